@@ -62,7 +62,7 @@ DEAD = {
 
 
 def uv_program() -> str:
-    """Return the path of uv, or end."""
+    """Return the path of uv. Without uv, end the script."""
     return find_uv() or sys.exit("uv is not installed")
 
 

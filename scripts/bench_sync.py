@@ -82,9 +82,9 @@ class Bench:
         self._flags = ["--target", self._target, "--installer", "uv", *host]
 
     def new_environments(self, number: int) -> dict[str, tuple[float, float]]:
-        """Make an environment with uv, and one with gpuenv. Either is first in every other round.
+        """Make an environment with uv and one with gpuenv. uv is first in rounds of even number.
 
-        The second has to wait for the disk until the writes of the first have ended.
+        The second one waits for the disk until the writes of the first one have ended.
         """
         commands = {"uv": self._make_with_uv, "new": self._make}
         names = sorted(commands, reverse=number % 2 == 0)

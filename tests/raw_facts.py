@@ -174,7 +174,7 @@ def members(name: str, version: str) -> list[tuple[dict[str, Any], bool]]:
 
 
 def library_serves(library: dict[str, Any], engines: bool, device: Pair) -> str | Pair | None:
-    """R2 for one library, from the number of its fat binaries that have each target.
+    """Apply R2 to one library, by the number of its fat binaries that have each target.
 
     A pair is the newest toolkit whose PTX a driver must compile.
     """
@@ -193,7 +193,7 @@ def library_serves(library: dict[str, Any], engines: bool, device: Pair) -> str 
 
 @cache
 def libraries_serve(name: str, version: str, device: Pair) -> list[str | Pair | None]:
-    """`library_serves` of each library of a scanned wheel."""
+    """Return `library_serves` for each library of a scanned wheel."""
     return [library_serves(one, engines, device) for one, engines in members(name, version)]
 
 

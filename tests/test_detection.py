@@ -128,7 +128,7 @@ class Detectors:
 
 @pytest.fixture(scope="module")
 def detectors(stubs: Stubs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detectors]:
-    """Detectors with the stand-in of NVML, and without it."""
+    """Yield interpreters: one that finds the stand-in of NVML, and one that does not."""
     allowed = f"{stubs.folder}:{tmp_path_factory.getbasetemp()}"
     environment = {"LD_AUDIT": str(stubs.audit), "REFUSE_EXCEPT": allowed}
     detectors = Detectors(["", str(stubs.nvml.parent)], environment)

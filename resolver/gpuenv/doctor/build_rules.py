@@ -166,35 +166,49 @@ def architectures(case: Case) -> Iterator[Finding]:
         missing.append(failed)
     if not missing:
         return
-    lists = {fact.value: fact for fact in case.of_kind("architectures")}
-    if _is_refused_by_compiler(case):  # its flags are those that it refuses
-        lists = {value: fact for value, fact in lists.items() if fact.subject != "flags"}
-    built_for = [text for value in lists for text in value.split()]
+    lists = _code_lists(case)
+    built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
+    if device is None:
+        yield from _new_or_old(missing, [*missing[:2], *lists[:1]])
+        return
+    capability, gpu = device
+    facts = [*missing[:2], gpu, *lists[:1]]
     # The flags of one file may differ from those of another.
-    is_certain = failed or any(fact.subject != "flags" for fact in lists.values())
+    is_certain = failed or any(fact.subject != "flags" for fact in lists)
     finding = proved if is_certain else likely
-    facts = missing[:2]
-    if device:
-        facts.append(device[1])
-    facts += list(lists.values())[:1]
-    beyond = _beyond_toolkit(case, device[0]) if device and not built_for else None
-    highest = max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY)
+    beyond = None if built_for else _beyond_toolkit(case, capability)
     if beyond:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
-    elif device and device[0] > highest:
+    elif capability > max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY):
         yield finding("gpu_too_new_for_build", *facts)
-    elif device and (device[0] < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case)):
+    elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
         yield finding("gpu_too_old_for_build", *facts)
     else:
-        # New GPUs appear more often than builds and compilers drop an architecture. The status of
-        # older CUDA releases comes mostly from old GPUs.
-        order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
-        if all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing):
-            order.reverse()
-        for cause in order:
-            yield possible(cause, *facts)
+        yield from _new_or_old(missing, facts)
+
+
+def _code_lists(case: Case) -> list[Fact]:
+    """Return the lists of the architectures that a build has code for, each once."""
+    lists = {fact.value: fact for fact in case.of_kind("architectures")}
+    if not _is_refused_by_compiler(case):
+        return list(lists.values())
+    # The flags of a compiler that refuses an architecture are those that it refuses.
+    return [fact for fact in lists.values() if fact.subject != "flags"]
+
+
+def _new_or_old(missing: list[Fact], facts: list[Fact]) -> Iterator[Finding]:
+    """Yield both causes of missing code, the more frequent one first.
+
+    New GPUs appear more often than builds and compilers drop an architecture. The status of older
+    CUDA releases comes mostly from old GPUs.
+    """
+    order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
+    if all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing):
+        order.reverse()
+    for cause in order:
+        yield possible(cause, *facts)
 
 
 def invalid_images(case: Case) -> Iterator[Finding]:
@@ -215,12 +229,9 @@ def failed_executions(case: Case) -> Iterator[Finding]:
     devices = list(_devices(case))
     if not failed or case.of_kind("out-of-memory"):
         return
-    if not devices:
-        yield possible("gpu_too_new_for_build", failed[0])
-    for capability, gpu in devices:
-        if capability >= _LAST_COMMON_CAPABILITY:
-            yield possible("gpu_too_new_for_build", failed[0], gpu)
-            return
+    newer = [gpu for capability, gpu in devices if capability >= _LAST_COMMON_CAPABILITY]
+    if newer or not devices:
+        yield possible("gpu_too_new_for_build", failed[0], *newer[:1])
 
 
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:

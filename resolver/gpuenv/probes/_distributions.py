@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 # A header, or a further line of the header above it.
-HEADER = re.compile(r"([!-9;-~]+):[ \t]*(.*)|([ \t].*)")
+_HEADER = re.compile(r"([!-9;-~]+):[ \t]*(.*)|([ \t].*)")
 
 
 class InstalledDistribution(NamedTuple):
@@ -90,7 +90,7 @@ def _headers(metadata: str) -> dict[str, list[str]]:
     headers: dict[str, list[str]] = {}
     values: list[str] = []
     for line in metadata.split("\n"):
-        match = HEADER.fullmatch(line)
+        match = _HEADER.fullmatch(line)
         if match is None:  # The rest is the description.
             break
         key, value, continued = match.groups()
