@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from ..model import Value
 from ..serialize import canonical_json
 
-FORMAT = 8
+FORMAT = 9
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_PLAIN = 80

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from json import JSONEncoder
+from operator import itemgetter
 
 from ..errors import PackageIndexError
 from ..requirements.target import split_label, version_key, wheel_tags
@@ -23,6 +24,7 @@ from .simple_api import (
 from .urls import redact_url
 
 _COMPACT_JSON = JSONEncoder(separators=(",", ":"), check_circular=False)
+_PLACE_LENGTH = 24
 
 # Tags, Requires-Python, and whether it is yanked.
 _Group = tuple[str, str | None, bool]
@@ -40,21 +42,26 @@ class CachedPage:
               common.
             - "kinds": the groups of a release, by their numbers. Most releases of a package are of
               a few kinds.
-            - "releases": {name: {version: [the three numbers of its place, the number of its
-              kind]}}, the newest release first. A place is the start, the end and the CRC-32 of a
-              line of files.
-            - "variants": the names that have variant wheels.
+            - "releases": {name: [[the number of a kind, versions separated by spaces]]}, the newest
+              release first. Neighbors are mostly of one kind.
+            - "places": {name: the places of its releases in this order}. A place is the start, the
+              end and the CRC-32 of a line of files, as hexadecimal numbers of eight digits.
+            - "has_variants": whether it lists variant wheels (PEP 825).
             - "others": the place of the files that are no wheels.
         read: reads the files between a start and an end; None if they are lost.
         reload: returns the page anew if files are lost, because another process has replaced the
             page or the cache is damaged. None if files cannot be lost.
+
+    Attributes:
+        has_variants: whether the page lists variant wheels.
 
     Raises:
         ValueError, KeyError: the head is no such object.
     """
 
     __slots__ = (
-        "_groups", "_kinds", "_others", "_read", "_releases", "_reload", "_url", "_variants",
+        "_groups", "_kinds", "_numbers", "_others", "_places", "_read", "_releases", "_reload",
+        "_url", "has_variants",
     )  # fmt: skip
 
     def __init__(
@@ -67,9 +74,11 @@ class CachedPage:
         self._url: str = fields["url"]
         self._groups: list[_Group] = fields["groups"]
         self._kinds: list[list[int]] = fields["kinds"]
-        self._releases: dict[str, dict[str, list[int]]] = fields["releases"]
-        self._variants: list[str] = fields["variants"]
-        self._others: list[int] = fields["others"]
+        self._releases: dict[str, list[tuple[int, str]]] = fields["releases"]
+        self._places: dict[str, str] = fields["places"]
+        self.has_variants: bool = fields["has_variants"]
+        self._others: str = fields["others"]
+        self._numbers: dict[str, dict[str, int]] = {}  # of releases, in the order of the head
         self._read = read
         self._reload = reload
 
@@ -89,25 +98,23 @@ class CachedPage:
         Returns:
             {version: whether all wheels that fit are yanked}.
         """
-        is_yanked: dict[int, bool] = {}  # of the groups that fit
+        fitting: set[int] = set()
+        not_yanked: set[int] = set()
         fitting_tags = set(filter(fits_tags, {tags for tags, _, _ in self._groups}))
-        for number, (tags, requires_python, yanked) in enumerate(self._groups):
+        for number, (tags, requires_python, is_yanked) in enumerate(self._groups):
             if tags in fitting_tags and fits_python(requires_python):
-                is_yanked[number] = yanked
+                fitting.add(number)
+                if not is_yanked:
+                    not_yanked.add(number)
         all_yanked: dict[int, bool] = {}  # of the kinds that fit
         for kind, groups in enumerate(self._kinds):
-            fitting = [is_yanked[number] for number in groups if number in is_yanked]
-            if fitting:
-                all_yanked[kind] = all(fitting)
-        versions: dict[str, bool] = {}
-        for version, (_, _, _, kind) in self._releases.get(name, {}).items():
+            if not fitting.isdisjoint(groups):
+                all_yanked[kind] = not_yanked.isdisjoint(groups)
+        found: dict[str, bool] = {}
+        for kind, versions in self._releases.get(name, ()):
             if kind in all_yanked:
-                versions[version] = all_yanked[kind]
-        return versions
-
-    def has_variants(self, name: str) -> bool:
-        """Return whether a package has variant wheels (PEP 825)."""
-        return name in self._variants
+                found.update(dict.fromkeys(versions.split(), all_yanked[kind]))
+        return found
 
     def wheels(
         self, name: str, accepts: Callable[[str], bool] | None = None, version: str | None = None
@@ -124,13 +131,13 @@ class CachedPage:
         """
         if version is not None:
             return self._release(name, version, accepts, self._read)
-        files = self._read(0, self._others[1])  # all of them: the others are the last ones
+        files = self._read(0, _parse_place(self._others)[1])  # the others are the last ones
 
         def read(start: int, end: int) -> bytes | None:
             return files[start:end] if files is not None else None
 
         entries: list[FileEntry] = []
-        for listed in self._releases.get(name, {}):
+        for listed in self._numbers_of(name):
             entries += self._release(name, listed, accepts, read)
         return entries
 
@@ -138,7 +145,7 @@ class CachedPage:
         self, name: str, version: str, accepts: Callable[[str], bool] | None, read: _Read
     ) -> list[FileEntry]:
         entries: list[FileEntry] = []
-        for row in self._rows(lambda page: page._place(name, version), read):
+        for row in self._rows(lambda page: page._place_of(name, version), read):
             # Most wheels are for other targets and need not be checked.
             if accepts is None or accepts(wheel_tags(row.filename)):
                 entry = to_entry_of(name, version, row, self._url)
@@ -162,7 +169,7 @@ class CachedPage:
                 return to_link(row, self._url)
         return None
 
-    def _rows(self, place_on: Callable[[CachedPage], list[int]], read: _Read) -> list[FileRow]:
+    def _rows(self, place_on: Callable[[CachedPage], str], read: _Read) -> list[FileRow]:
         """Return the files at a place of the page."""
         line = _line(place_on(self), read)
         if line is None and self._reload is not None:
@@ -170,24 +177,42 @@ class CachedPage:
             line = _line(place_on(page), page._read)
         return [FileRow(*row) for row in json.loads(line or b"[]")]
 
-    def _place(self, name: str, version: str) -> list[int]:
-        try:
-            return self._releases[name][version][:3]
-        except KeyError:
+    def _numbers_of(self, name: str) -> dict[str, int]:
+        """Return {version: number} of the releases of a package, newest first."""
+        if name not in self._numbers:
+            versions = " ".join(text for _, text in self._releases.get(name, ()))
+            self._numbers[name] = {
+                version: number for number, version in enumerate(versions.split())
+            }
+        return self._numbers[name]
+
+    def _place_of(self, name: str, version: str) -> str:
+        number = self._numbers_of(name).get(version)
+        if number is None:
             raise PackageIndexError(
                 f"index {redact_url(self._url)} has removed {name} {version} meanwhile",
                 hint="run the command again",
-            ) from None
+            )
+        return self._places[name][number * _PLACE_LENGTH : (number + 1) * _PLACE_LENGTH]
 
 
-def _line(place: Sequence[int], read: _Read) -> bytes | None:
+def _format_place(start: int, end: int, line: bytes) -> str:
+    return f"{start:08x}{end:08x}{zlib.crc32(line):08x}"
+
+
+def _parse_place(place: str) -> tuple[int, int, int]:
+    """Return the start, the end and the CRC-32 of a line."""
+    return int(place[:8], 16), int(place[8:16], 16), int(place[16:], 16)
+
+
+def _line(place: str, read: _Read) -> bytes | None:
     """Return the line at a place; None if it is lost or damaged."""
-    start, end, checksum = place
+    start, end, checksum = _parse_place(place)
     line = read(start, end)
     return line if line is not None and zlib.crc32(line) == checksum else None
 
 
-def _others(page: CachedPage) -> list[int]:
+def _others(page: CachedPage) -> str:
     return page._others
 
 
@@ -205,6 +230,7 @@ class NewPage:
     def __init__(self, url: str, rows: Iterable[FileRow]) -> None:
         self._lines: list[bytes] = []
         self._end = 0
+        self._groups = _Groups()
         wheels: dict[tuple[str, str], list[FileRow]] = {}
         others: list[FileRow] = []
         for row in rows:
@@ -220,38 +246,66 @@ class NewPage:
     def _head(
         self, url: str, wheels: Mapping[tuple[str, str], list[FileRow]], others: list[FileRow]
     ) -> bytes:
-        groups: dict[_Group, int] = {}
         kinds: dict[tuple[int, ...], int] = {}
-        releases: dict[str, dict[str, list[int]]] = {}
-        variants: dict[str, None] = {}
+        listed: dict[str, list[tuple[int, str, str]]] = {}
         newest = sorted(wheels, key=lambda release: version_key(release[1]), reverse=True)
         for name, version in newest:
             files = wheels[name, version]
-            numbers = {groups.setdefault(_group_of(row), len(groups)) for row in files}
+            numbers = set(map(self._groups.number_of, files))
             kind = kinds.setdefault(tuple(sorted(numbers)), len(kinds))
-            releases.setdefault(name, {})[version] = [*self._add_line(files), kind]
-            if any(split_label(row.filename)[1] for row in files):
-                variants[name] = None
+            listed.setdefault(name, []).append((kind, version, self._add_line(files)))
         head = {
             "url": url,
-            "groups": list(groups),
+            "groups": list(self._groups.found),
             "kinds": list(kinds),
-            "releases": releases,
-            "variants": list(variants),
+            "releases": {name: _by_kind(rows) for name, rows in listed.items()},
+            "places": {
+                name: "".join(place for _, _, place in rows) for name, rows in listed.items()
+            },
+            "has_variants": self._groups.has_variants,
             "others": self._add_line(others),
         }
         return _COMPACT_JSON.encode(head).encode()
 
-    def _add_line(self, files: Sequence[FileRow]) -> list[int]:
+    def _add_line(self, files: Sequence[FileRow]) -> str:
         """Add a line, and return its place."""
         line = _COMPACT_JSON.encode(files).encode()
         self._lines.append(line)
         start, self._end = self._end, self._end + len(line)
-        return [start, self._end, zlib.crc32(line)]
+        return _format_place(start, self._end, line)
 
 
-def _group_of(row: FileRow) -> _Group:
-    """Return what a solve must know about a wheel before it reads the wheel."""
-    is_yanked = row.yanked is True or isinstance(row.yanked, str)
-    text = row.requires_python if isinstance(row.requires_python, str) else None
-    return wheel_tags(row.filename), parse_requires_python(text), is_yanked
+def _by_kind(rows: Iterable[tuple[int, str, str]]) -> list[tuple[int, str]]:
+    """Join the versions of neighbors of one kind, separated by spaces."""
+    joined = []
+    for kind, neighbors in groupby(rows, itemgetter(0)):
+        joined.append((kind, " ".join(version for _, version, _ in neighbors)))
+    return joined
+
+
+class _Groups:
+    """The groups of the wheels of a page.
+
+    Attributes:
+        found: {group: its number}, in the order of the numbers.
+        has_variants: whether one of the wheels is a variant wheel.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[_Group, int] = {}
+        self.has_variants = False
+        self._by_end: dict[_Group, int] = {}
+
+    def number_of(self, row: FileRow) -> int:
+        """Return the number of a wheel's group."""
+        is_yanked = row.yanked is True or isinstance(row.yanked, str)
+        python = row.requires_python if isinstance(row.requires_python, str) else None
+        # Few files of a page have an end of their own: py3-none-any.whl
+        end = row.filename.split("-", 2)[-1]
+        number = self._by_end.get((end, python, is_yanked))
+        if number is None:
+            group = wheel_tags(row.filename), parse_requires_python(python), is_yanked
+            number = self.found.setdefault(group, len(self.found))
+            self._by_end[end, python, is_yanked] = number
+            self.has_variants = self.has_variants or bool(split_label(row.filename)[1])
+        return number

@@ -106,7 +106,7 @@ class SimpleIndex(Source):
 
     def _list_releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
         page = self._page(name)
-        if page is None or page.has_variants(name) or self._cutoff is not None:
+        if page is None or page.has_variants or self._cutoff is not None:
             return None
 
         def wheels(version: str) -> tuple[Wheel, ...]:

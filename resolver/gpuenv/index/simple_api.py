@@ -11,6 +11,7 @@ and links that an index may not give (file:// on a web page) are no entries.
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -28,7 +29,7 @@ ACCEPT = (
 _HTML_TYPES = ("text/html", "application/vnd.pypi.simple.v1+html")
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES, ".egg", ".exe", ".tar.bz2")  # what counts as a file
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters that pip and uv leave as they are
-_WEB_URL = r"https?://[a-z0-9.-]+(?::[0-9]+)?/"
+_WEB_ORIGIN = r"https?://[a-z0-9.-]+(?::[0-9]+)?/"
 _PLAIN_CHARACTERS = frozenset(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:/._+~%-"
 )
@@ -148,8 +149,14 @@ def to_entry_of(name: str, version: str, row: FileRow, page_url: str) -> FileEnt
 
 def has_allowed_url(row: FileRow, page_url: str) -> bool:
     """Return whether the page may have the link of a file."""
-    is_web_url = re.match(_WEB_URL, row.url) is not None  # nearly all are
-    return is_web_url or _bare_url(row.url, page_url) is not None
+    url = row.url
+    origin = url[: url.find("/", len("https://")) + 1]
+    return _is_web_origin(origin) or _bare_url(url, page_url) is not None
+
+
+@lru_cache  # the files of a page have one origin
+def _is_web_origin(origin: str) -> bool:
+    return re.fullmatch(_WEB_ORIGIN, origin) is not None
 
 
 def to_link(row: FileRow, page_url: str) -> tuple[str, str | None] | None:
