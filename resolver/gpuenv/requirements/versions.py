@@ -289,25 +289,28 @@ def _plain_clause(text: str) -> _PlainClause | None:
     if sign in ("==", "!=") and version.endswith(".*"):
         sign, version = sign + "*", version[:-2]
     bound = _plain_version(version)
-    if bound is None or not _is_plain_bound(sign, bound, version):
+    rest = version.lstrip("0123456789.")
+    numbers = version[: len(version) - len(rest)].rstrip(".")
+    length = numbers.count(".") + 1
+    if bound is None or not _is_plain_bound(sign, bound, length):
         return None
-    return _PlainClause(sign, bound, version.count(".") + 1)
+    return _PlainClause(sign, bound, length)
 
 
-def _is_plain_bound(sign: str, bound: _PlainVersion, written: str) -> bool:
+def _is_plain_bound(sign: str, bound: _PlainVersion, length: int) -> bool:
     """Return whether the comparison of versions alone decides about a clause.
 
     PEP 440 has further rules for local parts, which have a meaning with == and != only, for
-    post-releases as bounds of <, > and ~=, for pre-releases as bounds of > and ~=, and for ~= with
-    a single number.
+    post-releases as bounds of <, > and ~=, for pre-releases as bounds of >, and for ~= with a
+    single number.
     """
     if sign not in ("==", "!=") and bound.local:
         return False
     if sign not in (">=", "<=", "==", "!=") and bound.is_post:
         return False
-    if sign not in (">=", "<=", "==", "!=", "<") and bound.is_pre:
+    if sign not in (">=", "<=", "==", "!=", "~=", "<") and bound.is_pre:
         return False
-    return sign != "~=" or "." in written
+    return sign != "~=" or length > 1
 
 
 def _matches(version: _PlainVersion, clause: _PlainClause) -> bool:
@@ -406,7 +409,8 @@ class Versions:
 
 
 def _epoch_and_release(version: str) -> tuple[int, tuple[int, ...]]:
-    return version_key(version)[:2]
+    plain = _plain_version(version)
+    return (0, plain.release) if plain is not None else version_key(version)[:2]
 
 
 # ---- requirements -------------------------------------------------------------------------------
