@@ -406,6 +406,9 @@ class Framework(Value):
 # ---- requests and plans --------------------------------------------------------------------------
 
 
+EVERY_FRAMEWORK = "*"  # a name in Request.builds
+
+
 class Request(Value):
     """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in their order.
 
@@ -414,8 +417,8 @@ class Request(Value):
     pairs of a normalized name and its allowed sha256s: no other file of that name is taken. With
     `require_hashes` every package of a plan needs one. `allow_sdist` names the packages of which a
     source distribution may be taken where there is no wheel. `builds` are (framework, build) pairs
-    that choose builds by hand: "12.8" is a CUDA version, "cu128" a build's tag; "*" is every
-    framework.
+    that choose builds by hand: "12.8" is a CUDA version, "cu128" a build's tag; EVERY_FRAMEWORK
+    can stand for the framework.
     """
 
     frameworks: tuple[str, ...] = ()

@@ -92,7 +92,7 @@ from .projects import (
     read_project,
     write_profile_locks,
 )
-from .wheels import reasons_against
+from .wheels import check_frameworks, reasons_against
 
 __all__ = [
     "WAIT",
@@ -103,6 +103,7 @@ __all__ = [
     "begin_project",
     "changed_requirements",
     "changes",
+    "check_frameworks",
     "check_lock",
     "check_target",
     "command_environment",

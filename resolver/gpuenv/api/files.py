@@ -29,7 +29,7 @@ def scan_files(path: str, host: Host, *, progress: Progress | None = None) -> Sc
     from ..binaries.served import Scan, judge
 
     if not os.path.exists(path):
-        raise InputError(f"{path}: does not exist")
+        raise InputError(f"{path}: does not exist", hint="give the path of a file or a folder")
     if not (os.path.isdir(path) or os.path.isfile(path)):
         hint = "give a library, a cubin, a fat binary, a wheel or a folder"
         raise InputError(f"{path}: is neither a folder nor a file", hint=hint)

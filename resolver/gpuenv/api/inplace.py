@@ -68,7 +68,7 @@ def installable_python(python: str | None) -> str:
         hint = "name the environment's interpreter"
         raise InputError(f"--python {python}: is a version", hint=hint)
     if not os.path.exists(python):
-        raise InputError(f"{python}: does not exist")
+        raise InputError(f"{python}: does not exist", hint="name an interpreter: --python EXE")
     return os.path.abspath(environments.interpreter_of(python))
 
 

@@ -63,6 +63,17 @@ def solve(
     return plan.replace(warnings=(*plan.warnings, *_owned_by_conda(plan, prefix)))
 
 
+def check_frameworks(request: Request) -> None:
+    """Check the frameworks that a request for wheels names, before the host is known.
+
+    Raises:
+        InputError: an unknown framework, an invalid text, or a framework twice.
+    """
+    from ..resolve.requested import frameworks_of_flags
+
+    frameworks_of_flags(request, compatibility_data())
+
+
 def solve_from(
     request: Request,
     host: Host,

@@ -131,7 +131,8 @@ def _target(arguments: Namespace) -> str | None:
     target, python = arguments.target, arguments.python
     if target is not None:
         if not os.path.exists(target):
-            raise InputError(f"--target {target}: does not exist")
+            hint = "name the folder of an environment, or leave it out"
+            raise InputError(f"--target {target}: does not exist", hint=hint)
         return str(target)
     if python is not None and (os.sep in python or os.path.isfile(python)):
         if not os.access(python, os.X_OK) or os.path.isdir(python):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import api
 from ..errors import InputError
-from ..model import CondaOptions, Host, IndexOptions, Request
+from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request
 from .host_args import add_host_flags, read_conda_host, read_host_flags
 from .parser import add_common_flags
 
@@ -211,7 +211,7 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     """Read what `gpuenv solve` and `gpuenv install` solve for: wheels or conda packages."""
     if wants_conda(arguments):
         _read_project_files(arguments)
-        request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
+        request, options, host = _read_for_conda(arguments)
         conda = _conda_options(arguments, tuple(map(read_requirement, arguments.pip)))
         return request.replace(conda=conda), options, host
     if arguments.pip:
@@ -225,8 +225,12 @@ def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     """Read a request for conda packages alone."""
     arguments.pip = []
     _read_project_files(arguments)
-    request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
+    request, options, host = _read_for_conda(arguments)
     return request.replace(conda=_conda_options(arguments, ())), options, host
+
+
+def _read_for_conda(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
+    return read_request(arguments, lambda: read_conda_host(arguments), conda=True)
 
 
 def read_repair_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
@@ -286,13 +290,14 @@ def _channel(text: str) -> str:
 
 
 def read_request(
-    arguments: Namespace, read_host: Callable[[], Host]
+    arguments: Namespace, read_host: Callable[[], Host], *, conda: bool = False
 ) -> tuple[Request, IndexOptions, Host]:
     """Read the request, the options of its indexes, and the host.
 
     Args:
         arguments: the parsed flags of `add_request_flags`.
         read_host: returns the host; it is called when the request is known to be one.
+        conda: whether frameworks may have the names of conda's packages.
 
     Raises:
         InputError: a file or a text cannot be read, or nothing is asked for.
@@ -312,6 +317,8 @@ def read_request(
         files = read_files(arguments.requirements, arguments.constraints)
         request, options = _merged(request, options, files)
     _refuse_empty(request, options)
+    if not conda:
+        api.check_frameworks(request)
     host = read_host()
     if folder is not None and requires_python:
         _check_python(requires_python, folder, host)
@@ -324,7 +331,7 @@ def _request_of_flags(arguments: Namespace) -> Request:
     frameworks = [_without_tag(text, builds) for text in arguments.framework]
     requirements = [_without_tag(text, builds) for text in arguments.requirement]
     if arguments.cuda is not None:
-        builds["*"] = _checked_cuda(arguments.cuda)
+        builds[EVERY_FRAMEWORK] = _checked_cuda(arguments.cuda)
     return Request(
         frameworks=tuple(frameworks),
         requirements=tuple(map(read_requirement, requirements)),

@@ -185,6 +185,7 @@ def _check_writable(path: str) -> None:
     if os.path.isdir(path):
         raise InputError(f"--bundle {path}: is a folder")
     if not os.path.isdir(folder):
-        raise InputError(f"--bundle {path}: the folder {folder} does not exist")
+        message = f"--bundle {path}: the folder {folder} does not exist"
+        raise InputError(message, hint="make it, or give another path")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"--bundle {path}: the folder {folder} cannot be written")

@@ -68,6 +68,8 @@ def publishers(wheel: Wheel, transport: Transport) -> tuple[str, ...]:
     """
     from pypi_attestations import AttestationError, AttestationType, Distribution, Provenance
 
+    if wheel.sha256 is None:
+        raise NotAttestedError("its index gives no sha256")
     url = _provenance_url(wheel, transport)
     reply = transport.get(url, f"the attestations of {wheel.filename}")
     if reply.status != OK:

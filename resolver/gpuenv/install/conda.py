@@ -59,7 +59,8 @@ def check(target: str) -> bool:
         _require_not_frozen(target)
         return False
     if not os.path.isdir(os.path.dirname(target)):
-        raise InputError(f"--target {target}: the folder above it does not exist")
+        message = f"--target {target}: the folder above it does not exist"
+        raise InputError(message, hint="make it, or give another target")
     return True
 
 

@@ -203,7 +203,8 @@ def _check_place(target: str) -> None:
         message = f"--target {target}: is a mount point, which cannot be replaced"
         raise InputError(message, hint="give a folder in it")
     if not os.path.isdir(os.path.dirname(target)):
-        raise InputError(f"--target {target}: the folder above it does not exist")
+        message = f"--target {target}: the folder above it does not exist"
+        raise InputError(message, hint="make it, or give another target")
 
 
 def _has_files(target: str) -> bool:

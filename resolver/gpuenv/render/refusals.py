@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..compat.evaluate import HOST_CODES
 from ..errors import Change, Explanation, Reason
 from ..model import Host, Plan, Rejection, show_pair
 from ..serialize import to_plain
@@ -40,8 +41,18 @@ def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
     """
     changes = change_lines(explanation.changes)
     most = max(LEAST, SCREEN - used - len(changes))
-    lines = [*reason_lines(explanation.reasons, most), *changes]
+    lines = [*_decisive_lines(explanation.reasons, most), *changes]
     return lines + update_offer(explanation.reasons)
+
+
+def _decisive_lines(reasons: Sequence[Reason], most: int) -> list[str]:
+    """Return the reasons that no other release avoids, if there are any, or all reasons."""
+    of_host = [reason for reason in reasons if reason.code in HOST_CODES]
+    others = len(reasons) - len(of_host)
+    if not of_host or not others:
+        return reason_lines(reasons, most)
+    line = f"{INDENT}no release avoids this (--json lists {quantity_text(others, 'more reason')})"
+    return [*reason_lines(of_host, most), line]
 
 
 def impossible_lines(explanation: Explanation, host: Host) -> list[str]:
@@ -86,7 +97,9 @@ class _Group:
         self.subjects: dict[tuple[str, str], list[str]] = {}
 
     def add(self, reason: Reason) -> None:
-        subjects = self.subjects.setdefault((reason.need, reason.have), [])
+        # Which build it is matters to nobody who chose another one.
+        have = "" if reason.code == "other-build" else reason.have
+        subjects = self.subjects.setdefault((reason.need, have), [])
         if reason.subject not in subjects:
             subjects.append(reason.subject)
 

@@ -54,7 +54,6 @@ _FOUND = {
     "lock-environment": "this host is",
     "platform": "this host is",
     "conflict": "this conflicts with",
-    "other-build": "it is",
     "extra-unknown": "available:",
     "no-release": "available:",
     "no-version": "available:",
@@ -78,7 +77,7 @@ _DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
 _STATEMENTS = {"two-owners": "has more than one owner", "variant-order": "is not first"}
 # What comes before the need of a CPU build.
 _CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
-_STATED = frozenset({*_CPU_BUILD, "not-in-index", "same-build", "user-row"})
+_STATED = frozenset({*_CPU_BUILD, "not-in-index", "other-build", "same-build", "user-row"})
 _UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
 _KNOWN_BAD = frozenset({"known-avoid", "known-broken"})
 # A pair of releases that must not meet has the same codes as one bad release, and this need.
@@ -197,9 +196,11 @@ def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
         return f"{_STATEMENTS[code]}: {have}"
     if code in _CPU_BUILD:
         return f"{have}; {_CPU_BUILD[code]} {need}"
-    if code == "not-in-index":
-        return f"{have}{need.removeprefix('a wheel')}"  # ", for torch 2.15.0" if that needs it
-    if code in _UNKNOWN_RELEASE or code in ("same-build", "user-row"):
+    if code == "other-build":
+        have = f"{have}, not {need}".removeprefix(", ")
+    elif code == "not-in-index":
+        have += need.removeprefix("a wheel")  # ", for torch 2.15.0" if that needs it
+    if code in _STATED or code in _UNKNOWN_RELEASE:
         return have
     if is_stated(code, need):
         return f"known bad: {have}"

@@ -173,7 +173,8 @@ class _Reader:
         if os.path.abspath(nested) in (*ancestors, os.path.abspath(path)):
             raise InputError(f"{where}: {value} leads back to itself")
         if not os.path.isfile(nested):
-            raise InputError(f"{where}: {nested} does not exist")
+            hint = "correct the path, which is relative to this file"
+            raise InputError(f"{where}: {nested} does not exist", hint=hint)
         return nested, os.path.join(os.path.dirname(shown_path), value)
 
     def _add_requirement(
@@ -234,7 +235,8 @@ def _find_links(value: str, where: str, folder: str) -> str:
     if os.path.exists(beside):
         return beside
     if not os.path.exists(os.path.expanduser(value)):
-        raise InputError(f"{where}: --find-links {value} does not exist")
+        hint = "give a folder of wheels"
+        raise InputError(f"{where}: --find-links {value} does not exist", hint=hint)
     return value
 
 
@@ -345,7 +347,8 @@ def decoded(path: str, shown_path: str) -> str:
     try:
         content = read_input(path)
     except OSError as error:
-        raise InputError(f"{shown_path}: cannot be read: {error.strerror}") from None
+        message = f"{shown_path}: cannot be read: {error.strerror}"
+        raise InputError(message, hint="give the path of a requirement file") from None
     content, encoding = _without_mark(content)
     try:
         return content.decode(encoding)

@@ -11,7 +11,7 @@ from ..compat import evaluate
 from ..compat.evaluate import Facts
 from ..compat.extensions import FRAMEWORK, abi_text, release_of
 from ..errors import Reason, is_doubt
-from ..model import Build, Host, Wheel, show_pair
+from ..model import EVERY_FRAMEWORK, Build, Host, Wheel, show_pair
 from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .graph import (
@@ -64,9 +64,8 @@ class ReleaseFacts:
         return [reason for reasons in self._build_facts(build).values() for reason in reasons]
 
     def _find_facts(self, release: Release) -> Facts:
-        facts = self._facts_of_release(release)
         other_build = self._other_build(release)
-        return facts | {"__build": other_build} if other_build else facts
+        return {"__build": other_build} if other_build else self._facts_of_release(release)
 
     def _other_build(self, release: Release) -> tuple[Reason, ...]:
         """Return the reason against a build that is not the one that the user chose by hand."""
@@ -80,16 +79,16 @@ class ReleaseFacts:
         else:
             return ()
         chosen = dict(self._store.request.builds)
-        wanted = chosen.get(framework, chosen.get("*"))
+        wanted = chosen.get(framework, chosen.get(EVERY_FRAMEWORK))
         cuda = None if build is None else build.cuda
         if wanted is None or wanted in (tag, show_pair(cuda)):
             return ()
         have = tag or "an unknown build"
         if cuda is not None:
             have += f", for CUDA {show_pair(cuda)}"
-        need = f"to be the build {wanted}, which was chosen by hand"
+        need = f"the build {wanted}, which was chosen by hand"
         if "." in wanted:
-            need = f"to be for CUDA {wanted}, which was chosen by hand"
+            need = f"for CUDA {wanted}, which was chosen by hand"
         return (Reason(code="other-build", subject=subject, need=need, have=have),)
 
     def _facts_of_release(self, release: Release) -> Facts:

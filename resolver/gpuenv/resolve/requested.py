@@ -35,7 +35,7 @@ def read_request(
             texts that leave no build of a framework.
     """
     names = framework_names(data)
-    named = _frameworks_of_flags(request, data)
+    named = frameworks_of_flags(request, data)
     others: list[Requirement] = []
     for text in request.requirements:
         requirement = parse_requirement(text)
@@ -94,7 +94,12 @@ def with_versions(
     )
 
 
-def _frameworks_of_flags(request: Request, data: CompatibilityData) -> list[NamedFramework]:
+def frameworks_of_flags(request: Request, data: CompatibilityData) -> list[NamedFramework]:
+    """Return the frameworks that --framework names, in their order.
+
+    Raises:
+        InputError: an unknown framework, an invalid text, or a framework twice.
+    """
     named: list[NamedFramework] = []
     for text in request.frameworks:
         parsed = parse_requirement(text)

@@ -11,7 +11,7 @@ from itertools import combinations, islice
 from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
-from ..model import Framework, Host, Plan, Request, Value
+from ..model import EVERY_FRAMEWORK, Framework, Host, Plan, Request, Value
 from ..requirements.target import normalize_name, parse_requirement
 from .candidates import is_single_distribution
 from .conflicts import Roots, Trials
@@ -117,6 +117,7 @@ def _all_changes(
     if request.default_index_only:
         changed = request.replace(default_index_only=False)
         yield from _offer(alternatives, "leave out --default-index-only", changed)
+    yield from _other_builds(alternatives)
     yield from _with_sdists(alternatives, reasons)
     edits = _helpful_edits(alternatives, trials, places)
     yield from _edited(alternatives, [chosen for chosen in edits if not _removes_text(chosen)])
@@ -206,6 +207,18 @@ def _offer(alternatives: Alternatives, text: str, request: Request) -> Iterator[
     plan = alternatives.plan_for(request)
     if plan is not None:
         yield Change(change=text, gives=result_text(plan))
+
+
+def _other_builds(alternatives: Alternatives) -> Iterator[Change]:
+    """Yield that a build which was chosen by hand is too much, for each such choice."""
+    request = alternatives.request
+    for chosen in request.builds:
+        framework, build = chosen
+        text = f"any build instead of {framework}+{build}"
+        if framework == EVERY_FRAMEWORK:
+            text = f"leave out --cuda {build}"
+        others = tuple(other for other in request.builds if other != chosen)
+        yield from _offer(alternatives, text, request.replace(builds=others))
 
 
 def _with_sdists(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:

@@ -167,7 +167,7 @@ def _no_interpreter(outcome: Outcome) -> Check:
 
 def _find_interpreter(target: str) -> str:
     if not os.path.exists(target):
-        raise InputError(f"{target}: does not exist")
+        raise InputError(f"{target}: does not exist", hint="name an environment: --target DIR")
     python = interpreter(target)
     if not os.path.isdir(target) and not os.access(python, os.X_OK):
         raise InputError(f"{target}: is neither an environment nor an interpreter")

@@ -75,7 +75,7 @@ def survey(target: str, env: Mapping[str, str] | None = None, timeout: float = 6
     InputError if it gives no answer.
     """
     if not os.path.exists(target):
-        raise InputError(f"{target}: does not exist")
+        raise InputError(f"{target}: does not exist", hint="name an environment: --target DIR")
     python = interpreter(target)
     variables = os.environ if env is None else env
     with Children(python, variables, time.monotonic() + timeout) as children:
