@@ -615,6 +615,7 @@ _RULES = (
     build_rules.architectures,
     build_rules.invalid_images,
     build_rules.failed_executions,
+    build_rules.recompiled_code,
     build_rules.releases_without_gpu,
     build_rules.tensorflow_release,
     build_rules.gpu_after_release,
