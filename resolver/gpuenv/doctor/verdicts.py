@@ -39,7 +39,12 @@ _DRIVER_CAUSES = {
 # first, although their messages may come later in the log.
 FOLLOWS: dict[str, set[str]] = {
     "visible_devices_wrong": _DRIVER_CAUSES
-    | {"driver_not_found", "cpu_only_build", "uvm_or_driver_state_broken"},
+    | {
+        "driver_not_found",
+        "cpu_only_build",
+        "uvm_or_driver_state_broken",
+        "gpu_busy_or_exclusive",
+    },
     "driver_not_found": _DRIVER_CAUSES,
     "driver_too_old": {"driver_not_loaded"},
     "driver_not_loaded": {"wsl_driver_or_toolkit", "gpu_hardware_fault"},
@@ -92,7 +97,15 @@ FOLLOWS: dict[str, set[str]] = {
         "driver_too_old",
     },
     "companion_binary_mismatch": {"lib_shadowing", "mixed_cuda_wheels"},
-    "install_resolution_failure": {"host_libc_too_old", "cpu_only_build"},
+    "install_resolution_failure": {
+        "host_libc_too_old",
+        "cpu_only_build",
+        "cudnn_sublibs_mixed",
+        "cudnn_major_mismatch",
+        "cudnn_runtime_older_than_build",
+        "lib_shadowing",
+        "companion_binary_mismatch",
+    },
 }
 # A cause that a failure outside the GPU's environment explains: the area of that failure.
 EXPLAINED_OUTSIDE = {"install_resolution_failure": "network"}
