@@ -40,6 +40,7 @@ _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 # What messages say in a container that was started without the GPU.
 _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
+NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
@@ -430,6 +431,9 @@ def container_devices(case: Case) -> Iterator[Finding]:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
+    for fact in case.about("hints", "driver_not_loaded"):
+        if container and fact.value == NO_DRIVER_FILES:
+            yield likely("container_gpu_not_injected", fact, container)
     if container and container.from_log:
         for fact in case.symptoms("cuda-unavailable"):
             yield possible("container_gpu_not_injected", fact, container)
