@@ -172,9 +172,13 @@ def architectures(case: Case) -> Iterator[Finding]:
     missing = case.of_kind("architecture-missing")
     if failed:
         missing.append(failed)
+    lists = _code_lists(case)
+    if not missing and case.unexplained():
+        # The list that a build prints may be all that the log shows of the reason.
+        lists = [fact for fact in lists if fact.subject != "flags"]
+        missing = lists[:1]
     if not missing:
         return
-    lists = _code_lists(case)
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
     if device is None:
@@ -229,6 +233,14 @@ def invalid_images(case: Case) -> Iterator[Finding]:
             yield possible("gpu_too_old_for_build", images[0], gpu)
             return
     yield likely("driver_too_old", images[0])
+
+
+def jit_compiled(case: Case) -> Iterator[Finding]:
+    """Find a GPU that a build has no code for, if CUDA fails with the code compiled from PTX."""
+    compiled = case.symptoms("jit-compiled")
+    failed = case.about("status", "cuda")
+    if compiled and failed:
+        yield likely("gpu_too_new_for_build", failed[0], compiled[0])
 
 
 def failed_executions(case: Case) -> Iterator[Finding]:

@@ -98,6 +98,7 @@ class Message(Value):
     facts: tuple[tuple[str, str, str], ...] = ()
     lines: int = 0
     alike: bool = False
+    every: bool = False
 
     @property
     def numbered(self) -> tuple[bytes, ...]:
@@ -194,6 +195,7 @@ def _message(row: Row, terms: Mapping[str, str]) -> Message:
         facts=tuple(facts),
         lines=row.get("lines", 0),
         alike=row.get("alike", False),
+        every=row.get("every", False),
     )
 
 

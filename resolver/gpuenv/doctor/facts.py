@@ -26,6 +26,7 @@ _CONDITIONS = frozenset(
         "started-without-gpu",
         "other-gpu",
         "nvidia-gpu",
+        "jit-compiled",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.
