@@ -238,7 +238,7 @@ def invalid_images(case: Case) -> Iterator[Finding]:
 def jit_compiled(case: Case) -> Iterator[Finding]:
     """Find a GPU that a build has no code for, if CUDA fails with the code compiled from PTX."""
     compiled = case.symptoms("jit-compiled")
-    failed = case.about("status", "cuda")
+    failed = [fact for fact in case.about("status", "cuda") if fact.value in _STATUSES_OF_CODE]
     if compiled and failed:
         yield likely("gpu_too_new_for_build", failed[0], compiled[0])
 
@@ -252,14 +252,6 @@ def failed_executions(case: Case) -> Iterator[Finding]:
     newer = [gpu for capability, gpu in devices if capability >= _LAST_COMMON_CAPABILITY]
     if newer or not devices:
         yield possible("gpu_too_new_for_build", failed[0], *newer[:1])
-
-
-def recompiled_code(case: Case) -> Iterator[Finding]:
-    """Find a failure of code that the driver compiled because the build has none for the GPU."""
-    compiled = case.about("capability", "jit")
-    failed = [fact for fact in case.about("status", "cuda") if fact.value in _STATUSES_OF_CODE]
-    if compiled and failed:
-        yield likely("gpu_too_new_for_build", failed[0], compiled[0])
 
 
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:

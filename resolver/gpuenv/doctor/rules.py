@@ -647,7 +647,6 @@ _RULES = (
     build_rules.invalid_images,
     build_rules.jit_compiled,
     build_rules.failed_executions,
-    build_rules.recompiled_code,
     build_rules.releases_without_gpu,
     build_rules.tensorflow_release,
     build_rules.gpu_after_release,
