@@ -431,9 +431,6 @@ def container_devices(case: Case) -> Iterator[Finding]:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
-    for fact in case.about("hints", "driver_not_loaded"):
-        if container and fact.value == NO_DRIVER_FILES:
-            yield likely("container_gpu_not_injected", fact, container)
     if container and container.from_log:
         for fact in case.symptoms("cuda-unavailable"):
             yield possible("container_gpu_not_injected", fact, container)
@@ -445,6 +442,14 @@ def container_devices(case: Case) -> Iterator[Finding]:
                     yield likely("container_gpu_not_injected", fact, started)
         for fact in words:
             yield possible("container_gpu_not_injected", fact, started)
+
+
+def container_files(case: Case) -> Iterator[Finding]:
+    """Find a container that lacks the files of the driver's devices."""
+    container = case.first("container", value="yes")
+    for fact in case.about("hints", "driver_not_loaded"):
+        if container and fact.value == NO_DRIVER_FILES:
+            yield likely("container_gpu_not_injected", fact, container)
 
 
 def wsl_driver(case: Case) -> Iterator[Finding]:
@@ -635,6 +640,7 @@ _RULES = (
     driver_presence,
     driver_state,
     container_devices,
+    container_files,
     wsl_driver,
     hidden_devices,
     device_statuses,
