@@ -241,12 +241,31 @@ def _explain_missing_cudnn(
         yield likely("cudnn_major_mismatch", missing, other_majors[0])
     elif torch and version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 and major == "8":
         yield likely("cudnn_major_mismatch", missing, torch)
+    elif major and _only_others_named(case.of_kind("cudnn-named"), major):
+        yield likely("cudnn_major_mismatch", missing, case.of_kind("cudnn-named")[0])
     else:
         yield likely("cudnn_missing", missing)
         if not is_main:
             yield possible("cudnn_sublib_missing", missing)
         if not is_main and torch is None:
             yield possible("cudnn_major_mismatch", missing)
+
+
+def _only_others_named(named: list[Fact], major: str) -> bool:
+    """Whether a log names versions, and none of the major version."""
+    return bool(named) and all(fact.value.split(".")[0] != major for fact in named)
+
+
+def stated_requirements(case: Case) -> Iterator[Finding]:
+    """Compare the versions that a message states as needed with those that a log names."""
+    for required in case.of_kind("required"):
+        if required.subject == "cuda":
+            cause, named = "cuda_major_mismatch", case.of_kind("cuda-named", "toolkit")
+        else:
+            cause, named = "cudnn_major_mismatch", case.of_kind("cudnn-named")
+        named = [fact for fact in named if fact.from_log]
+        if _only_others_named(named, required.value):
+            yield likely(cause, required, named[0])
 
 
 def _same_file(present: Fact, missing: Fact) -> bool:
@@ -636,6 +655,7 @@ _RULES = (
     loaded_files,
     missing_cudnn,
     missing_libraries,
+    stated_requirements,
     driver_versions,
     driver_presence,
     driver_state,
