@@ -29,6 +29,13 @@ _LAST_COMMON_CAPABILITY = (7, 5)
 _FIRST_COMMON_CAPABILITY = (5, 0)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"
+# What the driver returns for code that it compiled, but cannot run.
+_STATUSES_OF_CODE = (
+    "CUDA_ERROR_INVALID_HANDLE",
+    "CUDA_ERROR_INVALID_IMAGE",
+    "CUDA_ERROR_INVALID_PTX",
+    "CUDA_ERROR_NO_BINARY_FOR_GPU",
+)
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
@@ -162,6 +169,7 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
 def architectures(case: Case) -> Iterator[Finding]:
     """Explain missing code for a GPU: is the GPU newer or older than the build supports?"""
     yield from _out_of_stated_range(case)
+    yield from _below_least(case)
     failed = case.failed("architecture")
     missing = case.of_kind("architecture-missing")
     if failed:
@@ -232,7 +240,7 @@ def invalid_images(case: Case) -> Iterator[Finding]:
 def jit_compiled(case: Case) -> Iterator[Finding]:
     """Find a GPU that a build has no code for, if CUDA fails with the code compiled from PTX."""
     compiled = case.symptoms("jit-compiled")
-    failed = case.about("status", "cuda")
+    failed = [fact for fact in case.about("status", "cuda") if fact.value in _STATUSES_OF_CODE]
     if compiled and failed:
         yield likely("gpu_too_new_for_build", failed[0], compiled[0])
 
@@ -286,6 +294,24 @@ def _out_of_stated_range(case: Case) -> Iterator[Finding]:
             yield proved("gpu_too_old_for_build", fact)
         elif device[:1] > highest[:1]:
             yield proved("gpu_too_new_for_build", fact)
+
+
+def _below_least(case: Case) -> Iterator[Finding]:
+    """Compare the GPUs with the lowest compute capability that a program asks for.
+
+    A program that refuses a GPU of a later major version does not know it.
+    """
+    for fact in case.of_kind("capability-least"):
+        least = version_tuple(fact.value)
+        devices = list(_devices(case))
+        older = [gpu for capability, gpu in devices if capability < least]
+        later = [gpu for capability, gpu in devices if capability[:1] > least[:1]]
+        if older:
+            yield likely("gpu_too_old_for_build", fact, older[0])
+        elif later:
+            yield possible("gpu_too_new_for_build", fact, later[0])
+        elif not devices:
+            yield possible("gpu_too_old_for_build", fact)
 
 
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:

@@ -264,6 +264,21 @@ def _cuda_of_driver(release: str) -> str:
     return ""
 
 
+def _hexadecimal(text: str) -> str:
+    """Return a hexadecimal number as a decimal one: "c" -> "12"."""
+    return str(int(text, 16))
+
+
+def _architecture(text: str) -> str:
+    """Return the first compute capability of an architecture: "Pascal" -> "6.0"."""
+    return _architectures()[text.lower()]
+
+
+@cache
+def _architectures() -> Mapping[str, str]:
+    return {row["name"].lower(): row["capability"] for row in _releases()["architecture"]}
+
+
 _FORMS: dict[str, Callable[[str], str]] = {
     "lower": str.lower,
     "cudnn": cudnn_version,
@@ -272,6 +287,8 @@ _FORMS: dict[str, Callable[[str], str]] = {
     "name": _file_name,
     "distribution": _distribution,
     "bytes": _bytes,
+    "architecture": _architecture,
+    "hexadecimal": _hexadecimal,
     "capability": _capabilities,
     "capabilities": _capabilities,
 }

@@ -409,9 +409,10 @@ class LogReader:
 
     def _with_lines(self, message: Message, start: int, size: int) -> str:
         """Return a window together with the following lines of a message."""
-        text = self._block[start : start + size + AHEAD]
-        if len(text) < size + AHEAD:
-            text += self._following
+        end = start + size + AHEAD
+        text = self._block[start:end]
+        if end > len(self._block):
+            text += self._following[: end - len(self._block)]
         first, *others = text.replace(b"\r\n", b"\n").split(b"\n")
         begin = self._block.rfind(b"\n", 0, start) + 1
         source, _line = split_prefix(self._block[begin : start + size])

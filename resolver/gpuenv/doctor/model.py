@@ -138,6 +138,7 @@ KINDS: dict[str, str] = {
     "code for, separated by spaces, '7.5 8.0'",
     "architecture-range": "subject: framework; value: 'device lowest highest', the compute "
     "capability of a GPU, and the range that the build supports",
+    "capability-least": "value: the lowest compute capability that a program asks for, '8.0'",
     "architecture-missing": "subject: framework, library or ''; value: the message; there is no "
     "code for this GPU",
     "compute-mode": "subject: index; value: default, exclusive-process, exclusive-thread or "
