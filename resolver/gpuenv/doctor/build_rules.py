@@ -53,6 +53,8 @@ def cpu_builds(case: Case) -> Iterator[Finding]:
     builds = [fact for fact in case.of_kind("cuda-built") if fact.from_log]
     took_cpu = case.symptoms("took-cpu") if case.of_kind("gpu") else []
     unmeant = case.symptoms("cuda-unavailable", "cuda-asked") + took_cpu
+    if case.of_kind("gpu", "driver", "driver-cuda"):
+        unmeant += case.symptoms("reported-unavailable")
     for build in builds:
         signs = unmeant
         if not signs and build.subject == "jax":
@@ -103,13 +105,13 @@ def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:
 def cuda_of_build(case: Case) -> Iterator[Finding]:
     """Compare the CUDA version of a build with the driver's, and with the GPUs it compiles for."""
     builds = _cuda_builds(case)
-    failed = case.faults() or case.symptoms("cuda-unavailable", "took-cpu")
+    unavailable = case.symptoms("cuda-unavailable", "reported-unavailable")
+    failed = case.faults() or case.symptoms("took-cpu") or unavailable
     if not builds or not failed:
         return
     oldest, newest = min(builds), max(builds)
     for driver in case.of_kind("driver-cuda"):
         if driver.from_log and _is_driver_older(version_tuple(driver.value), oldest):
-            unavailable = case.symptoms("cuda-unavailable")
             finding = likely if unavailable else possible
             yield finding("driver_too_old", builds[oldest], driver)
             break

@@ -27,6 +27,7 @@ _CONDITIONS = frozenset(
         "other-gpu",
         "nvidia-gpu",
         "jit-compiled",
+        "reported-unavailable",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

@@ -420,7 +420,7 @@ class LogReader:
         return _readable(b" ".join(lines)[: BEFORE + AFTER])
 
     def _match(self, message: Message, text: str, start: int) -> None:
-        """Note the facts of a message if its pattern matches: of the first match, or of every one."""
+        """Note the facts of a message: of the first match of its pattern, or of every one."""
         match = message.compiled().search(text)
         if match is None:
             return

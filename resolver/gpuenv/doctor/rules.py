@@ -241,12 +241,31 @@ def _explain_missing_cudnn(
         yield likely("cudnn_major_mismatch", missing, other_majors[0])
     elif torch and version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 and major == "8":
         yield likely("cudnn_major_mismatch", missing, torch)
+    elif major and _only_others_named(case.of_kind("cudnn-named"), major):
+        yield likely("cudnn_major_mismatch", missing, case.of_kind("cudnn-named")[0])
     else:
         yield likely("cudnn_missing", missing)
         if not is_main:
             yield possible("cudnn_sublib_missing", missing)
         if not is_main and torch is None:
             yield possible("cudnn_major_mismatch", missing)
+
+
+def _only_others_named(named: list[Fact], major: str) -> bool:
+    """Whether a log names versions, and none of the major version."""
+    return bool(named) and all(fact.value.split(".")[0] != major for fact in named)
+
+
+def stated_requirements(case: Case) -> Iterator[Finding]:
+    """Compare the versions that a message states as needed with those that a log names."""
+    for required in case.of_kind("required"):
+        if required.subject == "cuda":
+            cause, named = "cuda_major_mismatch", case.of_kind("cuda-named", "toolkit")
+        else:
+            cause, named = "cudnn_major_mismatch", case.of_kind("cudnn-named")
+        named = [fact for fact in named if fact.from_log]
+        if _only_others_named(named, required.value):
+            yield likely(cause, required, named[0])
 
 
 def _same_file(present: Fact, missing: Fact) -> bool:
@@ -431,9 +450,6 @@ def container_devices(case: Case) -> Iterator[Finding]:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
-    for fact in case.about("hints", "driver_not_loaded"):
-        if container and fact.value == NO_DRIVER_FILES:
-            yield likely("container_gpu_not_injected", fact, container)
     if container and container.from_log:
         for fact in case.symptoms("cuda-unavailable"):
             yield possible("container_gpu_not_injected", fact, container)
@@ -445,6 +461,14 @@ def container_devices(case: Case) -> Iterator[Finding]:
                     yield likely("container_gpu_not_injected", fact, started)
         for fact in words:
             yield possible("container_gpu_not_injected", fact, started)
+
+
+def container_files(case: Case) -> Iterator[Finding]:
+    """Find a container that lacks the files of the driver's devices."""
+    container = case.first("container", value="yes")
+    for fact in case.about("hints", "driver_not_loaded"):
+        if container and fact.value == NO_DRIVER_FILES:
+            yield likely("container_gpu_not_injected", fact, container)
 
 
 def wsl_driver(case: Case) -> Iterator[Finding]:
@@ -631,10 +655,12 @@ _RULES = (
     loaded_files,
     missing_cudnn,
     missing_libraries,
+    stated_requirements,
     driver_versions,
     driver_presence,
     driver_state,
     container_devices,
+    container_files,
     wsl_driver,
     hidden_devices,
     device_statuses,

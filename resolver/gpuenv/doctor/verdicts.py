@@ -24,6 +24,7 @@ _CONFIDENCE_ORDER = {"proved": 0, "likely": 1, "possible": 2}
 _LAST_LINE = 1 << 60
 # A log from a container that was started without the GPU is no evidence for these causes.
 _DRIVER_ON_HOST = {"driver_not_found", "driver_not_loaded", "driver_too_old"}
+_DRIVER_ABSENT = ("driver_not_found", "container_gpu_not_injected")
 _DRIVER_CAUSES = {
     "driver_not_loaded",
     "driver_userspace_kernel_mismatch",
@@ -331,7 +332,8 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
         return finding.replace(confidence="possible")
     if _is_of_container(finding, case):
         return finding.replace(confidence="possible")
-    if _may_lack_driver(finding, case) and case.about("hints", "driver_not_found"):
+    absent = [fact for cause in _DRIVER_ABSENT for fact in case.about("hints", cause)]
+    if absent and _may_lack_driver(finding, case):
         return finding.replace(confidence="possible")
     if finding.confidence == "proved" and _is_contradicted(finding, case):
         return finding.replace(confidence="likely")
