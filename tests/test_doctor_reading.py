@@ -107,6 +107,7 @@ class Plain:
             following = [first, *message_lines(others, message.lines, source)]
             window = b" ".join(following)[: BEFORE + AFTER]
         shown = re.sub(r"[\x00-\x1f\x7f]", " ", window.decode("utf-8", "replace"))
+        window_text = shown
         found = compiled(message.pattern).search(shown)
         if found is None:
             return
@@ -117,10 +118,16 @@ class Plain:
             self.found.setdefault(
                 (message.sure, message.cause, message.name), (rest, shown.strip())
             )
+        matches = [found]
+        if message.every:
+            matches = [*compiled(message.pattern).finditer(window_text)][:8]
         for kind, subject, value in message.facts:
-            given_ = fill(value, found)
-            if given_ or not value:
-                self.found.setdefault((kind, fill(subject, found), given_), (rest, shown.strip()))
+            for match in matches:
+                given_ = fill(value, match)
+                if given_ or not value:
+                    self.found.setdefault(
+                        (kind, fill(subject, match), given_), (rest, shown.strip())
+                    )
 
 
 def said(facts: Iterable[Fact]) -> Said:

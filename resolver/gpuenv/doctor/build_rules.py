@@ -29,6 +29,13 @@ _LAST_COMMON_CAPABILITY = (7, 5)
 _FIRST_COMMON_CAPABILITY = (5, 0)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"
+# What the driver returns for code that it compiled, but cannot run.
+_STATUSES_OF_CODE = (
+    "CUDA_ERROR_INVALID_HANDLE",
+    "CUDA_ERROR_INVALID_IMAGE",
+    "CUDA_ERROR_INVALID_PTX",
+    "CUDA_ERROR_NO_BINARY_FOR_GPU",
+)
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
@@ -46,6 +53,8 @@ def cpu_builds(case: Case) -> Iterator[Finding]:
     builds = [fact for fact in case.of_kind("cuda-built") if fact.from_log]
     took_cpu = case.symptoms("took-cpu") if case.of_kind("gpu") else []
     unmeant = case.symptoms("cuda-unavailable", "cuda-asked") + took_cpu
+    if case.of_kind("gpu", "driver", "driver-cuda"):
+        unmeant += case.symptoms("reported-unavailable")
     for build in builds:
         signs = unmeant
         if not signs and build.subject == "jax":
@@ -96,13 +105,13 @@ def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:
 def cuda_of_build(case: Case) -> Iterator[Finding]:
     """Compare the CUDA version of a build with the driver's, and with the GPUs it compiles for."""
     builds = _cuda_builds(case)
-    failed = case.faults() or case.symptoms("cuda-unavailable", "took-cpu")
+    unavailable = case.symptoms("cuda-unavailable", "reported-unavailable")
+    failed = case.faults() or case.symptoms("took-cpu") or unavailable
     if not builds or not failed:
         return
     oldest, newest = min(builds), max(builds)
     for driver in case.of_kind("driver-cuda"):
         if driver.from_log and _is_driver_older(version_tuple(driver.value), oldest):
-            unavailable = case.symptoms("cuda-unavailable")
             finding = likely if unavailable else possible
             yield finding("driver_too_old", builds[oldest], driver)
             break
@@ -160,13 +169,18 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
 def architectures(case: Case) -> Iterator[Finding]:
     """Explain missing code for a GPU: is the GPU newer or older than the build supports?"""
     yield from _out_of_stated_range(case)
+    yield from _below_least(case)
     failed = case.failed("architecture")
     missing = case.of_kind("architecture-missing")
     if failed:
         missing.append(failed)
+    lists = _code_lists(case)
+    if not missing and case.unexplained():
+        # The list that a build prints may be all that the log shows of the reason.
+        lists = [fact for fact in lists if fact.subject != "flags"]
+        missing = lists[:1]
     if not missing:
         return
-    lists = _code_lists(case)
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
     if device is None:
@@ -223,6 +237,14 @@ def invalid_images(case: Case) -> Iterator[Finding]:
     yield likely("driver_too_old", images[0])
 
 
+def jit_compiled(case: Case) -> Iterator[Finding]:
+    """Find a GPU that a build has no code for, if CUDA fails with the code compiled from PTX."""
+    compiled = case.symptoms("jit-compiled")
+    failed = [fact for fact in case.about("status", "cuda") if fact.value in _STATUSES_OF_CODE]
+    if compiled and failed:
+        yield likely("gpu_too_new_for_build", failed[0], compiled[0])
+
+
 def failed_executions(case: Case) -> Iterator[Finding]:
     """Suggest that a GPU is too new where cuDNN's kernel failed, unless all named GPUs are old."""
     failed = [fact for fact in case.of_kind("status") if fact.value == _STATUS_OF_NEW_GPUS]
@@ -272,6 +294,24 @@ def _out_of_stated_range(case: Case) -> Iterator[Finding]:
             yield proved("gpu_too_old_for_build", fact)
         elif device[:1] > highest[:1]:
             yield proved("gpu_too_new_for_build", fact)
+
+
+def _below_least(case: Case) -> Iterator[Finding]:
+    """Compare the GPUs with the lowest compute capability that a program asks for.
+
+    A program that refuses a GPU of a later major version does not know it.
+    """
+    for fact in case.of_kind("capability-least"):
+        least = version_tuple(fact.value)
+        devices = list(_devices(case))
+        older = [gpu for capability, gpu in devices if capability < least]
+        later = [gpu for capability, gpu in devices if capability[:1] > least[:1]]
+        if older:
+            yield likely("gpu_too_old_for_build", fact, older[0])
+        elif later:
+            yield possible("gpu_too_new_for_build", fact, later[0])
+        elif not devices:
+            yield possible("gpu_too_old_for_build", fact)
 
 
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:

@@ -98,6 +98,7 @@ class Message(Value):
     facts: tuple[tuple[str, str, str], ...] = ()
     lines: int = 0
     alike: bool = False
+    every: bool = False
 
     @property
     def numbered(self) -> tuple[bytes, ...]:
@@ -194,6 +195,7 @@ def _message(row: Row, terms: Mapping[str, str]) -> Message:
         facts=tuple(facts),
         lines=row.get("lines", 0),
         alike=row.get("alike", False),
+        every=row.get("every", False),
     )
 
 
@@ -205,6 +207,7 @@ def _with_terms(pattern: str, terms: Mapping[str, str]) -> str:
 # ---- facts of a message -------------------------------------------------------------------------
 
 _FIELD = re.compile(r"\{(\d)(?:\|(\w+))?\}")
+_SPAN_OF_BRANCH = 5  # the first numbers of a branch's releases
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "b": 1}
 
 
@@ -249,13 +252,43 @@ def _capabilities(text: str) -> str:
     return " ".join(map(_dotted, re.findall(r"\d{2,3}", text)))
 
 
+def _cuda_of_driver(release: str) -> str:
+    """Return the CUDA version that a driver supports: "470.199.02" -> "11.4"; "" if unknown."""
+    major = version_tuple(release)[0]
+    for row in _releases()["driver"]:
+        if major < int(row["before"]):
+            return str(row["cuda"])
+    for row in _read("drivers.toml")["branch"]:
+        if row["branch"] <= major < row["branch"] + _SPAN_OF_BRANCH:
+            return str(row["cuda"])
+    return ""
+
+
+def _hexadecimal(text: str) -> str:
+    """Return a hexadecimal number as a decimal one: "c" -> "12"."""
+    return str(int(text, 16))
+
+
+def _architecture(text: str) -> str:
+    """Return the first compute capability of an architecture: "Pascal" -> "6.0"."""
+    return _architectures()[text.lower()]
+
+
+@cache
+def _architectures() -> Mapping[str, str]:
+    return {row["name"].lower(): row["capability"] for row in _releases()["architecture"]}
+
+
 _FORMS: dict[str, Callable[[str], str]] = {
     "lower": str.lower,
     "cudnn": cudnn_version,
     "cuda": cuda_version,
+    "driver": _cuda_of_driver,
     "name": _file_name,
     "distribution": _distribution,
     "bytes": _bytes,
+    "architecture": _architecture,
+    "hexadecimal": _hexadecimal,
     "capability": _capabilities,
     "capabilities": _capabilities,
 }

@@ -26,6 +26,8 @@ _CONDITIONS = frozenset(
         "started-without-gpu",
         "other-gpu",
         "nvidia-gpu",
+        "jit-compiled",
+        "reported-unavailable",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

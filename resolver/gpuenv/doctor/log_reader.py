@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 
 from .catalog import DIGITS, Message, fill, messages
 from .cudnn_calls import HandleTracker
@@ -35,6 +35,7 @@ _IDLE_LINE = (512, 16)
 _IDLE_NEEDLE = (256, 4)
 _RETRY = 16  # blocks after which a search for repeated lines that did not help is tried again
 _MAX_WINDOWS = 4096  # windows around needles that are remembered
+_MOST_MATCHES = 8  # of a message in a line
 _MAX_LINES = 1 << 14  # lines that are remembered, by their hashes
 
 # Progress bars end their lines with carriage returns.
@@ -408,9 +409,10 @@ class LogReader:
 
     def _with_lines(self, message: Message, start: int, size: int) -> str:
         """Return a window together with the following lines of a message."""
-        text = self._block[start : start + size + AHEAD]
-        if len(text) < size + AHEAD:
-            text += self._following
+        end = start + size + AHEAD
+        text = self._block[start:end]
+        if end > len(self._block):
+            text += self._following[: end - len(self._block)]
         first, *others = text.replace(b"\r\n", b"\n").split(b"\n")
         begin = self._block.rfind(b"\n", 0, start) + 1
         source, _line = split_prefix(self._block[begin : start + size])
@@ -418,7 +420,7 @@ class LogReader:
         return _readable(b" ".join(lines)[: BEFORE + AFTER])
 
     def _match(self, message: Message, text: str, start: int) -> None:
-        """Note the facts of a message if its pattern matches."""
+        """Note the facts of a message: of the first match of its pattern, or of every one."""
         match = message.compiled().search(text)
         if match is None:
             return
@@ -430,10 +432,14 @@ class LogReader:
             shown = text[max(0, match.start() - 60) :][:MAX_TEXT]
         if message.cause:
             self._note(message.sure, message.cause, message.name, shown)
+        matches = [match]
+        if message.every:
+            matches = list(islice(message.compiled().finditer(text), _MOST_MATCHES))
         for kind, subject, template in message.facts:
-            value = fill(template, match)
-            if value or not template:
-                self._note(kind, fill(subject, match), value, shown)
+            for match in matches:
+                value = fill(template, match)
+                if value or not template:
+                    self._note(kind, fill(subject, match), value, shown)
 
     def _note(self, kind: str, subject: str, value: str, shown: str) -> None:
         key = (kind, subject, value)

@@ -127,6 +127,8 @@ KINDS: dict[str, str] = {
     "version that the driver supports",
     "cuda-named": "value: a CUDA version in the words of a reporter, '11.2', which may be that of "
     "anything",
+    "cudnn-named": "value: a major version of cuDNN in the words of a reporter, '8'",
+    "required": "subject: cuda or cudnn; value: the major version that a message states as needed",
     "os": "value: 'windows'",
     "packages-folder": "value: a folder of installed packages, '/opt/x/site-packages'",
     # devices
@@ -136,6 +138,7 @@ KINDS: dict[str, str] = {
     "code for, separated by spaces, '7.5 8.0'",
     "architecture-range": "subject: framework; value: 'device lowest highest', the compute "
     "capability of a GPU, and the range that the build supports",
+    "capability-least": "value: the lowest compute capability that a program asks for, '8.0'",
     "architecture-missing": "subject: framework, library or ''; value: the message; there is no "
     "code for this GPU",
     "compute-mode": "subject: index; value: default, exclusive-process, exclusive-thread or "
@@ -158,8 +161,8 @@ KINDS: dict[str, str] = {
     "call",
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
     "nccl, invalid-image, unexplained), or a condition that may explain one (cuda-unavailable, "
-    "cuda-asked, took-cpu, started-without-gpu, other-gpu, nvidia-gpu, compat-path, uvm-reloaded, "
-    "suspended, growth); value: ''",
+    "cuda-asked, took-cpu, reported-unavailable, jit-compiled, started-without-gpu, other-gpu, "
+    "nvidia-gpu, compat-path, uvm-reloaded, suspended, growth); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",

@@ -30,7 +30,7 @@ _FILE_OF_CUDA = re.compile(
 _CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn(?:\.|64_)")
 _DRIVER_FILE = re.compile(
-    r"lib(?:cuda|nvcuvid|nvidia-(?:ml|ptxjitcompiler|encode))\.so|nvcuda\.dll"
+    r"lib(?:cuda|nvcuvid|nvoptix|nvidia-(?:ml|ptxjitcompiler|encode|opticalflow|nvvm))\.so|nvcuda\.dll"
 )
 _SYMBOL_OF_CUDA = re.compile(
     r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])"
@@ -40,6 +40,7 @@ _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 # What messages say in a container that was started without the GPU.
 _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
+NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
@@ -204,6 +205,18 @@ def _cudnn_majors(case: Case) -> dict[str, Fact]:
     return present
 
 
+def _other_cudnn_package(case: Case, major: str | None) -> Fact | None:
+    """Return the log's package of cuDNN in another major version, or None."""
+    packages = [
+        fact
+        for fact in case.of_kind("package")
+        if fact.from_log and fact.subject.startswith("nvidia-cudnn")
+    ]
+    if any(fact.value.split(".")[0] == major for fact in packages):
+        return None
+    return _first(packages)
+
+
 def _explain_missing_cudnn(
     case: Case, missing: Fact, major: str | None, present: dict[str, Fact]
 ) -> Iterator[Finding]:
@@ -212,6 +225,7 @@ def _explain_missing_cudnn(
     wsl = case.first("wsl", value="yes")
     elsewhere = [fact for fact in case.of_kind("library-present") if _same_file(fact, missing)]
     torch = case.first("version", subject="torch")
+    package = _other_cudnn_package(case, major) if major else None
     if wsl and "_cnn_infer.so.8" in missing.subject:
         # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.
         yield likely("wsl_driver_or_toolkit", missing, wsl)
@@ -219,18 +233,39 @@ def _explain_missing_cudnn(
         yield likely("cudnn_missing", missing, elsewhere[0])  # not on the loader's path
     elif major in present and is_main:
         yield possible("cudnn_missing", missing)  # present, but not on the loader's path
+    elif package:
+        yield likely("cudnn_major_mismatch", missing, package)
     elif major in present:
         yield likely("cudnn_sublib_missing", missing, present[major])
     elif other_majors:
         yield likely("cudnn_major_mismatch", missing, other_majors[0])
     elif torch and version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 and major == "8":
         yield likely("cudnn_major_mismatch", missing, torch)
+    elif major and _only_others_named(case.of_kind("cudnn-named"), major):
+        yield likely("cudnn_major_mismatch", missing, case.of_kind("cudnn-named")[0])
     else:
         yield likely("cudnn_missing", missing)
         if not is_main:
             yield possible("cudnn_sublib_missing", missing)
         if not is_main and torch is None:
             yield possible("cudnn_major_mismatch", missing)
+
+
+def _only_others_named(named: list[Fact], major: str) -> bool:
+    """Whether a log names versions, and none of the major version."""
+    return bool(named) and all(fact.value.split(".")[0] != major for fact in named)
+
+
+def stated_requirements(case: Case) -> Iterator[Finding]:
+    """Compare the versions that a message states as needed with those that a log names."""
+    for required in case.of_kind("required"):
+        if required.subject == "cuda":
+            cause, named = "cuda_major_mismatch", case.of_kind("cuda-named", "toolkit")
+        else:
+            cause, named = "cudnn_major_mismatch", case.of_kind("cudnn-named")
+        named = [fact for fact in named if fact.from_log]
+        if _only_others_named(named, required.value):
+            yield likely(cause, required, named[0])
 
 
 def _same_file(present: Fact, missing: Fact) -> bool:
@@ -428,6 +463,14 @@ def container_devices(case: Case) -> Iterator[Finding]:
             yield possible("container_gpu_not_injected", fact, started)
 
 
+def container_files(case: Case) -> Iterator[Finding]:
+    """Find a container that lacks the files of the driver's devices."""
+    container = case.first("container", value="yes")
+    for fact in case.about("hints", "driver_not_loaded"):
+        if container and fact.value == NO_DRIVER_FILES:
+            yield likely("container_gpu_not_injected", fact, container)
+
+
 def wsl_driver(case: Case) -> Iterator[Finding]:
     """Find a Linux driver in WSL, where the driver is the one of Windows."""
     wsl = case.first("wsl", value="yes")
@@ -443,6 +486,14 @@ def wsl_driver(case: Case) -> Iterator[Finding]:
     for fact in case.about("status", "cuda"):
         if fact.value in _NO_DEVICE:
             yield likely("wsl_driver_or_toolkit", fact, wsl)
+
+
+def hidden_devices(case: Case) -> Iterator[Finding]:
+    """Find a variable that hides every GPU, in a log that says that none is used."""
+    hidden = [fact for fact in case.about("variable", "CUDA_VISIBLE_DEVICES") if fact.from_log]
+    unavailable = case.symptoms("cuda-unavailable", "took-cpu")
+    if hidden and unavailable:
+        yield likely("visible_devices_wrong", hidden[0], unavailable[0])
 
 
 def device_statuses(case: Case) -> Iterator[Finding]:
@@ -505,6 +556,9 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
     if failure is None:
         return
     rows = case.memory()
+    shown = [row for row in rows if row.fact.kind == "smi-memory"]
+    if shown and all(row.nearly_full for row in shown):
+        yield likely("out_of_memory_masked", failure, shown[0].fact)
     for row in rows:
         if row.fact.kind != "free-bytes":
             continue
@@ -601,11 +655,14 @@ _RULES = (
     loaded_files,
     missing_cudnn,
     missing_libraries,
+    stated_requirements,
     driver_versions,
     driver_presence,
     driver_state,
     container_devices,
+    container_files,
     wsl_driver,
+    hidden_devices,
     device_statuses,
     hardware_errors,
     build_rules.cpu_builds,
@@ -614,6 +671,7 @@ _RULES = (
     build_rules.default_build,
     build_rules.architectures,
     build_rules.invalid_images,
+    build_rules.jit_compiled,
     build_rules.failed_executions,
     build_rules.releases_without_gpu,
     build_rules.tensorflow_release,

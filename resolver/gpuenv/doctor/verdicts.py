@@ -14,7 +14,7 @@ from .build_rules import (
 from .catalog import Area, areas, causes
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
-from .rules import findings
+from .rules import NO_DRIVER_FILES, findings
 from .status_codes import XID_PROGRAM, version_tuple
 
 EVIDENCE_LINES = 4  # of one verdict
@@ -24,6 +24,7 @@ _CONFIDENCE_ORDER = {"proved": 0, "likely": 1, "possible": 2}
 _LAST_LINE = 1 << 60
 # A log from a container that was started without the GPU is no evidence for these causes.
 _DRIVER_ON_HOST = {"driver_not_found", "driver_not_loaded", "driver_too_old"}
+_DRIVER_ABSENT = ("driver_not_found", "container_gpu_not_injected")
 _DRIVER_CAUSES = {
     "driver_not_loaded",
     "driver_userspace_kernel_mismatch",
@@ -39,7 +40,12 @@ _DRIVER_CAUSES = {
 # first, although their messages may come later in the log.
 FOLLOWS: dict[str, set[str]] = {
     "visible_devices_wrong": _DRIVER_CAUSES
-    | {"driver_not_found", "cpu_only_build", "uvm_or_driver_state_broken"},
+    | {
+        "driver_not_found",
+        "cpu_only_build",
+        "uvm_or_driver_state_broken",
+        "gpu_busy_or_exclusive",
+    },
     "driver_not_found": _DRIVER_CAUSES,
     "driver_too_old": {"driver_not_loaded"},
     "driver_not_loaded": {"wsl_driver_or_toolkit", "gpu_hardware_fault"},
@@ -51,6 +57,7 @@ FOLLOWS: dict[str, set[str]] = {
         "driver_too_old",
         "wsl_driver_or_toolkit",
     },
+    "container_gpu_access_lost": {"container_gpu_not_injected"},
     "cudnn_sublib_missing": {"cudnn_major_mismatch", "cudnn_sublibs_mixed", "host_libc_too_old"},
     "cudnn_missing": {"cudnn_major_mismatch", "cudnn_sublib_missing"},
     "cuda_lib_missing": {
@@ -92,7 +99,15 @@ FOLLOWS: dict[str, set[str]] = {
         "driver_too_old",
     },
     "companion_binary_mismatch": {"lib_shadowing", "mixed_cuda_wheels"},
-    "install_resolution_failure": {"host_libc_too_old", "cpu_only_build"},
+    "install_resolution_failure": {
+        "host_libc_too_old",
+        "cpu_only_build",
+        "cudnn_sublibs_mixed",
+        "cudnn_major_mismatch",
+        "cudnn_runtime_older_than_build",
+        "lib_shadowing",
+        "companion_binary_mismatch",
+    },
 }
 # A cause that a failure outside the GPU's environment explains: the area of that failure.
 EXPLAINED_OUTSIDE = {"install_resolution_failure": "network"}
@@ -315,7 +330,10 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     """Return the finding, which is not proved if another line of the log speaks against it."""
     if finding.cause in _DRIVER_ON_HOST and case.symptoms("started-without-gpu"):
         return finding.replace(confidence="possible")
-    if _may_lack_driver(finding, case) and case.about("hints", "driver_not_found"):
+    if _is_of_container(finding, case):
+        return finding.replace(confidence="possible")
+    absent = [fact for cause in _DRIVER_ABSENT for fact in case.about("hints", cause)]
+    if absent and _may_lack_driver(finding, case):
         return finding.replace(confidence="possible")
     if finding.confidence == "proved" and _is_contradicted(finding, case):
         return finding.replace(confidence="likely")
@@ -340,6 +358,13 @@ def _driver_suffices(case: Case) -> bool:
     builds = [version_tuple(fact.value) for fact in case.of_kind("cuda-built", "toolkit")]
     newest = max(builds, default=())
     return bool(newest) and any(version[:1] >= newest[:1] for version in supported)
+
+
+def _is_of_container(finding: Finding, case: Case) -> bool:
+    """Whether a verdict about the host's driver rests on files that a container lacks."""
+    if finding.cause != "driver_not_loaded" or not case.first("container", value="yes"):
+        return False
+    return all(fact.from_log and fact.value == NO_DRIVER_FILES for fact in finding.facts)
 
 
 def _may_lack_driver(finding: Finding, case: Case) -> bool:
