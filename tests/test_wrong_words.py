@@ -41,6 +41,10 @@ REFUSED = {
         "not for CUDA 99.9, which was chosen by hand",
         "leave out --cuda 99.9: gives torch 2.15.0 (cu132)",
     ],
+    "torch[opt-einsum]==99 numpy --gpu H100": [
+        "torch needs torch==99; available: 2.0.0 to 2.15.0",
+        "torch 2.15.0 instead of torch[opt-einsum]==99: gives torch 2.15.0 (cu132)",
+    ],
     "torch+cu118 --gpu RTX5090": [
         "not the build cu118, which was chosen by hand",
         "any build instead of torch+cu118: gives torch 2.15.0 (cu132)",

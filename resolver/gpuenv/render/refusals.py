@@ -77,7 +77,7 @@ def change_lines(changes: Sequence[Change]) -> list[str]:
     if not changes:
         return wrapped(
             "no small change of the request, the driver, the Python or the GPU helps; "
-            "ask for other frameworks or use another host",
+            "change several of the requirements that the reasons name, or use another host",
             "",
         )
     lines = ["what helps (each change is sufficient):"]
