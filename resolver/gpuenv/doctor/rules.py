@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Value
 from . import build_rules
-from .facts import Case
+from .facts import LEAST_BYTES_OF_HANDLE, Case, Memory
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
 
@@ -559,16 +559,29 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
     shown = [row for row in rows if row.fact.kind == "smi-memory"]
     if shown and all(row.nearly_full for row in shown):
         yield likely("out_of_memory_masked", failure, shown[0].fact)
+    preallocated = _first(case.symptoms("preallocated"))
     for row in rows:
         if row.fact.kind != "free-bytes":
             continue
-        if row.fact.from_log and row.nearly_full:
-            yield proved("out_of_memory_masked", failure, row.fact)
-        elif not row.mostly_free:
-            yield likely("out_of_memory_masked", failure, row.fact)
+        if not row.mostly_free:
+            yield _full_memory(failure, row, preallocated)
     growth = _first(case.symptoms("growth"))
     if growth and not rows:
         yield possible("out_of_memory_masked", failure, growth)
+
+
+def _full_memory(failure: Fact, row: Memory, preallocated: Fact | None) -> Finding:
+    """Return how sure it is that cuDNN failed for lack of memory.
+
+    A program that has allocated most of the memory for itself leaves little, which may suffice.
+    """
+    facts = (failure, row.fact, preallocated)
+    is_full = row.fact.from_log and row.free < LEAST_BYTES_OF_HANDLE
+    if is_full and not preallocated:
+        return proved("out_of_memory_masked", *facts)
+    if is_full or not preallocated:
+        return likely("out_of_memory_masked", *facts)
+    return possible("out_of_memory_masked", *facts)
 
 
 # ---- the program and the rest -------------------------------------------------------------------
