@@ -451,7 +451,10 @@ def container_devices(case: Case) -> Iterator[Finding]:
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
     if container and container.from_log:
-        for fact in case.symptoms("cuda-unavailable"):
+        unavailable = case.symptoms("cuda-unavailable")
+        if case.unexplained() or case.of_kind("gpu", "driver"):
+            unavailable += case.symptoms("reported-unavailable")
+        for fact in unavailable:
             yield possible("container_gpu_not_injected", fact, container)
     started = _first(case.symptoms("started-without-gpu"))
     if started:
