@@ -61,6 +61,9 @@ def cpu_builds(case: Case) -> Iterator[Finding]:
             signs = case.of_kind("gpu", "driver", "toolkit")
         if build.value == "none" and signs:
             yield likely("cpu_only_build", build, signs[0])
+        elif build.value == "none" and case.symptoms("unexplained"):
+            for gpu in case.of_kind("gpu")[:1]:
+                yield possible("cpu_only_build", build, gpu)
     has_cuda_build = any(build.value != "none" for build in builds)
     if took_cpu and not has_cuda_build and not case.of_kind("driver"):
         yield from _cpu_instead_of_gpu(case, took_cpu)
@@ -106,6 +109,7 @@ def cuda_of_build(case: Case) -> Iterator[Finding]:
     """Compare the CUDA version of a build with the driver's, and with the GPUs it compiles for."""
     builds = _cuda_builds(case)
     unavailable = case.symptoms("cuda-unavailable", "reported-unavailable")
+    unavailable += case.about("maybe", "driver_not_found")
     failed = case.faults() or case.symptoms("took-cpu") or unavailable
     if not builds or not failed:
         return
