@@ -10,6 +10,7 @@ from .catalog import (
     broken_releases,
     capability_of_series,
     compilers,
+    cuda_of_driver,
     highest_capability_of,
     releases_before,
 )
@@ -29,6 +30,9 @@ _LAST_COMMON_CAPABILITY = (7, 5)
 _FIRST_COMMON_CAPABILITY = (5, 0)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"
+# What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
+_LIBRARIES_THAT_START = ("cudnn", "cublas", "cusolver", "cusparse", "cufft", "curand")
+_STATUSES_OF_START = ("_NOT_INITIALIZED", "_INITIALIZATION_FAILED", "_SETUP_FAILED")
 # What the driver returns for code that it compiled, but cannot run.
 _STATUSES_OF_CODE = (
     "CUDA_ERROR_INVALID_HANDLE",
@@ -141,6 +145,30 @@ def default_build(case: Case) -> Iterator[Finding]:
             return
 
 
+def driver_of_named(case: Case) -> Iterator[Finding]:
+    """Compare the newest CUDA version that a log names with the driver's, if a library fails.
+
+    A framework's build has its own CUDA version, which `cuda_of_build` compares.
+    """
+    failed = [
+        fact
+        for fact in case.of_kind("status")
+        if fact.subject in _LIBRARIES_THAT_START and fact.value.endswith(_STATUSES_OF_START)
+    ]
+    drivers = {_driver_cuda(fact): fact for fact in case.of_kind("driver-cuda", "driver")}
+    named = {version_tuple(fact.value): fact for fact in case.of_kind("cuda-named", "toolkit")}
+    if not failed or not drivers or not named or case.of_kind("cuda-built"):
+        return
+    driver, cuda = max(drivers), max(named)
+    if drivers[driver].from_log and _is_driver_older(driver, cuda):
+        yield likely("driver_too_old", failed[0], named[cuda], drivers[driver])
+
+
+def _driver_cuda(fact: Fact) -> tuple[int, ...]:
+    """Return the CUDA version that a driver supports, by that version or by its release."""
+    return version_tuple(cuda_of_driver(fact.value) if fact.kind == "driver" else fact.value)
+
+
 def _cuda_builds(case: Case) -> dict[tuple[int, ...], Fact]:
     """Return the CUDA versions of the builds that a log names."""
     builds = {}
@@ -159,10 +187,13 @@ def _is_driver_older(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
 
 
 def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capability] | None:
-    """Return the lowest and the highest capability that a CUDA release compiles for, or None."""
+    """Return the lowest and the highest capability that a CUDA release compiles for, or None.
+
+    A major version alone stands for its last release.
+    """
     newest = None
     for since, lowest, highest in compilers():
-        if cuda >= since:
+        if cuda >= since[: len(cuda)]:
             newest = lowest, highest
     return newest
 
@@ -205,6 +236,29 @@ def architectures(case: Case) -> Iterator[Finding]:
         yield finding("gpu_too_old_for_build", *facts)
     else:
         yield from _new_or_old(missing, facts)
+
+
+def toolkit_targets(case: Case) -> Iterator[Finding]:
+    """Compare the newest toolkit that a log names with the architectures that it is asked for."""
+    toolkits = {version_tuple(fact.value): fact for fact in case.of_kind("toolkit")}
+    if not toolkits or case.of_kind("architecture-missing"):
+        return
+    failed = case.faults() or case.unexplained()
+    newest = max(toolkits)
+    compiled = _compiled_capabilities(newest)
+    if not failed or compiled is None or not toolkits[newest].from_log:
+        return
+    lowest, highest = compiled
+    flags = case.about("architectures", "flags")
+    for fact in flags:
+        asked = [version_tuple(text) for text in fact.value.split()]
+        if max(asked) > highest:
+            yield likely("gpu_too_new_for_build", fact, toolkits[newest])
+        elif min(asked) < lowest:
+            yield likely("gpu_too_old_for_build", fact, toolkits[newest])
+    gpu = _gpu_above(case, highest)
+    if gpu and (flags or "nvcc" in toolkits[newest].text):
+        yield possible("gpu_too_new_for_build", gpu, toolkits[newest])
 
 
 def _code_lists(case: Case) -> list[Fact]:

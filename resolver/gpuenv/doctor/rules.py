@@ -40,6 +40,10 @@ _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 # What messages say in a container that was started without the GPU.
 _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
+# Messages that a container's driver is older than its image: the container has the driver.
+COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driver-below-image"))
+# What the runtime returns if the driver is too old, and also if there is none.
+INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
@@ -461,9 +465,25 @@ def container_devices(case: Case) -> Iterator[Finding]:
         for cause in _WITHOUT_GPU:
             for kind in ("says", "hints", "maybe"):
                 for fact in case.about(kind, cause):
-                    yield likely("container_gpu_not_injected", fact, started)
+                    if fact.value not in COMPARES_DRIVER:
+                        yield likely("container_gpu_not_injected", fact, started)
         for fact in words:
             yield possible("container_gpu_not_injected", fact, started)
+
+
+def container_driver(case: Case) -> Iterator[Finding]:
+    """Find a container in which the runtime misses a driver, and the log shows none."""
+    for fact in case.of_kind("says", "hints", "status"):
+        if lacks_driver_of_container(fact, case):
+            yield likely("container_gpu_not_injected", fact, *case.symptoms("in-container"))
+
+
+def lacks_driver_of_container(fact: Fact, case: Case) -> bool:
+    """Whether a program in a container misses a driver, and nothing shows that it has one."""
+    if not fact.from_log or not case.symptoms("in-container"):
+        return False
+    shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
+    return fact.value in INSUFFICIENT_DRIVER and not shown
 
 
 def container_files(case: Case) -> Iterator[Finding]:
@@ -643,6 +663,17 @@ def unsupported_operations(case: Case) -> Iterator[Finding]:
             yield proved("unsupported_op_config", fact, passed)
 
 
+def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
+    """Find a cuDNN that is not installed in the words of a reporter, if cuDNN fails."""
+    stated = _first(case.symptoms("cudnn-not-installed"))
+    failed = [
+        *case.about("status", "cudnn"),
+        *case.symptoms("cudnn-start", "cudnn-call"),
+    ]
+    if stated and failed:
+        yield likely("cudnn_missing", stated, failed[0])
+
+
 def absent_cudnn(case: Case) -> Iterator[Finding]:
     """Explain why no cuDNN was found on the host: another major version, or none."""
     absent = case.failed("cudnn-present")
@@ -676,6 +707,7 @@ _RULES = (
     driver_presence,
     driver_state,
     container_devices,
+    container_driver,
     container_files,
     wsl_driver,
     hidden_devices,
@@ -685,7 +717,9 @@ _RULES = (
     build_rules.cpu_packages,
     build_rules.cuda_of_build,
     build_rules.default_build,
+    build_rules.driver_of_named,
     build_rules.architectures,
+    build_rules.toolkit_targets,
     build_rules.invalid_images,
     build_rules.jit_compiled,
     build_rules.failed_executions,
@@ -698,5 +732,6 @@ _RULES = (
     libc_versions,
     loader_comparison,
     unsupported_operations,
+    stated_absent_cudnn,
     absent_cudnn,
 )
