@@ -155,13 +155,28 @@ def driver_of_named(case: Case) -> Iterator[Finding]:
         for fact in case.of_kind("status")
         if fact.subject in _LIBRARIES_THAT_START and fact.value.endswith(_STATUSES_OF_START)
     ]
+    older = _driver_older_than_named(case)
+    if failed and older:
+        yield likely("driver_too_old", failed[0], *older)
+
+
+def suggested_by_driver(case: Case) -> Iterator[Finding]:
+    """Suggest a driver that is older than the newest CUDA version that a log names."""
+    older = _driver_older_than_named(case)
+    if older:
+        yield possible("driver_too_old", *older)
+
+
+def _driver_older_than_named(case: Case) -> tuple[Fact, Fact] | None:
+    """Return the CUDA version that a log names and the driver that is older, or None."""
     drivers = {_driver_cuda(fact): fact for fact in case.of_kind("driver-cuda", "driver")}
     named = {version_tuple(fact.value): fact for fact in case.of_kind("cuda-named", "toolkit")}
-    if not failed or not drivers or not named or case.of_kind("cuda-built"):
-        return
+    if not drivers or not named or case.of_kind("cuda-built"):
+        return None
     driver, cuda = max(drivers), max(named)
-    if drivers[driver].from_log and _is_driver_older(driver, cuda):
-        yield likely("driver_too_old", failed[0], named[cuda], drivers[driver])
+    if not drivers[driver].from_log or not _is_driver_older(driver, cuda):
+        return None
+    return named[cuda], drivers[driver]
 
 
 def _driver_cuda(fact: Fact) -> tuple[int, ...]:

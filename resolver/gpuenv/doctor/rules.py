@@ -666,14 +666,18 @@ def unsupported_operations(case: Case) -> Iterator[Finding]:
 
 
 def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
-    """Find a cuDNN that is not installed in the words of a reporter, if cuDNN fails."""
+    """Find a cuDNN that is not installed in the words of a reporter, if cuDNN fails.
+
+    torch brings its own cuDNN, so that of the system matters less.
+    """
     stated = _first(case.symptoms("cudnn-not-installed"))
     failed = [
         *case.about("status", "cudnn"),
         *case.symptoms("cudnn-start", "cudnn-call"),
     ]
     if stated and failed:
-        yield likely("cudnn_missing", stated, failed[0])
+        finding = possible if case.about("framework", "torch") else likely
+        yield finding("cudnn_missing", stated, failed[0])
 
 
 def absent_cudnn(case: Case) -> Iterator[Finding]:

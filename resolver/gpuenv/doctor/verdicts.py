@@ -9,6 +9,7 @@ from .build_rules import (
     cpu_packages,
     named_broken_release,
     overwrites_cuda_build,
+    suggested_by_driver,
     suggested_by_gpu,
 )
 from .catalog import Area, areas, causes
@@ -211,7 +212,7 @@ def _suggested(case: Case) -> Finding | None:
         return None
     by_cause: dict[str, list[Fact]] = {}
     words = [possible(fact.subject, fact) for fact in case.of_kind("suggests")]
-    for finding in (*words, *suggested_by_gpu(case)):
+    for finding in (*words, *suggested_by_gpu(case), *suggested_by_driver(case)):
         if refutation(case, finding.cause) is None:
             by_cause.setdefault(finding.cause, []).extend(finding.facts)
     if not by_cause:
