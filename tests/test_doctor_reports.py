@@ -22,6 +22,7 @@ CASES: list[dict[str, Any]] = tomllib.loads(
     (DATA / "doctor" / "cases.toml").read_text(encoding="utf-8")
 )["case"]
 WORDS = tomllib.loads((DATA / "doctor" / "words.toml").read_text(encoding="utf-8"))["case"]
+REPORTS = tomllib.loads((DATA / "doctor" / "reports.toml").read_text(encoding="utf-8"))
 OUTSIDE = tomllib.loads((DATA / "doctor_outside.toml").read_text(encoding="utf-8"))
 
 
@@ -67,6 +68,18 @@ def test_words_near_a_failure_suggest_a_cause(case: dict[str, Any]) -> None:
     if "sure" in case:
         assert found.verdicts[0].confidence == case["sure"]
     assert found.abstained is case.get("abstained", False)
+
+
+@pytest.mark.parametrize("log", REPORTS["failures"], ids=lambda log: log[:50])
+def test_a_failure_that_is_printed_or_described_is_never_called_no_fault(log: str) -> None:
+    found = diagnose(read_log([log], with_failure=True), ())
+    assert found.verdicts or found.abstained
+
+
+@pytest.mark.parametrize("log", REPORTS["ordinary"], ids=lambda log: log[:50])
+def test_a_text_without_a_failure_gets_no_verdict(log: str) -> None:
+    found = diagnose(read_log([log], with_failure=True), ())
+    assert (found.verdicts, found.abstained) == ((), False)
 
 
 def test_a_release_that_is_known_to_use_no_gpu_is_named_with_the_one_to_use() -> None:

@@ -10,6 +10,7 @@ from .catalog import (
     broken_releases,
     capability_of_series,
     compilers,
+    cuda_of_driver,
     highest_capability_of,
     releases_before,
 )
@@ -29,6 +30,9 @@ _LAST_COMMON_CAPABILITY = (7, 5)
 _FIRST_COMMON_CAPABILITY = (5, 0)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"
+# What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
+_LIBRARIES_THAT_START = ("cudnn", "cublas", "cusolver", "cusparse", "cufft", "curand")
+_STATUSES_OF_START = ("_NOT_INITIALIZED", "_INITIALIZATION_FAILED", "_SETUP_FAILED")
 # What the driver returns for code that it compiled, but cannot run.
 _STATUSES_OF_CODE = (
     "CUDA_ERROR_INVALID_HANDLE",
@@ -61,6 +65,9 @@ def cpu_builds(case: Case) -> Iterator[Finding]:
             signs = case.of_kind("gpu", "driver", "toolkit")
         if build.value == "none" and signs:
             yield likely("cpu_only_build", build, signs[0])
+        elif build.value == "none" and case.symptoms("unexplained"):
+            for gpu in case.of_kind("gpu")[:1]:
+                yield possible("cpu_only_build", build, gpu)
     has_cuda_build = any(build.value != "none" for build in builds)
     if took_cpu and not has_cuda_build and not case.of_kind("driver"):
         yield from _cpu_instead_of_gpu(case, took_cpu)
@@ -106,6 +113,7 @@ def cuda_of_build(case: Case) -> Iterator[Finding]:
     """Compare the CUDA version of a build with the driver's, and with the GPUs it compiles for."""
     builds = _cuda_builds(case)
     unavailable = case.symptoms("cuda-unavailable", "reported-unavailable")
+    unavailable += case.about("maybe", "driver_not_found")
     failed = case.faults() or case.symptoms("took-cpu") or unavailable
     if not builds or not failed:
         return
@@ -137,6 +145,45 @@ def default_build(case: Case) -> Iterator[Finding]:
             return
 
 
+def driver_of_named(case: Case) -> Iterator[Finding]:
+    """Compare the newest CUDA version that a log names with the driver's, if a library fails.
+
+    A framework's build has its own CUDA version, which `cuda_of_build` compares.
+    """
+    failed = [
+        fact
+        for fact in case.of_kind("status")
+        if fact.subject in _LIBRARIES_THAT_START and fact.value.endswith(_STATUSES_OF_START)
+    ]
+    older = _driver_older_than_named(case)
+    if failed and older:
+        yield likely("driver_too_old", failed[0], *older)
+
+
+def suggested_by_driver(case: Case) -> Iterator[Finding]:
+    """Suggest a driver that is older than the newest CUDA version that a log names."""
+    older = _driver_older_than_named(case)
+    if older:
+        yield possible("driver_too_old", *older)
+
+
+def _driver_older_than_named(case: Case) -> tuple[Fact, Fact] | None:
+    """Return the CUDA version that a log names and the driver that is older, or None."""
+    drivers = {_driver_cuda(fact): fact for fact in case.of_kind("driver-cuda", "driver")}
+    named = {version_tuple(fact.value): fact for fact in case.of_kind("cuda-named", "toolkit")}
+    if not drivers or not named or case.of_kind("cuda-built"):
+        return None
+    driver, cuda = max(drivers), max(named)
+    if not drivers[driver].from_log or not _is_driver_older(driver, cuda):
+        return None
+    return named[cuda], drivers[driver]
+
+
+def _driver_cuda(fact: Fact) -> tuple[int, ...]:
+    """Return the CUDA version that a driver supports, by that version or by its release."""
+    return version_tuple(cuda_of_driver(fact.value) if fact.kind == "driver" else fact.value)
+
+
 def _cuda_builds(case: Case) -> dict[tuple[int, ...], Fact]:
     """Return the CUDA versions of the builds that a log names."""
     builds = {}
@@ -155,10 +202,13 @@ def _is_driver_older(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
 
 
 def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capability] | None:
-    """Return the lowest and the highest capability that a CUDA release compiles for, or None."""
+    """Return the lowest and the highest capability that a CUDA release compiles for, or None.
+
+    A major version alone stands for its last release.
+    """
     newest = None
     for since, lowest, highest in compilers():
-        if cuda >= since:
+        if cuda >= since[: len(cuda)]:
             newest = lowest, highest
     return newest
 
@@ -201,6 +251,29 @@ def architectures(case: Case) -> Iterator[Finding]:
         yield finding("gpu_too_old_for_build", *facts)
     else:
         yield from _new_or_old(missing, facts)
+
+
+def toolkit_targets(case: Case) -> Iterator[Finding]:
+    """Compare the newest toolkit that a log names with the architectures that it is asked for."""
+    toolkits = {version_tuple(fact.value): fact for fact in case.of_kind("toolkit")}
+    if not toolkits or case.of_kind("architecture-missing"):
+        return
+    failed = case.faults() or case.unexplained()
+    newest = max(toolkits)
+    compiled = _compiled_capabilities(newest)
+    if not failed or compiled is None or not toolkits[newest].from_log:
+        return
+    lowest, highest = compiled
+    flags = case.about("architectures", "flags")
+    for fact in flags:
+        asked = [version_tuple(text) for text in fact.value.split()]
+        if max(asked) > highest:
+            yield likely("gpu_too_new_for_build", fact, toolkits[newest])
+        elif min(asked) < lowest:
+            yield likely("gpu_too_old_for_build", fact, toolkits[newest])
+    gpu = _gpu_above(case, highest)
+    if gpu and (flags or "nvcc" in toolkits[newest].text):
+        yield possible("gpu_too_new_for_build", gpu, toolkits[newest])
 
 
 def _code_lists(case: Case) -> list[Fact]:

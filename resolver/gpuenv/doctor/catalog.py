@@ -17,7 +17,8 @@ DIGITS = b"0123456789"
 _TERM = re.compile("%[a-z]+%")
 _FIRST_WITHOUT_SUFFIX = 13  # the first CUDA whose packages have no suffix
 _NAME_NOISE = re.compile(
-    r"(?i)\b(?:NVIDIA|GeForce|Tesla|Quadro|Laptop GPU|\d{1,3} ?GB|SXM\d?|PCIe|HBM\d\w?)\b"
+    r"(?i)\bTesla(?=[A-Z]\d)|"
+    r"\b(?:NVIDIA|GeForce|Tesla|Quadro|Laptop GPU|\d{1,3} ?GB|SXM\d?|PCIe|HBM\d\w?)\b"
 )
 
 Row = dict[str, Any]  # of a TOML file
@@ -252,7 +253,12 @@ def _capabilities(text: str) -> str:
     return " ".join(map(_dotted, re.findall(r"\d{2,3}", text)))
 
 
-def _cuda_of_driver(release: str) -> str:
+def _dotted_capabilities(text: str) -> str:
+    """Return the compute capabilities of a list of torch: "8.0;8.6+PTX" -> "8.0 8.6"."""
+    return " ".join(re.findall(r"\d{1,2}\.\d", text))
+
+
+def cuda_of_driver(release: str) -> str:
     """Return the CUDA version that a driver supports: "470.199.02" -> "11.4"; "" if unknown."""
     major = version_tuple(release)[0]
     for row in _releases()["driver"]:
@@ -289,13 +295,14 @@ _FORMS: dict[str, Callable[[str], str]] = {
     "lower": str.lower,
     "cudnn": cudnn_version,
     "cuda": cuda_version,
-    "driver": _cuda_of_driver,
+    "driver": cuda_of_driver,
     "name": _file_name,
     "distribution": _distribution,
     "bytes": _bytes,
     "architecture": _architecture,
     "hexadecimal": _hexadecimal,
     "capability": _capabilities,
+    "dotted": _dotted_capabilities,
     "capabilities": _capabilities,
 }
 

@@ -9,7 +9,8 @@ from ..model import Value
 from .model import TESTS, Fact
 
 _TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device outweighs any pass
-LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations fail
+LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations may fail
+LEAST_BYTES_OF_HANDLE = 128 << 20  # with less, a handle of cuDNN cannot be created
 # CUDA libraries: a failure to load one of these is a fault. TensorRT and others are optional.
 _CUDA_LIBRARY = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")
 # Symptoms that no rule takes for a failure.
@@ -21,9 +22,14 @@ _CONDITIONS = frozenset(
         "uvm-reloaded",
         "suspended",
         "growth",
+        "preallocated",
         "cuda-asked",
         "took-cpu",
         "started-without-gpu",
+        "started-with-gpu",
+        "in-container",
+        "cudnn-not-installed",
+        "memory-suffices",
         "other-gpu",
         "nvidia-gpu",
         "jit-compiled",

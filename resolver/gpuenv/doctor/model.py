@@ -160,9 +160,10 @@ KINDS: dict[str, str] = {
     "handle": "subject: null, destroyed, forked or raced, the misuse of a cuDNN handle; value: the "
     "call",
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
-    "nccl, invalid-image, unexplained), or a condition that may explain one (cuda-unavailable, "
-    "cuda-asked, took-cpu, reported-unavailable, jit-compiled, started-without-gpu, other-gpu, "
-    "nvidia-gpu, compat-path, uvm-reloaded, suspended, growth); value: ''",
+    "nccl, invalid-image, unexplained), or a condition that may explain one or rule out a cause "
+    "(cuda-unavailable, cuda-asked, took-cpu, reported-unavailable, jit-compiled, "
+    "started-without-gpu, started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, "
+    "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",

@@ -176,9 +176,11 @@ def message_lines(lines: Iterable[bytes], count: int, source: bytes) -> list[byt
         source: what names the process, as `split_prefix` returns it.
     """
     found: dict[bytes, None] = {}
+    # What follows the prompt of R or MATLAB, which looks like a quotation, has no prefix.
+    sources = (source, b"") if source in (b">", b">>") else (source,)
     for line in lines:
         line_source, text = split_prefix(line)
-        if line_source == source and text.strip():
+        if line_source in sources and text.strip():
             found[text] = None
         if len(found) == count:
             break

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Value
 from . import build_rules
-from .facts import Case
+from .facts import LEAST_BYTES_OF_HANDLE, Case, Memory
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
 
@@ -40,6 +40,10 @@ _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 # What messages say in a container that was started without the GPU.
 _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
+# Messages that a container's driver is older than its image: the container has the driver.
+COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driver-below-image"))
+# What the runtime returns if the driver is too old, and also if there is none.
+INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
@@ -451,16 +455,35 @@ def container_devices(case: Case) -> Iterator[Finding]:
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
     if container and container.from_log:
-        for fact in case.symptoms("cuda-unavailable"):
+        unavailable = case.symptoms("cuda-unavailable")
+        if case.unexplained() or case.of_kind("gpu", "driver"):
+            unavailable += case.symptoms("reported-unavailable")
+        for fact in unavailable:
             yield possible("container_gpu_not_injected", fact, container)
     started = _first(case.symptoms("started-without-gpu"))
     if started:
         for cause in _WITHOUT_GPU:
             for kind in ("says", "hints", "maybe"):
                 for fact in case.about(kind, cause):
-                    yield likely("container_gpu_not_injected", fact, started)
+                    if fact.value not in COMPARES_DRIVER:
+                        yield likely("container_gpu_not_injected", fact, started)
         for fact in words:
             yield possible("container_gpu_not_injected", fact, started)
+
+
+def container_driver(case: Case) -> Iterator[Finding]:
+    """Find a container in which the runtime misses a driver, and the log shows none."""
+    for fact in case.of_kind("says", "hints", "status"):
+        if lacks_driver_of_container(fact, case):
+            yield likely("container_gpu_not_injected", fact, *case.symptoms("in-container"))
+
+
+def lacks_driver_of_container(fact: Fact, case: Case) -> bool:
+    """Whether a program in a container misses a driver, and nothing shows that it has one."""
+    if not fact.from_log or not case.symptoms("in-container"):
+        return False
+    shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
+    return fact.value in INSUFFICIENT_DRIVER and not shown
 
 
 def container_files(case: Case) -> Iterator[Finding]:
@@ -494,6 +517,8 @@ def hidden_devices(case: Case) -> Iterator[Finding]:
     unavailable = case.symptoms("cuda-unavailable", "took-cpu")
     if hidden and unavailable:
         yield likely("visible_devices_wrong", hidden[0], unavailable[0])
+    elif hidden and case.symptoms("unexplained"):
+        yield possible("visible_devices_wrong", hidden[0], case.symptoms("unexplained")[0])
 
 
 def device_statuses(case: Case) -> Iterator[Finding]:
@@ -559,16 +584,29 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
     shown = [row for row in rows if row.fact.kind == "smi-memory"]
     if shown and all(row.nearly_full for row in shown):
         yield likely("out_of_memory_masked", failure, shown[0].fact)
+    preallocated = _first(case.symptoms("preallocated"))
     for row in rows:
         if row.fact.kind != "free-bytes":
             continue
-        if row.fact.from_log and row.nearly_full:
-            yield proved("out_of_memory_masked", failure, row.fact)
-        elif not row.mostly_free:
-            yield likely("out_of_memory_masked", failure, row.fact)
+        if not row.mostly_free:
+            yield _full_memory(failure, row, preallocated)
     growth = _first(case.symptoms("growth"))
     if growth and not rows:
         yield possible("out_of_memory_masked", failure, growth)
+
+
+def _full_memory(failure: Fact, row: Memory, preallocated: Fact | None) -> Finding:
+    """Return how sure it is that cuDNN failed for lack of memory.
+
+    A program that has allocated most of the memory for itself leaves little, which may suffice.
+    """
+    facts = (failure, row.fact, preallocated)
+    is_full = row.fact.from_log and row.free < LEAST_BYTES_OF_HANDLE
+    if is_full and not preallocated:
+        return proved("out_of_memory_masked", *facts)
+    if is_full or not preallocated:
+        return likely("out_of_memory_masked", *facts)
+    return possible("out_of_memory_masked", *facts)
 
 
 # ---- the program and the rest -------------------------------------------------------------------
@@ -627,6 +665,21 @@ def unsupported_operations(case: Case) -> Iterator[Finding]:
             yield proved("unsupported_op_config", fact, passed)
 
 
+def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
+    """Find a cuDNN that is not installed in the words of a reporter, if cuDNN fails.
+
+    torch brings its own cuDNN, so that of the system matters less.
+    """
+    stated = _first(case.symptoms("cudnn-not-installed"))
+    failed = [
+        *case.about("status", "cudnn"),
+        *case.symptoms("cudnn-start", "cudnn-call"),
+    ]
+    if stated and failed:
+        finding = possible if case.about("framework", "torch") else likely
+        yield finding("cudnn_missing", stated, failed[0])
+
+
 def absent_cudnn(case: Case) -> Iterator[Finding]:
     """Explain why no cuDNN was found on the host: another major version, or none."""
     absent = case.failed("cudnn-present")
@@ -660,6 +713,7 @@ _RULES = (
     driver_presence,
     driver_state,
     container_devices,
+    container_driver,
     container_files,
     wsl_driver,
     hidden_devices,
@@ -669,7 +723,9 @@ _RULES = (
     build_rules.cpu_packages,
     build_rules.cuda_of_build,
     build_rules.default_build,
+    build_rules.driver_of_named,
     build_rules.architectures,
+    build_rules.toolkit_targets,
     build_rules.invalid_images,
     build_rules.jit_compiled,
     build_rules.failed_executions,
@@ -682,5 +738,6 @@ _RULES = (
     libc_versions,
     loader_comparison,
     unsupported_operations,
+    stated_absent_cudnn,
     absent_cudnn,
 )

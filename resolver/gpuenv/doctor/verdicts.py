@@ -9,12 +9,19 @@ from .build_rules import (
     cpu_packages,
     named_broken_release,
     overwrites_cuda_build,
+    suggested_by_driver,
     suggested_by_gpu,
 )
 from .catalog import Area, areas, causes
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
-from .rules import NO_DRIVER_FILES, findings
+from .rules import (
+    COMPARES_DRIVER,
+    INSUFFICIENT_DRIVER,
+    NO_DRIVER_FILES,
+    findings,
+    lacks_driver_of_container,
+)
 from .status_codes import XID_PROGRAM, version_tuple
 
 EVIDENCE_LINES = 4  # of one verdict
@@ -205,7 +212,7 @@ def _suggested(case: Case) -> Finding | None:
         return None
     by_cause: dict[str, list[Fact]] = {}
     words = [possible(fact.subject, fact) for fact in case.of_kind("suggests")]
-    for finding in (*words, *suggested_by_gpu(case)):
+    for finding in (*words, *suggested_by_gpu(case), *suggested_by_driver(case)):
         if refutation(case, finding.cause) is None:
             by_cause.setdefault(finding.cause, []).extend(finding.facts)
     if not by_cause:
@@ -293,11 +300,19 @@ def _free_memory(case: Case) -> Fact | None:
     """
     if case.failed_allocation(above_total=False):
         return None
-    fact = case.free_memory_fact()
+    fact = case.free_memory_fact() or _words_of_memory(case)
     is_stated = any(failed.from_log for failed in case.of_kind("out-of-memory"))
     if fact is not None and is_stated and not fact.from_log:
         return None
     return fact
+
+
+def _words_of_memory(case: Case) -> Fact | None:
+    """Return the words that memory suffices, or None; what is measured or stated outweighs them."""
+    words = case.symptoms("memory-suffices")
+    if not words or case.memory() or case.of_kind("out-of-memory"):
+        return None
+    return words[0]
 
 
 def _refutation_of_program(case: Case, cause: str) -> Fact | None:
@@ -328,7 +343,7 @@ def _host_fact(case: Case, kind: str, subject: str = "", value: str = "") -> Fac
 
 def _less_sure(finding: Finding, case: Case) -> Finding:
     """Return the finding, which is not proved if another line of the log speaks against it."""
-    if finding.cause in _DRIVER_ON_HOST and case.symptoms("started-without-gpu"):
+    if finding.cause in _DRIVER_ON_HOST and _may_be_of_container(finding, case):
         return finding.replace(confidence="possible")
     if _is_of_container(finding, case):
         return finding.replace(confidence="possible")
@@ -338,6 +353,15 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     if finding.confidence == "proved" and _is_contradicted(finding, case):
         return finding.replace(confidence="likely")
     return finding
+
+
+def _may_be_of_container(finding: Finding, case: Case) -> bool:
+    """Whether a container that was started without the GPU explains a verdict about the driver."""
+    if any(fact.value in COMPARES_DRIVER for fact in finding.facts):
+        return False
+    if case.symptoms("started-without-gpu"):
+        return True
+    return all(lacks_driver_of_container(fact, case) for fact in finding.facts)
 
 
 def _is_contradicted(finding: Finding, case: Case) -> bool:
@@ -369,7 +393,7 @@ def _is_of_container(finding: Finding, case: Case) -> bool:
 
 def _may_lack_driver(finding: Finding, case: Case) -> bool:
     """Whether a verdict rests on a status alone that the runtime also gives without a driver."""
-    is_status = all(fact.value == "insufficient-driver" for fact in finding.facts)
+    is_status = all(fact.value in INSUFFICIENT_DRIVER for fact in finding.facts)
     return is_status and not case.of_kind("driver", "driver-cuda", "smi-memory")
 
 
