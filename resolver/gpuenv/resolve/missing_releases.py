@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import Reason
 from ..model import Build, Wheel, show_pair
+from ..requirements.target import wheel_tags
 from .candidates import CandidateStore
 from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
@@ -274,9 +275,19 @@ def _no_wheel_reason(store: CandidateStore, subject: str, wheels: Sequence[Wheel
     need = f"a wheel for CPython {python} on {host.platform}"
     if host.glibc:
         need += f" with glibc {host.glibc[0]}.{host.glibc[1]}"
-    tags = {"-".join(wheel.filename.removesuffix(".whl").split("-")[-3:]) for wheel in wheels}
-    have = ", ".join(sorted(tags)[:SHOWN])
+    tags = sorted({wheel_tags(wheel.filename) for wheel in wheels})
+    tags.sort(key=lambda text: _distance(text, host.platform))
+    have = ", ".join(tags[:SHOWN])
     return Reason(code="no-wheel-for-target", subject=subject, need=need, have=have)
+
+
+def _distance(tags: str, platform: str) -> tuple[bool, int, int]:
+    """Return a key that sorts tags of the target's platform, and of newer Pythons, first."""
+    python, _, platforms = tags.split("-")
+    system, _, machine = platform.partition("-")
+    is_near = platforms == "any" or (system in platforms and platforms.endswith(machine))
+    digits = python.partition(".")[0].lstrip("abcdefghijklmnopqrstuvwxyz")
+    return not is_near, -int(digits[:1] or 0), -int(digits[1:] or 0)
 
 
 def _is_wheel(file: Wheel) -> bool:
