@@ -520,6 +520,8 @@ def hidden_devices(case: Case) -> Iterator[Finding]:
     unavailable = case.symptoms("cuda-unavailable", "took-cpu")
     if hidden and unavailable:
         yield likely("visible_devices_wrong", hidden[0], unavailable[0])
+    elif hidden and case.symptoms("unexplained"):
+        yield possible("visible_devices_wrong", hidden[0], case.symptoms("unexplained")[0])
 
 
 def device_statuses(case: Case) -> Iterator[Finding]:
