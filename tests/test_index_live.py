@@ -882,6 +882,13 @@ def test_a_lazy_index_is_opened_when_it_is_asked(
     assert opened == ["now"]
 
 
+def test_the_snapshot_is_not_for_interpreters_whose_wheels_it_leaves_out() -> None:
+    data = str(Path(__file__).parent.parent / "matrix_data")
+    for python, has_snapshot in {(3, 8): False, (3, 9): True, (3, 14): True}.items():
+        _, index = open_indexes(IndexOptions(offline=True), data, python=python)
+        assert index.is_local("torch") is has_snapshot
+
+
 def test_the_default_index_is_opened_later_and_named_without_its_credentials(
     server: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,12 @@ def test_a_part_that_is_too_large_is_not_requested(hostile: str, transport: Tran
         transport.get_range(f"{hostile}/endless", "it", "0-99999999999")
 
 
+def test_a_handshake_that_fails_is_tried_again() -> None:
+    error = requests.exceptions.SSLError("TLSV1_ALERT_DECODE_ERROR")
+    problem, may_help = describe_failure(error, (1, 1))
+    assert problem.startswith("failed in the TLS handshake") and may_help
+
+
 @pytest.mark.parametrize(
     "location", ["http://host.example/x", "//host.example/x", "/x", "file:///x"]
 )

@@ -36,6 +36,20 @@ LOCAL = {
     "torch==2.4.0+cu118": ["this build exists", "offline data"],
     "torch==2.13.0+cu199": ["2.13.0 (cu130), 2.13.0+cpu (cpu), 2.13.0+cu126"],
 }
+REFUSED = {
+    "--framework torch --gpu H100 --cuda 99.9": [
+        "not for CUDA 99.9, which was chosen by hand",
+        "leave out --cuda 99.9: gives torch 2.15.0 (cu132)",
+    ],
+    "torch[opt-einsum]==99 numpy --gpu H100": [
+        "torch needs torch==99; available: 2.0.0 to 2.15.0",
+        "torch 2.15.0 instead of torch[opt-einsum]==99: gives torch 2.15.0 (cu132)",
+    ],
+    "torch+cu118 --gpu RTX5090": [
+        "not the build cu118, which was chosen by hand",
+        "any build instead of torch+cu118: gives torch 2.15.0 (cu132)",
+    ],
+}
 
 
 @pytest.mark.parametrize("command", WRONG)
@@ -73,6 +87,43 @@ def test_an_unknown_build_is_told_with_the_builds_of_its_release(
     assert main(["solve", requirement, "--gpu", "H100", *HOST.split()]) == 3
     text = " ".join(capsys.readouterr().err.split())
     assert [part for part in LOCAL[requirement] if part not in text] == []
+
+
+@pytest.mark.parametrize("request_flags", REFUSED)
+def test_a_refusal_says_which_choice_is_too_much(
+    request_flags: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["solve", *request_flags.split(), *HOST.split()]) == 3
+    text = " ".join(capsys.readouterr().err.split())
+    assert [part for part in REFUSED[request_flags] if part not in text] == []
+
+
+def test_a_driver_too_old_for_the_gpu_is_the_only_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    host = ["--gpu", "B200", "--driver", "535.104.05", *TARGET.split()]
+    assert main(["solve", "--framework", "torch", "tensorflow", *host]) == 3
+    first, reason, others, _, driver, *_ = capsys.readouterr().err.splitlines()
+    assert first == "gpuenv: no environment for torch and tensorflow on this host"
+    need = "B200 needs a driver of branch R570 or newer"
+    assert reason == f"  {need}; this host has driver 535.104.05"
+    assert others.startswith("  no release avoids this (--json lists ")
+    assert driver.startswith("  a driver of branch R570 or newer: gives torch ")
+
+
+def test_a_wrong_name_is_told_before_the_host_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in ("solve", "explain", "install"):
+        target = ["--target", "env"] if command == "install" else []
+        assert main([command, "--framework", "tourch", *target]) == 2
+        assert "did you mean torch?" in capsys.readouterr().err
 
 
 def test_a_misspelled_package_without_a_network(

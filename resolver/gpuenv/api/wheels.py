@@ -103,6 +103,7 @@ def solve_from(
         _own_packages(options, data),
         live=data.user_rows.rows,
         own=_live_builds(request, host, options, data),
+        python=host.python.version,
     )
     if wrap is None:
         target = snapshot.environment(host)

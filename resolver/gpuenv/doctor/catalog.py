@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -264,10 +264,16 @@ def cuda_of_driver(release: str) -> str:
     for row in _releases()["driver"]:
         if major < int(row["before"]):
             return str(row["cuda"])
-    for row in _read("drivers.toml")["branch"]:
+    for row in _branches():
         if row["branch"] <= major < row["branch"] + _SPAN_OF_BRANCH:
             return str(row["cuda"])
     return ""
+
+
+@cache  # to parse the file takes longer than to read a megabyte of a log
+def _branches() -> Sequence[Row]:
+    rows: Sequence[Row] = _read("drivers.toml")["branch"]
+    return rows
 
 
 def _hexadecimal(text: str) -> str:

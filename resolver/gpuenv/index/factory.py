@@ -22,18 +22,24 @@ if TYPE_CHECKING:  # loads `requests`
     from .http import Transport
 
 
+_FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
+
+
 def open_indexes(
     options: IndexOptions,
     data: str,
     own_packages: Mapping[str, Collection[str]] | None = None,
     live: Collection[str] = (),
     own: Mapping[str, Sequence[str]] | None = None,
+    *,
+    python: tuple[int, int] = _FIRST_PYTHON,
 ) -> tuple[Snapshot, MultiIndex]:
     """Open the indexes of a solve.
 
     The snapshot supplies packages only if the default index is pip's built-in one, since its file
-    locations are relative to that index's file store. It has no upload times and is not refreshed,
-    so --exclude-newer and --refresh disable it, too. --no-index disables every index with it.
+    locations are relative to that index's file store, and only for interpreters whose wheels it
+    has. It has no upload times and is not refreshed, so --exclude-newer and --refresh disable it,
+    too. --no-index disables every index with it.
 
     Args:
         options: the user's options.
@@ -41,6 +47,7 @@ def open_indexes(
         own_packages: {URL of an index: the only packages that it may supply}.
         live: packages of which the user's rows know releases that the snapshot lacks.
         own: {package: URLs of its framework's own indexes}, read besides the default index.
+        python: the target's version of Python.
 
     Returns:
         The snapshot, whose compiled answers serve every solve, and the index to solve with.
@@ -50,6 +57,7 @@ def open_indexes(
     snapshot = _open_snapshot(data, default.file_store, default.url, cache.folder)
     uses_snapshot = (
         default.builtin
+        and python >= _FIRST_PYTHON
         and options.index_url is None
         and not options.no_index
         and not options.exclude_newer

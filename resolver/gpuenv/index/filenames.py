@@ -60,14 +60,15 @@ def _identify_usual(filename: str) -> tuple[str, str] | None:
     if not filename.endswith(".whl"):
         return _to_release(re.fullmatch(_SDIST, filename))
     # The files of a release begin alike, and those of all releases have few ends.
-    name, _, rest = filename.partition("-")
-    version, _, end = rest.partition("-")
-    return _wheel_release(f"{name}-{version}") if _is_end_of_wheel(end) else None
+    parts = filename.split("-", 2)
+    if len(parts) < 3 or not _is_end_of_wheel(parts[2]):
+        return None
+    return _wheel_release(parts[0], parts[1])
 
 
 @lru_cache
-def _wheel_release(start: str) -> tuple[str, str] | None:
-    return _to_release(re.fullmatch(_RELEASE, start))
+def _wheel_release(name: str, version: str) -> tuple[str, str] | None:
+    return _to_release(re.fullmatch(_RELEASE, f"{name}-{version}"))
 
 
 @lru_cache(1024)

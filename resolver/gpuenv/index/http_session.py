@@ -109,8 +109,10 @@ def describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[st
     elif isinstance(error, kinds.ConnectTimeout):
         problem, retryable = f"accepted no connection within {connect_timeout:g} s", False
     elif isinstance(error, kinds.SSLError):
-        verdict = _certificate_message(causes) or detail or "the TLS handshake failed"
+        verdict = _certificate_message(causes)
         problem, retryable = f"cannot be trusted: {verdict}", False
+        if not verdict:
+            problem, retryable = f"failed in the TLS handshake ({detail or 'no reason'})", True
     elif isinstance(error, kinds.ChunkedEncodingError):
         problem, retryable = "closed the connection before the response was complete", True
     elif isinstance(error, kinds.ContentDecodingError):

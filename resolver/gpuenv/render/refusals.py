@@ -77,7 +77,7 @@ def change_lines(changes: Sequence[Change]) -> list[str]:
     if not changes:
         return wrapped(
             "no small change of the request, the driver, the Python or the GPU helps; "
-            "ask for other frameworks or use another host",
+            "change several of the requirements that the reasons name, or use another host",
             "",
         )
     lines = ["what helps (each change is sufficient):"]
@@ -97,9 +97,7 @@ class _Group:
         self.subjects: dict[tuple[str, str], list[str]] = {}
 
     def add(self, reason: Reason) -> None:
-        # Which build it is matters to nobody who chose another one.
-        have = "" if reason.code == "other-build" else reason.have
-        subjects = self.subjects.setdefault((reason.need, have), [])
+        subjects = self.subjects.setdefault((reason.need, reason.have), [])
         if reason.subject not in subjects:
             subjects.append(reason.subject)
 
@@ -113,6 +111,8 @@ class _Group:
         """Return an item for each fact."""
         if self.code == "two-owners":
             return [self._owners()]
+        if self.code == "other-build" and len(self.subjects) > 1:
+            return self._other_builds()
         items = []
         for (need, have), subjects in self.subjects.items():
             items.append(wrapped(sentence(self.code, subjects, need, have), INDENT))
@@ -125,6 +125,16 @@ class _Group:
         if folders[1:]:
             text += f" (the same for {' and '.join(folders[1:])})"
         return wrapped(text, INDENT)
+
+    def _other_builds(self) -> list[Item]:
+        """Return an item for each chosen build. Which builds the others are matters to nobody."""
+        subjects: dict[str, dict[str, None]] = {}
+        for (need, _), names in self.subjects.items():
+            subjects.setdefault(need, {}).update(dict.fromkeys(names))
+        items = []
+        for need, names_of_need in subjects.items():
+            items.append(wrapped(sentence(self.code, list(names_of_need), need, ""), INDENT))
+        return items
 
     def by_need(self) -> list[Item]:
         """Return an item for each need, with what the first of the builds has."""

@@ -59,9 +59,7 @@ def checked_requirement(text: str, where: str) -> str:
 
     if len(text) > LONGEST_REQUIREMENT:
         raise InputError(f"{where}: has more than {LONGEST_REQUIREMENT} characters")
-    separator = " ;" if "://" in text else ";"
-    head, semicolon, marker = text.partition(separator)
-    head = head.strip()
+    head, semicolon, marker = _split_marker(text)
     if _is_url(head):
         text = f"{_name_in_url(head, where)} @ {head}"
         if semicolon:
@@ -82,6 +80,18 @@ def checked_requirement(text: str, where: str) -> str:
     if parsed.url is not None:
         _check_url(parsed.name, parsed.url, where)
     return str(parsed)
+
+
+def _split_marker(text: str) -> tuple[str, str, str]:
+    """Return what comes before the semicolon of a marker, the semicolon and the marker.
+
+    A URL may have semicolons. As in pip, one with a space beside it ends the URL.
+    """
+    if "://" not in text:
+        head, semicolon, marker = text.partition(";")
+    else:
+        head, semicolon, marker = re.sub(r"\s;|;\s", "\n", text, count=1).partition("\n")
+    return head.strip(), semicolon, marker
 
 
 def _check_marker(parsed: ParsedRequirement) -> None:

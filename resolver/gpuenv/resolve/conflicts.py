@@ -41,6 +41,10 @@ class Trials:
         self._trials_left = max_trials
         self._results: dict[tuple[object, ...], list[Node] | ImpossibleError | None] = {}
 
+    def allow(self, further_trials: int) -> None:
+        """Allow further trials."""
+        self._trials_left += further_trials
+
     def note(self, roots: Sequence[NodeRequirement], result: ImpossibleError) -> None:
         """Note that requirements have no solution."""
         self._results[_key(roots)] = result

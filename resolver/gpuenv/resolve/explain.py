@@ -33,6 +33,9 @@ from .selection import Constraints, admitted
 from .skipped import reasons_against
 from .suggestions import Alternatives, smallest_changes
 
+MAX_EDIT_TRIALS = 40
+SUBJECTS = 5  # requirements that name a request
+
 
 class Question(Protocol):
     """A request that was tried on a host, and the causes of its failure."""
@@ -71,9 +74,17 @@ def explain(question: Question, trials: Trials, alternatives: Alternatives | Non
     reasons = list(dict.fromkeys(reasons))
     changes: tuple[Change, ...] = ()
     if alternatives is not None:
+        trials.allow(MAX_EDIT_TRIALS)
         changes = tuple(smallest_changes(alternatives, trials, groups or [tuple(roots)], reasons))
-    subject = " and ".join(map(str, roots))
-    return Explanation(subject=subject, reasons=tuple(reasons), changes=changes)
+    return Explanation(subject=_subject(roots), reasons=tuple(reasons), changes=changes)
+
+
+def _subject(roots: Sequence[NodeRequirement]) -> str:
+    """Name a request: "torch and jax", "torch and jax and numpy and 12 more"."""
+    names = [str(root) for root in roots[:SUBJECTS]]
+    if roots[SUBJECTS:]:
+        names.append(f"{len(roots) - SUBJECTS} more")
+    return " and ".join(names)
 
 
 def _group_reasons(

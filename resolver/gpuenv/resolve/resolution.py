@@ -88,14 +88,16 @@ class ImpossibleError(Exception):
         self.causes = causes
 
 
-def resolve(provider: Provider, requirements: Sequence[NodeRequirement]) -> list[Node]:
+def resolve(
+    provider: Provider, requirements: Sequence[NodeRequirement], max_conflicts: int = MAX_CONFLICTS
+) -> list[Node]:
     """Return one candidate for every node that the requirements reach.
 
     When the index turns out to have more releases of a name, the resolution begins again.
 
     Raises:
         ImpossibleError: it is proven that no set of releases meets the requirements.
-        UnfinishedError: no answer after MAX_CONFLICTS.
+        UnfinishedError: no answer after `max_conflicts`.
         PackageIndexError: an index failed.
     """
     roots: list[NodeRequirement] = []
@@ -106,15 +108,17 @@ def resolve(provider: Provider, requirements: Sequence[NodeRequirement]) -> list
             roots.append(requirement)
     while True:
         try:
-            return _resolve(provider, roots)
+            return _resolve(provider, roots, max_conflicts)
         except MoreReleasesError:
             provider.start_over()
 
 
-def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:
+def _resolve(
+    provider: Provider, roots: Sequence[NodeRequirement], max_conflicts: int
+) -> list[Node]:
     """Run resolvelib again after every conflict, with what the conflict taught."""
     provider.note_request(roots)
-    for conflicts in range(MAX_CONFLICTS):
+    for conflicts in range(max_conflicts):
         activity.current.conflicts = conflicts
         if conflicts == PATIENCE:
             _try_each_alone(provider, roots)
@@ -126,7 +130,7 @@ def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]
             provider.learn(conflict)
     names = ", ".join(map(str, roots))
     raise UnfinishedError(
-        f"no answer after {MAX_CONFLICTS} conflicts for {names}",
+        f"no answer after {max_conflicts} conflicts for {names}",
         hint="limit the versions of one of them, such as NAME>=VERSION, and solve again",
     )
 

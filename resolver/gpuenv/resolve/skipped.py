@@ -28,8 +28,13 @@ from .selection import is_exact
 def reasons_against(
     store: CandidateStore, facts: ReleaseFacts, release: Release
 ) -> tuple[Reason, ...]:
-    """Return every reason against a release and against the CUDA libraries that it pins."""
+    """Return every reason against a release and against the CUDA libraries that it pins.
+
+    If the user chose another build by hand, that is the only reason.
+    """
     reasons = facts.reasons(release)
+    if any(reason.code == "other-build" for reason in reasons):
+        return tuple(reasons)
     try:
         libraries = pinned_libraries(store, release)
     except UnusableFileError as error:

@@ -32,6 +32,7 @@ from .selection import Constraints
 from .widening import Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
+MAX_TRIAL_CONFLICTS = 300  # of one part: each can need the metadata of a further release
 
 EnvironmentFor = Callable[[Host], TargetEnvironment]
 
@@ -100,7 +101,8 @@ def solve(
         alternatives = Alternatives(
             request, host, data, question.requirements_of_request, solve_changed
         )
-    trials = Trials(question.attempt, MAX_TRIALS)
+    # Each requirement is tried alone, and at most once more to find a larger group.
+    trials = Trials(question.attempt, max(MAX_TRIALS, 2 * len(question.roots)))
     trials.note(question.roots, ImpossibleError(question.causes))
     explanation = explain(question, trials, alternatives)
     reasons = (*explanation.reasons, *question.index_doubts)
@@ -247,9 +249,10 @@ class _Question:
 
         Raises:
             ImpossibleError: there is none.
+            UnfinishedError: no answer after MAX_TRIAL_CONFLICTS.
         """
         provider = self._provider(self._no_widening(), lenient=True, sparse=sparse)
-        return resolve(provider, roots)
+        return resolve(provider, roots, MAX_TRIAL_CONFLICTS)
 
     def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
         """Return what a candidate requires."""

@@ -22,6 +22,7 @@ MAX_CHANGES = 6
 MAX_GPUS = 6  # compute capabilities that are tried
 MAX_PYTHONS = 4
 MAX_EDITS = 3  # of the request in one change
+MAX_NAMED = 5  # packages that a change gives
 
 # Reasons that only a change of the request can remove.
 _REQUEST_CODES = frozenset({"no-version", "no-offline-file", "not-in-index", "yanked", "hash"})
@@ -328,8 +329,17 @@ def _places_of_groups(
     for place, text in _texts(alternatives.request):
         places.setdefault(_identifier(text, names), set()).add(place)
     return [
-        frozenset().union(*(places.get(root.identifier, ()) for root in group)) for group in groups
+        frozenset().union(*(places.get(_package_of(root), ()) for root in group))
+        for group in groups
     ]
+
+
+def _package_of(root: NodeRequirement) -> Identifier:
+    """Return the node of a requirement without its extras."""
+    identifier = root.identifier
+    if isinstance(identifier, PackageId):
+        return PackageId.of(identifier.name)
+    return identifier
 
 
 def _identifier(text: str, names: Mapping[str, Framework]) -> Identifier:
@@ -394,7 +404,7 @@ def _edited(alternatives: Alternatives, sets_of_edits: Iterable[Edits]) -> Itera
 
 def _edit_text(request: Request, edit: Edit, plan: Plan) -> str:
     """Return "torch 2.13.0 instead of torch==2.15.0", or "without numpy<1"."""
-    text = dict(_texts(request))[edit.place]
+    text = dict(_texts(request))[edit.place].partition(";")[0].rstrip()
     if edit.removes:
         return f"without {text}"
     name = parse_requirement(text).name
@@ -412,4 +422,6 @@ def result_text(plan: Plan) -> str:
         names = {parse_requirement(text).name for text in plan.request.requirements}
         wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in names]
         texts = [f"{wheel.name} {wheel.version}" for wheel in wheels]
+        if texts[MAX_NAMED:]:
+            texts = [*texts[:MAX_NAMED], f"{len(texts) - MAX_NAMED} more"]
     return ", ".join(texts) or f"{len(plan.pins)} packages"
