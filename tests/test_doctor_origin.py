@@ -194,6 +194,14 @@ def test_a_failure_and_its_subject_are_in_one_line_and_near() -> None:
     assert reader.facts == []
 
 
+def test_a_line_after_the_head_of_a_traceback_shows_the_failure() -> None:
+    reader = FailureReader()
+    reader.read(b"Traceback (most recent call last):\n", 1)
+    assert reader.facts[0].where == "log line 1"
+    reader.read(b'  File "a.py", line 3, in run\nKeyError: "size"\n', 2)
+    assert (reader.facts[0].where, reader.facts[0].text) == ("log line 3", 'KeyError: "size"')
+
+
 def test_the_forms_are_in_small_letters_and_bounded() -> None:
     words = failure_words()
     for text, rest in (*words.failures, *words.subjects, *words.alone):

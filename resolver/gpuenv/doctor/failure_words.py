@@ -24,6 +24,7 @@ _MAX_WINDOWS = 1 << 14  # windows that are remembered, by their hashes
 _MAX_FAILURES = 32  # failures of a log whose words are read
 _FRAME = b'file "'  # how a frame of a Python traceback begins
 _INDENT = b"    "  # of its line of source code
+_TRACEBACK = "traceback (most recent call"  # the line before the frames, which names no failure
 _FRAMES = re.compile(rb'file "[^\n]*(?:\n[^\n]{0,60}    [^\n]*)?')
 
 
@@ -90,6 +91,8 @@ class FailureReader:
         """Keep the first failure, and the causes that the words around each failure suggest."""
         if not self._failures:
             self.facts.append(failure)
+        elif _TRACEBACK in self.facts[0].text.lower():
+            self.facts[0] = failure
         self._failures += 1
         for number, (cause, pattern) in list(self._suggestions.items()):
             match = pattern.search(words)

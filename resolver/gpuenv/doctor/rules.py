@@ -460,15 +460,18 @@ def container_devices(case: Case) -> Iterator[Finding]:
             unavailable += case.symptoms("reported-unavailable")
         for fact in unavailable:
             yield possible("container_gpu_not_injected", fact, container)
+
+
+def container_command(case: Case) -> Iterator[Finding]:
+    """Find a command that starts a container without the GPU."""
     started = _first(case.symptoms("started-without-gpu"))
-    if started:
-        for cause in _WITHOUT_GPU:
-            for kind in ("says", "hints", "maybe"):
-                for fact in case.about(kind, cause):
-                    if fact.value not in COMPARES_DRIVER:
-                        yield likely("container_gpu_not_injected", fact, started)
-        for fact in words:
-            yield possible("container_gpu_not_injected", fact, started)
+    if started is None:
+        return
+    for fact in case.of_kind("says", "hints", "maybe"):
+        if fact.subject in _WITHOUT_GPU and fact.value not in COMPARES_DRIVER:
+            yield likely("container_gpu_not_injected", fact, started)
+    for fact in case.about("suggests", "container_gpu_not_injected"):
+        yield possible("container_gpu_not_injected", fact, started)
 
 
 def container_driver(case: Case) -> Iterator[Finding]:
@@ -713,6 +716,7 @@ _RULES = (
     driver_presence,
     driver_state,
     container_devices,
+    container_command,
     container_driver,
     container_files,
     wsl_driver,
