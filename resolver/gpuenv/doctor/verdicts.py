@@ -55,7 +55,11 @@ FOLLOWS: dict[str, set[str]] = {
     },
     "driver_not_found": _DRIVER_CAUSES,
     "driver_too_old": {"driver_not_loaded"},
-    "driver_not_loaded": {"wsl_driver_or_toolkit", "gpu_hardware_fault"},
+    "driver_not_loaded": {
+        "wsl_driver_or_toolkit",
+        "gpu_hardware_fault",
+        "driver_userspace_kernel_mismatch",  # a loaded module is of another release
+    },
     "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
     "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
     "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
