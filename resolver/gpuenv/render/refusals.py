@@ -25,6 +25,12 @@ from .values import (
     update_offer,
 )
 
+# Why the builds of a release do not suit a GPU and a driver, or are not chosen.
+_OF_BUILDS = frozenset({
+    "build-unknown", "code-unknown", "cpu-build", "cuda-libraries-unknown", "driver-cuda",
+    "driver-floor", "driver-floor-unknown", "known-avoid", "known-broken", "needs-gpu",
+    "no-code-for-device", "no-such-extra", "other-build", "ptx-needs-newer-driver",
+})  # fmt: skip
 SCREEN = 25  # lines of a whole explanation
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
@@ -46,13 +52,18 @@ def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
 
 
 def _decisive_lines(reasons: Sequence[Reason], most: int) -> list[str]:
-    """Return the reasons that no other release avoids, if there are any, or all reasons."""
+    """Return the reasons. One of the host that no release avoids replaces those of builds."""
     of_host = [reason for reason in reasons if reason.code in HOST_CODES]
-    others = len(reasons) - len(of_host)
-    if not of_host or not others:
+    of_builds = [reason for reason in reasons if reason.code in _OF_BUILDS]
+    if not of_host or not of_builds:
         return reason_lines(reasons, most)
-    line = f"{INDENT}no release avoids this (--json lists {quantity_text(others, 'more reason')})"
-    return [*reason_lines(of_host, most), line]
+    count = quantity_text(len(of_builds), "more reason")
+    others = [reason for reason in reasons if reason.code not in {*HOST_CODES, *_OF_BUILDS}]
+    return [
+        *reason_lines(of_host, most),
+        f"{INDENT}no release avoids this (--json lists {count})",
+        *reason_lines(others, most),
+    ]
 
 
 def impossible_lines(explanation: Explanation, host: Host) -> list[str]:
