@@ -30,7 +30,8 @@ _FILE_OF_CUDA = re.compile(
 _CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn(?:\.|64_)")
 _DRIVER_FILE = re.compile(
-    r"lib(?:cuda|nvcuvid|nvoptix|nvidia-(?:ml|ptxjitcompiler|encode|opticalflow|nvvm))\.so|nvcuda\.dll"
+    r"lib(?:cuda|nvcuvid|nvoptix|nvidia-(?:ml|ptxjitcompiler|encode|opticalflow|nvvm))\.so"
+    r"|nvcuda\.dll"
 )
 _SYMBOL_OF_CUDA = re.compile(
     r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])"
@@ -225,11 +226,9 @@ def _explain_missing_cudnn(
     case: Case, missing: Fact, major: str | None, present: dict[str, Fact]
 ) -> Iterator[Finding]:
     is_main = _CUDNN_MAIN_FILE.match(missing.subject) is not None
-    other_majors = [fact for other, fact in present.items() if other != major]
     wsl = case.first("wsl", value="yes")
     elsewhere = [fact for fact in case.of_kind("library-present") if _same_file(fact, missing)]
-    torch = case.first("version", subject="torch")
-    package = _other_cudnn_package(case, major) if major else None
+    other = _other_cudnn(case, major, present)
     if wsl and "_cnn_infer.so.8" in missing.subject:
         # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.
         yield likely("wsl_driver_or_toolkit", missing, wsl)
@@ -237,22 +236,30 @@ def _explain_missing_cudnn(
         yield likely("cudnn_missing", missing, elsewhere[0])  # not on the loader's path
     elif major in present and is_main:
         yield possible("cudnn_missing", missing)  # present, but not on the loader's path
-    elif package:
-        yield likely("cudnn_major_mismatch", missing, package)
+    elif other:
+        yield likely("cudnn_major_mismatch", missing, other)
     elif major in present:
         yield likely("cudnn_sublib_missing", missing, present[major])
-    elif other_majors:
-        yield likely("cudnn_major_mismatch", missing, other_majors[0])
-    elif torch and version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 and major == "8":
-        yield likely("cudnn_major_mismatch", missing, torch)
-    elif major and _only_others_named(case.of_kind("cudnn-named"), major):
-        yield likely("cudnn_major_mismatch", missing, case.of_kind("cudnn-named")[0])
     else:
         yield likely("cudnn_missing", missing)
         if not is_main:
             yield possible("cudnn_sublib_missing", missing)
-        if not is_main and torch is None:
+        if not is_main and case.first("version", subject="torch") is None:
             yield possible("cudnn_major_mismatch", missing)
+
+
+def _other_cudnn(case: Case, major: str | None, present: dict[str, Fact]) -> Fact | None:
+    """Return the fact that shows another major version of cuDNN than the one needed, or None."""
+    package = _other_cudnn_package(case, major) if major else None
+    if package or major in present:
+        return package
+    if present:
+        return next(iter(present.values()))
+    torch = case.first("version", subject="torch")
+    if torch and version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 and major == "8":
+        return torch
+    named = case.of_kind("cudnn-named")
+    return named[0] if major and _only_others_named(named, major) else None
 
 
 def _only_others_named(named: list[Fact], major: str) -> bool:
@@ -475,7 +482,7 @@ def container_command(case: Case) -> Iterator[Finding]:
 
 
 def container_driver(case: Case) -> Iterator[Finding]:
-    """Find a container in which the runtime misses a driver, and the log shows none."""
+    """Find a program in a container that needs a driver, if the log shows none."""
     for fact in case.of_kind("says", "hints", "status"):
         if lacks_driver_of_container(fact, case):
             yield likely("container_gpu_not_injected", fact, *case.symptoms("in-container"))

@@ -312,7 +312,7 @@ def _free_memory(case: Case) -> Fact | None:
 
 
 def _words_of_memory(case: Case) -> Fact | None:
-    """Return the words that memory suffices, or None; what is measured or stated outweighs them."""
+    """Return the words that memory suffices; None if the log has none or shows a shortage."""
     words = case.symptoms("memory-suffices")
     if not words or case.memory() or case.of_kind("out-of-memory"):
         return None

@@ -137,26 +137,27 @@ class _Group:
             text += f" (the same for {' and '.join(folders[1:])})"
         return wrapped(text, INDENT)
 
-    def _other_builds(self) -> list[Item]:
-        """Return an item for each chosen build. Which builds the others are matters to nobody."""
+    def _subjects_by_need(self) -> dict[str, list[str]]:
         subjects: dict[str, dict[str, None]] = {}
         for (need, _), names in self.subjects.items():
             subjects.setdefault(need, {}).update(dict.fromkeys(names))
+        return {need: list(names) for need, names in subjects.items()}
+
+    def _other_builds(self) -> list[Item]:
+        """Return an item for each chosen build, without a list of what the other builds are."""
         items = []
-        for need, names_of_need in subjects.items():
-            items.append(wrapped(sentence(self.code, list(names_of_need), need, ""), INDENT))
+        for need, names in self._subjects_by_need().items():
+            items.append(wrapped(sentence(self.code, names, need, ""), INDENT))
         return items
 
     def by_need(self) -> list[Item]:
         """Return an item for each need, with what the first of the builds has."""
-        subjects: dict[str, dict[str, None]] = {}
         found: dict[str, list[str]] = {}
-        for (need, have), names in self.subjects.items():
-            subjects.setdefault(need, {}).update(dict.fromkeys(names))
+        for need, have in self.subjects:
             found.setdefault(need, []).append(have)
         items = []
-        for need, names_of_need in subjects.items():
-            text = sentence(self.code, list(names_of_need), need, found[need][0])
+        for need, names in self._subjects_by_need().items():
+            text = sentence(self.code, names, need, found[need][0])
             if len(found[need]) > 1:
                 text += " or similar"
             items.append(wrapped(text, INDENT))
