@@ -214,7 +214,8 @@ class _TimedReader(io.RawIOBase):
         left = _limit.end - time.monotonic()
         if left <= 0:
             raise TooSlowError
-        if patience is None or left < patience:
+        is_short = patience is None or left < patience
+        if is_short:
             self._connection.settimeout(left)
         try:
             length = self._source.readinto(buffer)
@@ -223,7 +224,8 @@ class _TimedReader(io.RawIOBase):
                 raise TooSlowError from None
             raise
         finally:
-            self._connection.settimeout(patience)
+            if is_short:
+                self._connection.settimeout(patience)
         if length and _limit.bytes_per_second:
             _limit.end += length / _limit.bytes_per_second
         return length

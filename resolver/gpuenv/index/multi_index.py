@@ -367,13 +367,7 @@ class MultiIndex(Index):
         return index.left_out(name)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """Implement Index.dependencies. A running prefetch continues with them."""
-        dependencies = self._read_dependencies(wheel)
-        if self._prefetcher is not None:
-            self._prefetcher.follow(dependencies)
-        return dependencies
-
-    def _read_dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        """Implement Index.dependencies."""
         index = self._index_of(wheel)
         if index is None:
             raise InputError(
@@ -402,8 +396,14 @@ class MultiIndex(Index):
         for wheel in wheels:
             index = self._index_of(wheel)
             if index is not None and not self.at_hand(wheel.name):
-                jobs.append(partial(self._read_dependencies, wheel))
+                jobs.append(partial(self.dependencies, wheel))
         self._prefetcher.request(jobs)
+
+    def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
+        """Implement Index.request_needs, if a prefetch is running."""
+        prefetcher = self._prefetcher
+        if prefetcher is not None:
+            prefetcher.request([lambda: prefetcher.follow(self.dependencies(wheel), extras)])
 
     def requires_python(self, wheel: Wheel) -> str | None:
         """Implement Index.requires_python."""

@@ -144,6 +144,10 @@ class Index(ABC):
         """Start to read the dependencies of wheels that may be asked for. Default: nothing."""
         del wheels
 
+    def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
+        """Start to read what a chosen wheel with extras requires. Default: nothing."""
+        del wheel, extras
+
     def at_hand(self, name: str) -> bool:
         """Return whether everything about a package is local. Default: False."""
         del name

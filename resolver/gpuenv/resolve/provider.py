@@ -113,6 +113,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self._conflict_counts: dict[Identifier, int] = {}
         self._refused: dict[Release, bool] = {}
         self._satisfied: dict[tuple[NodeRequirement, Node], bool] = {}
+        self._unmet: set[tuple[str, str]] = set()  # packages and ranges: no release can be chosen
+        self._followed: set[Candidate] = set()
         self._requested: set[Candidate] = set()  # see _BATCHES
         self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
 
@@ -163,6 +165,11 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         nodes = {release.identifier for release in conflict.releases} | {conflict.node}
         for node in nodes:
             self._conflict_counts[node] = self._conflict_counts.get(node, 0) + 1
+
+    def note_unmet(self, requirement: NodeRequirement) -> None:
+        """Note that no candidate meets a requirement, whatever else is chosen."""
+        if isinstance(requirement, PackageRequirement) and _is_on_package_alone(requirement):
+            self._unmet.add((requirement.name, requirement.specifier))
 
     def full_causes(self, conflict_causes: Sequence[Cause]) -> list[Cause]:
         """Return the causes of a conflict, preceded by why its best candidate is impossible.
@@ -428,7 +435,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         return False
 
     def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
-        """Return the requirements of a candidate; a nogood if the pins exclude the candidate.
+        """Return the requirements of a candidate; a nogood if it cannot be chosen with the pins.
 
         Raises:
             PackageIndexError: see requirements_of.
@@ -439,13 +446,24 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             return (nogood,)
         requirements = self.requirements_of(candidate)
         for requirement in requirements:
+            if self._is_unmet(requirement):
+                return (_exclude((candidate,), requirement, candidate),)
             pin = chosen.get(requirement.identifier)
             if pin is None or self.is_satisfied_by(requirement, pin):
                 continue
             if not self._may_replace(requirement.identifier, candidate.identifier):
-                cause: Cause = RequirementInformation[NodeRequirement, Node](requirement, candidate)
-                return (NogoodRequirement(frozenset((pin, candidate)), (cause,)),)
+                return (_exclude((pin, candidate), requirement, candidate),)
+        if isinstance(candidate, Candidate) and candidate not in self._followed:
+            self._followed.add(candidate)
+            self.store.index.request_needs(candidate.wheel, candidate.extras)
         return requirements
+
+    def _is_unmet(self, requirement: NodeRequirement) -> bool:
+        if not self._unmet or not isinstance(requirement, PackageRequirement):
+            return False
+        if not _is_on_package_alone(requirement):
+            return False
+        return (requirement.name, requirement.specifier) in self._unmet
 
     def _may_replace(self, node: Identifier, later: Identifier) -> bool:
         """Return whether the pin of a node may give way to the requirement of a later one.
@@ -563,6 +581,19 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             have=python_text(self.store.host),
         )
         yield HostRequirement(PYTHON_FACT, (reason,))
+
+
+def _is_on_package_alone(requirement: PackageRequirement) -> bool:
+    """Return whether no other requirement decides what meets this one: it has no extras, no URL."""
+    return not requirement.extras and requirement.url is None
+
+
+def _exclude(
+    releases: tuple[Node, ...], requirement: NodeRequirement, parent: Node
+) -> NogoodRequirement:
+    """Return the nogood of releases that a requirement of one of them excludes."""
+    cause: Cause = RequirementInformation[NodeRequirement, Node](requirement, parent)
+    return NogoodRequirement(frozenset(releases), (cause,))
 
 
 def _without_waiting(identifiers: list[Identifier]) -> list[Identifier]:

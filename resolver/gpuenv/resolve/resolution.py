@@ -195,6 +195,9 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
     def rejecting_candidate(self, criterion: _Criterion, candidate: Node) -> None:
         """Note the node that a candidate leaves without a candidate."""
         self._rejected.append((candidate, criterion))
+        causes = list(criterion.information)
+        if len(causes) == 1:
+            self._provider.note_unmet(causes[0].requirement)
 
     def resolving_conflicts(
         self, causes: Collection[RequirementInformation[NodeRequirement, Node]]

@@ -319,6 +319,11 @@ class Beside(Index):
         """As the index."""
         return None if wheel.index == HELD else self.inner.requires_python(wheel)
 
+    def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
+        """As the index; conda supplies what a held distribution requires."""
+        if wheel.index != HELD:
+            self.inner.request_needs(wheel, extras)
+
     def widen(self, name: str) -> bool:
         """As the index; a held name has no other release."""
         return self._held(name) is None and self.inner.widen(name)
