@@ -91,10 +91,10 @@ class CountingProvider(Provider):
 
     conflicts = 0
 
-    def learn(self, conflict: ConflictError) -> None:
+    def learn(self, conflict: ConflictError) -> bool:
         """Count a conflict."""
         self.conflicts += 1
-        super().learn(conflict)
+        return super().learn(conflict)
 
 
 class NoTimeError(Exception):

@@ -13,7 +13,7 @@ from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Choice, Host, Plan, Request, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.conflicts import Trials
-from gpuenv.resolve.graph import NodeRequirement
+from gpuenv.resolve.graph import NodeRequirement, PackageId
 from gpuenv.resolve.resolution import ImpossibleError
 from gpuenv.resolve.solver import solve
 from gpuenv.resolve.suggestions import Alternatives, result_text, smallest_changes
@@ -33,7 +33,7 @@ def reason(code: str) -> Reason:
 
 
 def impossible(roots: Sequence[NodeRequirement], sparse: object) -> list[object]:
-    raise ImpossibleError(())
+    raise ImpossibleError(PackageId("a"), ())
 
 
 def changes(

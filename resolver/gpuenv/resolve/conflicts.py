@@ -40,6 +40,7 @@ class Trials:
         self._attempt = attempt
         self._trials_left = max_trials
         self._results: dict[tuple[object, ...], list[Node] | ImpossibleError | None] = {}
+        self._solved: list[frozenset[str]] = []  # requirements that have a solution together
 
     def allow(self, further_trials: int) -> None:
         """Allow further trials."""
@@ -68,14 +69,22 @@ class Trials:
             return None
         self._trials_left -= 1
         try:
-            return self._attempt(roots, sparse)
+            nodes = self._attempt(roots, sparse)
         except ImpossibleError as error:
             return error.with_traceback(None)
         except GpuEnvError:  # an index did not answer, or too many conflicts
             return None
+        self._solved.append(frozenset(map(str, roots)))
+        return nodes
 
     def fails(self, roots: Sequence[NodeRequirement]) -> bool:
-        """Return whether it is known that requirements have no solution together."""
+        """Return whether it is known that requirements have no solution together.
+
+        A part of requirements that have one is not tried.
+        """
+        texts = frozenset(map(str, roots))
+        if any(texts <= solved for solved in self._solved):
+            return False
         return isinstance(self.solve(roots), ImpossibleError)
 
     def nodes(self, roots: Sequence[NodeRequirement], sparse: Collection[str] = ()) -> list[Node]:
@@ -96,6 +105,7 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
     These are single requirements and pairs, or else one larger group. The result is empty if too
     little is known.
     """
+    _solve_most(trials, roots)
     groups: list[Roots] = [(root,) for root in roots if trials.fails((root,))]
     possible = [root for root in roots if (root,) not in groups]
     for pair in combinations(possible, 2):
@@ -105,6 +115,27 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
     if groups or len(roots) == 1:
         return groups
     return _larger_group(trials, roots)
+
+
+def _solve_most(trials: Trials, roots: Sequence[NodeRequirement]) -> None:
+    """Try all requirements but those that the proof blames, until the rest has a solution.
+
+    This shows of most requirements that they are possible, in few trials.
+    """
+    rest = roots
+    result = trials.solve(rest)
+    while rest and isinstance(result, ImpossibleError):
+        blamed = {_without_extras(result.node)}
+        for cause in result.causes:
+            blamed.add(_without_extras((cause.parent or cause.requirement).identifier))
+        others = [root for root in rest if _without_extras(root.identifier) not in blamed]
+        if len(others) == len(rest):
+            return
+        rest, result = others, trials.solve(others)
+
+
+def _without_extras(node: Identifier) -> Identifier:
+    return PackageId.of(node.name) if isinstance(node, PackageId) else node
 
 
 def _larger_group(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:

@@ -38,13 +38,13 @@ SUBJECTS = 5  # requirements that name a request
 
 
 class Question(Protocol):
-    """A request that was tried on a host, and the causes of its failure."""
+    """A request that was tried on a host, and why it is impossible."""
 
     store: CandidateStore
     facts: ReleaseFacts
     roots: Sequence[NodeRequirement]
     constraints: Constraints
-    causes: Sequence[Cause]
+    failure: ImpossibleError
 
     def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
         """Return what a candidate requires."""
@@ -70,7 +70,7 @@ def explain(question: Question, trials: Trials, alternatives: Alternatives | Non
     if not groups:
         for root in roots:
             reasons += _requirement_reasons(question, root)
-        reasons += _cause_reasons(question, question.causes)
+        reasons += _cause_reasons(question, question.failure.causes)
     reasons = list(dict.fromkeys(reasons))
     changes: tuple[Change, ...] = ()
     if alternatives is not None:

@@ -83,8 +83,8 @@ class Pins:
         chosen: the candidates, in the order of the decisions.
     """
 
-    def __init__(self) -> None:
-        self.chosen: dict[Identifier, Node] = {}
+    def __init__(self, chosen: Mapping[Identifier, Node] | None = None) -> None:
+        self.chosen: dict[Identifier, Node] = dict(chosen or {})
         self._replacements: dict[Identifier, int] = {}
 
     def replace(self, node: Identifier) -> Node:

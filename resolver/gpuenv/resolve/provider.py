@@ -159,12 +159,17 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                 return True
         return False
 
-    def learn(self, conflict: ConflictError) -> None:
-        """Avoid the releases of a conflict together, and decide their nodes earlier."""
+    def learn(self, conflict: ConflictError) -> bool:
+        """Avoid the releases of a conflict together, and decide nodes with many conflicts earlier.
+
+        Returns:
+            Whether one of the nodes has many conflicts from now on.
+        """
         self._nogoods.add(conflict)
         nodes = {release.identifier for release in conflict.releases} | {conflict.node}
         for node in nodes:
             self._conflict_counts[node] = self._conflict_counts.get(node, 0) + 1
+        return any(self._conflict_counts[node] == _OFTEN for node in nodes)
 
     def note_unmet(self, requirement: NodeRequirement) -> None:
         """Note that no candidate meets a requirement, whatever else is chosen."""
@@ -441,6 +446,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             PackageIndexError: see requirements_of.
         """
         chosen = self.pins.chosen
+        if self._nogoods.exclude(candidate):  # learned since the candidates of its node were found
+            return (NogoodRequirement(frozenset((candidate,)), self._nogoods.why(candidate)),)
         nogood = self._nogoods.violated(candidate, chosen)
         if nogood is not None:
             return (nogood,)

@@ -1,10 +1,10 @@
 """One resolution: the releases that resolvelib chooses for a set of requirements.
 
-resolvelib stops at the first conflict. The next run begins again and avoids the nogood that the
-conflict taught. Every conflict yields a new one, so this ends: with a solution, or with a nogood
-without releases, which proves that there is none. The proof does not cover pre-releases, yanked
-releases and URLs that only the requirement of a release would admit: as in pip, they are candidates
-only if that release is decided first.
+A conflict teaches a nogood. The resolution goes back to the last pin that is to blame, and avoids
+the nogood from there on. Every conflict yields a new one, so this ends: with a solution, or with a
+nogood without releases, which proves that there is none. The proof does not cover pre-releases,
+yanked releases and URLs that only the requirement of a release would admit: as in pip, they are
+candidates only if that release is decided first.
 
 resolvelib's own backtracking is not used. It jumps over choices that still matter, and then calls a
 request impossible that has a solution.
@@ -49,15 +49,17 @@ _MAX_ROUNDS = 1_000_000  # resolvelib requires a limit; conflicts end a resoluti
 
 
 class _Resolution(Resolution[NodeRequirement, Node, Identifier]):
-    """A resolution that looks at a node again only if the requirements on it have changed.
+    """A resolution that learns from conflicts (see the module).
 
-    resolvelib checks every pin twice in every round, and sorts all open nodes in every round. Each
-    change of the requirements on a node makes a new criterion. The answers are those of resolvelib:
-    a release of resolvelib without these methods needs more time and finds the same.
+    It looks at a node again only if the requirements on it have changed. resolvelib checks every
+    pin twice in every round, and sorts all open nodes in every round. Each change of the
+    requirements on a node makes a new criterion. The answers are those of resolvelib.
     """
 
-    def __init__(self, provider: Provider, reporter: ConflictReporter) -> None:
-        super().__init__(provider, reporter)
+    def __init__(self, provider: Provider, lessons: _Lessons) -> None:
+        self._reporter = ConflictReporter(provider)
+        super().__init__(provider, self._reporter)
+        self._provider, self._lessons = provider, lessons
         self._satisfied_by: dict[_Criterion, Node] = {}
         self._preferences: dict[Identifier, tuple[_Criterion, Preference]] = {}
 
@@ -79,12 +81,47 @@ class _Resolution(Resolution[NodeRequirement, Node, Identifier]):
             known = self._preferences[name] = criterion, super()._get_preference(name)
         return known[1]
 
+    def _backjump(
+        self, causes: list[RequirementInformation[NodeRequirement, Node]]
+    ) -> bool:
+        """Learn from the conflict that the reporter has noted, and go back."""
+        conflict = self._reporter.conflict
+        if self._lessons.learn(conflict):
+            self._preferences.clear()
+            kept = 1
+        else:
+            kept = self._count_unaffected(conflict.releases)
+        del self._states[kept:]
+        self._push_new_state()
+        self._provider.pins = Pins(self.state.mapping)
+        return True
+
+    def _count_unaffected(self, nogood: Collection[Node]) -> int:
+        """Return how many states a nogood does not change.
+
+        The states are: the requirements of the request, one state after each pin, and the present
+        one. Those remain that precede the last pin of the nogood, and the first pin that replaced
+        others: what it removed is in none of the states.
+        """
+        for number, state in enumerate(self._states[1:-1], 1):
+            if len(state.mapping) < number:
+                return number - 1
+            if all(state.mapping.get(release.identifier) is release for release in nogood):
+                return number
+        return max(1, len(self._states) - 2)
+
 
 class ImpossibleError(Exception):
-    """Resolution is impossible. `causes` are those of resolvelib."""
+    """Resolution is impossible.
 
-    def __init__(self, causes: Sequence[Cause]) -> None:
-        super().__init__(causes)
+    Attributes:
+        node: the node of a requirement of the request, of which no candidate can be chosen.
+        causes: why, as the causes of resolvelib (see Provider.full_causes).
+    """
+
+    def __init__(self, node: Identifier, causes: Sequence[Cause]) -> None:
+        super().__init__(node, causes)
+        self.node = node
         self.causes = causes
 
 
@@ -108,6 +145,7 @@ def resolve(
             roots.append(requirement)
     while True:
         try:
+            provider.note_request(roots)
             return _resolve(provider, roots, max_conflicts)
         except MoreReleasesError:
             provider.start_over()
@@ -116,75 +154,97 @@ def resolve(
 def _resolve(
     provider: Provider, roots: Sequence[NodeRequirement], max_conflicts: int
 ) -> list[Node]:
-    """Run resolvelib again after every conflict, with what the conflict taught."""
-    provider.note_request(roots)
-    for conflicts in range(max_conflicts):
-        activity.current.conflicts = conflicts
-        if conflicts == PATIENCE:
-            _try_each_alone(provider, roots)
-        try:
-            return _run_resolvelib(provider, roots)
-        except ConflictError as conflict:
-            if not conflict.releases:
-                raise ImpossibleError(provider.full_causes(conflict.causes)) from None
-            provider.learn(conflict)
-    names = ", ".join(map(str, roots))
-    raise UnfinishedError(
-        f"no answer after {max_conflicts} conflicts for {names}",
-        hint="limit the versions of one of them, such as NAME>=VERSION, and solve again",
-    )
-
-
-def _try_each_alone(provider: Provider, roots: Sequence[NodeRequirement]) -> None:
-    """Try each requirement alone: one that is impossible alone makes the request impossible.
-
-    Together with others, its conflict is met again and again, with each release that they choose.
-    What a requirement teaches alone holds for the request, too.
-
-    Raises:
-        ImpossibleError: a requirement is impossible alone.
-    """
-    for root in roots:
-        for _ in range(PATIENCE):
-            try:
-                _run_resolvelib(provider, [root])
-                break
-            except ConflictError as conflict:
-                if not conflict.releases:
-                    raise ImpossibleError(provider.full_causes(conflict.causes)) from None
-                provider.learn(conflict)
-
-
-def _run_resolvelib(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:
-    """Return what resolvelib chooses without a conflict.
+    """Return what resolvelib chooses, in the order of the decisions.
 
     resolvelib's Resolver would go on to build a graph of the result, by a recursion that does not
     end for some circles of packages.
 
     Raises:
-        ConflictError: the first conflict.
-        ImpossibleError: the requirements themselves exclude each other.
+        ImpossibleError, UnfinishedError, PackageIndexError: see `resolve`.
     """
-    provider.pins = Pins()
-    try:
-        _Resolution(provider, ConflictReporter(provider)).resolve(roots, max_rounds=_MAX_ROUNDS)
-    except ResolutionImpossible as error:
-        raise ImpossibleError(provider.full_causes(list(error.causes))) from None
-    return list(provider.pins.chosen.values())
+    lessons = _Lessons(provider, roots, max_conflicts)
+    while True:
+        provider.pins = Pins()
+        try:
+            _Resolution(provider, lessons).resolve(roots, max_rounds=_MAX_ROUNDS)
+            return list(provider.pins.chosen.values())
+        except ResolutionImpossible as error:  # the requirements themselves exclude each other
+            causes = list(error.causes)
+            node = causes[0].requirement.identifier
+            raise ImpossibleError(node, provider.full_causes(causes)) from None
+        except ConflictError as conflict:  # see ConflictReporter.ending_round
+            lessons.learn(conflict)
+
+
+class _Lessons:
+    """Counts the conflicts of one resolution, and teaches the provider what each of them means."""
+
+    def __init__(
+        self, provider: Provider, roots: Sequence[NodeRequirement], max_conflicts: int
+    ) -> None:
+        self._provider, self._roots, self._max_conflicts = provider, roots, max_conflicts
+        self._conflicts = 0
+
+    def learn(self, conflict: ConflictError) -> bool:
+        """Learn from a conflict. Return whether nodes are decided in another order from now on.
+
+        Raises:
+            ImpossibleError: the conflict proves that there is no solution.
+            UnfinishedError: there were too many conflicts.
+        """
+        if not conflict.releases:
+            raise ImpossibleError(conflict.node, self._provider.full_causes(conflict.causes))
+        self._conflicts += 1
+        activity.current.conflicts = self._conflicts
+        if self._conflicts == self._max_conflicts:
+            names = ", ".join(map(str, self._roots))
+            raise UnfinishedError(
+                f"no answer after {self._conflicts} conflicts for {names}",
+                hint="limit the versions of one of them, such as NAME>=VERSION, and solve again",
+            )
+        has_new_order = self._provider.learn(conflict)
+        if self._conflicts == PATIENCE:
+            self._try_each_alone()
+            has_new_order = True
+        return has_new_order
+
+    def _try_each_alone(self) -> None:
+        """Try each requirement alone: one that is impossible alone makes the request impossible.
+
+        Together with others, its conflict is met again and again, with each release that they
+        choose. What a requirement teaches alone holds for the request, too.
+
+        Raises:
+            ImpossibleError: a requirement is impossible alone.
+        """
+        for root in self._roots:
+            try:
+                _resolve(self._provider, [root], PATIENCE)
+            except UnfinishedError:
+                continue
 
 
 # ---- what is to blame for a conflict -------------------------------------------------------------
 
 
 class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
-    """Follows one resolution and raises ConflictError at its first conflict."""
+    """Follows one resolution and finds out what is to blame for its conflicts.
+
+    Attributes:
+        conflict: the last conflict.
+    """
+
+    conflict: ConflictError
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self._criteria: dict[Identifier, _Criterion] = {}
         self._rejected: list[tuple[Node, _Criterion]] = []
         self._replaced: list[Node] = []
-        self._pins = provider.pins
+
+    @property
+    def _pins(self) -> Pins:
+        return self._provider.pins
 
     # ---- resolvelib
 
@@ -202,7 +262,7 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
     def resolving_conflicts(
         self, causes: Collection[RequirementInformation[NodeRequirement, Node]]
     ) -> None:
-        """Raise ConflictError: every candidate of a node was rejected."""
+        """Note a conflict: every candidate of a node was rejected."""
         rejected = {candidate for candidate, _ in self._rejected}
         node = self._rejected[0][0].identifier
         releases = self._blamed(node, list(self._causes(node)), rejected)
@@ -212,7 +272,7 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
             releases |= blamed
             if not blamed:
                 impossible[candidate] = _original(criterion.information)
-        raise ConflictError(node, frozenset(releases), impossible, _original(causes))
+        self.conflict = ConflictError(node, frozenset(releases), impossible, _original(causes))
 
     def pinning(self, candidate: Node) -> None:
         """Note a pin, and the pins that its requirements replace."""
@@ -224,7 +284,11 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
                 self._replaced.append(self._pins.replace(requirement.identifier))
 
     def ending_round(self, index: int, state: State[NodeRequirement, Node, Identifier]) -> None:
-        """Remove what only replaced pins required."""
+        """Remove what only replaced pins required.
+
+        Raises:
+            ConflictError: a node has no candidate without the replaced pins.
+        """
         self._criteria = state.criteria
         if self._replaced:
             self._forget_replaced(state)

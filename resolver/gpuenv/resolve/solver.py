@@ -15,7 +15,6 @@ from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
 from .candidates import CandidateStore, is_single_distribution
 from .graph import (
-    Cause,
     FrameworkRequirement,
     Identifier,
     Node,
@@ -103,7 +102,7 @@ def solve(
         )
     # Each requirement is tried alone, and at most once more to find a larger group.
     trials = Trials(question.attempt, max(MAX_TRIALS, 2 * len(question.roots)))
-    trials.note(question.roots, ImpossibleError(question.causes))
+    trials.note(question.roots, question.failure)
     explanation = explain(question, trials, alternatives)
     reasons = (*explanation.reasons, *question.index_doubts)
     raise NoSolutionError(explanation.replace(reasons=reasons))
@@ -113,9 +112,11 @@ class _Question:
     """A request on a host. It can be solved whole or in parts.
 
     Attributes:
-        causes: why the last resolution of the whole request was impossible.
+        failure: why the last resolution of the whole request was impossible.
         index_doubts: the indexes that did not answer during it.
     """
+
+    failure: ImpossibleError
 
     def __init__(
         self,
@@ -141,7 +142,6 @@ class _Question:
         self._framework_order: Sequence[Identifier] = list(dict.fromkeys(nodes))
         self._user_names = frozenset(requirement.name for requirement in others)
         self._known = {True: KnownRequirements(), False: KnownRequirements()}  # by lenience
-        self.causes: Sequence[Cause] = ()
         self.index_doubts: tuple[Reason, ...] = ()
 
     def share_candidates(self, other: _Question) -> None:
@@ -205,7 +205,7 @@ class _Question:
         try:
             nodes = resolve(provider, self.roots)
         except ImpossibleError as error:
-            self.causes = error.causes
+            self.failure = error
             self.index_doubts = tuple(widening.doubts())
             failures = [*widening.failures.values(), *widening.offline]
             if failures and not self._is_stack_impossible():
