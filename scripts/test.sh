@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 -m venv .venv
 # Nothing is compiled here: the tests import a part of what is installed.
-.venv/bin/python -m pip install --quiet --no-compile '.[test,lint]'
+.venv/bin/python scripts/install_tests.py '.[test,lint]'
 # The type checker takes one core for a while; the tests wait for no result of it.
 .venv/bin/mypy -p gpuenv &
 types=$!

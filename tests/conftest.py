@@ -234,6 +234,15 @@ def own_conda_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(scope="module")
+def one_rattler(own_conda_caches: None) -> Iterator[None]:
+    """Solve with one process of rattler, with its own caches."""
+    import rattler_turns
+
+    with rattler_turns.one_process():
+        yield
+
+
 @pytest.fixture(scope="session")
 def environment_channels(made_once: MadeOnce) -> list[Path]:
     """Return the channels of conda_environments.toml: that of its packages, and the other one."""

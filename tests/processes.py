@@ -24,11 +24,14 @@ def running() -> set[int]:
     Empty where there is no /proc.
     """
     found: set[int] = set()
-    tasks = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else []
+    try:
+        tasks = os.listdir("/proc/self/task")
+    except OSError:
+        return found
     for task in tasks:
         try:
-            with open(f"/proc/self/task/{task}/children", encoding="ascii") as file:
-                found |= {int(text) for text in file.read().split()}
+            with open(f"/proc/self/task/{task}/children", "rb", buffering=0) as file:
+                found.update(map(int, file.read().split()))
         except OSError:  # the thread has ended
             continue
     return found

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +31,23 @@ from gpuenv.lock import conda_formats
 from gpuenv.requirements import conda_versions
 from gpuenv.resolve.conda import solvers
 
-pytestmark = pytest.mark.usefixtures("own_conda_caches")
+pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
 MakePrefix = Callable[[Path, dict[str, Any]], None]
 
 
 @pytest.fixture(scope="module")
-def make_prefix(conda_rows: Rows) -> Iterator[MakePrefix]:
-    """Yield make_prefix(target, case), which makes an environment as another tool leaves it."""
-    with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
+def make_prefix(conda_rows: Rows) -> MakePrefix:
+    """Return make_prefix(target, case), which makes an environment as another tool leaves it."""
 
-        def make(target: Path, case: dict[str, Any]) -> None:
-            records = [conda_rows[name] for name in case["installed"]]
+    def make(target: Path, case: dict[str, Any]) -> None:
+        records = [conda_rows[name] for name in case["installed"]]
+        with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
             solver.install(str(target), records, "linux-64")
-            conda_prefixes.describe(target, case, conda_rows)
+        conda_prefixes.describe(target, case, conda_rows)
 
-        yield make
+    return make
 
 
 def requests_in(target: Path) -> dict[str, str]:

@@ -24,7 +24,7 @@ from index_server import make_wheel
 CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
 
 
-pytestmark = pytest.mark.usefixtures("own_conda_caches")
+pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-pytestmark = pytest.mark.usefixtures("own_conda_caches")
+pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """`gpuenv explain`: recorded cases whose changes are solved again, locks on other hosts, laws."""
 
 import json
+from collections.abc import Callable, Hashable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 import gpuenv
 from examples import examples
+from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.compat import data, what_if
 from gpuenv.lock import pylock
@@ -36,10 +39,32 @@ def flags(case: dict[str, Any]) -> list[str]:
 def explained(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, dict[str, Any], list[str]]:
-    """Exit status, document and lines."""
-    status, document = as_json(args, capsys)
-    assert main(["explain", *args]) == status
+    """Exit status, document and lines. Both forms print one answer."""
+    with pytest.MonkeyPatch.context() as patch:
+        for function in ("explain", "explain_lock"):
+            patch.setattr(api, function, found_once(getattr(api, function)))
+        status, document = as_json(args, capsys)
+        assert main(["explain", *args]) == status
     return status, document, capsys.readouterr().out.splitlines()
+
+
+def found_once(function: Callable[..., object]) -> Callable[..., object]:
+    """The function, which answers equal calls as the first of them: a refusal is an answer, too."""
+
+    @cache
+    def outcome(*arguments: Hashable) -> tuple[object, gpuenv.NoSolutionError | None]:
+        try:
+            return function(*arguments), None
+        except gpuenv.NoSolutionError as refusal:
+            return None, refusal
+
+    def answer(*arguments: Hashable) -> object:
+        value, refusal = outcome(*arguments)
+        if refusal is not None:
+            raise refusal
+        return value
+
+    return answer
 
 
 def as_json(args: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:

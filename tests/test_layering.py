@@ -1,6 +1,7 @@
 """The direction of imports: model, errors, stages, api, then the callers of the API."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,16 @@ def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path, root: Path = PACKAGE, *, top_only: bool = False) -> set[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path, root: Path = PACKAGE, *, top_only: bool = False) -> frozenset[str]:
     """Return the absolute names that a module imports; blocks for type checkers count, too."""
     inside = ["gpuenv", *path.relative_to(root).parts[:-1]]
-    found = set()
+    found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
         if top_only and isinstance(node, ast.FunctionDef):
@@ -66,8 +73,8 @@ def imports(path: Path, root: Path = PACKAGE, *, top_only: bool = False) -> set[
         for child in ast.iter_child_nodes(node):
             visit(child)
 
-    visit(ast.parse(path.read_text(encoding="utf-8")))
-    return found
+    visit(parsed(path))
+    return frozenset(found)
 
 
 def imported_packages(path: Path) -> set[str]:

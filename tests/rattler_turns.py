@@ -1,0 +1,56 @@
+"""One rattler process for the solves of a test module: its start takes longer than a small solve.
+
+Each solve opens its channels, so nothing of the solve before is left in the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gpuenv.resolve.conda import solvers
+from gpuenv.resolve.conda.rattler_process import RattlerProcess
+
+
+class Turn:
+    """The use of a process by one solver, with the methods of RattlerProcess."""
+
+    def __init__(self, free: list[RattlerProcess]) -> None:
+        self._free = free
+        self._process = free.pop()
+
+    def ask(self, line: str) -> bytes:
+        return self._process.ask(line)
+
+    def end_input(self) -> None:
+        """The process stays for the next solver."""
+
+    def close(self) -> None:
+        self._free.append(self._process)
+
+
+def variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
+@contextmanager
+def one_process() -> Iterator[None]:
+    """Solvers of this process take turns with one rattler process.
+
+    A solver in another environment, or beside one that has not ended, starts a process of its own.
+    """
+    free = [RattlerProcess(None)]
+    (process,), at_start = free, variables()
+
+    def start(python: str | None) -> RattlerProcess | Turn:
+        if python is None and free and variables() == at_start:
+            return Turn(free)
+        return RattlerProcess(python)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solvers, "RattlerProcess", start)
+        yield
+    process.close()
