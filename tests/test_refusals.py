@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.errors import NoSolutionError
+from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Request
+from gpuenv.render.refusals import reason_lines
 from test_resolution import solved
 from test_solve import host_of
 
@@ -47,3 +48,17 @@ def test_a_missing_version_is_told_with_those_that_exist(versions: list[str], ha
         solved({"packages": packages, "requires": ["a>9"]})
     [reason] = refused.value.explanation.reasons
     assert (reason.code, reason.need, reason.have) == ("no-version", "a>9", have)
+
+
+def test_the_releases_that_have_one_requirement_are_named_together() -> None:
+    need = "a wheel, or --allow-sdist c"
+    dependents = ["a 3", "a 2", "a 1", "b 2", "b 1"]
+    reasons = []
+    for dependent in dependents:
+        one = Reason(
+            code="only-sdist", subject="c>1", need=f"{need}, for {dependent}", have="only sdists"
+        )
+        reasons.append(one)
+    text = " ".join(" ".join(reason_lines(reasons, 25)).split())
+    names = "a 3 and 2 others down to 1 and b 2 and 1"
+    assert text == f"c>1 needs {need}, for {names}; found only sdists"

@@ -22,6 +22,7 @@ from .values import (
     reason_text,
     reasons_json,
     sentence,
+    subjects_text,
     update_offer,
 )
 
@@ -34,6 +35,7 @@ _OF_BUILDS = frozenset({
 SCREEN = 25  # lines of a whole explanation
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
+_FOR = ", for "  # between a requirement and the release that has it, in the need of a reason
 
 Item = list[str]  # the lines of one sentence
 
@@ -187,13 +189,28 @@ def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
 
 def _grouped(reasons: Iterable[Reason]) -> list[_Group]:
     groups: dict[tuple[str, str], _Group] = {}
-    for reason in reasons:
+    for reason in _with_joined_dependents(reasons):
         name = reason.subject.partition(" ")[0]
         if reason.code == "two-owners":
             name = ""  # the subject is a folder: folders with the same two owners belong together
         group = groups.setdefault((reason.code, name), _Group(reason.code))
         group.add(reason)
     return list(groups.values())
+
+
+def _with_joined_dependents(reasons: Iterable[Reason]) -> list[Reason]:
+    """Join reasons that differ only in the release that has the requirement: "X, for NAME 1.0"."""
+    joined: dict[Reason, dict[str, list[str]]] = {}
+    for reason in reasons:
+        need, _, dependent = reason.need.partition(_FOR)
+        dependents = joined.setdefault(reason.replace(need=need), {})
+        if dependent:
+            dependents.setdefault(dependent.partition(" ")[0], []).append(dependent)
+    result = []
+    for reason, dependents in joined.items():
+        names = " and ".join(map(subjects_text, dependents.values()))
+        result.append(reason.replace(need=f"{reason.need}{_FOR}{names}") if names else reason)
+    return result
 
 
 def _fitted(groups: Sequence[_Group], most: int) -> list[Item]:
