@@ -60,5 +60,5 @@ def test_the_releases_that_have_one_requirement_are_named_together() -> None:
         )
         reasons.append(one)
     text = " ".join(" ".join(reason_lines(reasons, 25)).split())
-    names = "a 3 and 2 others down to 1 and b 2 and 1"
+    names = "a 3 and 2 others down to 1, b 2 and 1"
     assert text == f"c>1 needs {need}, for {names}; found only sdists"

@@ -208,7 +208,7 @@ def _with_joined_dependents(reasons: Iterable[Reason]) -> list[Reason]:
             dependents.setdefault(dependent.partition(" ")[0], []).append(dependent)
     result = []
     for reason, dependents in joined.items():
-        names = " and ".join(map(subjects_text, dependents.values()))
+        names = ", ".join(map(subjects_text, dependents.values()))
         result.append(reason.replace(need=f"{reason.need}{_FOR}{names}") if names else reason)
     return result
 
