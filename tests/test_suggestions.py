@@ -32,7 +32,9 @@ def reason(code: str) -> Reason:
     return Reason(code=code, subject="a", need="b", have="c")
 
 
-def impossible(roots: Sequence[NodeRequirement], sparse: object) -> list[object]:
+def impossible(
+    roots: Sequence[NodeRequirement], sparse: object, max_conflicts: int
+) -> list[object]:
     raise ImpossibleError(PackageId("a"), ())
 
 

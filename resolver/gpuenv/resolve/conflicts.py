@@ -21,15 +21,17 @@ from .graph import (
     Token,
 )
 from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, TORCH_ABI, ReleaseFacts
-from .resolution import ImpossibleError
+from .resolution import MAX_TRIAL_CONFLICTS, ImpossibleError
 
 Roots = tuple[NodeRequirement, ...]
-# requirements, packages of which few releases are looked at -> the candidates of a solution;
-# raises ImpossibleError
-Attempt = Callable[[Sequence[NodeRequirement], Collection[str]], list[Node]]
+# requirements, packages of which few releases are looked at, the number of conflicts after which
+# there is no answer -> the candidates of a solution; raises ImpossibleError
+Attempt = Callable[[Sequence[NodeRequirement], Collection[str], int], list[Node]]
 RequirementsOf = Callable[[Node], Sequence[NodeRequirement]]
 
 REQUEST = "the request"
+# Trials that only save other trials: how many, and the conflicts after which one ends.
+MAX_RESTS, FEW_CONFLICTS = 3, 20
 ALL_PAIRS_UP_TO = 6  # requirements; of more only pairs with a framework are tried
 
 
@@ -51,25 +53,31 @@ class Trials:
         self._results[_key(roots)] = result
 
     def solve(
-        self, roots: Sequence[NodeRequirement], sparse: Collection[str] = ()
+        self,
+        roots: Sequence[NodeRequirement],
+        sparse: Collection[str] = (),
+        max_conflicts: int = MAX_TRIAL_CONFLICTS,
     ) -> list[Node] | ImpossibleError | None:
         """Return a solution, which may have doubts; None if the answer is not known.
 
         Of the packages in `sparse`, only the newest release of each minor series is looked at.
         """
         key = _key(roots, sparse)
-        if key not in self._results:
-            self._results[key] = self._solve(roots, sparse)
-        return self._results[key]
+        if key in self._results:
+            return self._results[key]
+        result = self._solve(roots, sparse, max_conflicts)
+        if result is not None or max_conflicts == MAX_TRIAL_CONFLICTS:
+            self._results[key] = result
+        return result
 
     def _solve(
-        self, roots: Sequence[NodeRequirement], sparse: Collection[str]
+        self, roots: Sequence[NodeRequirement], sparse: Collection[str], max_conflicts: int
     ) -> list[Node] | ImpossibleError | None:
         if self._trials_left <= 0:
             return None
         self._trials_left -= 1
         try:
-            nodes = self._attempt(roots, sparse)
+            nodes = self._attempt(roots, sparse, max_conflicts)
         except ImpossibleError as error:
             return error.with_traceback(None)
         except GpuEnvError:  # an index did not answer, or too many conflicts
@@ -105,7 +113,7 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
     These are single requirements and pairs, or else one larger group. The result is empty if too
     little is known.
     """
-    _solve_most(trials, roots)
+    blamed = _blamed(trials, roots)
     groups: list[Roots] = [(root,) for root in roots if trials.fails((root,))]
     possible = [root for root in roots if (root,) not in groups]
     for pair in combinations(possible, 2):
@@ -114,24 +122,29 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
             groups.append(pair)
     if groups or len(roots) == 1:
         return groups
+    if trials.fails(blamed):
+        return _larger_group(trials, blamed)
     return _larger_group(trials, roots)
 
 
-def _solve_most(trials: Trials, roots: Sequence[NodeRequirement]) -> None:
-    """Try all requirements but those that the proof blames, until the rest has a solution.
+def _blamed(trials: Trials, roots: Sequence[NodeRequirement]) -> list[NodeRequirement]:
+    """Return the requirements that proofs blame: first of all, then of the rest.
 
-    This shows of most requirements that they are possible, in few trials.
+    If the rest has a solution, each of its requirements is possible alone. If there are many to
+    blame, or many conflicts, trials of single requirements take less time.
     """
-    rest = roots
+    rest, blamed = list(roots), []
     result = trials.solve(rest)
-    while rest and isinstance(result, ImpossibleError):
-        blamed = {_without_extras(result.node)}
+    for _ in range(MAX_RESTS):
+        if not isinstance(result, ImpossibleError):
+            break
+        nodes = {_without_extras(result.node)}
         for cause in result.causes:
-            blamed.add(_without_extras((cause.parent or cause.requirement).identifier))
-        others = [root for root in rest if _without_extras(root.identifier) not in blamed]
-        if len(others) == len(rest):
-            return
-        rest, result = others, trials.solve(others)
+            nodes.add(_without_extras((cause.parent or cause.requirement).identifier))
+        blamed += [root for root in rest if _without_extras(root.identifier) in nodes]
+        rest = [root for root in rest if root not in blamed]
+        result = trials.solve(rest, max_conflicts=FEW_CONFLICTS)
+    return blamed
 
 
 def _without_extras(node: Identifier) -> Identifier:

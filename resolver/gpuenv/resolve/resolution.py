@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _Criterion = Criterion[NodeRequirement, Node]
 
 MAX_CONFLICTS = 20_000
+MAX_TRIAL_CONFLICTS = 300  # of a part of a request: each can need the metadata of a further release
 PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
 _MAX_ROUNDS = 1_000_000  # resolvelib requires a limit; conflicts end a resolution long before
 

@@ -26,12 +26,11 @@ from .plan import Solution, build_plan
 from .provider import KnownRequirements, Provider
 from .release_facts import ReleaseFacts
 from .requested import NamedFramework, read_request
-from .resolution import ImpossibleError, resolve
+from .resolution import MAX_TRIAL_CONFLICTS, ImpossibleError, resolve
 from .selection import Constraints
 from .widening import Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
-MAX_TRIAL_CONFLICTS = 300  # of one part: each can need the metadata of a further release
 
 EnvironmentFor = Callable[[Host], TargetEnvironment]
 
@@ -240,19 +239,25 @@ class _Question:
             return self.store.is_in_data(root.name)
         return isinstance(root, FrameworkRequirement)
 
-    def attempt(self, roots: Sequence[NodeRequirement], sparse: Container[str] = ()) -> list[Node]:
+    def attempt(
+        self,
+        roots: Sequence[NodeRequirement],
+        sparse: Container[str] = (),
+        max_conflicts: int = MAX_TRIAL_CONFLICTS,
+    ) -> list[Node]:
         """Return a solution of some requirements, without asking any index for more releases.
 
         Args:
             roots: the requirements.
             sparse: packages of which only the newest release of each minor series is looked at.
+            max_conflicts: see `resolve`.
 
         Raises:
             ImpossibleError: there is none.
-            UnfinishedError: no answer after MAX_TRIAL_CONFLICTS.
+            UnfinishedError: no answer after `max_conflicts`.
         """
         provider = self._provider(self._no_widening(), lenient=True, sparse=sparse)
-        return resolve(provider, roots, MAX_TRIAL_CONFLICTS)
+        return resolve(provider, roots, max_conflicts)
 
     def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
         """Return what a candidate requires."""
