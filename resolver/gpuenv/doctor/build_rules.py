@@ -45,6 +45,9 @@ _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
+_CUDNN_BEFORE_AMPERE = 7  # cuDNN 8.0 is the first with code for compute capability 8.0
+# Messages that no algorithm of cuDNN worked.
+_NO_ALGORITHM = ("no-algorithm", "convolution-algorithm")
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -490,6 +493,27 @@ def gpu_after_release(case: Case) -> Iterator[Finding]:
         gpu = _gpu_above(case, highest) if highest else None
         if gpu:
             yield likely("gpu_too_new_for_build", failures[0], release, gpu)
+
+
+def gpu_after_cudnn(case: Case) -> Iterator[Finding]:
+    """Find a GPU that is newer than every cuDNN that the log names, if cuDNN fails."""
+    named = case.of_kind("cudnn-named")
+    if not named or any(int(fact.value) > _CUDNN_BEFORE_AMPERE for fact in named):
+        return
+    failures = [
+        *case.about("status", "cudnn"),
+        *case.symptoms("cudnn-start", "cudnn-call"),
+        *_with_name(case, "out_of_memory_masked", _NO_ALGORITHM),
+    ]
+    gpu = _gpu_above(case, _LAST_COMMON_CAPABILITY)
+    if failures and gpu:
+        yield likely("gpu_too_new_for_build", failures[0], named[0], gpu)
+
+
+def _with_name(case: Case, cause: str, names: tuple[str, ...]) -> list[Fact]:
+    """Return the facts of messages that name a cause, by the names of the messages."""
+    stated = [*case.about("hints", cause), *case.about("maybe", cause)]
+    return [fact for fact in stated if fact.value in names]
 
 
 def _row_before(table: str, framework: str, version: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -383,9 +383,15 @@ def _differing_releases(case: Case) -> list[Fact]:
     """Return the releases of the kernel module and of libcuda if they differ."""
     kernel = case.first("driver", subject="kernel")
     userspace = case.first("driver", subject="userspace")
-    if kernel and userspace and kernel.value != userspace.value:
+    if kernel and userspace and _release(kernel) != _release(userspace):
         return [kernel, userspace]
     return []
+
+
+def _release(driver: Fact) -> tuple[int, ...]:
+    """Return a driver's release as numbers; TensorFlow prints 470.82 as "470.82.0"."""
+    major, minor, patch = (*version_tuple(driver.value), 0, 0)[:3]
+    return major, minor, patch
 
 
 def _is_compat_release(differing: list[Fact]) -> bool:
@@ -518,6 +524,12 @@ def wsl_driver(case: Case) -> Iterator[Finding]:
             yield likely("wsl_driver_or_toolkit", fact, wsl)
     for fact in case.about("status", "cuda"):
         if fact.value in _NO_DEVICE:
+            yield likely("wsl_driver_or_toolkit", fact, wsl)
+    if case.first("container", value="yes") is None:
+        for fact in case.about("hints", "driver_not_found"):
+            yield likely("wsl_driver_or_toolkit", fact, wsl)
+    for fact in case.about("hints", "container_gpu_not_injected"):
+        if fact.value == "container-cli" and "initialization error" in fact.text:
             yield likely("wsl_driver_or_toolkit", fact, wsl)
 
 
@@ -655,9 +667,13 @@ def handles(case: Case) -> Iterator[Finding]:
 
 
 def libc_versions(case: Case) -> Iterator[Finding]:
-    """Find a C or C++ library of the system that is too old."""
+    """Find a C or C++ library of the system that is too old, or a system without glibc."""
     for fact in case.of_kind("libc-wanted"):
         yield proved("host_libc_too_old", fact)
+    musl = case.symptoms("musl")
+    if musl:
+        for fact in case.about("hints", "install_resolution_failure"):
+            yield likely("host_libc_too_old", fact, musl[0])
 
 
 def loader_comparison(case: Case) -> Iterator[Finding]:
@@ -743,6 +759,7 @@ _RULES = (
     build_rules.releases_without_gpu,
     build_rules.tensorflow_release,
     build_rules.gpu_after_release,
+    build_rules.gpu_after_cudnn,
     memory,
     conflicting_requirements,
     handles,
