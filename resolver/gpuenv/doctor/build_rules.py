@@ -48,6 +48,7 @@ _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
 _CUDNN_BEFORE_AMPERE = 7  # cuDNN 8.0 is the first with code for compute capability 8.0
 # Messages that no algorithm of cuDNN worked.
 _NO_ALGORITHM = ("no-algorithm", "convolution-algorithm")
+_NO_GEMM = ("memory-for-start",)  # of cuBLAS, "Blas GEMM launch failed"
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -161,6 +162,23 @@ def driver_of_named(case: Case) -> Iterator[Finding]:
     older = _driver_older_than_named(case)
     if failed and older:
         yield likely("driver_too_old", failed[0], *older)
+
+
+def least_driver(case: Case) -> Iterator[Finding]:
+    """Compare the driver with the oldest release that a program asks for.
+
+    If the log names the driver in words only, the CUDA versions of both are compared.
+    """
+    for fact in case.of_kind("driver-least"):
+        least = version_tuple(fact.value)
+        drivers = {version_tuple(driver.value): driver for driver in case.of_kind("driver")}
+        if not drivers:
+            least = version_tuple(cuda_of_driver(fact.value))
+            drivers = {_driver_cuda(driver): driver for driver in case.of_kind("driver-cuda")}
+        if not drivers:
+            yield likely("driver_too_old", fact)
+        elif max(drivers) < least:
+            yield likely("driver_too_old", fact, drivers[max(drivers)])
 
 
 def suggested_by_driver(case: Case) -> Iterator[Finding]:
@@ -486,6 +504,10 @@ def gpu_after_release(case: Case) -> Iterator[Finding]:
         if fact.subject in ("cudnn", "cublas", "cusolver", "cufft")
     ]
     failures += case.symptoms("launch", "cudnn-start", "cudnn-call")
+    failures += _with_name(case, "out_of_memory_masked", _NO_ALGORITHM)
+    failures += [
+        fact for fact in _with_name(case, "out_of_memory_masked", _NO_GEMM) if "GEMM" in fact.text
+    ]
     if not failures or case.of_kind("out-of-memory", "architecture-missing"):
         return
     for framework, (version, release) in _newest_releases(case).items():

@@ -467,12 +467,29 @@ def container_devices(case: Case) -> Iterator[Finding]:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
+    if container and container.from_log and not _has_device_of_container(case):
+        for fact in case.about("hints", "visible_devices_wrong"):
+            if _is_without_device(fact):
+                yield likely("container_gpu_not_injected", fact, container)
     if container and container.from_log:
         unavailable = case.symptoms("cuda-unavailable")
         if case.unexplained() or case.of_kind("gpu", "driver"):
             unavailable += case.symptoms("reported-unavailable")
         for fact in unavailable:
             yield possible("container_gpu_not_injected", fact, container)
+
+
+def _has_device_of_container(case: Case) -> bool:
+    """Whether a log shows that its container has or had the GPU, or that a variable chooses one."""
+    if case.about("hints", "container_gpu_access_lost"):
+        return True
+    shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
+    return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
+
+
+def _is_without_device(fact: Fact) -> bool:
+    """Whether a message says that no device is seen, and not that a number is wrong."""
+    return fact.value == "no-device" and "ordinal" not in fact.text
 
 
 def container_command(case: Case) -> Iterator[Finding]:
@@ -520,7 +537,7 @@ def wsl_driver(case: Case) -> Iterator[Finding]:
             yield proved("wsl_driver_or_toolkit", fact, wsl)
     # WSL has one GPU at most. Where none is seen, a Linux driver library shadows that of Windows.
     for fact in case.about("hints", "visible_devices_wrong"):
-        if fact.value == "no-device" and "ordinal" not in fact.text:
+        if _is_without_device(fact):
             yield likely("wsl_driver_or_toolkit", fact, wsl)
     for fact in case.about("status", "cuda"):
         if fact.value in _NO_DEVICE:
@@ -751,6 +768,7 @@ _RULES = (
     build_rules.cuda_of_build,
     build_rules.default_build,
     build_rules.driver_of_named,
+    build_rules.least_driver,
     build_rules.architectures,
     build_rules.toolkit_targets,
     build_rules.invalid_images,
