@@ -35,6 +35,7 @@ _CONDITIONS = frozenset(
         "jit-compiled",
         "reported-unavailable",
         "musl",
+        "stub-path",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

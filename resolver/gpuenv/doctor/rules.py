@@ -296,6 +296,9 @@ def missing_libraries(case: Case) -> Iterator[Finding]:
 
 def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
     container, wsl = case.first("container", value="yes"), case.first("wsl", value="yes")
+    stubs = _first(case.symptoms("stub-path"))
+    if stubs:
+        return likely("lib_shadowing", missing, stubs)
     if wsl:
         return likely("wsl_driver_or_toolkit", missing, wsl)
     if container:
@@ -500,7 +503,10 @@ def container_command(case: Case) -> Iterator[Finding]:
     for fact in case.of_kind("says", "hints", "maybe"):
         if fact.subject in _WITHOUT_GPU and fact.value not in COMPARES_DRIVER:
             yield likely("container_gpu_not_injected", fact, started)
-    for fact in case.about("suggests", "container_gpu_not_injected"):
+    for fact in (
+        *case.about("suggests", "container_gpu_not_injected"),
+        *case.symptoms("cuda-unavailable", "took-cpu"),
+    ):
         yield possible("container_gpu_not_injected", fact, started)
 
 
@@ -535,6 +541,9 @@ def wsl_driver(case: Case) -> Iterator[Finding]:
     for fact in case.about("says", "driver_not_loaded"):
         if fact.value == "nvidia-smi-failed":
             yield proved("wsl_driver_or_toolkit", fact, wsl)
+    for fact in case.about("hints", "driver_not_loaded"):
+        if fact.value == "nvidia-smi-cannot":
+            yield likely("wsl_driver_or_toolkit", fact, wsl)
     # WSL has one GPU at most. Where none is seen, a Linux driver library shadows that of Windows.
     for fact in case.about("hints", "visible_devices_wrong"):
         if _is_without_device(fact):
