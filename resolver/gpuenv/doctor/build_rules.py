@@ -411,8 +411,9 @@ def _below_least(case: Case) -> Iterator[Finding]:
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:
     """Return the first GPU that the build has no SASS for, or None."""
     targets = {text.replace(".", "") for text in built_for}
+    working = {_capability(fact.value) for fact in case.of_kind("gpu-works")}
     for capability, fact in _devices(case):
-        if not any_sass_runs(targets, capability):
+        if capability not in working and not any_sass_runs(targets, capability):
             return capability, fact
     return None
 

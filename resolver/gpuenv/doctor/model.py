@@ -134,6 +134,7 @@ KINDS: dict[str, str] = {
     "packages-folder": "value: a folder of installed packages, '/opt/x/site-packages'",
     # devices
     "gpu": "subject: index or ''; value: the name",
+    "gpu-works": "value: the name of a GPU on which the program works, in the words of a reporter",
     "capability": "subject: index, name or ''; value: compute capability, '12.0'",
     "architectures": "subject: framework or library; value: the compute capabilities that it has "
     "code for, separated by spaces, '7.5 8.0'",

@@ -41,6 +41,8 @@ _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 # What messages say in a container that was started without the GPU.
 _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
+# What messages say in a container that has the GPU.
+_WITH_DEVICE = ("container_gpu_access_lost", "gpu_busy_or_exclusive", "gpu_hardware_fault")
 # Messages that a container's driver is older than its image: the container has the driver.
 COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driver-below-image"))
 # What the runtime returns if the driver is too old, and also if there is none.
@@ -484,7 +486,7 @@ def container_devices(case: Case) -> Iterator[Finding]:
 
 def _has_device_of_container(case: Case) -> bool:
     """Whether a log shows that its container has or had the GPU, or that a variable chooses one."""
-    if case.about("hints", "container_gpu_access_lost"):
+    if any(case.about("hints", cause) for cause in _WITH_DEVICE):
         return True
     shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
     return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))

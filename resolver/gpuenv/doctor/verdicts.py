@@ -31,6 +31,8 @@ _CONFIDENCE_ORDER = {"proved": 0, "likely": 1, "possible": 2}
 _LAST_LINE = 1 << 60
 # A log from a container that was started without the GPU is no evidence for these causes.
 _DRIVER_ON_HOST = {"driver_not_found", "driver_not_loaded", "driver_too_old"}
+# Messages that the files of the loaded driver are absent, of a driver that may not be installed.
+_FILES_OF_DRIVER = (NO_DRIVER_FILES, "kernel-driver-not-running")
 _DRIVER_ABSENT = ("driver_not_found", "container_gpu_not_injected")
 _DRIVER_CAUSES = {
     "driver_not_loaded",
@@ -349,7 +351,7 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     """Return the finding, which is not proved if another line of the log speaks against it."""
     if finding.cause in _DRIVER_ON_HOST and _may_be_of_container(finding, case):
         return finding.replace(confidence="possible")
-    if _is_of_container(finding, case):
+    if _is_of_container(finding, case) or _is_without_driver(finding, case):
         return finding.replace(confidence="possible")
     absent = [fact for cause in _DRIVER_ABSENT for fact in case.about("hints", cause)]
     absent += case.about("library-missing", "libcuda.so.1")
@@ -394,6 +396,17 @@ def _is_of_container(finding: Finding, case: Case) -> bool:
     if finding.cause != "driver_not_loaded" or not case.first("container", value="yes"):
         return False
     return all(fact.from_log and fact.value == NO_DRIVER_FILES for fact in finding.facts)
+
+
+def _is_without_driver(finding: Finding, case: Case) -> bool:
+    """Whether a module that is not loaded is one that is not installed: libcuda is absent, too."""
+    if finding.cause != "driver_not_loaded":
+        return False
+    absent = case.about("library-missing", "libcuda.so.1") or [
+        fact for fact in case.about("hints", "driver_not_found") if "303" in fact.text
+    ]
+    files_alone = all(fact.value in _FILES_OF_DRIVER for fact in finding.facts)
+    return files_alone and bool(absent)
 
 
 def _may_lack_driver(finding: Finding, case: Case) -> bool:
