@@ -543,6 +543,8 @@ def wsl_driver(case: Case) -> Iterator[Finding]:
     for fact in case.about("says", "driver_not_loaded"):
         if fact.value == "nvidia-smi-failed":
             yield proved("wsl_driver_or_toolkit", fact, wsl)
+    for fact in case.about("says", "driver_userspace_kernel_mismatch"):
+        yield likely("wsl_driver_or_toolkit", fact, wsl)
     for fact in case.about("hints", "driver_not_loaded"):
         if fact.value == "nvidia-smi-cannot":
             yield likely("wsl_driver_or_toolkit", fact, wsl)

@@ -63,6 +63,7 @@ FOLLOWS: dict[str, set[str]] = {
         "driver_userspace_kernel_mismatch",  # a loaded module is of another release
     },
     "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
+    "driver_userspace_kernel_mismatch": {"wsl_driver_or_toolkit"},
     "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
     "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
     "container_gpu_not_injected": {
@@ -376,6 +377,8 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
         return False
     if finding.cause == "driver_too_old":
         return _driver_suffices(case) or _may_lack_driver(finding, case)
+    if finding.cause == "driver_userspace_kernel_mismatch" and case.first("wsl", value="yes"):
+        return True  # the kernel module is that of Windows
     if finding.cause in ("driver_not_loaded", "driver_userspace_kernel_mismatch"):
         return bool(case.of_kind("smi-memory"))  # nvidia-smi worked
     if finding.cause == "cpu_only_build":
