@@ -474,7 +474,7 @@ def container_devices(case: Case) -> Iterator[Finding]:
                 yield likely("container_gpu_not_injected", fact, *words)
     if container and container.from_log and not _has_device_of_container(case):
         for fact in case.about("hints", "visible_devices_wrong"):
-            if _is_without_device(fact):
+            if _is_unseen(fact):
                 yield likely("container_gpu_not_injected", fact, container)
     if container and container.from_log:
         unavailable = case.symptoms("cuda-unavailable")
@@ -492,7 +492,7 @@ def _has_device_of_container(case: Case) -> bool:
     return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
 
 
-def _is_without_device(fact: Fact) -> bool:
+def _is_unseen(fact: Fact) -> bool:
     """Whether a message says that no device is seen, and not that a number is wrong."""
     return fact.value == "no-device" and "ordinal" not in fact.text
 
@@ -543,24 +543,31 @@ def wsl_driver(case: Case) -> Iterator[Finding]:
     for fact in case.about("says", "driver_not_loaded"):
         if fact.value == "nvidia-smi-failed":
             yield proved("wsl_driver_or_toolkit", fact, wsl)
-    for fact in case.about("says", "driver_userspace_kernel_mismatch"):
-        yield likely("wsl_driver_or_toolkit", fact, wsl)
     for fact in case.about("hints", "driver_not_loaded"):
         if fact.value == "nvidia-smi-cannot":
             yield likely("wsl_driver_or_toolkit", fact, wsl)
-    # WSL has one GPU at most. Where none is seen, a Linux driver library shadows that of Windows.
-    for fact in case.about("hints", "visible_devices_wrong"):
-        if _is_without_device(fact):
-            yield likely("wsl_driver_or_toolkit", fact, wsl)
-    for fact in case.about("status", "cuda"):
-        if fact.value in _NO_DEVICE:
-            yield likely("wsl_driver_or_toolkit", fact, wsl)
+    for fact in case.about("says", "driver_userspace_kernel_mismatch"):
+        yield likely("wsl_driver_or_toolkit", fact, wsl)
+
+
+def wsl_devices(case: Case) -> Iterator[Finding]:
+    """Find WSL without its GPU: it has one at most, and a Linux driver's library may hide it."""
+    wsl = case.first("wsl", value="yes")
+    if wsl is None:
+        return
+    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
+    unseen += [fact for fact in case.about("status", "cuda") if fact.value in _NO_DEVICE]
     if case.first("container", value="yes") is None:
-        for fact in case.about("hints", "driver_not_found"):
-            yield likely("wsl_driver_or_toolkit", fact, wsl)
-    for fact in case.about("hints", "container_gpu_not_injected"):
-        if fact.value == "container-cli" and "initialization error" in fact.text:
-            yield likely("wsl_driver_or_toolkit", fact, wsl)
+        unseen += case.about("hints", "driver_not_found")
+    else:
+        unseen += filter(_is_start_of_toolkit, case.about("hints", "container_gpu_not_injected"))
+    for fact in unseen:
+        yield likely("wsl_driver_or_toolkit", fact, wsl)
+
+
+def _is_start_of_toolkit(fact: Fact) -> bool:
+    """Whether a message says that the container toolkit did not find the driver."""
+    return fact.value == "container-cli" and "initialization error" in fact.text
 
 
 def hidden_devices(case: Case) -> Iterator[Finding]:
@@ -773,6 +780,7 @@ _RULES = (
     container_driver,
     container_files,
     wsl_driver,
+    wsl_devices,
     hidden_devices,
     device_statuses,
     hardware_errors,

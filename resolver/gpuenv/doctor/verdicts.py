@@ -12,7 +12,7 @@ from .build_rules import (
     suggested_by_driver,
     suggested_by_gpu,
 )
-from .catalog import Area, areas, causes
+from .catalog import Area, areas, causes, cuda_of_driver
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import (
@@ -389,6 +389,7 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
 def _driver_suffices(case: Case) -> bool:
     """Whether the driver supports the CUDA major version of the builds that a log names."""
     supported = [version_tuple(fact.value) for fact in case.of_kind("driver-cuda")]
+    supported += [version_tuple(cuda_of_driver(fact.value)) for fact in case.of_kind("driver")]
     builds = [version_tuple(fact.value) for fact in case.of_kind("cuda-built", "toolkit")]
     newest = max(builds, default=())
     return bool(newest) and any(version[:1] >= newest[:1] for version in supported)
