@@ -566,7 +566,9 @@ def wsl_devices(case: Case) -> Iterator[Finding]:
 
 
 def _is_start_of_toolkit(fact: Fact) -> bool:
-    """Whether a message says that the container toolkit did not find the driver."""
+    """Whether a message says that the toolkit started, and found no driver or no GPU."""
+    if fact.value == "no-gpu-offered":
+        return "only 0 Devices" in fact.text
     return fact.value == "container-cli" and "initialization error" in fact.text
 
 
