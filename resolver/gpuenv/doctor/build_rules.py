@@ -22,6 +22,10 @@ Capability = tuple[int, ...]  # a compute capability: (9, 0)
 
 # The first capability with fast half precision, which CTranslate2 and others require.
 _FAST_HALF_PRECISION = (7, 0)
+_CUDNN_BEFORE_AMPERE = 7  # cuDNN 8.0 is the first with code for compute capability 8.0
+# Messages that no algorithm of cuDNN worked.
+_NO_ALGORITHM = ("no-algorithm", "convolution-algorithm")
+_NO_GEMM = ("memory-for-start",)  # of cuBLAS, "Blas GEMM launch failed"
 # Since CUDA 11.0, a driver supports the later minor versions of its own major version.
 _MINOR_VERSION_COMPATIBILITY = (11, 0)
 # Without any code list, a GPU newer than this is more likely newer than the build than older.
@@ -45,10 +49,6 @@ _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
-_CUDNN_BEFORE_AMPERE = 7  # cuDNN 8.0 is the first with code for compute capability 8.0
-# Messages that no algorithm of cuDNN worked.
-_NO_ALGORITHM = ("no-algorithm", "convolution-algorithm")
-_NO_GEMM = ("memory-for-start",)  # of cuBLAS, "Blas GEMM launch failed"
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
