@@ -144,12 +144,11 @@ def _compat(case: Case) -> Iterator[str]:
 
 
 def _first_cuda(case: Case) -> Iterator[str]:
-    """Say which CUDA version is the first whose builds can have code for the GPU."""
+    """Say which CUDA version is the first that compiles for the GPU."""
     capability = _capability(case)
     if capability is None:
         return
-    # Code for a compute capability also runs on later minor versions of it.
-    suitable = [cuda for cuda, _first, last in compilers() if last[0] >= capability[0]]
+    suitable = [cuda for cuda, _first, last in compilers() if last >= capability]
     if suitable:
         name, cuda = _dotted(capability), _dotted(suitable[0])
         yield f"A GPU of compute capability {name} needs a build for CUDA {cuda} or newer."

@@ -22,6 +22,10 @@ Capability = tuple[int, ...]  # a compute capability: (9, 0)
 
 # The first capability with fast half precision, which CTranslate2 and others require.
 _FAST_HALF_PRECISION = (7, 0)
+_CUDNN_BEFORE_AMPERE = 7  # cuDNN 8.0 is the first with code for compute capability 8.0
+# Messages that no algorithm of cuDNN worked.
+_NO_ALGORITHM = ("no-algorithm", "convolution-algorithm")
+_NO_GEMM = ("memory-for-start",)  # of cuBLAS, "Blas GEMM launch failed"
 # Since CUDA 11.0, a driver supports the later minor versions of its own major version.
 _MINOR_VERSION_COMPATIBILITY = (11, 0)
 # Without any code list, a GPU newer than this is more likely newer than the build than older.
@@ -158,6 +162,23 @@ def driver_of_named(case: Case) -> Iterator[Finding]:
     older = _driver_older_than_named(case)
     if failed and older:
         yield likely("driver_too_old", failed[0], *older)
+
+
+def least_driver(case: Case) -> Iterator[Finding]:
+    """Compare the driver with the oldest release that a program asks for.
+
+    If the log names the driver in words only, the CUDA versions of both are compared.
+    """
+    for fact in case.of_kind("driver-least"):
+        least = version_tuple(fact.value)
+        drivers = {version_tuple(driver.value): driver for driver in case.of_kind("driver")}
+        if not drivers:
+            least = version_tuple(cuda_of_driver(fact.value))
+            drivers = {_driver_cuda(driver): driver for driver in case.of_kind("driver-cuda")}
+        if not drivers:
+            yield likely("driver_too_old", fact)
+        elif max(drivers) < least:
+            yield likely("driver_too_old", fact, drivers[max(drivers)])
 
 
 def suggested_by_driver(case: Case) -> Iterator[Finding]:
@@ -390,8 +411,9 @@ def _below_least(case: Case) -> Iterator[Finding]:
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:
     """Return the first GPU that the build has no SASS for, or None."""
     targets = {text.replace(".", "") for text in built_for}
+    working = {_capability(fact.value) for fact in case.of_kind("gpu-works")}
     for capability, fact in _devices(case):
-        if not any_sass_runs(targets, capability):
+        if capability not in working and not any_sass_runs(targets, capability):
             return capability, fact
     return None
 
@@ -483,6 +505,10 @@ def gpu_after_release(case: Case) -> Iterator[Finding]:
         if fact.subject in ("cudnn", "cublas", "cusolver", "cufft")
     ]
     failures += case.symptoms("launch", "cudnn-start", "cudnn-call")
+    failures += _with_name(case, "out_of_memory_masked", _NO_ALGORITHM)
+    failures += [
+        fact for fact in _with_name(case, "out_of_memory_masked", _NO_GEMM) if "GEMM" in fact.text
+    ]
     if not failures or case.of_kind("out-of-memory", "architecture-missing"):
         return
     for framework, (version, release) in _newest_releases(case).items():
@@ -490,6 +516,27 @@ def gpu_after_release(case: Case) -> Iterator[Finding]:
         gpu = _gpu_above(case, highest) if highest else None
         if gpu:
             yield likely("gpu_too_new_for_build", failures[0], release, gpu)
+
+
+def gpu_after_cudnn(case: Case) -> Iterator[Finding]:
+    """Find a GPU that is newer than every cuDNN that the log names, if cuDNN fails."""
+    named = case.of_kind("cudnn-named")
+    if not named or any(int(fact.value) > _CUDNN_BEFORE_AMPERE for fact in named):
+        return
+    failures = [
+        *case.about("status", "cudnn"),
+        *case.symptoms("cudnn-start", "cudnn-call"),
+        *_with_name(case, "out_of_memory_masked", _NO_ALGORITHM),
+    ]
+    gpu = _gpu_above(case, _LAST_COMMON_CAPABILITY)
+    if failures and gpu:
+        yield likely("gpu_too_new_for_build", failures[0], named[0], gpu)
+
+
+def _with_name(case: Case, cause: str, names: tuple[str, ...]) -> list[Fact]:
+    """Return the facts of messages that name a cause, by the names of the messages."""
+    stated = [*case.about("hints", cause), *case.about("maybe", cause)]
+    return [fact for fact in stated if fact.value in names]
 
 
 def _row_before(table: str, framework: str, version: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -34,6 +34,8 @@ _CONDITIONS = frozenset(
         "nvidia-gpu",
         "jit-compiled",
         "reported-unavailable",
+        "musl",
+        "stub-path",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

@@ -113,6 +113,7 @@ KINDS: dict[str, str] = {
     "cudnn-built": "subject: '' or the framework; value: the cuDNN that it was built with, '9.3.0'",
     "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (the "
     "source does not say which); value: the driver release, '550.54.14'",
+    "driver-least": "value: the oldest release of the driver that a program asks for, '535.54'",
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
     "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' "
     "for a CPU build",
@@ -133,6 +134,7 @@ KINDS: dict[str, str] = {
     "packages-folder": "value: a folder of installed packages, '/opt/x/site-packages'",
     # devices
     "gpu": "subject: index or ''; value: the name",
+    "gpu-works": "value: the name of a GPU on which the program works, in the words of a reporter",
     "capability": "subject: index, name or ''; value: compute capability, '12.0'",
     "architectures": "subject: framework or library; value: the compute capabilities that it has "
     "code for, separated by spaces, '7.5 8.0'",
@@ -161,7 +163,7 @@ KINDS: dict[str, str] = {
     "call",
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
     "nccl, invalid-image, unexplained), or a condition that may explain one or rule out a cause "
-    "(cuda-unavailable, cuda-asked, took-cpu, reported-unavailable, jit-compiled, "
+    "(cuda-unavailable, cuda-asked, took-cpu, reported-unavailable, jit-compiled, musl, stub-path, "
     "started-without-gpu, started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, "
     "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices); "
     "value: ''",

@@ -41,6 +41,8 @@ _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 # What messages say in a container that was started without the GPU.
 _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
+# What messages say in a container that has the GPU.
+_WITH_DEVICE = ("container_gpu_access_lost", "gpu_busy_or_exclusive", "gpu_hardware_fault")
 # Messages that a container's driver is older than its image: the container has the driver.
 COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driver-below-image"))
 # What the runtime returns if the driver is too old, and also if there is none.
@@ -296,6 +298,9 @@ def missing_libraries(case: Case) -> Iterator[Finding]:
 
 def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
     container, wsl = case.first("container", value="yes"), case.first("wsl", value="yes")
+    stubs = _first(case.symptoms("stub-path"))
+    if stubs:
+        return likely("lib_shadowing", missing, stubs)
     if wsl:
         return likely("wsl_driver_or_toolkit", missing, wsl)
     if container:
@@ -383,9 +388,15 @@ def _differing_releases(case: Case) -> list[Fact]:
     """Return the releases of the kernel module and of libcuda if they differ."""
     kernel = case.first("driver", subject="kernel")
     userspace = case.first("driver", subject="userspace")
-    if kernel and userspace and kernel.value != userspace.value:
+    if kernel and userspace and _release(kernel) != _release(userspace):
         return [kernel, userspace]
     return []
+
+
+def _release(driver: Fact) -> tuple[int, ...]:
+    """Return a driver's release as numbers; TensorFlow prints 470.82 as "470.82.0"."""
+    major, minor, patch = (*version_tuple(driver.value), 0, 0)[:3]
+    return major, minor, patch
 
 
 def _is_compat_release(differing: list[Fact]) -> bool:
@@ -461,12 +472,29 @@ def container_devices(case: Case) -> Iterator[Finding]:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
+    if container and container.from_log and not _has_device_of_container(case):
+        for fact in case.about("hints", "visible_devices_wrong"):
+            if _is_unseen(fact):
+                yield likely("container_gpu_not_injected", fact, container)
     if container and container.from_log:
         unavailable = case.symptoms("cuda-unavailable")
         if case.unexplained() or case.of_kind("gpu", "driver"):
             unavailable += case.symptoms("reported-unavailable")
         for fact in unavailable:
             yield possible("container_gpu_not_injected", fact, container)
+
+
+def _has_device_of_container(case: Case) -> bool:
+    """Whether a log shows that its container has or had the GPU, or that a variable chooses one."""
+    if any(case.about("hints", cause) for cause in _WITH_DEVICE):
+        return True
+    shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
+    return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
+
+
+def _is_unseen(fact: Fact) -> bool:
+    """Whether a message says that no device is seen, and not that a number is wrong."""
+    return fact.value == "no-device" and "ordinal" not in fact.text
 
 
 def container_command(case: Case) -> Iterator[Finding]:
@@ -477,7 +505,10 @@ def container_command(case: Case) -> Iterator[Finding]:
     for fact in case.of_kind("says", "hints", "maybe"):
         if fact.subject in _WITHOUT_GPU and fact.value not in COMPARES_DRIVER:
             yield likely("container_gpu_not_injected", fact, started)
-    for fact in case.about("suggests", "container_gpu_not_injected"):
+    for fact in (
+        *case.about("suggests", "container_gpu_not_injected"),
+        *case.symptoms("cuda-unavailable", "took-cpu"),
+    ):
         yield possible("container_gpu_not_injected", fact, started)
 
 
@@ -512,13 +543,33 @@ def wsl_driver(case: Case) -> Iterator[Finding]:
     for fact in case.about("says", "driver_not_loaded"):
         if fact.value == "nvidia-smi-failed":
             yield proved("wsl_driver_or_toolkit", fact, wsl)
-    # WSL has one GPU at most. Where none is seen, a Linux driver library shadows that of Windows.
-    for fact in case.about("hints", "visible_devices_wrong"):
-        if fact.value == "no-device" and "ordinal" not in fact.text:
+    for fact in case.about("hints", "driver_not_loaded"):
+        if fact.value == "nvidia-smi-cannot":
             yield likely("wsl_driver_or_toolkit", fact, wsl)
-    for fact in case.about("status", "cuda"):
-        if fact.value in _NO_DEVICE:
-            yield likely("wsl_driver_or_toolkit", fact, wsl)
+    for fact in case.about("says", "driver_userspace_kernel_mismatch"):
+        yield likely("wsl_driver_or_toolkit", fact, wsl)
+
+
+def wsl_devices(case: Case) -> Iterator[Finding]:
+    """Find WSL without its GPU: it has one at most, and a Linux driver's library may hide it."""
+    wsl = case.first("wsl", value="yes")
+    if wsl is None:
+        return
+    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
+    unseen += [fact for fact in case.about("status", "cuda") if fact.value in _NO_DEVICE]
+    if case.first("container", value="yes") is None:
+        unseen += case.about("hints", "driver_not_found")
+    else:
+        unseen += filter(_is_start_of_toolkit, case.about("hints", "container_gpu_not_injected"))
+    for fact in unseen:
+        yield likely("wsl_driver_or_toolkit", fact, wsl)
+
+
+def _is_start_of_toolkit(fact: Fact) -> bool:
+    """Whether a message says that the toolkit started, and found no driver or no GPU."""
+    if fact.value == "no-gpu-offered":
+        return "only 0 Devices" in fact.text
+    return fact.value == "container-cli" and "initialization error" in fact.text
 
 
 def hidden_devices(case: Case) -> Iterator[Finding]:
@@ -655,9 +706,13 @@ def handles(case: Case) -> Iterator[Finding]:
 
 
 def libc_versions(case: Case) -> Iterator[Finding]:
-    """Find a C or C++ library of the system that is too old."""
+    """Find a C or C++ library of the system that is too old, or a system without glibc."""
     for fact in case.of_kind("libc-wanted"):
         yield proved("host_libc_too_old", fact)
+    musl = case.symptoms("musl")
+    if musl:
+        for fact in case.about("hints", "install_resolution_failure"):
+            yield likely("host_libc_too_old", fact, musl[0])
 
 
 def loader_comparison(case: Case) -> Iterator[Finding]:
@@ -727,6 +782,7 @@ _RULES = (
     container_driver,
     container_files,
     wsl_driver,
+    wsl_devices,
     hidden_devices,
     device_statuses,
     hardware_errors,
@@ -735,6 +791,7 @@ _RULES = (
     build_rules.cuda_of_build,
     build_rules.default_build,
     build_rules.driver_of_named,
+    build_rules.least_driver,
     build_rules.architectures,
     build_rules.toolkit_targets,
     build_rules.invalid_images,
@@ -743,6 +800,7 @@ _RULES = (
     build_rules.releases_without_gpu,
     build_rules.tensorflow_release,
     build_rules.gpu_after_release,
+    build_rules.gpu_after_cudnn,
     memory,
     conflicting_requirements,
     handles,

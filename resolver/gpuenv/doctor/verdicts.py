@@ -12,7 +12,7 @@ from .build_rules import (
     suggested_by_driver,
     suggested_by_gpu,
 )
-from .catalog import Area, areas, causes
+from .catalog import Area, areas, causes, cuda_of_driver
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import (
@@ -31,6 +31,8 @@ _CONFIDENCE_ORDER = {"proved": 0, "likely": 1, "possible": 2}
 _LAST_LINE = 1 << 60
 # A log from a container that was started without the GPU is no evidence for these causes.
 _DRIVER_ON_HOST = {"driver_not_found", "driver_not_loaded", "driver_too_old"}
+# Messages that the files of the loaded driver are absent, of a driver that may not be installed.
+_FILES_OF_DRIVER = (NO_DRIVER_FILES, "kernel-driver-not-running")
 _DRIVER_ABSENT = ("driver_not_found", "container_gpu_not_injected")
 _DRIVER_CAUSES = {
     "driver_not_loaded",
@@ -61,6 +63,7 @@ FOLLOWS: dict[str, set[str]] = {
         "driver_userspace_kernel_mismatch",  # a loaded module is of another release
     },
     "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
+    "driver_userspace_kernel_mismatch": {"wsl_driver_or_toolkit"},
     "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
     "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
     "container_gpu_not_injected": {
@@ -349,9 +352,10 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     """Return the finding, which is not proved if another line of the log speaks against it."""
     if finding.cause in _DRIVER_ON_HOST and _may_be_of_container(finding, case):
         return finding.replace(confidence="possible")
-    if _is_of_container(finding, case):
+    if _is_of_container(finding, case) or _is_without_driver(finding, case):
         return finding.replace(confidence="possible")
     absent = [fact for cause in _DRIVER_ABSENT for fact in case.about("hints", cause)]
+    absent += case.about("library-missing", "libcuda.so.1")
     if absent and _may_lack_driver(finding, case):
         return finding.replace(confidence="possible")
     if finding.confidence == "proved" and _is_contradicted(finding, case):
@@ -373,6 +377,8 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
         return False
     if finding.cause == "driver_too_old":
         return _driver_suffices(case) or _may_lack_driver(finding, case)
+    if finding.cause == "driver_userspace_kernel_mismatch" and case.first("wsl", value="yes"):
+        return True  # the kernel module is that of Windows
     if finding.cause in ("driver_not_loaded", "driver_userspace_kernel_mismatch"):
         return bool(case.of_kind("smi-memory"))  # nvidia-smi worked
     if finding.cause == "cpu_only_build":
@@ -383,6 +389,7 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
 def _driver_suffices(case: Case) -> bool:
     """Whether the driver supports the CUDA major version of the builds that a log names."""
     supported = [version_tuple(fact.value) for fact in case.of_kind("driver-cuda")]
+    supported += [version_tuple(cuda_of_driver(fact.value)) for fact in case.of_kind("driver")]
     builds = [version_tuple(fact.value) for fact in case.of_kind("cuda-built", "toolkit")]
     newest = max(builds, default=())
     return bool(newest) and any(version[:1] >= newest[:1] for version in supported)
@@ -393,6 +400,17 @@ def _is_of_container(finding: Finding, case: Case) -> bool:
     if finding.cause != "driver_not_loaded" or not case.first("container", value="yes"):
         return False
     return all(fact.from_log and fact.value == NO_DRIVER_FILES for fact in finding.facts)
+
+
+def _is_without_driver(finding: Finding, case: Case) -> bool:
+    """Whether a module that is not loaded is one that is not installed: libcuda is absent, too."""
+    if finding.cause != "driver_not_loaded":
+        return False
+    absent = case.about("library-missing", "libcuda.so.1") or [
+        fact for fact in case.about("hints", "driver_not_found") if "303" in fact.text
+    ]
+    files_alone = all(fact.value in _FILES_OF_DRIVER for fact in finding.facts)
+    return files_alone and bool(absent)
 
 
 def _may_lack_driver(finding: Finding, case: Case) -> bool:
