@@ -127,7 +127,8 @@ KINDS: dict[str, str] = {
     "version that the driver supports",
     "cuda-named": "value: a CUDA version in the words of a reporter, '11.2', which may be that of "
     "anything",
-    "cudnn-named": "value: a major version of cuDNN in the words of a reporter, '8'",
+    "cudnn-named": "subject: 'installed' if the words say so, or ''; value: a major version of "
+    "cuDNN in the words of a reporter, '8'",
     "required": "subject: cuda or cudnn; value: the major version that a message states as needed",
     "os": "value: 'windows'",
     "packages-folder": "value: a folder of installed packages, '/opt/x/site-packages'",

@@ -24,9 +24,10 @@ _CUDA_FILE = re.compile(
 )
 # Files whose major version is CUDA's.
 _FILE_OF_CUDA = re.compile(
-    r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d{1,2})\b|"
+    r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d{1,2})(?:\.(\d))?\b|"
     r"(?:cudart|cublas|cublasLt)64_(\d{2})\d?\.dll"
 )
+_FIRST_WITHOUT_MINOR = 11  # since this CUDA release, programs need a major version alone
 _CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn(?:\.|64_)")
 _DRIVER_FILE = re.compile(
@@ -269,11 +270,14 @@ def _only_others_named(named: list[Fact], major: str) -> bool:
 
 def stated_requirements(case: Case) -> Iterator[Finding]:
     """Compare the versions that a message states as needed with those that a log names."""
+    if not (case.faults() or case.unexplained()):
+        return
     for required in case.of_kind("required"):
         if required.subject == "cuda":
             cause, named = "cuda_major_mismatch", case.of_kind("cuda-named", "toolkit")
         else:
-            cause, named = "cudnn_major_mismatch", case.of_kind("cudnn-named")
+            cause = "cudnn_major_mismatch"
+            named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
         named = [fact for fact in named if fact.from_log]
         if _only_others_named(named, required.value):
             yield likely(cause, required, named[0])
@@ -328,21 +332,34 @@ def _other_major(case: Case, wanted: _LibraryName) -> Fact | None:
 
 
 def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
-    """Return the first CUDA version that a log names, if none is that of a missing file."""
+    """Return the first CUDA version that a log names, if none is that of a missing file.
+
+    What a log names beside the installed toolkit and the build may be what the program needs.
+    """
     wanted = _cuda_of_file(missing.subject)
-    named = [fact for fact in case.of_kind("cuda-named", "toolkit", "cuda-built") if fact.from_log]
+    toolkits, builds = case.of_kind("toolkit"), case.of_kind("cuda-built")
+    named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
+    named = [fact for fact in named if fact.from_log]
     versions = [version_tuple(fact.value) for fact in named]
-    if not wanted or any(not version or version[:1] == wanted for version in versions):
+    if not wanted or any(version == wanted[: len(version)] for version in versions):
+        return None
+    if any(version[: len(wanted)] == wanted for version in versions):
         return None
     return _first(named)
 
 
 def _cuda_of_file(file_name: str) -> tuple[int, ...]:
-    """Return the CUDA major version that a file belongs to: (11,) for "libcudart.so.11.0"."""
+    """Return the CUDA version that a file belongs to: (11,) for "libcudart.so.11.0".
+
+    Before CUDA 11, the names of some files have the minor version, too: (10, 0).
+    """
     match = _FILE_OF_CUDA.match(file_name)
     if match is None:
         return ()
-    return (int(match[1] or match[2]),)
+    major, minor = int(match[1] or match[3]), match[2]
+    if major < _FIRST_WITHOUT_MINOR and minor:
+        return major, int(minor)
+    return (major,)
 
 
 def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None:
@@ -734,6 +751,7 @@ _RULES = (
     build_rules.cpu_packages,
     build_rules.cuda_of_build,
     build_rules.default_build,
+    build_rules.compiler_of_build,
     build_rules.driver_of_named,
     build_rules.architectures,
     build_rules.toolkit_targets,
