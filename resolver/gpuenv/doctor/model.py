@@ -164,7 +164,8 @@ KINDS: dict[str, str] = {
     "nccl, invalid-image, unexplained), or a condition that may explain one or rule out a cause "
     "(cuda-unavailable, cuda-asked, took-cpu, reported-unavailable, jit-compiled, "
     "started-without-gpu, started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, "
-    "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices); "
+    "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices, "
+    "memory-short); "
     "value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",

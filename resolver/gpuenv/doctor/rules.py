@@ -604,7 +604,12 @@ def _stated_out_of_memory(case: Case, message: Fact) -> Iterator[Finding]:
 
 def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
     statuses = [fact for fact in case.of_kind("status") if fact.subject in ("cudnn", "cublas")]
-    failure = _first([*statuses, *case.symptoms("cudnn-start")])
+    failure = _first([*statuses, *case.symptoms("cudnn-start", "cudnn-call")])
+    words = _first(case.symptoms("memory-short"))
+    if words and failure:
+        yield likely("out_of_memory_masked", failure, words)
+    elif words and case.unexplained():
+        yield possible("out_of_memory_masked", words)
     if failure is None:
         return
     rows = case.memory()
