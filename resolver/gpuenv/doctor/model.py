@@ -125,8 +125,8 @@ KINDS: dict[str, str] = {
     "python": "value: a version of Python, '3.10'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
-    "cuda-named": "value: a CUDA version in the words of a reporter, '11.2', which may be that of "
-    "anything",
+    "cuda-named": "subject: 'installed' if the words say so, or ''; value: a CUDA version in the "
+    "words of a reporter, '11.2', which may be that of anything",
     "cudnn-named": "subject: 'installed' if the words say so, or ''; value: a major version of "
     "cuDNN in the words of a reporter, '8'",
     "required": "subject: cuda or cudnn; value: the major version that a message states as needed",
@@ -169,6 +169,8 @@ KINDS: dict[str, str] = {
     "value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
+    "library-wanted": "subject: file name of a library that a program needs, in the words of a "
+    "reporter",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",
     "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the "
     "environment",

@@ -190,10 +190,21 @@ def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
 def missing_cudnn(case: Case) -> Iterator[Finding]:
     """Explain a missing library of cuDNN: one of a set, another major version, or no cuDNN."""
     present = _cudnn_majors(case)
-    for missing in case.of_kind("library-missing"):
+    for missing in _missing_libraries(case):
         library = _parse_name(_CUDNN_FILE, missing.subject)
         if library is not None:
             yield from _explain_missing_cudnn(case, missing, library.major, present)
+
+
+def _missing_libraries(case: Case) -> list[Fact]:
+    """Return the missing libraries, and those that a failing program needs."""
+    missing = case.of_kind("library-missing")
+    if missing:
+        return missing
+    installed = case.about("cuda-named", "installed") + case.about("cudnn-named", "installed")
+    if case.faults() or case.unexplained() or installed:
+        return case.of_kind("library-wanted")
+    return []
 
 
 def _cudnn_majors(case: Case) -> dict[str, Fact]:
@@ -289,7 +300,7 @@ def _same_file(present: Fact, missing: Fact) -> bool:
 
 def missing_libraries(case: Case) -> Iterator[Finding]:
     """Explain a missing library of CUDA or of the driver."""
-    for missing in case.of_kind("library-missing"):
+    for missing in _missing_libraries(case):
         if _DRIVER_FILE.match(missing.subject):
             yield _explain_missing_driver(case, missing)
             continue
@@ -337,7 +348,8 @@ def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
     What a log names beside the installed toolkit and the build may be what the program needs.
     """
     wanted = _cuda_of_file(missing.subject)
-    toolkits, builds = case.of_kind("toolkit"), case.of_kind("cuda-built")
+    toolkits = case.of_kind("toolkit") + case.about("cuda-named", "installed")
+    builds = case.of_kind("cuda-built")
     named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
     named = [fact for fact in named if fact.from_log]
     versions = [version_tuple(fact.value) for fact in named]

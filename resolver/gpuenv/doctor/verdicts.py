@@ -72,6 +72,7 @@ FOLLOWS: dict[str, set[str]] = {
     "cudnn_sublib_missing": {"cudnn_major_mismatch", "cudnn_sublibs_mixed", "host_libc_too_old"},
     "cudnn_missing": {"cudnn_major_mismatch", "cudnn_sublib_missing"},
     "cuda_lib_missing": {
+        "lib_shadowing",
         "mixed_cuda_wheels",
         "cuda_major_mismatch",
         "cudnn_missing",
