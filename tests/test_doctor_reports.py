@@ -156,7 +156,7 @@ def test_the_data_speak_the_vocabulary() -> None:
         assert message.compiled() and message.needles
         assert bool(message.cause) != bool(message.facts), message.name
         assert not message.cause or (
-            message.cause in known and message.sure in ("says", "hints", "maybe")
+            message.cause in known and message.sure in ("says", "hints", "maybe", "told")
         )
         assert {kind for kind, _subject, _value in message.facts} <= set(KINDS), message.name
         named = {subject for kind, subject, _value in message.facts if kind == "outside"}

@@ -193,6 +193,8 @@ KINDS: dict[str, str] = {
     "says": "subject: a cause; value: the name of the message, which has no other meaning",
     "hints": "subject: a cause; value: the name of the message, which mostly means that cause",
     "maybe": "subject: a cause; value: the name of the message, which may mean that cause",
+    "told": "subject: a cause; value: the name of the message, words of a reporter that mean that "
+    "cause if something failed",
     "suggests": "subject: a cause; value: words near a failure that suggest it; counts only if "
     "nothing else names a cause",
     "outside": "subject: an area of causes.toml; a failure that is not of the GPU's environment",

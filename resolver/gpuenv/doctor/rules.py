@@ -46,6 +46,7 @@ _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visi
 COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driver-below-image"))
 # What the runtime returns if the driver is too old, and also if there is none.
 INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
+_JAVA = "java-library"  # a message
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
@@ -86,6 +87,8 @@ def _compare_cudnn(loaded: Fact, built: Fact, builds: Sequence[Fact]) -> Iterato
     if loaded.value in [fact.value for fact in builds]:
         # The build states the loaded version, too: two releases of the framework's packages.
         same_major, finding = True, likely
+    elif loaded.subject == "words":
+        finding = likely
     elif loaded.subject == "torch" and loaded.from_log:
         # torch ships its own cuDNN, so another library mostly shadows it.
         yield likely("lib_shadowing", loaded, built)
@@ -307,6 +310,17 @@ def missing_libraries(case: Case) -> Iterator[Finding]:
         library = _parse_name(_CUDA_FILE, missing.subject)
         if library is not None:
             yield from _explain_missing_cuda(case, missing, library)
+
+
+def java_libraries(case: Case) -> Iterator[Finding]:
+    """Find a library of Java that is built for another CUDA version than the installed one."""
+    installed = case.about("cuda-named", "installed")
+    failed = [fact for fact in case.about("hints", "cuda_lib_missing") if _JAVA == fact.value]
+    present = {version_tuple(fact.value)[:1] for fact in installed}
+    for named in case.about("cuda-named", ""):
+        if failed and installed and version_tuple(named.value)[:1] not in present:
+            yield likely("cuda_major_mismatch", failed[0], named, installed[0])
+            return
 
 
 def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
@@ -718,6 +732,7 @@ def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
     failed = [
         *case.about("status", "cudnn"),
         *case.symptoms("cudnn-start", "cudnn-call"),
+        *case.about("hints", "cuda_lib_missing"),
     ]
     if stated and failed:
         finding = possible if case.about("framework", "torch") else likely
@@ -752,6 +767,7 @@ _RULES = (
     loaded_files,
     missing_cudnn,
     missing_libraries,
+    java_libraries,
     stated_requirements,
     driver_versions,
     driver_presence,
