@@ -48,7 +48,7 @@ _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA b
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
 # Words of a build that failed.
-_BUILD = re.compile(r"(?i)nvcc|ninja|setup\.py|\bmake\b|cpp_ext|compil|\bbuil[dt]")
+_BUILD = re.compile(r"(?i)nvcc|ninja|setup\.py|\bmake\b|cpp_ext|compil|\bbuil[dt]|\u7f16\u8bd1")
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -219,7 +219,8 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
 
 def compiler_of_build(case: Case) -> Iterator[Finding]:
     """Compare nvcc's version with the other CUDA versions of a log, if a build failed."""
-    compilers_named = [fact for fact in case.about("toolkit", "nvcc") if fact.from_log]
+    nvcc = case.about("toolkit", "nvcc") or case.about("cuda-named", "installed")
+    compilers_named = [fact for fact in nvcc if fact.from_log]
     failed = [fact for fact in case.unexplained() if _BUILD.search(fact.text)]
     others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
     if not compilers_named or not failed or case.of_kind("architecture-missing"):

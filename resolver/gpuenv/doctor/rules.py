@@ -25,7 +25,7 @@ _CUDA_FILE = re.compile(
 # Files whose major version is CUDA's.
 _FILE_OF_CUDA = re.compile(
     r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d{1,2})(?:\.(\d))?\b|"
-    r"(?:cudart|cublas|cublasLt)64_(\d{2})\d?\.dll|"
+    r"(?:cudart|cublas|cublasLt)64_([89]|1\d)(\d)?\.dll|"
     r"lib(?:cusparse|cufft|curand|cusolver|npp\w{0,8})\.so\.([7-9]|10)\.(\d)\b"
 )
 _FIRST_WITHOUT_MINOR = 11  # since this CUDA release, programs need a major version alone
@@ -383,7 +383,7 @@ def _cuda_of_file(file_name: str) -> tuple[int, ...]:
     match = _FILE_OF_CUDA.match(file_name)
     if match is None:
         return ()
-    major, minor = int(match[1] or match[3] or match[4]), match[2] or match[5]
+    major, minor = int(match[1] or match[3] or match[5]), match[2] or match[4] or match[6]
     if major < _FIRST_WITHOUT_MINOR and minor:
         return major, int(minor)
     return (major,)
