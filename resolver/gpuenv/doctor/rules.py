@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Value
 from . import build_rules
+from .catalog import library_owner
 from .facts import LEAST_BYTES_OF_HANDLE, Case, Memory
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
@@ -362,27 +363,39 @@ def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
 
     What a log names beside the installed toolkit and the build may be what the program needs.
     """
-    wanted = _cuda_of_file(missing.subject)
+    fitting = _cudas_of_file(missing.subject)
     toolkits = case.of_kind("toolkit") + case.about("cuda-named", "installed")
     builds = case.of_kind("cuda-built")
     named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
     named = [fact for fact in named if fact.from_log]
     versions = [version_tuple(fact.value) for fact in named]
-    if not wanted or any(version == wanted[: len(version)] for version in versions):
-        return None
-    if any(version[: len(wanted)] == wanted for version in versions):
+    if not fitting or any(_is_version_of(version, fitting) for version in versions):
         return None
     return _first(named)
 
 
-def _cuda_of_file(file_name: str) -> tuple[int, ...]:
-    """Return the CUDA version that a file belongs to: (11,) for "libcudart.so.11.0".
+def _is_version_of(version: tuple[int, ...], fitting: list[tuple[int, ...]]) -> bool:
+    """Whether a version may be one of others, of which some are a major version alone."""
+    return any(version[: len(other)] == other[: len(version)] for other in fitting)
 
-    Before CUDA 11, the names of some files have the minor version, too: (10, 0).
+
+def _cudas_of_file(file_name: str) -> list[tuple[int, ...]]:
+    """Return the CUDA versions that a file belongs to, or an empty list if they are unknown.
+
+    "libcudart.so.11.0" belongs to (11,), and "libcudart.so.10.0" to (10, 0).
     """
     match = _FILE_OF_CUDA.match(file_name)
-    if match is None:
-        return ()
+    if match is not None:
+        return [_cuda_of_file(match)]
+    owner = library_owner(file_name)
+    if owner is None:
+        return []
+    of_cuda_10 = [(10,)] if ".so.10" in file_name else []  # the owners begin with CUDA 11
+    return [(int(major),) for major in owner.cuda] + of_cuda_10
+
+
+def _cuda_of_file(match: re.Match[str]) -> tuple[int, ...]:
+    """Return the CUDA version in a file's name; since CUDA 11, only its major version counts."""
     major, minor = int(match[1] or match[3] or match[5]), match[2] or match[4] or match[6]
     if major < _FIRST_WITHOUT_MINOR and minor:
         return major, int(minor)
