@@ -317,7 +317,7 @@ def missing_libraries(case: Case) -> Iterator[Finding]:
 def java_libraries(case: Case) -> Iterator[Finding]:
     """Find a library of Java that is built for another CUDA version than the installed one."""
     installed = case.about("cuda-named", "installed")
-    failed = [fact for fact in case.about("hints", "cuda_lib_missing") if _JAVA == fact.value]
+    failed = [fact for fact in case.about("hints", "cuda_lib_missing") if fact.value == _JAVA]
     present = {version_tuple(fact.value)[:1] for fact in installed}
     for named in case.about("cuda-named", ""):
         if failed and installed and version_tuple(named.value)[:1] not in present:
@@ -390,8 +390,8 @@ def _cudas_of_file(file_name: str) -> list[tuple[int, ...]]:
     owner = library_owner(file_name)
     if owner is None:
         return []
-    of_cuda_10 = [(10,)] if ".so.10" in file_name else []  # the owners begin with CUDA 11
-    return [(int(major),) for major in owner.cuda] + of_cuda_10
+    majors = [*owner.cuda, "10"] if ".so.10" in file_name else owner.cuda  # owners: from CUDA 11
+    return [(int(major),) for major in majors]
 
 
 def _cuda_of_file(match: re.Match[str]) -> tuple[int, ...]:
