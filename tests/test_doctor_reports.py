@@ -89,6 +89,14 @@ def test_a_text_without_a_failure_gets_no_verdict(log: str) -> None:
     assert (found.verdicts, found.abstained) == ((), False)
 
 
+@pytest.mark.parametrize("report", REPORTS["labeled"], ids=lambda report: report["log"][:50])
+def test_a_report_leads_to_its_cause(report: dict[str, str]) -> None:
+    found = diagnose(read_log([report["log"]], with_failure=True), ())
+    names = [verdict.cause for verdict in found.verdicts]
+    assert (names[:1] or [""])[0] == report["first"], names
+    assert found.verdicts or found.abstained
+
+
 def test_a_release_that_is_known_to_use_no_gpu_is_named_with_the_one_to_use() -> None:
     log = "tensorflow 2.21.0\nCannot dlopen some GPU libraries. Skipping registering GPU devices..."
     verdict = diagnose(read_log([log], with_failure=True), ()).verdicts[0]
@@ -163,7 +171,7 @@ def test_the_data_speak_the_vocabulary() -> None:
         assert message.compiled() and message.needles
         assert bool(message.cause) != bool(message.facts), message.name
         assert not message.cause or (
-            message.cause in known and message.sure in ("says", "hints", "maybe")
+            message.cause in known and message.sure in ("says", "hints", "maybe", "told")
         )
         assert {kind for kind, _subject, _value in message.facts} <= set(KINDS), message.name
         named = {subject for kind, subject, _value in message.facts if kind == "outside"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..compat.architectures import any_sass_runs
@@ -32,6 +33,7 @@ _MINOR_VERSION_COMPATIBILITY = (11, 0)
 _LAST_COMMON_CAPABILITY = (7, 5)
 # Current compilers dropped the GPUs before this one. They know the later ones, or dropped them.
 _FIRST_COMMON_CAPABILITY = (5, 0)
+_LAST_CUDNN_BEFORE_AMPERE = 7  # a major version; cuDNN 8.0 is the first for 8.0
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"
 # What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
@@ -49,6 +51,8 @@ _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
+# Words of a build that failed.
+_BUILD = re.compile(r"(?i)nvcc|ninja|setup\.py|\bmake\b|cpp_ext|compil|\bbuil[dt]|\u7f16\u8bd1")
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -234,6 +238,30 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
     return newest
 
 
+def compiler_of_build(case: Case) -> Iterator[Finding]:
+    """Compare nvcc's version with the other CUDA versions of a log, if a build failed."""
+    nvcc = case.about("toolkit", "nvcc") or case.about("cuda-named", "installed")
+    compilers_named = [fact for fact in nvcc if fact.from_log]
+    failed = [fact for fact in case.unexplained() if _BUILD.search(fact.text)]
+    others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
+    if not compilers_named or not failed or case.of_kind("architecture-missing"):
+        return
+    compiler = compilers_named[0]
+    for other in others:
+        if other.from_log and _differs(version_tuple(compiler.value), version_tuple(other.value)):
+            yield possible("cuda_major_mismatch", failed[0], compiler, other)
+            return
+
+
+def _differs(cuda: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether code of two CUDA versions does not fit together."""
+    if not cuda or not other:
+        return False
+    if cuda[0] != other[0]:
+        return True
+    return cuda != other and cuda < _MINOR_VERSION_COMPATIBILITY
+
+
 # ---- code for the GPU ---------------------------------------------------------------------------
 
 
@@ -366,6 +394,8 @@ def _newer_than_named(case: Case) -> Iterator[Finding]:
     newest = max((version_tuple(fact.value) for fact in named), default=())
     compiled = _compiled_capabilities(newest) if newest else None
     limits = [compiled[1]] if compiled else []
+    if any(int(fact.value) <= _LAST_CUDNN_BEFORE_AMPERE for fact in _cudnn_of_words(case)):
+        limits.append(_LAST_COMMON_CAPABILITY)
     for framework, (version, _release) in _newest_releases(case).items():
         highest = _row_before("newest", framework, version)
         if highest:
@@ -373,6 +403,12 @@ def _newer_than_named(case: Case) -> Iterator[Finding]:
     gpu = _gpu_above(case, min(limits)) if limits else None
     if gpu:
         yield possible("gpu_too_new_for_build", gpu)
+
+
+def _cudnn_of_words(case: Case) -> list[Fact]:
+    """Return the cuDNN that a reporter names, if it is one major version."""
+    named = case.of_kind("cudnn-named")
+    return named if len({fact.value for fact in named}) == 1 else []
 
 
 def _is_refused_by_compiler(case: Case) -> bool:

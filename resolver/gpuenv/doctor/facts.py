@@ -30,6 +30,7 @@ _CONDITIONS = frozenset(
         "in-container",
         "cudnn-not-installed",
         "memory-suffices",
+        "memory-short",
         "other-gpu",
         "nvidia-gpu",
         "jit-compiled",

@@ -126,9 +126,10 @@ KINDS: dict[str, str] = {
     "python": "value: a version of Python, '3.10'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
-    "cuda-named": "value: a CUDA version in the words of a reporter, '11.2', which may be that of "
-    "anything",
-    "cudnn-named": "value: a major version of cuDNN in the words of a reporter, '8'",
+    "cuda-named": "subject: 'installed' if the words say so, or ''; value: a CUDA version in the "
+    "words of a reporter, '11.2', which may be that of anything",
+    "cudnn-named": "subject: 'installed' if the words say so, or ''; value: a major version of "
+    "cuDNN in the words of a reporter, '8'",
     "required": "subject: cuda or cudnn; value: the major version that a message states as needed",
     "os": "value: 'windows'",
     "packages-folder": "value: a folder of installed packages, '/opt/x/site-packages'",
@@ -165,10 +166,13 @@ KINDS: dict[str, str] = {
     "nccl, invalid-image, unexplained), or a condition that may explain one or rule out a cause "
     "(cuda-unavailable, cuda-asked, took-cpu, reported-unavailable, jit-compiled, musl, stub-path, "
     "started-without-gpu, started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, "
-    "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices); "
+    "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices, "
+    "memory-short); "
     "value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
+    "library-wanted": "subject: file name of a library that a program needs, in the words of a "
+    "reporter",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",
     "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the "
     "environment",
@@ -191,6 +195,8 @@ KINDS: dict[str, str] = {
     "says": "subject: a cause; value: the name of the message, which has no other meaning",
     "hints": "subject: a cause; value: the name of the message, which mostly means that cause",
     "maybe": "subject: a cause; value: the name of the message, which may mean that cause",
+    "told": "subject: a cause; value: the name of the message, words of a reporter that mean that "
+    "cause if something failed",
     "suggests": "subject: a cause; value: words near a failure that suggest it; counts only if "
     "nothing else names a cause",
     "outside": "subject: an area of causes.toml; a failure that is not of the GPU's environment",

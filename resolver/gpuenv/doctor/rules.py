@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Value
 from . import build_rules
+from .catalog import library_owner
 from .facts import LEAST_BYTES_OF_HANDLE, Case, Memory
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
@@ -24,9 +25,11 @@ _CUDA_FILE = re.compile(
 )
 # Files whose major version is CUDA's.
 _FILE_OF_CUDA = re.compile(
-    r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d{1,2})\b|"
-    r"(?:cudart|cublas|cublasLt)64_(\d{2})\d?\.dll"
+    r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d{1,2})(?:\.(\d))?\b|"
+    r"(?:cudart|cublas|cublasLt)64_([89]|1\d)(\d)?\.dll|"
+    r"lib(?:cusparse|cufft|curand|cusolver|npp\w{0,8})\.so\.([7-9]|10)\.(\d)\b"
 )
+_FIRST_WITHOUT_MINOR = 11  # since this CUDA release, programs need a major version alone
 _CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn(?:\.|64_)")
 _DRIVER_FILE = re.compile(
@@ -47,6 +50,7 @@ _WITH_DEVICE = ("container_gpu_access_lost", "gpu_busy_or_exclusive", "gpu_hardw
 COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driver-below-image"))
 # What the runtime returns if the driver is too old, and also if there is none.
 INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
+_JAVA = "java-library"  # a message
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
@@ -87,6 +91,8 @@ def _compare_cudnn(loaded: Fact, built: Fact, builds: Sequence[Fact]) -> Iterato
     if loaded.value in [fact.value for fact in builds]:
         # The build states the loaded version, too: two releases of the framework's packages.
         same_major, finding = True, likely
+    elif loaded.subject == "words":
+        finding = likely
     elif loaded.subject == "torch" and loaded.from_log:
         # torch ships its own cuDNN, so another library mostly shadows it.
         yield likely("lib_shadowing", loaded, built)
@@ -191,10 +197,21 @@ def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
 def missing_cudnn(case: Case) -> Iterator[Finding]:
     """Explain a missing library of cuDNN: one of a set, another major version, or no cuDNN."""
     present = _cudnn_majors(case)
-    for missing in case.of_kind("library-missing"):
+    for missing in _missing_libraries(case):
         library = _parse_name(_CUDNN_FILE, missing.subject)
         if library is not None:
             yield from _explain_missing_cudnn(case, missing, library.major, present)
+
+
+def _missing_libraries(case: Case) -> list[Fact]:
+    """Return the missing libraries, and those that a failing program needs."""
+    missing = case.of_kind("library-missing")
+    if missing:
+        return missing
+    installed = case.about("cuda-named", "installed") + case.about("cudnn-named", "installed")
+    if case.faults() or case.unexplained() or installed:
+        return case.of_kind("library-wanted")
+    return []
 
 
 def _cudnn_majors(case: Case) -> dict[str, Fact]:
@@ -271,11 +288,14 @@ def _only_others_named(named: list[Fact], major: str) -> bool:
 
 def stated_requirements(case: Case) -> Iterator[Finding]:
     """Compare the versions that a message states as needed with those that a log names."""
+    if not (case.faults() or case.unexplained()):
+        return
     for required in case.of_kind("required"):
         if required.subject == "cuda":
             cause, named = "cuda_major_mismatch", case.of_kind("cuda-named", "toolkit")
         else:
-            cause, named = "cudnn_major_mismatch", case.of_kind("cudnn-named")
+            cause = "cudnn_major_mismatch"
+            named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
         named = [fact for fact in named if fact.from_log]
         if _only_others_named(named, required.value):
             yield likely(cause, required, named[0])
@@ -287,13 +307,24 @@ def _same_file(present: Fact, missing: Fact) -> bool:
 
 def missing_libraries(case: Case) -> Iterator[Finding]:
     """Explain a missing library of CUDA or of the driver."""
-    for missing in case.of_kind("library-missing"):
+    for missing in _missing_libraries(case):
         if _DRIVER_FILE.match(missing.subject):
             yield _explain_missing_driver(case, missing)
             continue
         library = _parse_name(_CUDA_FILE, missing.subject)
         if library is not None:
             yield from _explain_missing_cuda(case, missing, library)
+
+
+def java_libraries(case: Case) -> Iterator[Finding]:
+    """Find a library of Java that is built for another CUDA version than the installed one."""
+    installed = case.about("cuda-named", "installed")
+    failed = [fact for fact in case.about("hints", "cuda_lib_missing") if fact.value == _JAVA]
+    present = {version_tuple(fact.value)[:1] for fact in installed}
+    for named in case.about("cuda-named", ""):
+        if failed and installed and version_tuple(named.value)[:1] not in present:
+            yield likely("cuda_major_mismatch", failed[0], named, installed[0])
+            return
 
 
 def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
@@ -333,21 +364,47 @@ def _other_major(case: Case, wanted: _LibraryName) -> Fact | None:
 
 
 def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
-    """Return the first CUDA version that a log names, if none is that of a missing file."""
-    wanted = _cuda_of_file(missing.subject)
-    named = [fact for fact in case.of_kind("cuda-named", "toolkit", "cuda-built") if fact.from_log]
+    """Return the first CUDA version that a log names, if none is that of a missing file.
+
+    What a log names beside the installed toolkit and the build may be what the program needs.
+    """
+    fitting = _cudas_of_file(missing.subject)
+    toolkits = case.of_kind("toolkit") + case.about("cuda-named", "installed")
+    builds = case.of_kind("cuda-built")
+    named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
+    named = [fact for fact in named if fact.from_log]
     versions = [version_tuple(fact.value) for fact in named]
-    if not wanted or any(not version or version[:1] == wanted for version in versions):
+    if not fitting or any(_is_version_of(version, fitting) for version in versions):
         return None
     return _first(named)
 
 
-def _cuda_of_file(file_name: str) -> tuple[int, ...]:
-    """Return the CUDA major version that a file belongs to: (11,) for "libcudart.so.11.0"."""
+def _is_version_of(version: tuple[int, ...], fitting: list[tuple[int, ...]]) -> bool:
+    """Whether a version may be one of others, of which some are a major version alone."""
+    return any(version[: len(other)] == other[: len(version)] for other in fitting)
+
+
+def _cudas_of_file(file_name: str) -> list[tuple[int, ...]]:
+    """Return the CUDA versions that a file belongs to, or an empty list if they are unknown.
+
+    "libcudart.so.11.0" belongs to (11,), and "libcudart.so.10.0" to (10, 0).
+    """
     match = _FILE_OF_CUDA.match(file_name)
-    if match is None:
-        return ()
-    return (int(match[1] or match[2]),)
+    if match is not None:
+        return [_cuda_of_file(match)]
+    owner = library_owner(file_name)
+    if owner is None:
+        return []
+    majors = [*owner.cuda, "10"] if ".so.10" in file_name else owner.cuda  # owners: from CUDA 11
+    return [(int(major),) for major in majors]
+
+
+def _cuda_of_file(match: re.Match[str]) -> tuple[int, ...]:
+    """Return the CUDA version in a file's name; since CUDA 11, only its major version counts."""
+    major, minor = int(match[1] or match[3] or match[5]), match[2] or match[4] or match[6]
+    if major < _FIRST_WITHOUT_MINOR and minor:
+        return major, int(minor)
+    return (major,)
 
 
 def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None:
@@ -638,7 +695,12 @@ def _stated_out_of_memory(case: Case, message: Fact) -> Iterator[Finding]:
 
 def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
     statuses = [fact for fact in case.of_kind("status") if fact.subject in ("cudnn", "cublas")]
-    failure = _first([*statuses, *case.symptoms("cudnn-start")])
+    failure = _first([*statuses, *case.symptoms("cudnn-start", "cudnn-call")])
+    words = _first(case.symptoms("memory-short"))
+    if words and failure:
+        yield likely("out_of_memory_masked", failure, words)
+    elif words and case.unexplained():
+        yield possible("out_of_memory_masked", words)
     if failure is None:
         return
     rows = case.memory()
@@ -739,6 +801,7 @@ def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
     failed = [
         *case.about("status", "cudnn"),
         *case.symptoms("cudnn-start", "cudnn-call"),
+        *case.about("hints", "cuda_lib_missing"),
     ]
     if stated and failed:
         finding = possible if case.about("framework", "torch") else likely
@@ -773,6 +836,7 @@ _RULES = (
     loaded_files,
     missing_cudnn,
     missing_libraries,
+    java_libraries,
     stated_requirements,
     driver_versions,
     driver_presence,
@@ -790,6 +854,7 @@ _RULES = (
     build_rules.cpu_packages,
     build_rules.cuda_of_build,
     build_rules.default_build,
+    build_rules.compiler_of_build,
     build_rules.driver_of_named,
     build_rules.least_driver,
     build_rules.architectures,

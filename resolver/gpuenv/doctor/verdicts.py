@@ -73,8 +73,9 @@ FOLLOWS: dict[str, set[str]] = {
     },
     "container_gpu_access_lost": {"container_gpu_not_injected"},
     "cudnn_sublib_missing": {"cudnn_major_mismatch", "cudnn_sublibs_mixed", "host_libc_too_old"},
-    "cudnn_missing": {"cudnn_major_mismatch", "cudnn_sublib_missing"},
+    "cudnn_missing": {"cudnn_major_mismatch", "cudnn_sublib_missing", "mixed_cuda_wheels"},
     "cuda_lib_missing": {
+        "lib_shadowing",
         "mixed_cuda_wheels",
         "cuda_major_mismatch",
         "cudnn_missing",
@@ -206,6 +207,9 @@ def _stated(case: Case) -> Iterator[Finding]:
     for kind, confidence in _CONFIDENCE_OF_MESSAGE.items():
         for fact in case.of_kind(kind):
             yield Finding(cause=fact.subject, confidence=confidence, facts=(fact,))
+    if case.faults() or case.unexplained():
+        for fact in case.of_kind("told"):
+            yield Finding(cause=fact.subject, confidence="likely", facts=(fact,))
     for cause in causes().values():
         failures = tuple(filter(None, map(case.failed, cause.fails)))
         if failures:
