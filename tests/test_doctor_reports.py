@@ -70,13 +70,6 @@ def test_words_near_a_failure_suggest_a_cause(case: dict[str, Any]) -> None:
     assert found.abstained is case.get("abstained", False)
 
 
-@pytest.mark.parametrize("case", REPORTS["host"], ids=lambda case: case["log"][:50])
-def test_a_report_leads_to_its_cause(case: dict[str, Any]) -> None:
-    found = diagnose(read_log([case["log"]], with_failure=True), ())
-    names = [verdict.cause for verdict in found.verdicts]
-    assert names[:1] == [case["first"]], names
-
-
 @pytest.mark.parametrize("log", REPORTS["failures"], ids=lambda log: log[:50])
 def test_a_failure_that_is_printed_or_described_is_never_called_no_fault(log: str) -> None:
     found = diagnose(read_log([log], with_failure=True), ())
