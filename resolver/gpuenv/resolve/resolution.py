@@ -1,10 +1,10 @@
 """One resolution: the releases that resolvelib chooses for a set of requirements.
 
-A conflict teaches a nogood. The resolution goes back to the last pin that is to blame, and avoids
-the nogood from there on. Every conflict yields a new one, so this ends: with a solution, or with a
-nogood without releases, which proves that there is none. The proof does not cover pre-releases,
-yanked releases and URLs that only the requirement of a release would admit: as in pip, they are
-candidates only if that release is decided first.
+A conflict teaches a nogood. The resolution goes back to the state before the last pin that is to
+blame, and avoids the nogood from there on. Every conflict yields a new one, so this ends: with a
+solution, or with a nogood without releases, which proves that there is none. The proof does not
+cover pre-releases, yanked releases and URLs that only the requirement of a release would admit: as
+in pip, they are candidates only if that release is decided first.
 
 resolvelib's own backtracking is not used. It jumps over choices that still matter, and then calls a
 request impossible that has a solution.
@@ -46,15 +46,15 @@ _Criterion = Criterion[NodeRequirement, Node]
 MAX_CONFLICTS = 20_000
 MAX_TRIAL_CONFLICTS = 300  # of a part of a request: each can need the metadata of a further release
 PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
-_MAX_ROUNDS = 1_000_000  # resolvelib requires a limit; conflicts end a resolution long before
+_MAX_ROUNDS = 1_000_000_000  # resolvelib requires a limit; MAX_CONFLICTS is met long before
 
 
 class _Resolution(Resolution[NodeRequirement, Node, Identifier]):
     """A resolution that learns from conflicts (see the module).
 
-    It looks at a node again only if the requirements on it have changed. resolvelib checks every
-    pin twice in every round, and sorts all open nodes in every round. Each change of the
-    requirements on a node makes a new criterion. The answers are those of resolvelib.
+    It checks and sorts a node again only if the requirements on it have changed; each change makes
+    a new criterion. resolvelib checks every pin twice in every round, and sorts all open nodes in
+    every round, with the same results.
     """
 
     def __init__(self, provider: Provider, lessons: _Lessons) -> None:
@@ -100,9 +100,9 @@ class _Resolution(Resolution[NodeRequirement, Node, Identifier]):
     def _count_unaffected(self, nogood: Collection[Node]) -> int:
         """Return how many states a nogood does not change.
 
-        The states are: the requirements of the request, one state after each pin, and the present
-        one. Those remain that precede the last pin of the nogood, and the first pin that replaced
-        others: what it removed is in none of the states.
+        The states are: that of the request, one after each pin, and the present one. Those remain
+        that precede the last pin of the nogood. They also precede every pin that replaced others,
+        since it is counted how often pins were replaced.
         """
         for number, state in enumerate(self._states[1:-1], 1):
             if len(state.mapping) < number:
@@ -144,6 +144,7 @@ def resolve(
             roots += requirement.with_base()
         else:
             roots.append(requirement)
+    activity.current.conflicts = 0
     while True:
         try:
             provider.note_request(roots)
