@@ -50,7 +50,7 @@ PACKAGE = Path("resolver", "gpuenv")
 TARGETS = (
     "compat/*.py", "resolve/*.py", "lock/*.py", "verify/linkage.py", "doctor/facts.py",
     "doctor/host_facts.py", "doctor/check_facts.py", "doctor/log_reader.py", "doctor/rules.py",
-    "doctor/build_rules.py",
+    "doctor/build_rules.py", "doctor/library_rules.py",
 )  # fmt: skip
 # The test files that call these modules, except those whose single tests take longer than BUDGET.
 TESTS = (

@@ -23,7 +23,7 @@ Capability = tuple[int, ...]  # a compute capability: (9, 0)
 
 # The first capability with fast half precision, which CTranslate2 and others require.
 _FAST_HALF_PRECISION = (7, 0)
-_CUDNN_BEFORE_AMPERE = 7  # cuDNN 8.0 is the first with code for compute capability 8.0
+_CUDNN_BEFORE_AMPERE = 7  # a major version; 8.0 is the first with code for compute capability 8.0
 # Messages that no algorithm of cuDNN worked.
 _NO_ALGORITHM = ("no-algorithm", "convolution-algorithm")
 _NO_GEMM = ("memory-for-start",)  # of cuBLAS, "Blas GEMM launch failed"
@@ -33,7 +33,6 @@ _MINOR_VERSION_COMPATIBILITY = (11, 0)
 _LAST_COMMON_CAPABILITY = (7, 5)
 # Current compilers dropped the GPUs before this one. They know the later ones, or dropped them.
 _FIRST_COMMON_CAPABILITY = (5, 0)
-_LAST_CUDNN_BEFORE_AMPERE = 7  # a major version; cuDNN 8.0 is the first for 8.0
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"
 # What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
@@ -394,7 +393,7 @@ def _newer_than_named(case: Case) -> Iterator[Finding]:
     newest = max((version_tuple(fact.value) for fact in named), default=())
     compiled = _compiled_capabilities(newest) if newest else None
     limits = [compiled[1]] if compiled else []
-    if any(int(fact.value) <= _LAST_CUDNN_BEFORE_AMPERE for fact in _cudnn_of_words(case)):
+    if any(int(fact.value) <= _CUDNN_BEFORE_AMPERE for fact in _cudnn_of_words(case)):
         limits.append(_LAST_COMMON_CAPABILITY)
     for framework, (version, _release) in _newest_releases(case).items():
         highest = _row_before("newest", framework, version)

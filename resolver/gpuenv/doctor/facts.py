@@ -273,3 +273,8 @@ def _memory_of_host(facts: Sequence[Fact]) -> list[Memory]:
 def _sizes(facts: Iterable[Fact], kind: str) -> list[tuple[Fact, int]]:
     """Return the facts of a kind with their values as numbers of bytes."""
     return [(fact, int(fact.value)) for fact in facts if fact.kind == kind and fact.value.isdigit()]
+
+
+def first_of(facts: Sequence[Fact]) -> Fact | None:
+    """Return the first fact, or None."""
+    return facts[0] if facts else None
