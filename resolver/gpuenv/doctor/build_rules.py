@@ -33,6 +33,9 @@ _MINOR_VERSION_COMPATIBILITY = (11, 0)
 _LAST_COMMON_CAPABILITY = (7, 5)
 # Current compilers dropped the GPUs before this one. They know the later ones, or dropped them.
 _FIRST_COMMON_CAPABILITY = (5, 0)
+# Programs that were built with an earlier CUDA release have code for all GPUs since Maxwell (5.0),
+# unless their flags are older than the GPU.
+_FIRST_CUDA_OF_LATER_GPUS = (10, 0)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"
 # What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
@@ -467,9 +470,7 @@ def _devices(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:
 
 def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
     """Return the cause and the toolkit if a CUDA toolkit has no code for a GPU."""
-    toolkit = case.first("toolkit")
-    if toolkit is None and not _is_refused_by_compiler(case):
-        toolkit = case.first("cuda-named")
+    toolkit = case.first("toolkit") or case.first("cuda-named")
     compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     if toolkit is None or compiled is None:
         return None
@@ -479,9 +480,13 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
     if device < lowest:
         return "gpu_too_old_for_build", toolkit
     if _is_refused_by_compiler(case):
-        # The named toolkit compiles for the GPU, so the compiler that ran is older than it.
-        return "gpu_too_new_for_build", toolkit
-    return None
+        # The compiler that ran is older than the toolkit. A version in words may be of anything.
+        is_newer = toolkit.kind == "toolkit"
+    else:
+        # Nothing had dropped the GPU, so the flags of the program are older than it.
+        is_early = version_tuple(toolkit.value) < _FIRST_CUDA_OF_LATER_GPUS
+        is_newer = is_early and device >= _FIRST_COMMON_CAPABILITY and not case.of_kind("framework")
+    return ("gpu_too_new_for_build", toolkit) if is_newer else None
 
 
 def _capability(name: str) -> tuple[int, int] | None:

@@ -66,6 +66,7 @@ FOLLOWS: dict[str, set[str]] = {
     "driver_userspace_kernel_mismatch": {"wsl_driver_or_toolkit"},
     "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
     "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
+    "gpu_too_old_for_build": {"driver_too_old"},  # a driver that cannot compile the build's PTX
     "container_gpu_not_injected": {
         "driver_not_loaded",
         "driver_too_old",
