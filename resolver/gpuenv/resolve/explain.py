@@ -20,6 +20,7 @@ from .graph import (
     Cause,
     FrameworkRequirement,
     HostRequirement,
+    Identifier,
     Node,
     NodeRequirement,
     PackageRequirement,
@@ -186,12 +187,13 @@ def _reasons_against_all(question: Question, releases: Iterable[Release]) -> Ite
 def _cause_reasons(question: Question, causes: Sequence[Cause]) -> list[Reason]:
     """Return the requirements on one package that no release meets together, and unusable files."""
     ranges = [cause for cause in causes if not isinstance(cause.requirement, HostRequirement)]
+    owners = _owners(ranges)
     conflicts: list[Reason] = []
     details: list[Reason] = []
     reasons: list[Reason] = []
     for cause in ranges:
         missing = _missing_for_cause(question, cause)
-        conflict = _conflict_reason(question, cause, ranges)
+        conflict = _conflict_reason(question, cause, owners[cause.requirement.identifier])
         conflicts.append(conflict)
         details += missing
         reasons += [conflict, *missing]
@@ -248,17 +250,39 @@ def _in_range(question: Question, requirement: PackageRequirement) -> list[Candi
     return admitted(in_range, (specifier,), is_prerelease, pre=store.request.pre)
 
 
-def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) -> Reason:
+# The requirements on a node, as texts: the packages that have one, and their releases. The request
+# is the package "".
+_Owners = dict[str, dict[str, set[str]]]
+
+
+def _owners(causes: Sequence[Cause]) -> dict[Identifier, _Owners]:
+    """Return who has the requirements on each node. There may be hundreds of releases."""
+    owners: dict[Identifier, _Owners] = {}
+    for cause in causes:
+        package, version = _package_and_version(cause)
+        on_node = owners.setdefault(cause.requirement.identifier, {})
+        releases = on_node.setdefault(str(cause.requirement), {})
+        releases.setdefault(package, set()).add(version)
+    return owners
+
+
+def _package_and_version(cause: Cause) -> tuple[str, str]:
+    parent = cause.parent
+    return (parent.name, parent.version) if isinstance(parent, Candidate) else ("", "")
+
+
+def _conflict_reason(question: Question, cause: Cause, owners: _Owners) -> Reason:
     """Return a requirement with the others on the same node, constraints included.
 
     Another release of the package that has the requirement excludes nothing.
     """
     requirement = cause.requirement
+    package, version = _package_and_version(cause)
     others = set()
-    for other in causes:
-        is_same_node = other.requirement.identifier == requirement.identifier
-        if is_same_node and not _are_alternatives(cause.parent, other.parent):
-            others.add(str(other.requirement))
+    for text, releases in owners.items():
+        has_other_package = bool(releases.keys() - {package})
+        if has_other_package or version in releases[package]:
+            others.add(text)
     name = ""
     if isinstance(requirement, PackageRequirement):
         name = requirement.name
@@ -271,10 +295,3 @@ def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) 
     if not others:
         return Reason(code="no-candidate", subject=subject, need=need, have=NO_CANDIDATE)
     return Reason(code="conflict", subject=subject, need=need, have=", ".join(sorted(others)))
-
-
-def _are_alternatives(node: Node | None, other: Node | None) -> bool:
-    """Return whether two nodes are different releases of one package."""
-    if not isinstance(node, Candidate) or not isinstance(other, Candidate):
-        return False
-    return node.name == other.name and node.version != other.version
