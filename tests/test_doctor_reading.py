@@ -345,7 +345,10 @@ def test_what_a_pattern_needs_is_in_what_it_matches() -> None:
 def test_the_literals_of_a_pattern_are_in_all_that_it_matches(
     message: Message, data: st.DataObject
 ) -> None:
-    text = data.draw(st.from_regex(message.pattern, alphabet=st.characters(codec="ascii")))
+    codes = re.findall(r"\\u([0-9a-f]{4})", message.pattern)
+    letters = "".join(chr(int(code, 16)) for code in codes)
+    alphabet = st.characters(max_codepoint=127, include_characters=letters)
+    text = data.draw(st.from_regex(message.pattern, alphabet=alphabet))
     assert holds(needed_literals(message.pattern), text.lower())
 
 
