@@ -23,7 +23,7 @@ VARIABLES = {
     "find-links": "UV_FIND_LINKS",
     "cert": "SSL_CERT_FILE",
 }
-# They change nothing of what is installed.
+# Settings that do not change what is installed.
 HARMLESS = {"default-timeout", "disable-pip-version-check", "no-cache-dir", "timeout"}
 PIP = [sys.executable, "-m", "pip"]
 

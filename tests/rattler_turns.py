@@ -16,7 +16,7 @@ from gpuenv.resolve.conda.rattler_process import RattlerProcess
 
 
 class Turn:
-    """The use of a process by one solver, with the methods of RattlerProcess."""
+    """One solver's turn with the process. It has the methods of RattlerProcess."""
 
     def __init__(self, free: list[RattlerProcess]) -> None:
         self._free = free

@@ -1,11 +1,8 @@
 """The causes' data and their pages: complete, fresh, and read by the doctor as they say."""
 
-import importlib.util
 import re
-import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -15,6 +12,7 @@ from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.model import TESTS
 from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Check
+from script_modules import load_script
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "causes"
@@ -24,20 +22,6 @@ FILLS = tomllib.loads(
 )
 VARIES = re.compile(r"<([^<>]+)>")
 LOOKS = [(cause, look) for cause in CAUSES for look in cause.looks]
-
-
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "causes_page", ROOT / "scripts" / "causes_page.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
-    return module
 
 
 def verdicts(look: str) -> list[str]:
@@ -103,7 +87,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_the_pages_are_fresh_and_stale_ones_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = script()
+    page = load_script("causes_page")
     assert page.main(["--check"]) == 0
     monkeypatch.setattr(page, "FOLDER", tmp_path / "causes")
     assert page.main(["--check"]) == 1
@@ -119,7 +103,7 @@ def test_the_pages_are_fresh_and_stale_ones_are_told(
 
 def test_pages_name_who_makes_a_test() -> None:
     """Each test that a passed check of verify shows names this check; named checks exist."""
-    page = script()
+    page = load_script("causes_page")
     assert set(page.RUN_BY) <= set(TESTS)
     assert {cause.layer for cause in CAUSES} == set(page.LAYERS)
     needed = {test for cause in CAUSES for test in (*cause.fails, *cause.passes)}

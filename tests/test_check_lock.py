@@ -1,10 +1,11 @@
 """scripts/check_lock.py finds what is wrong with a lock, from METADATA alone."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from script_modules import load_script
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,11 +38,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def check_lock() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_lock", ROOT / "scripts" / "check_lock.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("check_lock")
 
 
 @pytest.mark.parametrize(("requirement", "change", "expected"), CASES)

@@ -6,30 +6,22 @@ one and every thirty-second one after it (`corpus.chosen`).
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from script_modules import load_script
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "corpus.py"
 REASON = {"code": "driver-floor", "need": "driver 580.65.06 or newer", "have": "driver 550.54.14"}
 
 
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("corpus", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-corpus = load_script()
+corpus = load_script("corpus")
 
 
 def replay(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -49,7 +49,7 @@ def explained(
 
 
 def found_once(function: Callable[..., object]) -> Callable[..., object]:
-    """The function, which answers equal calls as the first of them: a refusal is an answer, too."""
+    """The function with its answers kept. A refusal is an answer, too."""
 
     @cache
     def outcome(*arguments: Hashable) -> tuple[object, gpuenv.NoSolutionError | None]:

@@ -1,26 +1,16 @@
 """The mutants that scripts/mutate.py makes."""
 
 import ast
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from script_modules import load_script
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "mutants.py"
 
 
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutants", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutants"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-mutants = load_script()
+mutants = load_script("mutants")
 
 
 def changes(text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import runpy
@@ -18,6 +17,7 @@ from gpuenv.compat import data
 from gpuenv.errors import DataError
 from gpuenv.render import plans
 from gpuenv.version import __version__
+from script_modules import load_script
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -128,11 +128,7 @@ def test_the_source_distribution_has_every_file() -> None:
 
 def test_the_man_page_has_every_command_and_flag() -> None:
     """`python scripts/make_man_page.py` writes docs/gpuenv.1 for a release."""
-    spec = importlib.util.spec_from_file_location("man", ROOT / "scripts" / "make_man_page.py")
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    page = script.page().replace("\\-", "-")
+    page = load_script("make_man_page").page().replace("\\-", "-")
     for name in COMMANDS:
         assert f".SS gpuenv {name}\n" in page
         section = page.partition(f".SS gpuenv {name}\n")[2].partition("\n.SS ")[0]

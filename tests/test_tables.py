@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
 import tomllib
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,20 +19,13 @@ import gpuenv
 from gpuenv.compat import data
 from gpuenv.compat.known_bad import KnownBad, clauses, within
 from gpuenv.model import Host, IndexOptions, Plan, Request, parse_pair
+from script_modules import load_script
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"
 CASES = json.loads((ROOT / "tests" / "data" / "versions.json").read_text(encoding="ascii"))
 DATA = data.load()
 TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="ascii"))
-
-
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 compile_matrix = load_script("compile_matrix")

@@ -24,7 +24,7 @@ Capability = tuple[int, ...]  # a compute capability: (9, 0)
 # The first capability with fast half precision, which CTranslate2 and others require.
 _FAST_HALF_PRECISION = (7, 0)
 _CUDNN_BEFORE_AMPERE = 7  # a major version; 8.0 is the first with code for compute capability 8.0
-# Messages that no algorithm of cuDNN worked.
+# Messages that no cuDNN algorithm worked.
 _NO_ALGORITHM = ("no-algorithm", "convolution-algorithm")
 _NO_GEMM = ("memory-for-start",)  # of cuBLAS, "Blas GEMM launch failed"
 # Since CUDA 11.0, a driver supports the later minor versions of its own major version.
@@ -33,8 +33,8 @@ _MINOR_VERSION_COMPATIBILITY = (11, 0)
 _LAST_COMMON_CAPABILITY = (7, 5)
 # Current compilers dropped the GPUs before this one. They know the later ones, or dropped them.
 _FIRST_COMMON_CAPABILITY = (5, 0)
-# Programs that were built with an earlier CUDA release have code for all GPUs since Maxwell (5.0),
-# unless their flags are older than the GPU.
+# Earlier CUDA releases compile for Maxwell (5.0) and later GPUs. If a program that was built with
+# one has no code for such a GPU, the flags of its build are older than the GPU.
 _FIRST_CUDA_OF_LATER_GPUS = (10, 0)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"

@@ -339,9 +339,10 @@ def _other_major(case: Case, wanted: _LibraryName) -> Fact | None:
 
 
 def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
-    """Return the first CUDA version that a log names, if none is that of a missing file.
+    """Return the first CUDA version of the log if the missing file belongs to none of them.
 
-    What a log names beside the installed toolkit and the build may be what the program needs.
+    If the log has an installed toolkit and no build, versions in words do not count: the program
+    may need them.
     """
     fitting = _cudas_of_file(missing.subject)
     toolkits = case.of_kind("toolkit") + case.about("cuda-named", "installed")
@@ -355,7 +356,7 @@ def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
 
 
 def _is_version_of(version: tuple[int, ...], fitting: list[tuple[int, ...]]) -> bool:
-    """Whether a version may be one of others, of which some are a major version alone."""
+    """Whether a version equals one of others. A major version alone fits all of its minor ones."""
     return any(version[: len(other)] == other[: len(version)] for other in fitting)
 
 

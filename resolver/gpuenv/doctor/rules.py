@@ -155,7 +155,7 @@ def container_devices(case: Case) -> Iterator[Finding]:
 
 
 def _has_device_of_container(case: Case) -> bool:
-    """Whether a log shows that its container has or had the GPU, or that a variable chooses one."""
+    """Whether the log shows the GPU of its container, or a variable that selects a GPU."""
     if any(case.about("hints", cause) for cause in _WITH_DEVICE):
         return True
     shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
@@ -236,7 +236,7 @@ def wsl_devices(case: Case) -> Iterator[Finding]:
 
 
 def _is_start_of_toolkit(fact: Fact) -> bool:
-    """Whether a message says that the toolkit started, and found no driver or no GPU."""
+    """Whether the container toolkit reports that it found no driver or no GPU."""
     if fact.value == "no-gpu-offered":
         return "only 0 Devices" in fact.text
     return fact.value == "container-cli" and "initialization error" in fact.text
@@ -409,6 +409,7 @@ def _with_values(facts: list[Fact], *values: str) -> list[Fact]:
     return [fact for fact in facts if fact.value in values]
 
 
+# The order matters: the first finding of a cause gives the first line of evidence.
 _RULES = (
     library_rules.cudnn_versions,
     library_rules.cudnn_packages,

@@ -31,7 +31,7 @@ _CONFIDENCE_ORDER = {"proved": 0, "likely": 1, "possible": 2}
 _LAST_LINE = 1 << 60
 # A log from a container that was started without the GPU is no evidence for these causes.
 _DRIVER_ON_HOST = {"driver_not_found", "driver_not_loaded", "driver_too_old"}
-# Messages that the files of the loaded driver are absent, of a driver that may not be installed.
+# Messages that files of a loaded driver are absent. The driver may not be installed.
 _FILES_OF_DRIVER = (NO_DRIVER_FILES, "kernel-driver-not-running")
 _DRIVER_ABSENT = ("driver_not_found", "container_gpu_not_injected")
 _DRIVER_CAUSES = {
@@ -408,7 +408,7 @@ def _is_of_container(finding: Finding, case: Case) -> bool:
 
 
 def _is_without_driver(finding: Finding, case: Case) -> bool:
-    """Whether a module that is not loaded is one that is not installed: libcuda is absent, too."""
+    """Whether the driver may not be installed: its module is not loaded, and libcuda is absent."""
     if finding.cause != "driver_not_loaded":
         return False
     absent = case.about("library-missing", "libcuda.so.1") or [

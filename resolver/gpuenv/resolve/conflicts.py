@@ -19,6 +19,7 @@ from .graph import (
     PackageRequirement,
     Release,
     Token,
+    without_extras,
 )
 from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, TORCH_ABI, ReleaseFacts
 from .resolution import MAX_TRIAL_CONFLICTS, ImpossibleError
@@ -128,7 +129,7 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
 
 
 def _blamed(trials: Trials, roots: Sequence[NodeRequirement]) -> list[NodeRequirement]:
-    """Return the requirements that proofs blame: first of all, then of the rest.
+    """Return the requirements that the proof of the refusal blames, and those that block the rest.
 
     If the rest has a solution, each of its requirements is possible alone. If there are many to
     blame, or many conflicts, trials of single requirements take less time.
@@ -138,17 +139,13 @@ def _blamed(trials: Trials, roots: Sequence[NodeRequirement]) -> list[NodeRequir
     for _ in range(MAX_RESTS):
         if not isinstance(result, ImpossibleError):
             break
-        nodes = {_without_extras(result.node)}
+        nodes = {without_extras(result.node)}
         for cause in result.causes:
-            nodes.add(_without_extras((cause.parent or cause.requirement).identifier))
-        blamed += [root for root in rest if _without_extras(root.identifier) in nodes]
+            nodes.add(without_extras((cause.parent or cause.requirement).identifier))
+        blamed += [root for root in rest if without_extras(root.identifier) in nodes]
         rest = [root for root in rest if root not in blamed]
         result = trials.solve(rest, max_conflicts=FEW_CONFLICTS)
     return blamed
-
-
-def _without_extras(node: Identifier) -> Identifier:
-    return PackageId.of(node.name) if isinstance(node, PackageId) else node
 
 
 def _larger_group(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:

@@ -250,8 +250,7 @@ def _in_range(question: Question, requirement: PackageRequirement) -> list[Candi
     return admitted(in_range, (specifier,), is_prerelease, pre=store.request.pre)
 
 
-# The requirements on a node, as texts: the packages that have one, and their releases. The request
-# is the package "".
+# {requirement on a node: {package that has it: its releases}}. The request is the package "".
 _Owners = dict[str, dict[str, set[str]]]
 
 

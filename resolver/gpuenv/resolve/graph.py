@@ -56,6 +56,11 @@ class PackageId(Identifier):
         return tuple(inside[:-1].split(","))
 
 
+def without_extras(node: Identifier) -> Identifier:
+    """Return the node of a package without its extras; any other node as it is."""
+    return PackageId.of(node.name) if isinstance(node, PackageId) else node
+
+
 class FrameworkId(Identifier):
     """A framework of the compatibility data that installs in several ways."""
 

@@ -173,8 +173,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     def note_unmet(self, requirement: NodeRequirement) -> None:
         """Note that no candidate meets a requirement, whatever else is chosen."""
-        if isinstance(requirement, PackageRequirement) and _is_on_package_alone(requirement):
-            self._unmet.add((requirement.name, requirement.specifier))
+        own_range = _own_range(requirement)
+        if own_range is not None:
+            self._unmet.add(own_range)
 
     def full_causes(self, conflict_causes: Sequence[Cause]) -> list[Cause]:
         """Return the causes of a conflict, preceded by why its best candidate is impossible.
@@ -440,7 +441,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         return False
 
     def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
-        """Return the requirements of a candidate; a nogood if it cannot be chosen with the pins.
+        """Return the requirements of a candidate, or a nogood if it cannot be chosen with the pins.
 
         Raises:
             PackageIndexError: see requirements_of.
@@ -453,7 +454,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             return (nogood,)
         requirements = self.requirements_of(candidate)
         for requirement in requirements:
-            if self._is_unmet(requirement):
+            if _own_range(requirement) in self._unmet:
                 return (_exclude((candidate,), requirement, candidate),)
             pin = chosen.get(requirement.identifier)
             if pin is None or self.is_satisfied_by(requirement, pin):
@@ -464,13 +465,6 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             self._followed.add(candidate)
             self.store.index.request_needs(candidate.wheel, candidate.extras)
         return requirements
-
-    def _is_unmet(self, requirement: NodeRequirement) -> bool:
-        if not self._unmet or not isinstance(requirement, PackageRequirement):
-            return False
-        if not _is_on_package_alone(requirement):
-            return False
-        return (requirement.name, requirement.specifier) in self._unmet
 
     def _may_replace(self, node: Identifier, later: Identifier) -> bool:
         """Return whether the pin of a node may give way to the requirement of a later one.
@@ -590,9 +584,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         yield HostRequirement(PYTHON_FACT, (reason,))
 
 
-def _is_on_package_alone(requirement: PackageRequirement) -> bool:
-    """Return whether no other requirement decides what meets this one: it has no extras, no URL."""
-    return not requirement.extras and requirement.url is None
+def _own_range(requirement: NodeRequirement) -> tuple[str, str] | None:
+    """Return the package and the range of a requirement.
+
+    None for a requirement whose candidates other requirements can limit (extras), and for a URL.
+    """
+    if not isinstance(requirement, PackageRequirement) or requirement.extras or requirement.url:
+        return None
+    return requirement.name, requirement.specifier
 
 
 def _exclude(

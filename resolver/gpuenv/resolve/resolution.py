@@ -101,8 +101,8 @@ class _Resolution(Resolution[NodeRequirement, Node, Identifier]):
         """Return how many states a nogood does not change.
 
         The states are: that of the request, one after each pin, and the present one. Those remain
-        that precede the last pin of the nogood. They also precede every pin that replaced others,
-        since it is counted how often pins were replaced.
+        that precede the last pin of the nogood. They also precede every pin that replaced others:
+        the number of replacements begins at zero again.
         """
         for number, state in enumerate(self._states[1:-1], 1):
             if len(state.mapping) < number:
@@ -179,7 +179,7 @@ def _resolve(
 
 
 class _Lessons:
-    """Counts the conflicts of one resolution, and teaches the provider what each of them means."""
+    """Counts the conflicts of one resolution. The provider learns from each of them."""
 
     def __init__(
         self, provider: Provider, roots: Sequence[NodeRequirement], max_conflicts: int
@@ -188,7 +188,7 @@ class _Lessons:
         self._conflicts = 0
 
     def learn(self, conflict: ConflictError) -> bool:
-        """Learn from a conflict. Return whether nodes are decided in another order from now on.
+        """Learn from a conflict. Return whether the order of decisions changes.
 
         Raises:
             ImpossibleError: the conflict proves that there is no solution.

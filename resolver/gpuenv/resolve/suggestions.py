@@ -15,7 +15,14 @@ from ..model import EVERY_FRAMEWORK, Framework, Host, Plan, Request, Value
 from ..requirements.target import normalize_name, parse_requirement
 from .candidates import is_single_distribution
 from .conflicts import Roots, Trials
-from .graph import FrameworkId, Identifier, NodeRequirement, PackageId, Token
+from .graph import (
+    FrameworkId,
+    Identifier,
+    NodeRequirement,
+    PackageId,
+    Token,
+    without_extras,
+)
 from .requested import framework_names, framework_of
 
 MAX_CHANGES = 6
@@ -329,17 +336,9 @@ def _places_of_groups(
     for place, text in _texts(alternatives.request):
         places.setdefault(_identifier(text, names), set()).add(place)
     return [
-        frozenset().union(*(places.get(_package_of(root), ()) for root in group))
+        frozenset().union(*(places.get(without_extras(root.identifier), ()) for root in group))
         for group in groups
     ]
-
-
-def _package_of(root: NodeRequirement) -> Identifier:
-    """Return the node of a requirement without its extras."""
-    identifier = root.identifier
-    if isinstance(identifier, PackageId):
-        return PackageId.of(identifier.name)
-    return identifier
 
 
 def _identifier(text: str, names: Mapping[str, Framework]) -> Identifier:
