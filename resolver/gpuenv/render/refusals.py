@@ -54,7 +54,7 @@ def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
 
 
 def _decisive_lines(reasons: Sequence[Reason], most: int) -> list[str]:
-    """Return the reasons. Those about the host replace those about builds: no release avoids them."""
+    """Return the reasons. Those about the host replace those about builds: no build helps."""
     of_host = [reason for reason in reasons if reason.code in HOST_CODES]
     of_builds = [reason for reason in reasons if reason.code in _OF_BUILDS]
     if not of_host or not of_builds:
