@@ -245,9 +245,11 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
 def compiler_of_build(case: Case) -> Iterator[Finding]:
     """Compare nvcc's version with the other CUDA versions of a log, if a build failed."""
     nvcc = case.about("toolkit", "nvcc") or case.about("cuda-named", "installed")
+    others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
+    if not nvcc and case.of_kind("cuda-built"):
+        nvcc, others = case.of_kind("toolkit"), case.of_kind("cuda-built")
     compilers_named = [fact for fact in nvcc if fact.from_log]
     failed = [fact for fact in case.unexplained() if _BUILD.search(fact.text)]
-    others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
     if not compilers_named or not failed or case.of_kind("architecture-missing"):
         return
     compiler = compilers_named[0]

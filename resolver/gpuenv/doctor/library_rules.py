@@ -14,7 +14,7 @@ from .status_codes import version_tuple
 
 _CUDA_FILE = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparseLt|cusparse|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
-    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)"
+    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|cudadevrt|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)"
     r"[\w-]*\.so(?:\.(\d{1,2}))?|"
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
@@ -105,12 +105,15 @@ def cudnn_packages(case: Case) -> Iterator[Finding]:
 def missing_symbols(case: Case) -> Iterator[Finding]:
     """Find a library that lacks a symbol of another: the two were not built for each other."""
     missing = case.of_kind("symbol-missing")
+    files = {fact.subject.partition(".so")[0][3:] for fact in case.of_kind("library-missing")}
     cudnn_symbols = {fact.value for fact in missing if _lacks_cudnn_symbol(fact)}
     for fact in missing:
         if _lacks_cudnn_symbol(fact):
             yield likely("cudnn_sublibs_mixed", fact)
         elif "libcuda.so" in fact.text:
             continue  # a symbol of the driver: the driver is too old for the library
+        elif any(name and fact.value.lower().startswith(name) for name in files):
+            continue  # a symbol of a library that is missing
         elif fact.subject == "cuda" and fact.value not in cudnn_symbols:
             yield likely("lib_shadowing", fact)
             packages = _two_cuda_majors(case)
