@@ -292,7 +292,7 @@ def stated_requirements(case: Case) -> Iterator[Finding]:
 def _stated_cuda(case: Case) -> Iterator[Finding]:
     """Compare the CUDA versions that programs need with the installed one.
 
-    The difference is the likely cause if a library does not load or a build fails.
+    This counts if a library does not load or a build fails.
     """
     required = case.about("required", "cuda")
     installed = case.of_kind("toolkit") + case.about("cuda-named", "installed")
@@ -301,10 +301,9 @@ def _stated_cuda(case: Case) -> Iterator[Finding]:
     needed = [_needed_version(fact) for fact in required]
     if not installed or any(_is_version_of(version, present) for version in needed):
         return
-    is_load = bool(_load_failures(case))
-    for fact in required:
-        finding = likely if is_load else possible
-        yield finding("cuda_major_mismatch", fact, installed[0])
+    if _load_failures(case):
+        for fact in required:
+            yield likely("cuda_major_mismatch", fact, installed[0])
 
 
 def _needed_version(required: Fact) -> tuple[int, ...]:
