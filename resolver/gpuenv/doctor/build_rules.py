@@ -255,7 +255,9 @@ def compiler_of_build(case: Case) -> Iterator[Finding]:
     compiler = compilers_named[0]
     for other in others:
         if other.from_log and _differs(version_tuple(compiler.value), version_tuple(other.value)):
-            yield possible("cuda_major_mismatch", failed[0], compiler, other)
+            is_torch = other.kind == "cuda-built" and compiler.value[:2] != other.value[:2]
+            finding = likely if is_torch else possible
+            yield finding("cuda_major_mismatch", failed[0], compiler, other)
             return
 
 

@@ -37,6 +37,7 @@ _CONDITIONS = frozenset(
         "reported-unavailable",
         "musl",
         "stub-path",
+        "libraries-of-host",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

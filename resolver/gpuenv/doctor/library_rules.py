@@ -185,8 +185,17 @@ def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
             yield likely("lib_shadowing", loaded, own, *variables)
 
 
+def missing_in_container(case: Case) -> Iterator[Finding]:
+    """Find a container that has no libraries of its own: the NVIDIA runtime mounts the host's."""
+    for of_host in case.symptoms("libraries-of-host"):
+        for missing in _missing_libraries(case):
+            yield likely("container_gpu_not_injected", missing, of_host)
+
+
 def missing_cudnn(case: Case) -> Iterator[Finding]:
     """Explain a missing library of cuDNN: one of a set, another major version, or no cuDNN."""
+    if case.symptoms("libraries-of-host"):
+        return
     present = _cudnn_majors(case)
     for missing in _missing_libraries(case):
         library = _parse_name(_CUDNN_FILE, missing.subject)
@@ -326,6 +335,8 @@ def _same_file(present: Fact, missing: Fact) -> bool:
 
 def missing_libraries(case: Case) -> Iterator[Finding]:
     """Explain a missing library of CUDA or of the driver."""
+    if case.symptoms("libraries-of-host"):
+        return
     for missing in _missing_libraries(case):
         if _DRIVER_FILE.match(missing.subject):
             yield _explain_missing_driver(case, missing)
@@ -385,14 +396,15 @@ def _other_major(case: Case, wanted: _LibraryName) -> Fact | None:
 def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
     """Return the first CUDA version of the log if the missing file belongs to none of them.
 
-    If the log has an installed toolkit and no build, versions in words do not count: the program
-    may need them.
+    The CUDA version of torch counts before all others. If the log has an installed toolkit and no
+    build, versions in words do not count: the program may need them.
     """
     fitting = _cudas_of_file(missing.subject)
     toolkits = case.of_kind("toolkit") + case.about("cuda-named", "installed")
     builds = case.of_kind("cuda-built")
     named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
-    named = [fact for fact in named if fact.from_log]
+    of_torch = [fact for fact in builds if fact.subject == "torch" and fact.value != "none"]
+    named = [fact for fact in of_torch or named if fact.from_log]
     versions = [version_tuple(fact.value) for fact in named]
     if not fitting or any(_is_version_of(version, fitting) for version in versions):
         return None

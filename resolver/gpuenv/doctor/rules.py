@@ -415,6 +415,7 @@ _RULES = (
     library_rules.cudnn_packages,
     library_rules.missing_symbols,
     library_rules.loaded_files,
+    library_rules.missing_in_container,
     library_rules.missing_cudnn,
     library_rules.missing_libraries,
     library_rules.java_libraries,
