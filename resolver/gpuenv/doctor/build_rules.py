@@ -285,7 +285,8 @@ def architectures(case: Case) -> Iterator[Finding]:
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
     if device is None:
-        yield from _new_or_old(missing, [*missing[:2], *lists[:1]])
+        works = case.of_kind("gpu-works")
+        yield from _new_or_old(missing, [*missing[:2], *lists[:1], *works[:1]])
         return
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
@@ -293,7 +294,11 @@ def architectures(case: Case) -> Iterator[Finding]:
     is_certain = failed or any(fact.subject != "flags" for fact in lists)
     finding = proved if is_certain else likely
     beyond = None if built_for else _beyond_toolkit(case, capability)
-    if beyond:
+    beside = None if failed else _beside_working(case, capability)
+    if beside:
+        cause, works = beside
+        yield likely(cause, *facts, works)
+    elif beyond:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
     elif capability > max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY):
@@ -340,10 +345,11 @@ def _new_or_old(missing: list[Fact], facts: list[Fact]) -> Iterator[Finding]:
     """Yield both causes of missing code, the more frequent one first.
 
     New GPUs appear more often than builds and compilers drop an architecture. The status of older
-    CUDA releases comes mostly from old GPUs.
+    CUDA releases comes mostly from old GPUs, unless the program works on another one.
     """
     order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
-    if all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing):
+    is_status = all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing)
+    if is_status and not any(fact.kind == "gpu-works" for fact in facts):
         order.reverse()
     for cause in order:
         yield possible(cause, *facts)
@@ -456,6 +462,20 @@ def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int],
     return None
 
 
+def _beside_working(case: Case, device: Capability) -> tuple[str, Fact] | None:
+    """Return the cause and the GPU if every GPU on which the program works is newer, or older."""
+    working = {
+        capability: fact
+        for fact in case.of_kind("gpu-works")
+        if (capability := _capability(fact.value))
+    }
+    if working and device > max(working):
+        return "gpu_too_new_for_build", working[max(working)]
+    if working and device < min(working):
+        return "gpu_too_old_for_build", working[min(working)]
+    return None
+
+
 def _devices(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:
     """Yield the compute capabilities that facts state, then those of GPUs known by name."""
     for fact in case.of_kind("capability"):
@@ -473,7 +493,8 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
     toolkit = case.first("toolkit") or case.first("cuda-named")
     compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     if toolkit is None or compiled is None:
-        return None
+        early = _early_status(case, device)
+        return ("gpu_too_new_for_build", early) if early else None
     lowest, highest = compiled
     if device > highest:
         return "gpu_too_new_for_build", toolkit
@@ -487,6 +508,21 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
         is_early = version_tuple(toolkit.value) < _FIRST_CUDA_OF_LATER_GPUS
         is_newer = is_early and device >= _FIRST_COMMON_CAPABILITY and not case.of_kind("framework")
     return ("gpu_too_new_for_build", toolkit) if is_newer else None
+
+
+def _early_status(case: Case, device: Capability) -> Fact | None:
+    """Return the status of a program of before CUDA 10.1, if nothing had dropped the GPU then."""
+    if case.of_kind("framework"):
+        return None
+    if device >= _FIRST_COMMON_CAPABILITY and case.symptoms("early-status"):
+        return case.symptoms("early-status")[0]
+    statuses = [
+        fact for fact in case.of_kind("architecture-missing") if fact.value == _STATUS_OF_OLD_GPUS
+    ]
+    # Later releases return this status less often, and print its name.
+    if device >= _FIRST_CAPABILITY_OF_IMAGES and statuses and "cudaError" not in statuses[0].text:
+        return statuses[0]
+    return None
 
 
 def _capability(name: str) -> tuple[int, int] | None:
