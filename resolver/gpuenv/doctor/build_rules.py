@@ -360,6 +360,11 @@ def invalid_images(case: Case) -> Iterator[Finding]:
     images = case.symptoms("invalid-image")
     if not images:
         return
+    built_for = [text for fact in _code_lists(case) for text in fact.value.split()]
+    device = _unserved_device(case, built_for) if built_for else None
+    if device and device[0] > max(map(version_tuple, built_for)):
+        yield likely("gpu_too_new_for_build", images[0], device[1])
+        return
     for capability, gpu in _devices(case):
         if capability < _FIRST_CAPABILITY_OF_IMAGES:
             yield possible("gpu_too_old_for_build", images[0], gpu)
