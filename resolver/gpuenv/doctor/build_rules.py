@@ -134,11 +134,12 @@ def cuda_of_build(case: Case) -> Iterator[Finding]:
             yield finding("driver_too_old", builds[oldest], driver)
             break
     compiled = _compiled_capabilities(newest)
-    for gpu in case.of_kind("gpu"):
-        capability = _capability(gpu.value)
+    for capability, gpu in _devices(case):
         # A GPU of a later minor version runs the same code.
-        if compiled and capability and capability[0] > compiled[1][0]:
-            yield likely("gpu_too_new_for_build", gpu, builds[newest])
+        if compiled and capability[0] > compiled[1][0]:
+            # A missing library is a failure that comes before any code for the GPU.
+            finding = possible if case.of_kind("library-missing") else likely
+            yield finding("gpu_too_new_for_build", gpu, builds[newest])
             break
 
 
@@ -334,7 +335,8 @@ def toolkit_targets(case: Case) -> Iterator[Finding]:
 
 def _code_lists(case: Case) -> list[Fact]:
     """Return the lists of the architectures that a build has code for, each once."""
-    lists = {fact.value: fact for fact in case.of_kind("architectures")}
+    flags_first = sorted(case.of_kind("architectures"), key=lambda fact: fact.subject != "flags")
+    lists = {fact.value: fact for fact in flags_first}
     if not _is_refused_by_compiler(case):
         return list(lists.values())
     # The flags of a compiler that refuses an architecture are those that it refuses.
@@ -630,9 +632,8 @@ def _row_before(table: str, framework: str, version: tuple[int, ...]) -> tuple[i
 
 def _gpu_above(case: Case, highest: Capability) -> Fact | None:
     """Return the first GPU with a higher compute capability, or None."""
-    for gpu in case.of_kind("gpu"):
-        capability = _capability(gpu.value)
-        if capability and capability > highest:
+    for capability, gpu in _devices(case):
+        if capability > highest:
             return gpu
     return None
 
