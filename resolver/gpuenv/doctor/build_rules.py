@@ -286,8 +286,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
     if device is None:
-        works = case.of_kind("gpu-works")
-        yield from _new_or_old(missing, [*missing[:2], *lists[:1], *works[:1]])
+        yield from _new_or_old(case, missing, [*missing[:2], *lists[:1]])
         return
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
@@ -295,10 +294,10 @@ def architectures(case: Case) -> Iterator[Finding]:
     is_certain = failed or any(fact.subject != "flags" for fact in lists)
     finding = proved if is_certain else likely
     beyond = None if built_for else _beyond_toolkit(case, capability)
-    beside = None if failed else _beside_working(case, capability)
+    beside = None if is_certain else _beside_working(case, capability)
     if beside:
-        cause, works = beside
-        yield likely(cause, *facts, works)
+        cause, working = beside
+        yield likely(cause, *facts, working)
     elif beyond:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
@@ -307,7 +306,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
         yield finding("gpu_too_old_for_build", *facts)
     else:
-        yield from _new_or_old(missing, facts)
+        yield from _new_or_old(case, missing, facts)
 
 
 def toolkit_targets(case: Case) -> Iterator[Finding]:
@@ -343,15 +342,19 @@ def _code_lists(case: Case) -> list[Fact]:
     return [fact for fact in lists.values() if fact.subject != "flags"]
 
 
-def _new_or_old(missing: list[Fact], facts: list[Fact]) -> Iterator[Finding]:
+def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[Finding]:
     """Yield both causes of missing code, the more frequent one first.
 
     New GPUs appear more often than builds and compilers drop an architecture. The status of older
-    CUDA releases comes mostly from old GPUs, unless the program works on another one.
+    CUDA releases comes mostly from old GPUs. A program that works on a new GPU fails on an old one.
     """
     order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
-    is_status = all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing)
-    if is_status and not any(fact.kind == "gpu-works" for fact in facts):
+    working = _working_gpus(case)
+    if working:
+        is_old = max(working) > _LAST_COMMON_CAPABILITY
+    else:
+        is_old = all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing)
+    if is_old:
         order.reverse()
     for cause in order:
         yield possible(cause, *facts)
@@ -462,20 +465,26 @@ def _below_least(case: Case) -> Iterator[Finding]:
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:
     """Return the first GPU that the build has no SASS for, or None."""
     targets = {text.replace(".", "") for text in built_for}
-    working = {_capability(fact.value) for fact in case.of_kind("gpu-works")}
+    working = _working_gpus(case)
     for capability, fact in _devices(case):
         if capability not in working and not any_sass_runs(targets, capability):
             return capability, fact
     return None
 
 
+def _working_gpus(case: Case) -> dict[Capability, Fact]:
+    """Return the GPUs on which the program works, by their compute capabilities."""
+    working: dict[Capability, Fact] = {}
+    for fact in case.of_kind("gpu-works"):
+        capability = _capability(fact.value)
+        if capability:
+            working[capability] = fact
+    return working
+
+
 def _beside_working(case: Case, device: Capability) -> tuple[str, Fact] | None:
     """Return the cause and the GPU if every GPU on which the program works is newer, or older."""
-    working = {
-        capability: fact
-        for fact in case.of_kind("gpu-works")
-        if (capability := _capability(fact.value))
-    }
+    working = _working_gpus(case)
     if working and device > max(working):
         return "gpu_too_new_for_build", working[max(working)]
     if working and device < min(working):
