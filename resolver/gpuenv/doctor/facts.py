@@ -37,6 +37,7 @@ _CONDITIONS = frozenset(
         "reported-unavailable",
         "musl",
         "stub-path",
+        "early-status",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.
