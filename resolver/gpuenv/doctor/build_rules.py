@@ -136,11 +136,12 @@ def cuda_of_build(case: Case) -> Iterator[Finding]:
             yield finding("driver_too_old", builds[oldest], driver)
             break
     compiled = _compiled_capabilities(newest)
-    for gpu in case.of_kind("gpu"):
-        capability = _capability(gpu.value)
+    for capability, gpu in _devices(case):
         # A GPU of a later minor version runs the same code.
-        if compiled and capability and capability[0] > compiled[1][0]:
-            yield likely("gpu_too_new_for_build", gpu, builds[newest])
+        if compiled and capability[0] > compiled[1][0]:
+            # A missing library is a failure that comes before any code for the GPU.
+            finding = possible if case.of_kind("library-missing") else likely
+            yield finding("gpu_too_new_for_build", gpu, builds[newest])
             break
 
 
@@ -291,7 +292,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
     if device is None:
-        yield from _new_or_old(missing, [*missing[:2], *lists[:1]])
+        yield from _new_or_old(case, missing, [*missing[:2], *lists[:1]])
         return
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
@@ -299,7 +300,11 @@ def architectures(case: Case) -> Iterator[Finding]:
     is_certain = failed or any(fact.subject != "flags" for fact in lists)
     finding = proved if is_certain else likely
     beyond = None if built_for else _beyond_toolkit(case, capability)
-    if beyond:
+    beside = None if is_certain else _beside_working(case, capability)
+    if beside:
+        cause, working = beside
+        yield likely(cause, *facts, working)
+    elif beyond:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
     elif capability > max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY):
@@ -307,7 +312,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
         yield finding("gpu_too_old_for_build", *facts)
     else:
-        yield from _new_or_old(missing, facts)
+        yield from _new_or_old(case, missing, facts)
 
 
 def toolkit_targets(case: Case) -> Iterator[Finding]:
@@ -335,21 +340,27 @@ def toolkit_targets(case: Case) -> Iterator[Finding]:
 
 def _code_lists(case: Case) -> list[Fact]:
     """Return the lists of the architectures that a build has code for, each once."""
-    lists = {fact.value: fact for fact in case.of_kind("architectures")}
+    flags_first = sorted(case.of_kind("architectures"), key=lambda fact: fact.subject != "flags")
+    lists = {fact.value: fact for fact in flags_first}
     if not _is_refused_by_compiler(case):
         return list(lists.values())
     # The flags of a compiler that refuses an architecture are those that it refuses.
     return [fact for fact in lists.values() if fact.subject != "flags"]
 
 
-def _new_or_old(missing: list[Fact], facts: list[Fact]) -> Iterator[Finding]:
+def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[Finding]:
     """Yield both causes of missing code, the more frequent one first.
 
     New GPUs appear more often than builds and compilers drop an architecture. The status of older
-    CUDA releases comes mostly from old GPUs.
+    CUDA releases comes mostly from old GPUs. A program that works on a new GPU fails on an old one.
     """
     order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
-    if all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing):
+    working = _working_gpus(case)
+    if working:
+        is_old = max(working) > _LAST_COMMON_CAPABILITY
+    else:
+        is_old = all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing)
+    if is_old:
         order.reverse()
     for cause in order:
         yield possible(cause, *facts)
@@ -359,6 +370,11 @@ def invalid_images(case: Case) -> Iterator[Finding]:
     """Explain an invalid image: an old GPU that it has no code for, or a driver older than it."""
     images = case.symptoms("invalid-image")
     if not images:
+        return
+    built_for = [text for fact in _code_lists(case) for text in fact.value.split()]
+    device = _unserved_device(case, built_for) if built_for else None
+    if device and device[0] > max(map(version_tuple, built_for)):
+        yield likely("gpu_too_new_for_build", images[0], device[1])
         return
     for capability, gpu in _devices(case):
         if capability < _FIRST_CAPABILITY_OF_IMAGES:
@@ -455,10 +471,30 @@ def _below_least(case: Case) -> Iterator[Finding]:
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:
     """Return the first GPU that the build has no SASS for, or None."""
     targets = {text.replace(".", "") for text in built_for}
-    working = {_capability(fact.value) for fact in case.of_kind("gpu-works")}
+    working = _working_gpus(case)
     for capability, fact in _devices(case):
         if capability not in working and not any_sass_runs(targets, capability):
             return capability, fact
+    return None
+
+
+def _working_gpus(case: Case) -> dict[Capability, Fact]:
+    """Return the GPUs on which the program works, by their compute capabilities."""
+    working: dict[Capability, Fact] = {}
+    for fact in case.of_kind("gpu-works"):
+        capability = _capability(fact.value)
+        if capability:
+            working[capability] = fact
+    return working
+
+
+def _beside_working(case: Case, device: Capability) -> tuple[str, Fact] | None:
+    """Return the cause and the GPU if every GPU on which the program works is newer, or older."""
+    working = _working_gpus(case)
+    if working and device > max(working):
+        return "gpu_too_new_for_build", working[max(working)]
+    if working and device < min(working):
+        return "gpu_too_old_for_build", working[min(working)]
     return None
 
 
@@ -479,7 +515,8 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
     toolkit = case.first("toolkit") or case.first("cuda-named")
     compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     if toolkit is None or compiled is None:
-        return None
+        early = _early_status(case, device)
+        return ("gpu_too_new_for_build", early) if early else None
     lowest, highest = compiled
     if device > highest:
         return "gpu_too_new_for_build", toolkit
@@ -493,6 +530,21 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
         is_early = version_tuple(toolkit.value) < _FIRST_CUDA_OF_LATER_GPUS
         is_newer = is_early and device >= _FIRST_COMMON_CAPABILITY and not case.of_kind("framework")
     return ("gpu_too_new_for_build", toolkit) if is_newer else None
+
+
+def _early_status(case: Case, device: Capability) -> Fact | None:
+    """Return the status of a program of before CUDA 10.1, if nothing had dropped the GPU then."""
+    if case.of_kind("framework"):
+        return None
+    if device >= _FIRST_COMMON_CAPABILITY and case.symptoms("early-status"):
+        return case.symptoms("early-status")[0]
+    statuses = [
+        fact for fact in case.of_kind("architecture-missing") if fact.value == _STATUS_OF_OLD_GPUS
+    ]
+    # Later releases return this status less often, and print its name.
+    if device >= _FIRST_CAPABILITY_OF_IMAGES and statuses and "cudaError" not in statuses[0].text:
+        return statuses[0]
+    return None
 
 
 def _capability(name: str) -> tuple[int, int] | None:
@@ -622,9 +674,8 @@ def _row_before(table: str, framework: str, version: tuple[int, ...]) -> tuple[i
 
 def _gpu_above(case: Case, highest: Capability) -> Fact | None:
     """Return the first GPU with a higher compute capability, or None."""
-    for gpu in case.of_kind("gpu"):
-        capability = _capability(gpu.value)
-        if capability and capability > highest:
+    for capability, gpu in _devices(case):
+        if capability > highest:
             return gpu
     return None
 

@@ -38,6 +38,7 @@ _CONDITIONS = frozenset(
         "musl",
         "stub-path",
         "libraries-of-host",
+        "early-status",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

@@ -85,6 +85,13 @@ def _compat_library(case: Case) -> Fact | None:
     return first_of(case.symptoms("compat-path"))
 
 
+def compat_path(case: Case) -> Iterator[Finding]:
+    """Suggest the forward-compatibility libcuda that a path names, if CUDA is not available."""
+    paths, unavailable = case.symptoms("compat-path"), case.symptoms("cuda-unavailable")
+    if paths and unavailable:
+        yield possible("compat_libcuda_misuse", unavailable[0], paths[0])
+
+
 def driver_presence(case: Case) -> Iterator[Finding]:
     """Explain from the host's facts why the driver does not answer."""
     lost = case.failed("libcuda") or case.failed("nvml")
@@ -421,6 +428,7 @@ _RULES = (
     library_rules.java_libraries,
     library_rules.stated_requirements,
     driver_versions,
+    compat_path,
     driver_presence,
     driver_state,
     container_devices,
