@@ -37,6 +37,9 @@ _CONDITIONS = frozenset(
         "reported-unavailable",
         "musl",
         "stub-path",
+        "gpu-lost-later",
+        "gpu-works-on-host",
+        "no-gpu-seen",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

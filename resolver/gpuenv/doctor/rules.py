@@ -25,6 +25,8 @@ COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driv
 # What the runtime returns if the driver is too old, and also if there is none.
 INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
+# What programs and reporters say if no GPU is seen.
+_NO_GPU = ("cuda-unavailable", "took-cpu", "reported-unavailable", "no-gpu-seen")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
@@ -180,6 +182,8 @@ def container_command(case: Case) -> Iterator[Finding]:
         *case.symptoms("cuda-unavailable", "took-cpu"),
     ):
         yield possible("container_gpu_not_injected", fact, started)
+    for fact in case.symptoms("no-gpu-seen"):
+        yield likely("container_gpu_not_injected", fact, started)
 
 
 def container_driver(case: Case) -> Iterator[Finding]:
@@ -195,6 +199,32 @@ def lacks_driver_of_container(fact: Fact, case: Case) -> bool:
         return False
     shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
     return fact.value in INSUFFICIENT_DRIVER and not shown
+
+
+def devices_of_host(case: Case) -> Iterator[Finding]:
+    """Find a container that sees no GPU although its host has one, in the words of a reporter."""
+    works = first_of(case.symptoms("gpu-works-on-host"))
+    if works is None or not case.first("container", value="yes"):
+        return
+    is_cpu_build = any(fact.value == "none" for fact in case.of_kind("cuda-built"))
+    if is_cpu_build or case.symptoms("gpu-lost-later"):
+        return
+    for fact in case.symptoms(*_NO_GPU):
+        yield likely("container_gpu_not_injected", fact, works)
+    for fact in case.unexplained():
+        yield possible("container_gpu_not_injected", fact, works)
+
+
+def lost_devices(case: Case) -> Iterator[Finding]:
+    """Find a container that saw the GPU at first, in the words of a reporter."""
+    lost = first_of(case.symptoms("gpu-lost-later"))
+    container = case.first("container", value="yes")
+    if lost is None or container is None:
+        return
+    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
+    unseen += case.about("hints", "uvm_or_driver_state_broken")
+    for fact in (*unseen, *case.symptoms("cuda-unavailable")):
+        yield likely("container_gpu_access_lost", fact, lost)
 
 
 def container_files(case: Case) -> Iterator[Finding]:
@@ -267,6 +297,8 @@ def device_statuses(case: Case) -> Iterator[Finding]:
             cause = CUDA_CAUSES.get(int(status.value))
             if cause:
                 yield likely(cause, status)
+    for failure in case.symptoms("unexplained")[: len(closed)]:
+        yield possible("gpu_busy_or_exclusive", failure, closed[0])
 
 
 def hardware_errors(case: Case) -> Iterator[Finding]:
@@ -425,6 +457,8 @@ _RULES = (
     container_devices,
     container_command,
     container_driver,
+    devices_of_host,
+    lost_devices,
     container_files,
     wsl_driver,
     wsl_devices,
