@@ -40,6 +40,8 @@ _CONDITIONS = frozenset(
         "gpu-lost-later",
         "gpu-works-on-host",
         "no-gpu-seen",
+        "kernel-updated",
+        "driver-updated",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

@@ -114,6 +114,23 @@ def _driver_of_host(case: Case, lost: Fact | None) -> Iterator[Finding]:
         yield proved("driver_not_found", *gpus)
 
 
+def updated_hosts(case: Case) -> Iterator[Finding]:
+    """Find a kernel or a driver that was updated before the GPU was lost, in a reporter's words."""
+    if case.first("container", value="yes"):
+        return
+    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
+    unseen += case.about("hints", "uvm_or_driver_state_broken")
+    unseen += case.symptoms("cuda-unavailable")
+    updates = {
+        "driver-updated": "driver_userspace_kernel_mismatch",
+        "kernel-updated": "driver_not_loaded",
+    }
+    for symptom, cause in updates.items():
+        for words in case.symptoms(symptom)[:1]:
+            for fact in unseen:
+                yield likely(cause, fact, words)
+
+
 def driver_state(case: Case) -> Iterator[Finding]:
     """Find kernel modules that a suspend left in a broken state."""
     suspended = first_of(case.symptoms("uvm-reloaded", "suspended"))
@@ -144,16 +161,21 @@ def container_devices(case: Case) -> Iterator[Finding]:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
-    if container and container.from_log and not _has_device_of_container(case):
+    if container and container.from_log and not case.symptoms("gpu-lost-later"):
+        yield from _unseen_in_container(case, container)
+
+
+def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
+    """Find a container in which a program says that it sees no GPU."""
+    if not _has_device_of_container(case):
         for fact in case.about("hints", "visible_devices_wrong"):
             if _is_unseen(fact):
                 yield likely("container_gpu_not_injected", fact, container)
-    if container and container.from_log:
-        unavailable = case.symptoms("cuda-unavailable")
-        if case.unexplained() or case.of_kind("gpu", "driver"):
-            unavailable += case.symptoms("reported-unavailable")
-        for fact in unavailable:
-            yield possible("container_gpu_not_injected", fact, container)
+    unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
+    if case.unexplained() or case.of_kind("gpu", "driver"):
+        unavailable += case.symptoms("reported-unavailable")
+    for fact in unavailable:
+        yield possible("container_gpu_not_injected", fact, container)
 
 
 def _has_device_of_container(case: Case) -> bool:
@@ -453,6 +475,7 @@ _RULES = (
     library_rules.stated_requirements,
     driver_versions,
     driver_presence,
+    updated_hosts,
     driver_state,
     container_devices,
     container_command,
