@@ -123,6 +123,7 @@ class FailureWords(Value):
 
     failures: tuple[tuple[str, str], ...]
     subjects: tuple[tuple[str, str], ...]
+    unrelated: tuple[str, ...]
     alone: tuple[tuple[str, str], ...]
     harmless: tuple[str, ...]
     suggestions: tuple[tuple[str, str], ...]
@@ -144,6 +145,7 @@ def failure_words() -> FailureWords:
     return FailureWords(
         failures=tuple((text, rest) for text, rest in data["failures"]),
         subjects=tuple((text, rest) for text, rest in data["subjects"]),
+        unrelated=tuple(data["unrelated"]),
         alone=tuple((text, rest) for text, rest in data["alone"]),
         harmless=tuple(data["harmless"]),
         suggestions=tuple(suggestions),

@@ -83,7 +83,9 @@ class FailureReader:
             done = end - _MAX_APART if end == place + _CONTEXT else end
             if self._is_new(lowered[start:end]) and _shows_failure(lowered[start:end]):
                 line = first_line + block.count(b"\n", 0, place)
-                self._note(_failure(block[start:end], line), _neighbors(lowered, start, end))
+                is_unrelated = _unrelated().search(lowered, start, end)
+                words = b"" if is_unrelated else _neighbors(lowered, start, end)
+                self._note(_failure(block[start:end], line), words)
                 if self._failures == _MAX_FAILURES:
                     return
 
@@ -205,6 +207,11 @@ def _subjects() -> _Search:
 @cache
 def _harmless() -> re.Pattern[bytes]:
     return re.compile("|".join(failure_words().harmless).encode())
+
+
+@cache
+def _unrelated() -> re.Pattern[bytes]:
+    return re.compile("|".join(failure_words().unrelated).encode())
 
 
 @cache
