@@ -26,6 +26,7 @@ def fill(server: IndexServer) -> None:
     server.add("beta", "2.5")
     server.add("extra-one", "1.0")
     server.add_sdist("sources", "1.0", ["beta<2.5"])
+    server.add_sdist("more-sources", "2.0", ["sources"])
     server.add_sdist("dynamic", "1.0", dynamic=["Requires-Dist"])
 
 
@@ -207,9 +208,14 @@ def test_a_source_distribution_is_not_taken_by_itself(folder: Path) -> None:
             "a wheel, or --allow-sdist sources",
         )
         assert "sources" in done.stderr
+        both = solve(folder, server, "more-sources", "sources")
+        flags = "--allow-sdist more-sources --allow-sdist sources"
+        assert f"  {flags}: gives more-sources 2.0, sources 1.0" in both.stderr
         dynamic = solve(folder, server, "dynamic", "--allow-sdist", "dynamic")
         assert dynamic.returncode == 3
         assert "dynamic-1.0.tar.gz needs static dependencies in its PKG-INFO" in dynamic.stderr
+        command = "pip wheel --no-deps -w wheels dynamic; then add --find-links wheels"
+        assert f"build what has no wheel: {command}" in dynamic.stderr
     assert contents(folder) == {}
 
 

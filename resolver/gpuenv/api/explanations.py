@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -223,10 +224,16 @@ def _as_intended(reason: Reason) -> Reason:
 
 
 def read_own_lock(path: str) -> Lock | None:
-    """Read a lock that gpuenv wrote; None for a lock of another tool and for an edited one."""
+    """Read a lock that gpuenv wrote; None for a lock of another tool and for an edited one.
+
+    Raises:
+        InputError: there is no such file.
+    """
     try:
         lock = environments.read_lock(path)
     except InputError:
+        if not os.path.exists(path):
+            raise
         return None
     # Only gpuenv writes the channels into a conda lock.
     return lock if lock.inputs or not lock.conda else None

@@ -107,7 +107,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
         document = refusals.lock_json(path, created_by, packages, reasons, report.changes)
         print_json(document)
     else:
-        help_lines = [] if report.works else refusals.change_lines(report.changes)
+        help_lines = [] if report.works else refusals.change_lines(report.changes, reasons)
         lines = locks.survival_lines(
             path, created_by, packages, reasons, host, used=len(help_lines)
         )

@@ -385,8 +385,25 @@ def refuse_nicknames(texts: Sequence[str]) -> None:
             raise InputError(f"{text}: is not the framework {framework}", hint=hint)
 
 
+# What to do with a file that is given as a requirement, by the end of its name.
+_FILES = {
+    ".txt": "read its requirements with -r {}",
+    ".toml": "give the folder of a project with --project",
+    ".lock": "gpuenv takes pylock.toml: uv export --format pylock.toml -o pylock.toml",
+    ".yml": "read it with --backend conda -r {}",
+}
+
+
 def read_requirement(text: str) -> str:
-    """Read a requirement of the command line; one with a URL or a path is read as in a file."""
+    """Read a requirement of the command line; one with a URL or a path is read as in a file.
+
+    Raises:
+        InputError: a lock cannot hold it, or it is the name of a file. An index can have a package
+            of that name, which nobody means.
+    """
+    hint = _FILES.get(os.path.splitext(text)[1].lower())
+    if hint is not None:
+        raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
         return text
     from ..requirements.parse import checked_requirement

@@ -5,6 +5,7 @@ Reasons that share a fact are drawn together on one line.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
         used: lines that the caller prints before. With them, the result fits SCREEN lines of
             `columns()` characters.
     """
-    changes = change_lines(explanation.changes)
+    changes = change_lines(explanation.changes, explanation.reasons)
     most = max(LEAST, SCREEN - used - len(changes))
     lines = [*_decisive_lines(explanation.reasons, most), *changes]
     return lines + update_offer(explanation.reasons)
@@ -85,11 +86,12 @@ def host_text(host: Host) -> str:
     return ", ".join(parts)
 
 
-def change_lines(changes: Sequence[Change]) -> list[str]:
+def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[str]:
     """Return the changes that help, each as one item, or that none was found."""
     if not changes:
         return wrapped(
-            "no small change of the request, the driver, the Python or the GPU helps; "
+            _wheels_to_build(reasons)
+            or "no small change of the request, the driver, the Python or the GPU helps; "
             "change several of the requirements that the reasons name, or use another host",
             "",
         )
@@ -97,6 +99,20 @@ def change_lines(changes: Sequence[Change]) -> list[str]:
     for change in changes:
         lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)
     return lines
+
+
+def _wheels_to_build(reasons: Iterable[Reason]) -> str:
+    """Return how to build wheels of packages that have only source distributions, or ""."""
+    packages: dict[str, None] = {}
+    for reason in reasons:
+        if reason.code == "only-sdist":
+            packages[reason.subject] = None
+        elif reason.code == "dynamic-metadata":
+            packages[reason.subject.rpartition("-")[0]] = None
+    if not packages:
+        return ""
+    command = shlex.join(["pip", "wheel", "--no-deps", "-w", "wheels", *packages])
+    return f"build what has no wheel: {command}; then add --find-links wheels"
 
 
 # ---- reasons ------------------------------------------------------------------------------------
@@ -193,6 +209,8 @@ def _grouped(reasons: Iterable[Reason]) -> list[_Group]:
         name = reason.subject.partition(" ")[0]
         if reason.code == "two-owners":
             name = ""  # the subject is a folder: folders with the same two owners belong together
+        if reason.code == "dynamic-metadata":
+            name = name.rpartition("-")[0]  # the subject is a file of a package
         group = groups.setdefault((reason.code, name), _Group(reason.code))
         group.add(reason)
     return list(groups.values())

@@ -230,17 +230,23 @@ def _other_builds(alternatives: Alternatives) -> Iterator[Change]:
 
 
 def _with_sdists(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
-    """Yield that source distributions of the one package without a wheel help, if they do.
+    """Yield that source distributions of at most MAX_EDITS packages without a wheel help together.
 
-    Of several packages without a wheel, most are required by old releases only.
+    Old releases require many packages without a wheel. So the change names those in a plan only.
     """
     only_sdist = [reason.subject for reason in reasons if reason.code == "only-sdist"]
-    names = {parse_requirement(subject).name for subject in only_sdist}
-    if len(names) == 1:
-        [name] = names
-        request = alternatives.request
-        changed = request.replace(allow_sdist=(*request.allow_sdist, name))
-        yield from _offer(alternatives, f"--allow-sdist {name}", changed)
+    names = sorted({parse_requirement(subject).name for subject in only_sdist})
+    if not names:
+        return
+    request = alternatives.request
+    plan = alternatives.plan_for(request.replace(allow_sdist=(*request.allow_sdist, *names)))
+    if plan is None:
+        return
+    used = [pin.wheel.name for pin in plan.pins if pin.wheel.name in names]
+    if len(used) <= MAX_EDITS:
+        text = " ".join(f"--allow-sdist {name}" for name in used)
+        changed = request.replace(allow_sdist=(*request.allow_sdist, *used))
+        yield from _offer(alternatives, text, changed)
 
 
 def _helpful_edits(
