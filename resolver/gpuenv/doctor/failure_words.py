@@ -114,6 +114,15 @@ class FailureReader:
         return True
 
 
+def failure_of_short_text(text: bytes) -> Iterator[Fact]:
+    """Yield the first failure of any program in a short text."""
+    lowered = _harmless().sub(b" ", text.lower())
+    for _number, place in _short().places(lowered):
+        start, end = _window(lowered, place)
+        yield _failure(lowered[start:end], 1 + lowered.count(b"\n", 0, place))
+        return
+
+
 def _places_near_subjects(lowered: bytes) -> Iterator[int]:
     """Yield the places of forms that may show a failure: alone, or with a subject near them.
 
@@ -197,6 +206,11 @@ def _failures() -> _Search:
 @cache
 def _alone() -> _Search:
     return _Search(failure_words().alone)
+
+
+@cache
+def _short() -> _Search:
+    return _Search(failure_words().short)
 
 
 @cache
