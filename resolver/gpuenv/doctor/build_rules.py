@@ -15,7 +15,8 @@ from .catalog import (
     highest_capability_of,
     releases_before,
 )
-from .facts import Case
+from .facts import Case, first_of
+from .library_rules import LIBRARY_NOT_LOADED
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
 
@@ -50,6 +51,7 @@ _STATUSES_OF_CODE = (
 )
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
+_CAUSES_OF_RELEASE = {"cuda": "cuda_major_mismatch", "cudnn": "cudnn_major_mismatch"}
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
@@ -134,11 +136,12 @@ def cuda_of_build(case: Case) -> Iterator[Finding]:
             yield finding("driver_too_old", builds[oldest], driver)
             break
     compiled = _compiled_capabilities(newest)
-    for gpu in case.of_kind("gpu"):
-        capability = _capability(gpu.value)
+    for capability, gpu in _devices(case):
         # A GPU of a later minor version runs the same code.
-        if compiled and capability and capability[0] > compiled[1][0]:
-            yield likely("gpu_too_new_for_build", gpu, builds[newest])
+        if compiled and capability[0] > compiled[1][0]:
+            # A missing library is a failure that comes before any code for the GPU.
+            finding = possible if case.of_kind("library-missing") else likely
+            yield finding("gpu_too_new_for_build", gpu, builds[newest])
             break
 
 
@@ -243,9 +246,11 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
 def compiler_of_build(case: Case) -> Iterator[Finding]:
     """Compare nvcc's version with the other CUDA versions of a log, if a build failed."""
     nvcc = case.about("toolkit", "nvcc") or case.about("cuda-named", "installed")
+    others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
+    if not nvcc and case.of_kind("cuda-built"):
+        nvcc, others = case.of_kind("toolkit"), case.of_kind("cuda-built")
     compilers_named = [fact for fact in nvcc if fact.from_log]
     failed = [fact for fact in case.unexplained() if _BUILD.search(fact.text)]
-    others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
     if not compilers_named or not failed or case.of_kind("architecture-missing"):
         return
     compiler = compilers_named[0]
@@ -285,7 +290,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
     if device is None:
-        yield from _new_or_old(missing, [*missing[:2], *lists[:1]])
+        yield from _new_or_old(case, missing, [*missing[:2], *lists[:1]])
         return
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
@@ -293,7 +298,11 @@ def architectures(case: Case) -> Iterator[Finding]:
     is_certain = failed or any(fact.subject != "flags" for fact in lists)
     finding = proved if is_certain else likely
     beyond = None if built_for else _beyond_toolkit(case, capability)
-    if beyond:
+    beside = None if is_certain else _beside_working(case, capability)
+    if beside:
+        cause, working = beside
+        yield likely(cause, *facts, working)
+    elif beyond:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
     elif capability > max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY):
@@ -301,7 +310,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
         yield finding("gpu_too_old_for_build", *facts)
     else:
-        yield from _new_or_old(missing, facts)
+        yield from _new_or_old(case, missing, facts)
 
 
 def toolkit_targets(case: Case) -> Iterator[Finding]:
@@ -329,21 +338,27 @@ def toolkit_targets(case: Case) -> Iterator[Finding]:
 
 def _code_lists(case: Case) -> list[Fact]:
     """Return the lists of the architectures that a build has code for, each once."""
-    lists = {fact.value: fact for fact in case.of_kind("architectures")}
+    flags_first = sorted(case.of_kind("architectures"), key=lambda fact: fact.subject != "flags")
+    lists = {fact.value: fact for fact in flags_first}
     if not _is_refused_by_compiler(case):
         return list(lists.values())
     # The flags of a compiler that refuses an architecture are those that it refuses.
     return [fact for fact in lists.values() if fact.subject != "flags"]
 
 
-def _new_or_old(missing: list[Fact], facts: list[Fact]) -> Iterator[Finding]:
+def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[Finding]:
     """Yield both causes of missing code, the more frequent one first.
 
     New GPUs appear more often than builds and compilers drop an architecture. The status of older
-    CUDA releases comes mostly from old GPUs.
+    CUDA releases comes mostly from old GPUs. A program that works on a new GPU fails on an old one.
     """
     order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
-    if all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing):
+    working = _working_gpus(case)
+    if working:
+        is_old = max(working) > _LAST_COMMON_CAPABILITY
+    else:
+        is_old = all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing)
+    if is_old:
         order.reverse()
     for cause in order:
         yield possible(cause, *facts)
@@ -353,6 +368,11 @@ def invalid_images(case: Case) -> Iterator[Finding]:
     """Explain an invalid image: an old GPU that it has no code for, or a driver older than it."""
     images = case.symptoms("invalid-image")
     if not images:
+        return
+    built_for = [text for fact in _code_lists(case) for text in fact.value.split()]
+    device = _unserved_device(case, built_for) if built_for else None
+    if device and device[0] > max(map(version_tuple, built_for)):
+        yield likely("gpu_too_new_for_build", images[0], device[1])
         return
     for capability, gpu in _devices(case):
         if capability < _FIRST_CAPABILITY_OF_IMAGES:
@@ -449,10 +469,30 @@ def _below_least(case: Case) -> Iterator[Finding]:
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:
     """Return the first GPU that the build has no SASS for, or None."""
     targets = {text.replace(".", "") for text in built_for}
-    working = {_capability(fact.value) for fact in case.of_kind("gpu-works")}
+    working = _working_gpus(case)
     for capability, fact in _devices(case):
         if capability not in working and not any_sass_runs(targets, capability):
             return capability, fact
+    return None
+
+
+def _working_gpus(case: Case) -> dict[Capability, Fact]:
+    """Return the GPUs on which the program works, by their compute capabilities."""
+    working: dict[Capability, Fact] = {}
+    for fact in case.of_kind("gpu-works"):
+        capability = _capability(fact.value)
+        if capability:
+            working[capability] = fact
+    return working
+
+
+def _beside_working(case: Case, device: Capability) -> tuple[str, Fact] | None:
+    """Return the cause and the GPU if every GPU on which the program works is newer, or older."""
+    working = _working_gpus(case)
+    if working and device > max(working):
+        return "gpu_too_new_for_build", working[max(working)]
+    if working and device < min(working):
+        return "gpu_too_old_for_build", working[min(working)]
     return None
 
 
@@ -473,7 +513,8 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
     toolkit = case.first("toolkit") or case.first("cuda-named")
     compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     if toolkit is None or compiled is None:
-        return None
+        early = _early_status(case, device)
+        return ("gpu_too_new_for_build", early) if early else None
     lowest, highest = compiled
     if device > highest:
         return "gpu_too_new_for_build", toolkit
@@ -487,6 +528,21 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
         is_early = version_tuple(toolkit.value) < _FIRST_CUDA_OF_LATER_GPUS
         is_newer = is_early and device >= _FIRST_COMMON_CAPABILITY and not case.of_kind("framework")
     return ("gpu_too_new_for_build", toolkit) if is_newer else None
+
+
+def _early_status(case: Case, device: Capability) -> Fact | None:
+    """Return the status of a program of before CUDA 10.1, if nothing had dropped the GPU then."""
+    if case.of_kind("framework"):
+        return None
+    if device >= _FIRST_COMMON_CAPABILITY and case.symptoms("early-status"):
+        return case.symptoms("early-status")[0]
+    statuses = [
+        fact for fact in case.of_kind("architecture-missing") if fact.value == _STATUS_OF_OLD_GPUS
+    ]
+    # Later releases return this status less often, and print its name.
+    if device >= _FIRST_CAPABILITY_OF_IMAGES and statuses and "cudaError" not in statuses[0].text:
+        return statuses[0]
+    return None
 
 
 def _capability(name: str) -> tuple[int, int] | None:
@@ -522,19 +578,46 @@ def named_broken_release(case: Case) -> tuple[Fact, BrokenRelease] | None:
 # ---- what a release number implies --------------------------------------------------------------
 
 
-def tensorflow_release(case: Case) -> Iterator[Finding]:
-    """Conclude from TensorFlow's release: no CUDA build for Windows, or another CUDA version."""
+def tensorflow_on_windows(case: Case) -> Iterator[Finding]:
+    """Find a release of TensorFlow that has no CUDA build for Windows."""
     unavailable = case.symptoms("cuda-unavailable")
     newest = _newest_releases(case).get("tensorflow")
-    if not unavailable or newest is None:
+    windows = case.first("os", value="windows")
+    if not unavailable or newest is None or windows is None or case.first("wsl", value="yes"):
         return
     version, release = newest
-    windows, toolkit = case.first("os", value="windows"), case.first("toolkit")
-    built = _row_before("tensorflow", "", version)
-    if version >= _FIRST_CUDA_ONLY_RELEASE and windows and not case.first("wsl", value="yes"):
+    if version >= _FIRST_CUDA_ONLY_RELEASE:
         yield likely("cpu_only_build", release, windows, unavailable[0])
-    elif built and toolkit and version_tuple(toolkit.value)[: len(built)] != built:
-        yield likely("cuda_major_mismatch", release, toolkit, unavailable[0])
+
+
+def libraries_of_release(case: Case) -> Iterator[Finding]:
+    """Compare the CUDA and the cuDNN of a release's builds with those that a log names.
+
+    This counts if CUDA is unavailable or a library did not load, and the log does not say which.
+    """
+    failures = case.symptoms("cuda-unavailable", "load")
+    failures += _with_name(case, "cuda_lib_missing", LIBRARY_NOT_LOADED)
+    if not failures:
+        return
+    for framework, (version, release) in _newest_releases(case).items():
+        for library, cause in _CAUSES_OF_RELEASE.items():
+            built = _row_before(f"built_{library}", framework, version)
+            other = _other_than(case, library, built) if built else None
+            if other is not None:
+                yield likely(cause, release, other, failures[0])
+
+
+def _other_than(case: Case, library: str, built: tuple[int, ...]) -> Fact | None:
+    """Return the first fact that names a CUDA or cuDNN if none names the one of the build."""
+    installed = case.about(f"{library}-named", "installed")
+    toolkits = case.of_kind("toolkit") if library == "cuda" else []
+    of_driver = {fact.where for fact in case.of_kind("driver-cuda")}
+    named = toolkits + installed or case.of_kind(f"{library}-named")
+    named = [fact for fact in named if fact.from_log and fact.where not in of_driver]
+    versions = [version_tuple(fact.value) for fact in named]
+    if any(version[: len(built)] == built[: len(version)] for version in versions):
+        return None
+    return first_of(named)
 
 
 def gpu_after_release(case: Case) -> Iterator[Finding]:
@@ -589,9 +672,8 @@ def _row_before(table: str, framework: str, version: tuple[int, ...]) -> tuple[i
 
 def _gpu_above(case: Case, highest: Capability) -> Fact | None:
     """Return the first GPU with a higher compute capability, or None."""
-    for gpu in case.of_kind("gpu"):
-        capability = _capability(gpu.value)
-        if capability and capability > highest:
+    for capability, gpu in _devices(case):
+        if capability > highest:
             return gpu
     return None
 

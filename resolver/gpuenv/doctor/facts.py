@@ -42,6 +42,7 @@ _CONDITIONS = frozenset(
         "no-gpu-seen",
         "kernel-updated",
         "driver-updated",
+        "early-status",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

@@ -165,10 +165,10 @@ KINDS: dict[str, str] = {
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
     "nccl, invalid-image, unexplained), or a condition that may explain one or rule out a cause "
     "(cuda-unavailable, cuda-asked, took-cpu, reported-unavailable, jit-compiled, musl, stub-path, "
-    "started-without-gpu, started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, "
-    "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices, "
-    "memory-short, gpu-lost-later, gpu-works-on-host, no-gpu-seen, kernel-updated, "
-    "driver-updated); "
+    "early-status, started-without-gpu, started-with-gpu, in-container, other-gpu, nvidia-gpu, "
+    "compat-path, uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, "
+    "memory-suffices, memory-short, gpu-lost-later, gpu-works-on-host, no-gpu-seen, "
+    "kernel-updated, driver-updated); "
     "value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
@@ -181,8 +181,8 @@ KINDS: dict[str, str] = {
     "of packages that has the libraries, '/opt/x/site-packages'",
     "symbol-missing": "subject: the file that lacks the symbol or needs it; value: the symbol; two "
     "libraries do not match",
-    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version that is "
-    "needed and missing",
+    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC, GOMP or musl; value: the version that "
+    "is needed and missing",
     # surroundings
     "container": "value: 'yes' or 'no'",
     "wsl": "value: 'yes' or 'no'",

@@ -87,6 +87,13 @@ def _compat_library(case: Case) -> Fact | None:
     return first_of(case.symptoms("compat-path"))
 
 
+def compat_path(case: Case) -> Iterator[Finding]:
+    """Suggest the forward-compatibility libcuda that a path names, if CUDA is not available."""
+    paths, unavailable = case.symptoms("compat-path"), case.symptoms("cuda-unavailable")
+    if paths and unavailable:
+        yield possible("compat_libcuda_misuse", unavailable[0], paths[0])
+
+
 def driver_presence(case: Case) -> Iterator[Finding]:
     """Explain from the host's facts why the driver does not answer."""
     lost = case.failed("libcuda") or case.failed("nvml")
@@ -474,6 +481,7 @@ _RULES = (
     library_rules.java_libraries,
     library_rules.stated_requirements,
     driver_versions,
+    compat_path,
     driver_presence,
     updated_hosts,
     driver_state,
@@ -501,7 +509,8 @@ _RULES = (
     build_rules.jit_compiled,
     build_rules.failed_executions,
     build_rules.releases_without_gpu,
-    build_rules.tensorflow_release,
+    build_rules.tensorflow_on_windows,
+    build_rules.libraries_of_release,
     build_rules.gpu_after_release,
     build_rules.gpu_after_cudnn,
     memory,
