@@ -447,7 +447,7 @@ def describe(flags: dict[str, Any], base: Host | None) -> Host:
         python=flags.get("python", "3.12"),
         platform=flags.get("platform"),
         glibc=flags.get("glibc"),
-        capability=CAPABILITIES.get,
+        known_gpu={name: (name, pair) for name, pair in CAPABILITIES.items()}.get,
         driver_cuda={"580.65.06": (13, 0)}.get,
         suggest=lambda text: [
             name for name in CAPABILITIES if name[:2].lower() == text[:2].lower()
@@ -478,7 +478,7 @@ import sys
 from gpuenv.detect.described import describe
 none = {}.get
 describe(None, gpus=["sm_90"], driver="580.65.06", python="3.12", platform=None, glibc=None,
-         capability=none, driver_cuda=none, suggest=lambda text: (), platform_of=none)
+         known_gpu=none, driver_cuda=none, suggest=lambda text: (), platform_of=none)
 loaded = {"ctypes", "pynvml", "subprocess", "gpuenv.detect.nvml"} & set(sys.modules)
 print('"' + " ".join(loaded) + '"')
 """

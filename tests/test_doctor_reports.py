@@ -195,7 +195,15 @@ def test_what_the_names_of_releases_say() -> None:
         (Path(__file__).parents[1] / "matrix_data" / "doctor" / "releases.toml").read_text()
     )
     assert all(row["source"] for table in rows.values() for row in table)
-    for table, framework in (("tensorflow", ""), ("newest", "torch"), ("newest", "tensorflow")):
+    tables = (
+        ("built_cuda", "tensorflow"),
+        ("built_cuda", "onnxruntime"),
+        ("built_cudnn", "tensorflow"),
+        ("built_cudnn", "onnxruntime"),
+        ("newest", "torch"),
+        ("newest", "tensorflow"),
+    )
+    for table, framework in tables:
         before = releases_before(table, framework)
         assert len(before) >= 2
         assert before == sorted(set(before))

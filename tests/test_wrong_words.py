@@ -22,6 +22,7 @@ WRONG = {
     "solve torch --gpu H100 --cuda x": "--cuda x: is no CUDA version; give a version or the tag",
     "solve pandas+cu128 --gpu H100": "pandas is no framework, which has builds",
     "solve torch --gpu sm9": "--gpu 'sm9' is not a known GPU",
+    "solve torch 2.9 --gpu H100": "2.9: is a version, not a requirement; write it with the name",
     "solve requirements.txt --gpu H100": "read its requirements with -r requirements.txt",
     "solve torch pyproject.toml --gpu H100": "is a file, not a requirement; give the folder of a",
     "install environment.YML --target e": "with --backend conda -r environment.YML",

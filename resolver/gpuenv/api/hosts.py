@@ -94,7 +94,7 @@ def describe(
         python=python,
         platform=platform,
         glibc=glibc,
-        capability=data.compute_capability,
+        known_gpu=data.known_gpu,
         driver_cuda=data.driver_cuda,
         suggest=data.close_names,
         platform_of=data.gpu_platform,

@@ -398,9 +398,12 @@ def read_requirement(text: str) -> str:
     """Read a requirement of the command line; one with a URL or a path is read as in a file.
 
     Raises:
-        InputError: a lock cannot hold it, or it is the name of a file. An index can have a package
-            of that name, which nobody means.
+        InputError: a lock cannot hold it, or it is the name of a file or a version. An index can
+            have a package of that name, which nobody means.
     """
+    if re.fullmatch(r"\d+(\.\d+)+", text):
+        hint = f"write it with the name, as NAME=={text}"
+        raise InputError(f"{text}: is a version, not a requirement", hint=hint)
     hint = _FILES.get(os.path.splitext(text)[1].lower())
     if hint is not None:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))

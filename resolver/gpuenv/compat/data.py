@@ -484,6 +484,19 @@ class CompatibilityData:
             pair = known[0] if known and known[0] == known[-1] else None
         return (pair[0], pair[1]) if pair else None
 
+    def known_gpu(self, text: str) -> tuple[str, ComputeCapability] | None:
+        """Return (name, compute capability) of a GPU by its name; None as compute_capability does.
+
+        The name has the spelling of the data: "H100" for "h100", "RTX 4090" for "rtx4090". A name
+        that says more or less than that of the data stays as it is.
+        """
+        capability = self.compute_capability(text)
+        if capability is None:
+            return None
+        letters = "".join(_words(text))
+        same = (name for name in self._gpu_names if "".join(_words(name)) == letters)
+        return next(same, text), capability
+
     def capabilities(self) -> Sequence[ComputeCapability]:
         """Return every compute capability of the GPU table, ascending."""
         if not self._capabilities:

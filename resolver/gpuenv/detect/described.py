@@ -14,6 +14,7 @@ from ..requirements.target import PLATFORMS
 from . import interpreter, system
 
 Lookup = Callable[[str], tuple[int, int] | None]
+KnownGpu = Callable[[str], tuple[str, ComputeCapability] | None]
 Suggest = Callable[[str], Sequence[str]]
 PlatformOf = Callable[[Gpu], str | None]
 
@@ -32,7 +33,7 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
     python: str | None,
     platform: str | None,
     glibc: str | None,
-    capability: Lookup,
+    known_gpu: KnownGpu,
     driver_cuda: Lookup,
     suggest: Suggest,
     platform_of: PlatformOf,
@@ -51,7 +52,7 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
         platform: "linux-x86_64", "linux-aarch64" or "win-amd64". The default is the platform of
             the GPUs if they exist on one only; for GPUs on a Mac it is linux-x86_64.
         glibc: the glibc version of the target.
-        capability: returns the compute capability of a marketing name, None if unknown.
+        known_gpu: returns (name, compute capability) of a marketing name, None if unknown.
         driver_cuda: returns the CUDA version of a driver release, None if unknown.
         suggest: returns GPU names that are close to a text.
         platform_of: returns the platform of a GPU that exists on one only, None for others.
@@ -59,7 +60,7 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
     Raises:
         InputError: a text is not understood, or the GPUs do not exist on the platform.
     """
-    described_gpus = _parse_gpus(gpus, capability, suggest)
+    described_gpus = _parse_gpus(gpus, known_gpu, suggest)
     host = base
     if host is None:
         host = _this_machine()
@@ -202,7 +203,7 @@ def _parse_driver(text: str) -> str:
     return release
 
 
-def _parse_gpus(texts: Sequence[str], capability: Lookup, suggest: Suggest) -> tuple[Gpu, ...]:
+def _parse_gpus(texts: Sequence[str], known_gpu: KnownGpu, suggest: Suggest) -> tuple[Gpu, ...]:
     names = [name.strip() for text in texts for name in text.split(",")]
     if any(name.lower() in _NO_GPU for name in names):
         if len(names) > 1:
@@ -211,22 +212,23 @@ def _parse_gpus(texts: Sequence[str], capability: Lookup, suggest: Suggest) -> t
         return ()
     gpus = []
     for index, name in enumerate(names):
-        gpus.append(_parse_gpu(name, index, capability, suggest))
+        gpus.append(_parse_gpu(name, index, known_gpu, suggest))
     return tuple(gpus)
 
 
-def _parse_gpu(text: str, index: int, capability: Lookup, suggest: Suggest) -> Gpu:
+def _parse_gpu(text: str, index: int, known_gpu: KnownGpu, suggest: Suggest) -> Gpu:
     number = _parse_capability(text)
     if number is not None:
         return Gpu(name=f"sm_{number[0]}{number[1]}", compute_capability=number, index=index)
     known = None
     names: Sequence[str] = ()
     if text:
-        known = capability(text)
+        known = known_gpu(text)
         if known is None:
             names = suggest(text)
     if known is not None:
-        return Gpu(name=text, compute_capability=known, index=index)
+        name, capability = known
+        return Gpu(name=name, compute_capability=capability, index=index)
     hint = "give its compute capability, as sm_90"
     if names:
         hint = f"did you mean {' or '.join(names)}? Otherwise {hint}"

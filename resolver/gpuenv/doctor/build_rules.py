@@ -15,7 +15,8 @@ from .catalog import (
     highest_capability_of,
     releases_before,
 )
-from .facts import Case
+from .facts import Case, first_of
+from .library_rules import LIBRARY_NOT_LOADED
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
 
@@ -50,6 +51,7 @@ _STATUSES_OF_CODE = (
 )
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
+_CAUSES_OF_RELEASE = {"cuda": "cuda_major_mismatch", "cudnn": "cudnn_major_mismatch"}
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
@@ -244,9 +246,11 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
 def compiler_of_build(case: Case) -> Iterator[Finding]:
     """Compare nvcc's version with the other CUDA versions of a log, if a build failed."""
     nvcc = case.about("toolkit", "nvcc") or case.about("cuda-named", "installed")
+    others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
+    if not nvcc and case.of_kind("cuda-built"):
+        nvcc, others = case.of_kind("toolkit"), case.of_kind("cuda-built")
     compilers_named = [fact for fact in nvcc if fact.from_log]
     failed = [fact for fact in case.unexplained() if _BUILD.search(fact.text)]
-    others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
     if not compilers_named or not failed or case.of_kind("architecture-missing"):
         return
     compiler = compilers_named[0]
@@ -574,19 +578,46 @@ def named_broken_release(case: Case) -> tuple[Fact, BrokenRelease] | None:
 # ---- what a release number implies --------------------------------------------------------------
 
 
-def tensorflow_release(case: Case) -> Iterator[Finding]:
-    """Conclude from TensorFlow's release: no CUDA build for Windows, or another CUDA version."""
+def tensorflow_on_windows(case: Case) -> Iterator[Finding]:
+    """Find a release of TensorFlow that has no CUDA build for Windows."""
     unavailable = case.symptoms("cuda-unavailable")
     newest = _newest_releases(case).get("tensorflow")
-    if not unavailable or newest is None:
+    windows = case.first("os", value="windows")
+    if not unavailable or newest is None or windows is None or case.first("wsl", value="yes"):
         return
     version, release = newest
-    windows, toolkit = case.first("os", value="windows"), case.first("toolkit")
-    built = _row_before("tensorflow", "", version)
-    if version >= _FIRST_CUDA_ONLY_RELEASE and windows and not case.first("wsl", value="yes"):
+    if version >= _FIRST_CUDA_ONLY_RELEASE:
         yield likely("cpu_only_build", release, windows, unavailable[0])
-    elif built and toolkit and version_tuple(toolkit.value)[: len(built)] != built:
-        yield likely("cuda_major_mismatch", release, toolkit, unavailable[0])
+
+
+def libraries_of_release(case: Case) -> Iterator[Finding]:
+    """Compare the CUDA and the cuDNN of a release's builds with those that a log names.
+
+    This counts if CUDA is unavailable or a library did not load, and the log does not say which.
+    """
+    failures = case.symptoms("cuda-unavailable", "load")
+    failures += _with_name(case, "cuda_lib_missing", LIBRARY_NOT_LOADED)
+    if not failures:
+        return
+    for framework, (version, release) in _newest_releases(case).items():
+        for library, cause in _CAUSES_OF_RELEASE.items():
+            built = _row_before(f"built_{library}", framework, version)
+            other = _other_than(case, library, built) if built else None
+            if other is not None:
+                yield likely(cause, release, other, failures[0])
+
+
+def _other_than(case: Case, library: str, built: tuple[int, ...]) -> Fact | None:
+    """Return the first fact that names a CUDA or cuDNN if none names the one of the build."""
+    installed = case.about(f"{library}-named", "installed")
+    toolkits = case.of_kind("toolkit") if library == "cuda" else []
+    of_driver = {fact.where for fact in case.of_kind("driver-cuda")}
+    named = toolkits + installed or case.of_kind(f"{library}-named")
+    named = [fact for fact in named if fact.from_log and fact.where not in of_driver]
+    versions = [version_tuple(fact.value) for fact in named]
+    if any(version[: len(built)] == built[: len(version)] for version in versions):
+        return None
+    return first_of(named)
 
 
 def gpu_after_release(case: Case) -> Iterator[Finding]:

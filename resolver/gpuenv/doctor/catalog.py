@@ -356,13 +356,13 @@ def releases_before(
     """Return the rows of a table of releases.toml.
 
     Returns:
-        (release, value) pairs: releases before that one have the value, which is a CUDA version or
-        a compute capability.
+        (release, value) pairs: releases before that one have the value, which is a version of CUDA
+        or cuDNN, or a compute capability.
     """
     rows = []
     for row in _releases()[table]:
         if row.get("framework", "") == framework:
-            value = row.get("cuda") or row["capability"]
+            value = row.get("cuda") or row.get("cudnn") or row["capability"]
             rows.append((version_tuple(row["before"]), version_tuple(value)))
     return rows
 

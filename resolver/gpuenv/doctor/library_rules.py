@@ -14,7 +14,7 @@ from .status_codes import version_tuple
 
 _CUDA_FILE = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparseLt|cusparse|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
-    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)"
+    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|cudadevrt|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)"
     r"[\w-]*\.so(?:\.(\d{1,2}))?|"
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
@@ -35,7 +35,16 @@ _SYMBOL_OF_CUDA = re.compile(
     r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])"
 )
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
+_CUDNN_FAILED = ("cudnn-start", "cudnn-call")
+# Messages that a library of CUDA did not load, without its name.
+LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
 _JAVA = "java-library"  # a message
+
+
+# Words of a build that failed, or of a package that was not loaded.
+_LOAD_OR_BUILD = re.compile(
+    r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*)\b"
+)
 
 
 class _LibraryName(Value):
@@ -85,19 +94,26 @@ def _compare_cudnn(loaded: Fact, built: Fact, builds: Sequence[Fact]) -> Iterato
 def cudnn_packages(case: Case) -> Iterator[Finding]:
     """Find cuDNN packages for two CUDA versions: they install the same files."""
     packages = _two_cuda_majors(case, "nvidia-cudnn")
-    if any(package.from_log for package in packages):
-        yield possible("mixed_cuda_wheels", *packages)
+    if not any(package.from_log for package in packages):
+        return
+    missing = [fact for fact in case.of_kind("library-missing") if "cudnn" in fact.subject]
+    failed = first_of(missing + case.about("status", "cudnn") + case.symptoms(*_CUDNN_FAILED))
+    finding = likely if failed else possible
+    yield finding("mixed_cuda_wheels", *packages, *([failed] if failed else []))
 
 
 def missing_symbols(case: Case) -> Iterator[Finding]:
     """Find a library that lacks a symbol of another: the two were not built for each other."""
     missing = case.of_kind("symbol-missing")
+    files = {fact.subject.partition(".so")[0][3:] for fact in case.of_kind("library-missing")}
     cudnn_symbols = {fact.value for fact in missing if _lacks_cudnn_symbol(fact)}
     for fact in missing:
         if _lacks_cudnn_symbol(fact):
             yield likely("cudnn_sublibs_mixed", fact)
         elif "libcuda.so" in fact.text:
             continue  # a symbol of the driver: the driver is too old for the library
+        elif any(name and fact.value.lower().startswith(name) for name in files):
+            continue  # a symbol of a library that is missing
         elif fact.subject == "cuda" and fact.value not in cudnn_symbols:
             yield likely("lib_shadowing", fact)
             packages = _two_cuda_majors(case)
@@ -265,15 +281,43 @@ def stated_requirements(case: Case) -> Iterator[Finding]:
     """Compare the versions that a message states as needed with those that a log names."""
     if not (case.faults() or case.unexplained()):
         return
-    for required in case.of_kind("required"):
-        if required.subject == "cuda":
-            cause, named = "cuda_major_mismatch", case.of_kind("cuda-named", "toolkit")
-        else:
-            cause = "cudnn_major_mismatch"
-            named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
+    for required in case.about("required", "cudnn"):
+        named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
         named = [fact for fact in named if fact.from_log]
         if _only_others_named(named, required.value):
-            yield likely(cause, required, named[0])
+            yield likely("cudnn_major_mismatch", required, named[0])
+    yield from _stated_cuda(case)
+
+
+def _stated_cuda(case: Case) -> Iterator[Finding]:
+    """Compare the CUDA versions that programs need with the installed one.
+
+    This counts if a library does not load or a build fails.
+    """
+    required = case.about("required", "cuda")
+    installed = case.of_kind("toolkit") + case.about("cuda-named", "installed")
+    installed = [fact for fact in installed if fact.from_log]
+    present = [version_tuple(fact.value) for fact in installed]
+    needed = [_needed_version(fact) for fact in required]
+    if not installed or any(_is_version_of(version, present) for version in needed):
+        return
+    if _load_failures(case):
+        for fact in required:
+            yield likely("cuda_major_mismatch", fact, installed[0])
+
+
+def _needed_version(required: Fact) -> tuple[int, ...]:
+    """Return a needed CUDA version; since CUDA 11, its major version counts."""
+    version = version_tuple(required.value)
+    return version if version < (_FIRST_WITHOUT_MINOR,) else version[:1]
+
+
+def _load_failures(case: Case) -> list[Fact]:
+    """Return the facts that a library of CUDA did not load, or that a build failed."""
+    stated = [*case.about("hints", "cuda_lib_missing"), *case.about("maybe", "cuda_lib_missing")]
+    failed = [fact for fact in stated if fact.value in LIBRARY_NOT_LOADED]
+    failed += case.of_kind("library-missing") + case.symptoms("load")
+    return failed + [fact for fact in case.unexplained() if _LOAD_OR_BUILD.search(fact.text)]
 
 
 def _same_file(present: Fact, missing: Fact) -> bool:

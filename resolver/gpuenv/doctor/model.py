@@ -180,8 +180,8 @@ KINDS: dict[str, str] = {
     "of packages that has the libraries, '/opt/x/site-packages'",
     "symbol-missing": "subject: the file that lacks the symbol or needs it; value: the symbol; two "
     "libraries do not match",
-    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version that is "
-    "needed and missing",
+    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC, GOMP or musl; value: the version that "
+    "is needed and missing",
     # surroundings
     "container": "value: 'yes' or 'no'",
     "wsl": "value: 'yes' or 'no'",
