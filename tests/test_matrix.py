@@ -17,6 +17,7 @@ from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import parse_target
 from gpuenv.compat.audit import PLATFORMS, check
 from gpuenv.compat.extensions import release_of
+from gpuenv.compat.user_rows import user_file
 from gpuenv.errors import DataError
 from gpuenv.model import Gpu, parse_pair, parse_release
 from gpuenv.requirements.target import version_key
@@ -306,6 +307,16 @@ def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> Non
         ("GeForce GTX 1080 Ti", (6, 1)),
         ("gtx-1080-ti", (6, 1)),
         ("NVIDIA A800 40GB Active", (8, 0)),
+        ("NVIDIA HGX H200", (9, 0)),
+        ("Tesla V100-DGXS-16GB", (7, 0)),
+        ("Tesla V100-FHHL-16GB", (7, 0)),
+        ("NVIDIA H100 CNX", (9, 0)),
+        ("NVIDIA A40 PCIe Passive", (8, 6)),
+        ("NVIDIA GeForce RTX 3060 Ti LHR", (8, 6)),
+        ("GeForce GTX 1650 Mobile / Max-Q", (7, 5)),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", (12, 0)),
+        ("NVIDIA Jetson AGX Orin Developer Kit", (8, 7)),
+        ("NVIDIA GH200 Grace Hopper Superchip", (9, 0)),
         ("RTX 6000", None),
         ("TITAN X", None),
         ("RTX 9999", None),
@@ -376,6 +387,19 @@ def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | 
     assert build in DATA.builds(name, platform)
 
 
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({}, "HOME/.local/share/gpuenv/rows.json"),
+        ({"XDG_DATA_HOME": "/data"}, "/data/gpuenv/rows.json"),
+        ({"XDG_DATA_HOME": "data"}, "HOME/.local/share/gpuenv/rows.json"),
+        ({"XDG_DATA_HOME": "/data", "GPUENV_DATA_DIR": "/own"}, "/own/rows.json"),
+    ],
+)
+def test_the_place_of_the_rows_of_a_user(environ: dict[str, str], path: str) -> None:
+    assert user_file(environ) == path.replace("HOME", str(Path.home()))
+
+
 def test_what_is_unknown_is_none() -> None:
     assert DATA.build("torch", "99.0", "linux-x86_64") is None
     assert DATA.build("torch", "2.15.0", "linux-riscv64") is None
@@ -387,6 +411,8 @@ def test_what_is_unknown_is_none() -> None:
     assert DATA.library("numpy", "2.0.0", "linux-x86_64") is None
     assert DATA.releases("numpy") == DATA.slots("numpy") == ()
     assert (DATA.is_library("nvidia-cudnn-cu13"), DATA.is_library("numpy")) == (True, False)
+    covered = [DATA.covers(name) for name in ("torch", "nvidia-cudnn-cu13", "numpy")]
+    assert covered == [True, True, False]
 
 
 @pytest.mark.parametrize(
