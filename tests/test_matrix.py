@@ -351,12 +351,17 @@ def test_close_names_are_names() -> None:
 @pytest.mark.parametrize(
     ("release", "cuda"),
     [
-        ("450.80.02", (11, 0)), ("550.54.14", (12, 4)), ("580.159.04", (13, 0)),
+        ("450.80.02", (11, 0)),
+        ("550.54.14", (12, 4)),
+        ("580.159.04", (13, 0)),
         ("595.71.05", (13, 2)),
-        ("572.61", (12, 8)), ("528.33", (12, 0)), ("505.10", (11, 5)), ("440.33.01", None),
+        ("572.61", (12, 8)),
+        ("528.33", (12, 0)),
+        ("505.10", (11, 5)),
+        ("440.33.01", None),
         ("800.10", None),
     ],
-)  # fmt: skip
+)
 def test_what_a_driver_supports(release: str, cuda: tuple[int, int] | None) -> None:
     assert DATA.driver_cuda(release) == cuda
 
@@ -374,7 +379,7 @@ def test_what_a_driver_supports(release: str, cuda: tuple[int, int] | None) -> N
         ("torchvision", "0.29.2", "linux-x86_64", ("cu132", None, "documented")),
         ("torchaudio", "2.11.0", "linux-x86_64", ("cu130", None, "documented")),
     ],
-)  # fmt: skip
+)
 def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | None, str]) -> None:
     build = DATA.build(name, version, platform)
     assert build is not None
@@ -418,11 +423,13 @@ def test_what_is_unknown_is_none() -> None:
 @pytest.mark.parametrize(
     ("name", "version", "severity"),
     [
-        ("nvidia-cudnn-cu12", "9.10.0.56", "broken"), ("nvidia-cudnn-cu11", "9.10.0.56", "broken"),
-        ("nvidia-cudnn-cu12", "9.10.2.21", None), ("nvidia-cudnn-cu13", "9.20.0.48", "avoid"),
+        ("nvidia-cudnn-cu12", "9.10.0.56", "broken"),
+        ("nvidia-cudnn-cu11", "9.10.0.56", "broken"),
+        ("nvidia-cudnn-cu12", "9.10.2.21", None),
+        ("nvidia-cudnn-cu13", "9.20.0.48", "avoid"),
         ("nvidia-cudnn-cu12", "9.20.0.48", "avoid"),
     ],
-)  # fmt: skip
+)
 def test_known_bad_releases(name: str, version: str, severity: str | None) -> None:
     library = DATA.library(name, version, "linux-x86_64")
     assert library is not None
@@ -448,8 +455,9 @@ def test_a_way_without_rows_has_the_cuda_of_its_carriers(
     (found,) = [one for one in framework.ways if one.variant == variant]
     build = DATA.variant(framework, found, version, platform)
     assert (build and build.cuda) == cuda
-    assert build is None or (build.code.sass is None and f"{version} on "
-                                                         f"{platform}" in build.code.source)
+    assert build is None or (
+        build.code.sass is None and f"{version} on {platform}" in build.code.source
+    )
 
 
 # ---- adding and damaging
@@ -462,11 +470,19 @@ def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
         encoding="ascii",
     )
     build = {
-        "version": "1.0", "local": "1.0", "variant": "cu13", "index": "default",
+        "version": "1.0",
+        "local": "1.0",
+        "variant": "cu13",
+        "index": "default",
         "platform": "linux-x86_64",
-        "cuda": "13.0", "cudnn": "9.28.0.42", "sass": ["90"], "ptx": ["90"], "made_by": "13.0",
-        "evidence": "documented", "source": "made up",
-    }  # fmt: skip
+        "cuda": "13.0",
+        "cudnn": "9.28.0.42",
+        "sass": ["90"],
+        "ptx": ["90"],
+        "made_by": "13.0",
+        "evidence": "documented",
+        "source": "made up",
+    }
     partner = {"name": "flint-vision", "version": "0.1", "flint": ["1.0"], "source": "made up"}
     content = {"companions": [partner], "builds": [build]}
     (copy / "frameworks" / "flint.json").write_text(json.dumps(content), encoding="ascii")
@@ -525,20 +541,35 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
         ("tables.json", "{", "[", "tables.json cannot be read"),
         ("tables.json", '[450,"11.0"]', '[450,"eleven"]', "tables.json is damaged"),
         (TORCH, '"builds": [', '"builts": [', "torch.json: builds must be a list"),
-        (TORCH, '"local": "2.14.1+cu126"', '"local": "2.14.1+cu130"', "two builds are named "
-                                                                      "2.14.1\\+cu130"),
-        (TORCH, '"local": "2.14.1+cu126"', '"lokal": "2.14.1+cu126"', "local is missing .* row "
-                                                                      "2.14.1"),
-        (TORCH, '"cuda": "12.6"', '"cuda": "12.x"', "cuda in the row 2.6.0\\+cu126 on "
-                                                    "linux-x86_64: "),
+        (
+            TORCH,
+            '"local": "2.14.1+cu126"',
+            '"local": "2.14.1+cu130"',
+            "two builds are named 2.14.1\\+cu130",
+        ),
+        (
+            TORCH,
+            '"local": "2.14.1+cu126"',
+            '"lokal": "2.14.1+cu126"',
+            "local is missing .* row 2.14.1",
+        ),
+        (
+            TORCH,
+            '"cuda": "12.6"',
+            '"cuda": "12.x"',
+            "cuda in the row 2.6.0\\+cu126 on linux-x86_64: ",
+        ),
         (CUDNN, '"cuda_major": 12', '"cuda_major": "12"', "cuda_major"),
-        (CUDNN, '"9.28.0.42", "platform": "linux-x86_64", "sass": '
-                '["75"', '"9.28.0.42", "platform": "linux-x86_64", '
-         '"sass": ["sm_75"', "sass in the row 9.28.0.42 on linux-x86_64: 'sm_75' is not a target"),
+        (
+            CUDNN,
+            '"9.28.0.42", "platform": "linux-x86_64", "sass": ["75"',
+            '"9.28.0.42", "platform": "linux-x86_64", "sass": ["sm_75"',
+            "sass in the row 9.28.0.42 on linux-x86_64: 'sm_75' is not a target",
+        ),
         (CUDNN, '"evidence": "scanned"', '"evidence": "guessed"', "neither scanned nor documented"),
         (CUDNN, '"sha256": ', '"sha265": ', "sha256 is missing"),
     ],
-)  # fmt: skip
+)
 def test_damage_is_told_by_file_and_row(
     copy: Path, file: str, old: str, new: str, message: str
 ) -> None:
