@@ -38,6 +38,11 @@ _CONDITIONS = frozenset(
         "musl",
         "stub-path",
         "libraries-of-host",
+        "gpu-lost-later",
+        "gpu-works-on-host",
+        "no-gpu-seen",
+        "kernel-updated",
+        "driver-updated",
         "early-status",
     }
 )

@@ -54,7 +54,6 @@ class _LibraryName(Value):
     major: str | None
 
 
-
 def cudnn_versions(case: Case) -> Iterator[Finding]:
     """Compare the loaded cuDNN with the cuDNN of the build."""
     builds = case.preferred("cudnn-built")
