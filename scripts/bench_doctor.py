@@ -116,7 +116,7 @@ XLA = (
     "  %fusion.{m} = (f32[{n},{m}], bf16[{n}]) fusion(%{w}.{n}, %param_{n}.{m}), kind=kLoop, "
     'calls=%fused_computation.{m}, metadata=(op_name="jit({w})/jit(main)/dot_general" '
     'source_file="{w}.py")',
-    "  %cudnn-conv.{m} = (f32[{n},{m}], u8[{m}]) custom-call(%{w}.{n}), "
+    '  %cudnn-conv.{m} = (f32[{n},{m}], u8[{m}]) custom-call(%{w}.{n}), '
     'custom_call_target="__cudnn$convForward"',
     "I0304 12:{n}:{n}.{m} {m} cuda_executor.cc:{n}] {w}: Allocated {m} bytes on GPU device at "
     "0x{p}; CUDA driver",
