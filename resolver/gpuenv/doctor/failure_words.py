@@ -25,7 +25,7 @@ _MAX_FAILURES = 32  # failures of a log whose words are read
 _FRAME = b'file "'  # how a frame of a Python traceback begins
 _INDENT = b"    "  # of its line of source code
 _TRACEBACK = "traceback (most recent call"  # the line before the frames, which names no failure
-# Three letters of Greek, Cyrillic, Hebrew or Arabic, or of a script of India or East Asia, in UTF-8.
+# Three letters, in UTF-8, of Greek, Cyrillic, Hebrew, Arabic, or a script of India or East Asia.
 _OTHER_SCRIPT = re.compile(
     rb"(?:[\xce-\xdb][\x80-\xbf]|[\xe0\xe1\xe3-\xed][\x80-\xbf][\x80-\xbf]){3}"
 )
