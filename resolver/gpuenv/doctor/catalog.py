@@ -125,6 +125,7 @@ class FailureWords(Value):
     subjects: tuple[tuple[str, str], ...]
     unrelated: tuple[str, ...]
     short: tuple[tuple[str, str], ...]
+    success: tuple[str, ...]
     alone: tuple[tuple[str, str], ...]
     harmless: tuple[str, ...]
     suggestions: tuple[tuple[str, str], ...]
@@ -148,6 +149,7 @@ def failure_words() -> FailureWords:
         subjects=tuple((text, rest) for text, rest in data["subjects"]),
         unrelated=tuple(data["unrelated"]),
         short=tuple((text, rest) for text, rest in data["short"]),
+        success=tuple(data["success"]),
         alone=tuple((text, rest) for text, rest in data["alone"]),
         harmless=tuple(data["harmless"]),
         suggestions=tuple(suggestions),

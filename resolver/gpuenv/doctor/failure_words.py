@@ -25,6 +25,10 @@ _MAX_FAILURES = 32  # failures of a log whose words are read
 _FRAME = b'file "'  # how a frame of a Python traceback begins
 _INDENT = b"    "  # of its line of source code
 _TRACEBACK = "traceback (most recent call"  # the line before the frames, which names no failure
+# Three letters, in UTF-8, of Greek, Cyrillic, Hebrew, Arabic, or a script of India or East Asia.
+_OTHER_SCRIPT = re.compile(
+    rb"(?:[\xce-\xdb][\x80-\xbf]|[\xe0\xe1\xe3-\xed][\x80-\xbf][\x80-\xbf]){3}"
+)
 _FRAMES = re.compile(rb'file "[^\n]*(?:\n[^\n]{0,60}    [^\n]*)?')
 
 
@@ -115,12 +119,21 @@ class FailureReader:
 
 
 def failure_of_short_text(text: bytes) -> Iterator[Fact]:
-    """Yield the first failure of any program in a short text."""
+    """Yield the first failure of any program, or of a GPU in another script, in a short text."""
     lowered = _harmless().sub(b" ", text.lower())
-    for _number, place in _short().places(lowered):
+    places = [place for _number, place in _short().places(lowered)]
+    if not places and _reports_in_another_script(lowered):
+        places = [0]
+    for place in places[:1]:
         start, end = _window(lowered, place)
         yield _failure(lowered[start:end], 1 + lowered.count(b"\n", 0, place))
-        return
+
+
+def _reports_in_another_script(text: bytes) -> bool:
+    """Whether a text of another script names a GPU, and does not say that it works."""
+    if not (_OTHER_SCRIPT.search(text) and _subjects().is_in(text)):
+        return False
+    return not any(word.encode() in text for word in failure_words().success)
 
 
 def _places_near_subjects(lowered: bytes) -> Iterator[int]:

@@ -106,6 +106,7 @@ FOLLOWS: dict[str, set[str]] = {
         "gpu_too_new_for_build",
     },
     "cpu_only_build": {
+        "container_gpu_not_injected",
         "cuda_lib_missing",
         "cudnn_missing",
         "lib_shadowing",
