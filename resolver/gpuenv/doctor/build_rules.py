@@ -374,6 +374,8 @@ def invalid_images(case: Case) -> Iterator[Finding]:
     if device and device[0] > max(map(version_tuple, built_for)):
         yield likely("gpu_too_new_for_build", images[0], device[1])
         return
+    if case.of_kind("architecture-missing"):
+        return  # the same failure, with its reason
     for capability, gpu in _devices(case):
         if capability < _FIRST_CAPABILITY_OF_IMAGES:
             yield possible("gpu_too_old_for_build", images[0], gpu)

@@ -236,6 +236,8 @@ def wsl_devices(case: Case) -> Iterator[Finding]:
     unseen += [fact for fact in case.about("status", "cuda") if fact.value in _NO_DEVICE]
     if case.first("container", value="yes") is None:
         unseen += case.about("hints", "driver_not_found")
+        for fact in case.about("maybe", "driver_not_found"):
+            yield possible("wsl_driver_or_toolkit", fact, wsl)
     else:
         unseen += filter(_is_start_of_toolkit, case.about("hints", "container_gpu_not_injected"))
     for fact in unseen:
