@@ -87,9 +87,11 @@ def _compat_library(case: Case) -> Fact | None:
 
 def compat_path(case: Case) -> Iterator[Finding]:
     """Suggest the forward-compatibility libcuda that a path names, if CUDA is not available."""
-    paths, unavailable = case.symptoms("compat-path"), case.symptoms("cuda-unavailable")
-    if paths and unavailable:
-        yield possible("compat_libcuda_misuse", unavailable[0], paths[0])
+    paths = case.symptoms("compat-path")
+    failures = case.symptoms("cuda-unavailable")
+    failures += [fact for fact in case.symptoms("unexplained") if "compat" in fact.text]
+    if paths and failures:
+        yield possible("compat_libcuda_misuse", failures[0], paths[0])
 
 
 def driver_presence(case: Case) -> Iterator[Finding]:
