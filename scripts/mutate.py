@@ -54,13 +54,17 @@ TARGETS = (
 )  # fmt: skip
 # The test files that call these modules, except those whose single tests take longer than BUDGET.
 TESTS = (
-    "causes", "closure", "command_rules", "conda", "conda_environments", "conda_mixed",
-    "conda_prefixes", "doctor_facts", "doctor_handles", "doctor_host", "doctor_logs",
-    "doctor_origin", "doctor_reading", "doctor_reports", "environment", "explain",
-    "framework_names", "host_conditions", "hosts", "installed", "lock_format", "matrix",
-    "matrix_audit", "matrix_show", "messages", "other_locks", "project", "provider", "refusals",
-    "requirements", "resolution", "rule_cases", "rules", "section7", "snapshot", "solve",
-    "suggestions", "survival", "tables", "value", "verification", "what_if", "widening",
+    "causes", "closure", "collect_builds", "command_rules", "companion_rows", "conda",
+    "conda_answers", "conda_environments", "conda_failures", "conda_foreign", "conda_mixed",
+    "conda_prefixes", "detection", "doctor_advice", "doctor_facts", "doctor_handles", "doctor_host",
+    "doctor_logs", "doctor_origin", "doctor_pasted", "doctor_reading", "doctor_reports",
+    "environment", "explain", "fleet_solve", "framework_names", "host_conditions", "hosts",
+    "installed", "lock_format", "matrix", "matrix_audit", "matrix_show", "matrix_update",
+    "messages", "other_locks", "project", "provider", "refusals", "requirements", "resolution",
+    "resolution_families", "resolution_laws", "rule_cases", "rules", "section7", "shared_versions",
+    "snapshot", "solve", "suggestions", "survival", "tables", "target_lock", "value",
+    "variant_grid", "variant_provider", "variants", "verification", "what_if", "widening",
+    "wrong_words",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"

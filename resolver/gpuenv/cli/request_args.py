@@ -402,8 +402,8 @@ def read_requirement(text: str) -> str:
             have a package of that name, which nobody means.
     """
     if re.fullmatch(r"\d+(\.\d+)+", text):
-        hint = f"write it with the name, as NAME=={text}"
-        raise InputError(f"{text}: is a version, not a requirement", hint=hint)
+        message = f"{text}: is a version, not a requirement"
+        raise InputError(message, hint=f"write it with the name, as NAME=={text}")
     hint = _FILES.get(os.path.splitext(text)[1].lower())
     if hint is not None:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))

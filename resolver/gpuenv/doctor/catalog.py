@@ -123,6 +123,8 @@ class FailureWords(Value):
 
     failures: tuple[tuple[str, str], ...]
     subjects: tuple[tuple[str, str], ...]
+    unrelated: tuple[str, ...]
+    short: tuple[tuple[str, str], ...]
     alone: tuple[tuple[str, str], ...]
     harmless: tuple[str, ...]
     suggestions: tuple[tuple[str, str], ...]
@@ -144,6 +146,8 @@ def failure_words() -> FailureWords:
     return FailureWords(
         failures=tuple((text, rest) for text, rest in data["failures"]),
         subjects=tuple((text, rest) for text, rest in data["subjects"]),
+        unrelated=tuple(data["unrelated"]),
+        short=tuple((text, rest) for text, rest in data["short"]),
         alone=tuple((text, rest) for text, rest in data["alone"]),
         harmless=tuple(data["harmless"]),
         suggestions=tuple(suggestions),

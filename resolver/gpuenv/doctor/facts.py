@@ -37,6 +37,11 @@ _CONDITIONS = frozenset(
         "reported-unavailable",
         "musl",
         "stub-path",
+        "gpu-lost-later",
+        "gpu-works-on-host",
+        "no-gpu-seen",
+        "kernel-updated",
+        "driver-updated",
         "early-status",
     }
 )

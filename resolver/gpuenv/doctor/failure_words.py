@@ -83,7 +83,9 @@ class FailureReader:
             done = end - _MAX_APART if end == place + _CONTEXT else end
             if self._is_new(lowered[start:end]) and _shows_failure(lowered[start:end]):
                 line = first_line + block.count(b"\n", 0, place)
-                self._note(_failure(block[start:end], line), _neighbors(lowered, start, end))
+                is_unrelated = _unrelated().search(lowered, start, end)
+                words = b"" if is_unrelated else _neighbors(lowered, start, end)
+                self._note(_failure(block[start:end], line), words)
                 if self._failures == _MAX_FAILURES:
                     return
 
@@ -110,6 +112,15 @@ class FailureReader:
             self._read_windows.clear()
         self._read_windows.add(key)
         return True
+
+
+def failure_of_short_text(text: bytes) -> Iterator[Fact]:
+    """Yield the first failure of any program in a short text."""
+    lowered = _harmless().sub(b" ", text.lower())
+    for _number, place in _short().places(lowered):
+        start, end = _window(lowered, place)
+        yield _failure(lowered[start:end], 1 + lowered.count(b"\n", 0, place))
+        return
 
 
 def _places_near_subjects(lowered: bytes) -> Iterator[int]:
@@ -198,6 +209,11 @@ def _alone() -> _Search:
 
 
 @cache
+def _short() -> _Search:
+    return _Search(failure_words().short)
+
+
+@cache
 def _subjects() -> _Search:
     return _Search(failure_words().subjects)
 
@@ -205,6 +221,11 @@ def _subjects() -> _Search:
 @cache
 def _harmless() -> re.Pattern[bytes]:
     return re.compile("|".join(failure_words().harmless).encode())
+
+
+@cache
+def _unrelated() -> re.Pattern[bytes]:
+    return re.compile("|".join(failure_words().unrelated).encode())
 
 
 @cache

@@ -17,7 +17,7 @@ from itertools import accumulate, chain, islice
 
 from .catalog import DIGITS, Message, fill, messages
 from .cudnn_calls import HandleTracker
-from .failure_words import FailureReader
+from .failure_words import FailureReader, failure_of_short_text
 from .model import Fact
 from .pasted import MAX_PASTED, message_lines, restored, split_prefix
 from .prefilter import Prefilter
@@ -26,6 +26,7 @@ from .stream import AFTER, AHEAD, BEFORE, blocks, cleaned, find_all
 LONG_LINE = 1 << 11  # bytes; a longer line is read only around its needles
 SMALL_LOG = 1 << 15  # bytes; a smaller log is searched for needles alone, without preparation
 MAX_REPORT = 1 << 9  # bytes of a text that a person wrote about a failure, rather than a log
+SHORT_LINES = 3  # of a text in which a failure of any program counts
 REPEATS = 4  # times that lines which differ only in digits are read
 MAX_FACTS = 2000  # of one log
 MAX_TEXT = 300  # characters of a fact's text
@@ -72,7 +73,11 @@ def read_log(
     if len(head) > MAX_REPORT and not _failures(readings[0]):
         # In a log, lines of different records may show a failure if they are joined.
         return max(readings, key=_explained)  # the first of those with the most facts
-    return max(readings, key=lambda facts: (_explained(facts), len(_failures(facts))))
+    facts = max(readings, key=lambda facts: (_explained(facts), len(_failures(facts))))
+    is_short = len(head) <= MAX_REPORT and head.strip().count(b"\n") < SHORT_LINES
+    if with_failure and is_short and not _failures(facts):
+        return (*facts, *failure_of_short_text(head))
+    return facts
 
 
 def _explained(facts: Iterable[Fact]) -> int:

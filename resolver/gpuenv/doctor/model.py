@@ -167,7 +167,8 @@ KINDS: dict[str, str] = {
     "(cuda-unavailable, cuda-asked, took-cpu, reported-unavailable, jit-compiled, musl, stub-path, "
     "early-status, started-without-gpu, started-with-gpu, in-container, other-gpu, nvidia-gpu, "
     "compat-path, uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, "
-    "memory-suffices, memory-short); "
+    "memory-suffices, memory-short, gpu-lost-later, gpu-works-on-host, no-gpu-seen, "
+    "kernel-updated, driver-updated); "
     "value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",

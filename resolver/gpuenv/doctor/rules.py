@@ -25,6 +25,8 @@ COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driv
 # What the runtime returns if the driver is too old, and also if there is none.
 INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
+# What programs and reporters say if no GPU is seen.
+_NO_GPU = ("cuda-unavailable", "took-cpu", "reported-unavailable", "no-gpu-seen")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
@@ -121,6 +123,23 @@ def _driver_of_host(case: Case, lost: Fact | None) -> Iterator[Finding]:
         yield proved("driver_not_found", *gpus)
 
 
+def updated_hosts(case: Case) -> Iterator[Finding]:
+    """Find a kernel or a driver that was updated before the GPU was lost, in a reporter's words."""
+    if case.first("container", value="yes"):
+        return
+    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
+    unseen += case.about("hints", "uvm_or_driver_state_broken")
+    unseen += case.symptoms("cuda-unavailable")
+    updates = {
+        "driver-updated": "driver_userspace_kernel_mismatch",
+        "kernel-updated": "driver_not_loaded",
+    }
+    for symptom, cause in updates.items():
+        for words in case.symptoms(symptom)[:1]:
+            for fact in unseen:
+                yield likely(cause, fact, words)
+
+
 def driver_state(case: Case) -> Iterator[Finding]:
     """Find kernel modules that a suspend left in a broken state."""
     suspended = first_of(case.symptoms("uvm-reloaded", "suspended"))
@@ -151,16 +170,21 @@ def container_devices(case: Case) -> Iterator[Finding]:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
                 yield likely("container_gpu_not_injected", fact, *words)
-    if container and container.from_log and not _has_device_of_container(case):
+    if container and container.from_log and not case.symptoms("gpu-lost-later"):
+        yield from _unseen_in_container(case, container)
+
+
+def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
+    """Find a container in which a program says that it sees no GPU."""
+    if not _has_device_of_container(case):
         for fact in case.about("hints", "visible_devices_wrong"):
             if _is_unseen(fact):
                 yield likely("container_gpu_not_injected", fact, container)
-    if container and container.from_log:
-        unavailable = case.symptoms("cuda-unavailable")
-        if case.unexplained() or case.of_kind("gpu", "driver"):
-            unavailable += case.symptoms("reported-unavailable")
-        for fact in unavailable:
-            yield possible("container_gpu_not_injected", fact, container)
+    unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
+    if case.unexplained() or case.of_kind("gpu", "driver"):
+        unavailable += case.symptoms("reported-unavailable")
+    for fact in unavailable:
+        yield possible("container_gpu_not_injected", fact, container)
 
 
 def _has_device_of_container(case: Case) -> bool:
@@ -189,6 +213,8 @@ def container_command(case: Case) -> Iterator[Finding]:
         *case.symptoms("cuda-unavailable", "took-cpu"),
     ):
         yield possible("container_gpu_not_injected", fact, started)
+    for fact in case.symptoms("no-gpu-seen"):
+        yield likely("container_gpu_not_injected", fact, started)
 
 
 def container_driver(case: Case) -> Iterator[Finding]:
@@ -204,6 +230,32 @@ def lacks_driver_of_container(fact: Fact, case: Case) -> bool:
         return False
     shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
     return fact.value in INSUFFICIENT_DRIVER and not shown
+
+
+def devices_of_host(case: Case) -> Iterator[Finding]:
+    """Find a container that sees no GPU although its host has one, in the words of a reporter."""
+    works = first_of(case.symptoms("gpu-works-on-host"))
+    if works is None or not case.first("container", value="yes"):
+        return
+    is_cpu_build = any(fact.value == "none" for fact in case.of_kind("cuda-built"))
+    if is_cpu_build or case.symptoms("gpu-lost-later"):
+        return
+    for fact in case.symptoms(*_NO_GPU):
+        yield likely("container_gpu_not_injected", fact, works)
+    for fact in case.unexplained():
+        yield possible("container_gpu_not_injected", fact, works)
+
+
+def lost_devices(case: Case) -> Iterator[Finding]:
+    """Find a container that saw the GPU at first, in the words of a reporter."""
+    lost = first_of(case.symptoms("gpu-lost-later"))
+    container = case.first("container", value="yes")
+    if lost is None or container is None:
+        return
+    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
+    unseen += case.about("hints", "uvm_or_driver_state_broken")
+    for fact in (*unseen, *case.symptoms("cuda-unavailable")):
+        yield likely("container_gpu_access_lost", fact, lost)
 
 
 def container_files(case: Case) -> Iterator[Finding]:
@@ -278,6 +330,8 @@ def device_statuses(case: Case) -> Iterator[Finding]:
             cause = CUDA_CAUSES.get(int(status.value))
             if cause:
                 yield likely(cause, status)
+    for failure in case.symptoms("unexplained")[: len(closed)]:
+        yield possible("gpu_busy_or_exclusive", failure, closed[0])
 
 
 def hardware_errors(case: Case) -> Iterator[Finding]:
@@ -433,10 +487,13 @@ _RULES = (
     driver_versions,
     compat_path,
     driver_presence,
+    updated_hosts,
     driver_state,
     container_devices,
     container_command,
     container_driver,
+    devices_of_host,
+    lost_devices,
     container_files,
     wsl_driver,
     wsl_devices,
