@@ -106,8 +106,9 @@ def merged(rows: list[dict[str, Any]], new: Iterator[tuple[str, str, str]]) -> l
     for file, sha256, source in new:
         row = known.setdefault(file, {"file": file, "sha256": sha256, "sources": []})
         if row["sha256"] != sha256:
-            raise ValueError(f"{file}: {row['sha256']} in {row['sources'][0]}, {sha256} in "
-                             f"{source}")
+            raise ValueError(
+                f"{file}: {row['sha256']} in {row['sources'][0]}, {sha256} in {source}"
+            )
         if source not in row["sources"]:
             row["sources"].append(source)
     return [{**row, "sources": sorted(row["sources"])} for _, row in sorted(known.items())]
@@ -153,8 +154,9 @@ def main(arguments: list[str] | None = None) -> int:
     write(os.path.abspath(options.output), dump(content))
     single = sum(projects(row["sources"]) == 1 for row in content["wheels"])
     total = len(content["wheels"])
-    print(f"{total - before} new of {total} files, {total - single} of them named by several "
-          f"projects")
+    print(
+        f"{total - before} new of {total} files, {total - single} of them named by several projects"
+    )
     return 0
 
 

@@ -1,6 +1,6 @@
 """Write docs/gpuenv.1, the man page, from the help of the commands.
 
-    python scripts/make_man_page.py
+python scripts/make_man_page.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A pytest plugin of mutate.py: record which functions each test calls, or run chosen tests.
 
-    MUTATE_RECORD=FILE  Append a JSON line for each test and for each function that it calls.
-    MUTATE_SELECT=FILE  Run only the tests whose ids FILE lists, in the order of FILE.
+MUTATE_RECORD=FILE  Append a JSON line for each test and for each function that it calls.
+MUTATE_SELECT=FILE  Run only the tests whose ids FILE lists, in the order of FILE.
 """
 
 from __future__ import annotations

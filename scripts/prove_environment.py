@@ -215,8 +215,13 @@ def broken_children(prover: Prover) -> None:
             f"    time.sleep(999)\n{load}",
             (*torch, "--timeout", "12"),
         ),
-        ("a child that "
-         "aborts", "torch.py", load, f"    import os\n\n    os.abort()\n{load}", torch),
+        (
+            "a child that aborts",
+            "torch.py",
+            load,
+            f"    import os\n\n    os.abort()\n{load}",
+            torch,
+        ),
     ):
         source = tampered(prover.folder, name.replace(" ", "-"), script, old, new)
         prover.verify(name, *flags, source=source)

@@ -277,9 +277,7 @@ def main() -> int:
             page.open(page.url)
             if arguments.pictures:
                 take_pictures(page, arguments.pictures)
-            agreement = [
-                prove_agreement(page, arguments.choices, seed) for seed in arguments.seeds
-            ]
+            agreement = [prove_agreement(page, arguments.choices, seed) for seed in arguments.seeds]
             if arguments.only_agreement:
                 record = json.loads(arguments.record.read_text()) | {"agreement": agreement}
             else:

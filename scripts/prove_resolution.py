@@ -197,9 +197,7 @@ def table(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def judge_all(
-    families: Sequence[str], seed: int, count: int, jobs: int
-) -> Sequence[Answer]:
+def judge_all(families: Sequence[str], seed: int, count: int, jobs: int) -> Sequence[Answer]:
     """Return the answers to `count` sets. The families take turns."""
     sets = [(families[number % len(families)], seed, number) for number in range(count)]
     with multiprocessing.Pool(jobs, _prepare) as pool:

@@ -134,9 +134,7 @@ class Facts:
             return list(like["requires"])  # the pins of Windows wheels have Linux markers
         if version not in self._pins and variant != "cpu":
             return None
-        common = [
-            str(requirement) for requirement in parsed if not is_library(requirement.name)
-        ]
+        common = [str(requirement) for requirement in parsed if not is_library(requirement.name)]
         # Not every interpreter and platform has these two: the default index's markers say which.
         if variant == "cpu":
             return common
@@ -146,6 +144,4 @@ class Facts:
             if r.name in ("triton", "cuda-bindings") and r.marker
         }
         pins = self._pins[version]
-        return common + [
-            f"{text}; {markers.get(text.partition('==')[0], LINUX)}" for text in pins
-        ]
+        return common + [f"{text}; {markers.get(text.partition('==')[0], LINUX)}" for text in pins]

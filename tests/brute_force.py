@@ -299,9 +299,7 @@ def needs_of_release(name: str, number: int, python: raw.Pair) -> Iterator[tuple
         yield from fits(requirement, cudnn_range(release, requirement), python)
 
 
-def fits(
-    requirement: Requirement, specifier: str, python: raw.Pair
-) -> Iterator[tuple[str, int]]:
+def fits(requirement: Requirement, specifier: str, python: raw.Pair) -> Iterator[tuple[str, int]]:
     name = raw.normal(requirement.name)
     mask = matching(name, specifier, python)
     yield name, mask
@@ -324,9 +322,7 @@ def _has_extra(release: raw.Release, extra: str) -> bool:
 def matching(name: str, specifier: str, python: raw.Pair) -> int:
     """The candidates of a name in a range; yanked ones only if the range pins one."""
     releases, range_ = raw.snapshot(name, python), SpecifierSet(specifier)
-    found = [
-        i for i, one in enumerate(releases) if range_.contains(one.version, prereleases=True)
-    ]
+    found = [i for i, one in enumerate(releases) if range_.contains(one.version, prereleases=True)]
     kept = [i for i in found if not releases[i].yanked]
     return sum(1 << i for i in kept or (found if specifier.startswith("==") else []))
 

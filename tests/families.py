@@ -128,9 +128,7 @@ def circles(random: Random) -> RequirementSet:
     width = random.randint(2, 20)
     counts = [few(random, 12) for _ in range(width)]
     everyone = range(width)
-    return planted(
-        random, counts, lambda place: [one for one in everyone if one != place], 4
-    )
+    return planted(random, counts, lambda place: [one for one in everyone if one != place], 4)
 
 
 def decided_first(random: Random) -> RequirementSet:

@@ -88,9 +88,7 @@ def _call_and_exit(
         os._exit(status)
 
 
-def _become_a_process(
-    folder: Path, environment: Mapping[str, str], streams: Sequence[int]
-) -> None:
+def _become_a_process(folder: Path, environment: Mapping[str, str], streams: Sequence[int]) -> None:
     """Replace what this process has of pytest's by what a new process would have."""
     # A command that a test called may have set handlers in this process.
     signal.signal(signal.SIGINT, signal.default_int_handler)

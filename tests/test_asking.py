@@ -94,17 +94,23 @@ MISTAKES = {
     "no such file": ([], "-r nope.txt", "nope.txt: cannot be read"),
     "a bad line": (["beta", "be ta"], "-r r.txt", "r.txt:2: 'be ta' is not a requirement"),
     "a path": (["./beta"], "-r r.txt", "r.txt:1: './beta' is a path"),
-    "a repository": (["beta @ git+https://a.test/beta"], "-r r.txt", "r.txt:1: beta is at a "
-                                                                     "version-control URL"),
+    "a repository": (
+        ["beta @ git+https://a.test/beta"],
+        "-r r.txt",
+        "r.txt:1: beta is at a version-control URL",
+    ),
     "editable": (["-e ."], "-r r.txt", "r.txt:1: --editable is not taken"),
     "a constraint with an extra": (["alpha[x]<2"], "-c r.txt beta", "r.txt:1: alpha has extras"),
     "a path on the command line": ([], "./beta", "the command line: './beta' is a path"),
-    "a repository on the command "
-    "line": ([], "git+https://a.test/x", "the command line: the requirement is at a"),
+    "a repository on the command line": (
+        [],
+        "git+https://a.test/x",
+        "the command line: the requirement is at a",
+    ),
     "only constraints": (["beta<2"], "-c r.txt", "nothing to solve"),
     "no project": ([], "--project nope", "nope/pyproject.toml: cannot be read"),
     "an extra of no project": ([], "--extra x", "pyproject.toml: cannot be read"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("lines", "arguments", "says"), MISTAKES.values(), ids=MISTAKES)

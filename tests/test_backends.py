@@ -29,7 +29,7 @@ def make_wheel(folder: Path, name: str, version: str, body: str = "") -> Wheel:
         f"{name}.py": body or f"version = {version!r}\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: "
-                         "py3-none-any\n",
+        "py3-none-any\n",
     }
     record = ""
     with zipfile.ZipFile(path, "w") as wheel:

@@ -315,7 +315,7 @@ BAD_PROJECTS = {
     "pixi.toml": {
         '[workspace]\nchannels = [""]\n[dependencies]\na = { git = "x" }': "a: git is not read",
         '[workspace]\nchannels = [""]\n[pypi-dependencies]\na = { path = "x" '
-        '}': "a: path is not read",
+        "}": "a: path is not read",
         "[dependencies]\na = 1": "is no pixi.toml: it has no workspace",
         "[workspace]": "is no pixi.toml: it has no channels",
         "dependencies = 1\n[workspace]\nchannels = []": "dependencies must be a table",

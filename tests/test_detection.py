@@ -190,9 +190,7 @@ def make_loader_env(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_host(
-    case: dict[str, Any], stubs: Stubs, detectors: Detectors, tmp_path: Path
-) -> None:
+def test_host(case: dict[str, Any], stubs: Stubs, detectors: Detectors, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     make_root(case, root)

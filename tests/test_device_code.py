@@ -306,9 +306,7 @@ def test_doctor_names_the_file_behind_no_kernel_image(
     assert "nvcc -arch=sm_90" in verdict["fix"]
 
 
-def test_doctor_without_a_log_names_it_too(
-    env: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_without_a_log_names_it_too(env: Path, capsys: pytest.CaptureFixture[str]) -> None:
     host = ("--gpu", "H200", "--driver", "580.65.06", "--target", env)
     status, out = run(capsys, "doctor", *host, "--json")
     verdict = json.loads(out)["verdicts"][0]

@@ -93,9 +93,7 @@ def test_several_locks_share_a_folder(
 
 def test_a_download_continues(tmp_path: Path, server: IndexServer) -> None:
     """The server closes the connection in the middle, more often than a download tries again."""
-    lock = write_lock(
-        tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", size=5_000_000)
-    )
+    lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", size=5_000_000))
     server.faults["/files/alpha"] = ["cut"] * 3
     assert download(tmp_path, lock, server) == 4
     (partial,) = (tmp_path / "wheels").iterdir()

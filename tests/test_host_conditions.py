@@ -225,8 +225,12 @@ def test_a_fleet_sees_one_bit_that_no_tolerance_does(
         command = [sys.executable, "-m", "gpuenv"]
         verify_node = ["verify", "--json", "--target", str(environments[9])]
         done = subprocess.run(
-            [*command, *verify_node], env=variables, capture_output=True, text=True, timeout=100,
-            check=False
+            [*command, *verify_node],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
         )
         document = json.loads(done.stdout)
         assert [one for one in document["checks"] if one["status"] == "fail"] == []

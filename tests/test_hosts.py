@@ -139,9 +139,7 @@ def test_the_snapshot_gives_the_host_the_same_builds(record: dict[str, Any]) -> 
     versions = record["versions"]
     host = host_from_plain(record["host"])
     framework = next(name for name in ("torch", "tensorflow") if name in versions)
-    request = Request(
-        frameworks=(f"{framework}=={versions[framework]}",), default_index_only=True
-    )
+    request = Request(frameworks=(f"{framework}=={versions[framework]}",), default_index_only=True)
     mine = {pin.wheel.name: pin.wheel.version for pin in gpuenv.solve(request, host).pins}
     libraries = {
         name for name in mine if name.startswith(("nvidia-", framework, "triton", "cuda-toolkit"))

@@ -204,8 +204,11 @@ BY_KEY = {field.key: field for field in FIELDS}
         ("needs", {"cuda": [12, "8"]}, "needs.cuda must be two numbers, not [12, '8']"),
         ("needs", {"cuda": [12, True]}, "needs.cuda must be two numbers, not [12, True]"),
         ("needs", {"cuda": "12.8"}, "needs.cuda must be two numbers, not '12.8'"),
-        ("needs", {"compute_capabilities": [[9, 0], [8]]}, "needs.compute_capabilities must be two "
-                                                           "numbers, not [8]"),
+        (
+            "needs",
+            {"compute_capabilities": [[9, 0], [8]]},
+            "needs.compute_capabilities must be two numbers, not [8]",
+        ),
         ("needs", {"driver": "new"}, "new"),
         ("needs", {"driver": 580}, "needs.driver must not be 580"),
         ("needs", {"color": "red"}, "needs.color is not a field that this gpuenv knows"),
@@ -215,10 +218,13 @@ BY_KEY = {field.key: field for field in FIELDS}
         ("host", {"glibc": "2.28"}, "host.glibc must be two numbers"),
         ("host", {"python": {"version": "3.12"}}, "host.python.version must be two numbers"),
         ("host", {"gpus": ["H100"]}, "host.gpus must be a table"),
-        ("host", {"gpus": [{"compute_capability": "9.0"}]}, "host.gpus.compute_capability must be "
-                                                            "two numbers"),
+        (
+            "host",
+            {"gpus": [{"compute_capability": "9.0"}]},
+            "host.gpus.compute_capability must be two numbers",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         read_fields({key: value}, "", (BY_KEY[key],), json_pair)

@@ -17,6 +17,7 @@ from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import parse_target
 from gpuenv.compat.audit import PLATFORMS, check
 from gpuenv.compat.extensions import release_of
+from gpuenv.compat.user_rows import user_file
 from gpuenv.errors import DataError
 from gpuenv.model import Gpu, parse_pair, parse_release
 from gpuenv.requirements.target import version_key
@@ -306,6 +307,16 @@ def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> Non
         ("GeForce GTX 1080 Ti", (6, 1)),
         ("gtx-1080-ti", (6, 1)),
         ("NVIDIA A800 40GB Active", (8, 0)),
+        ("NVIDIA HGX H200", (9, 0)),
+        ("Tesla V100-DGXS-16GB", (7, 0)),
+        ("Tesla V100-FHHL-16GB", (7, 0)),
+        ("NVIDIA H100 CNX", (9, 0)),
+        ("NVIDIA A40 PCIe Passive", (8, 6)),
+        ("NVIDIA GeForce RTX 3060 Ti LHR", (8, 6)),
+        ("GeForce GTX 1650 Mobile / Max-Q", (7, 5)),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", (12, 0)),
+        ("NVIDIA Jetson AGX Orin Developer Kit", (8, 7)),
+        ("NVIDIA GH200 Grace Hopper Superchip", (9, 0)),
         ("RTX 6000", None),
         ("TITAN X", None),
         ("RTX 9999", None),
@@ -340,12 +351,17 @@ def test_close_names_are_names() -> None:
 @pytest.mark.parametrize(
     ("release", "cuda"),
     [
-        ("450.80.02", (11, 0)), ("550.54.14", (12, 4)), ("580.159.04", (13, 0)),
+        ("450.80.02", (11, 0)),
+        ("550.54.14", (12, 4)),
+        ("580.159.04", (13, 0)),
         ("595.71.05", (13, 2)),
-        ("572.61", (12, 8)), ("528.33", (12, 0)), ("505.10", (11, 5)), ("440.33.01", None),
+        ("572.61", (12, 8)),
+        ("528.33", (12, 0)),
+        ("505.10", (11, 5)),
+        ("440.33.01", None),
         ("800.10", None),
     ],
-)  # fmt: skip
+)
 def test_what_a_driver_supports(release: str, cuda: tuple[int, int] | None) -> None:
     assert DATA.driver_cuda(release) == cuda
 
@@ -363,7 +379,7 @@ def test_what_a_driver_supports(release: str, cuda: tuple[int, int] | None) -> N
         ("torchvision", "0.29.2", "linux-x86_64", ("cu132", None, "documented")),
         ("torchaudio", "2.11.0", "linux-x86_64", ("cu130", None, "documented")),
     ],
-)  # fmt: skip
+)
 def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | None, str]) -> None:
     build = DATA.build(name, version, platform)
     assert build is not None
@@ -374,6 +390,19 @@ def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | 
         "+" not in version,
     )
     assert build in DATA.builds(name, platform)
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({}, "HOME/.local/share/gpuenv/rows.json"),
+        ({"XDG_DATA_HOME": "/data"}, "/data/gpuenv/rows.json"),
+        ({"XDG_DATA_HOME": "data"}, "HOME/.local/share/gpuenv/rows.json"),
+        ({"XDG_DATA_HOME": "/data", "GPUENV_DATA_DIR": "/own"}, "/own/rows.json"),
+    ],
+)
+def test_the_place_of_the_rows_of_a_user(environ: dict[str, str], path: str) -> None:
+    assert user_file(environ) == path.replace("HOME", str(Path.home()))
 
 
 def test_what_is_unknown_is_none() -> None:
@@ -387,16 +416,20 @@ def test_what_is_unknown_is_none() -> None:
     assert DATA.library("numpy", "2.0.0", "linux-x86_64") is None
     assert DATA.releases("numpy") == DATA.slots("numpy") == ()
     assert (DATA.is_library("nvidia-cudnn-cu13"), DATA.is_library("numpy")) == (True, False)
+    covered = [DATA.covers(name) for name in ("torch", "nvidia-cudnn-cu13", "numpy")]
+    assert covered == [True, True, False]
 
 
 @pytest.mark.parametrize(
     ("name", "version", "severity"),
     [
-        ("nvidia-cudnn-cu12", "9.10.0.56", "broken"), ("nvidia-cudnn-cu11", "9.10.0.56", "broken"),
-        ("nvidia-cudnn-cu12", "9.10.2.21", None), ("nvidia-cudnn-cu13", "9.20.0.48", "avoid"),
+        ("nvidia-cudnn-cu12", "9.10.0.56", "broken"),
+        ("nvidia-cudnn-cu11", "9.10.0.56", "broken"),
+        ("nvidia-cudnn-cu12", "9.10.2.21", None),
+        ("nvidia-cudnn-cu13", "9.20.0.48", "avoid"),
         ("nvidia-cudnn-cu12", "9.20.0.48", "avoid"),
     ],
-)  # fmt: skip
+)
 def test_known_bad_releases(name: str, version: str, severity: str | None) -> None:
     library = DATA.library(name, version, "linux-x86_64")
     assert library is not None
@@ -422,8 +455,9 @@ def test_a_way_without_rows_has_the_cuda_of_its_carriers(
     (found,) = [one for one in framework.ways if one.variant == variant]
     build = DATA.variant(framework, found, version, platform)
     assert (build and build.cuda) == cuda
-    assert build is None or (build.code.sass is None and f"{version} on "
-                                                         f"{platform}" in build.code.source)
+    assert build is None or (
+        build.code.sass is None and f"{version} on {platform}" in build.code.source
+    )
 
 
 # ---- adding and damaging
@@ -436,11 +470,19 @@ def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
         encoding="ascii",
     )
     build = {
-        "version": "1.0", "local": "1.0", "variant": "cu13", "index": "default",
+        "version": "1.0",
+        "local": "1.0",
+        "variant": "cu13",
+        "index": "default",
         "platform": "linux-x86_64",
-        "cuda": "13.0", "cudnn": "9.28.0.42", "sass": ["90"], "ptx": ["90"], "made_by": "13.0",
-        "evidence": "documented", "source": "made up",
-    }  # fmt: skip
+        "cuda": "13.0",
+        "cudnn": "9.28.0.42",
+        "sass": ["90"],
+        "ptx": ["90"],
+        "made_by": "13.0",
+        "evidence": "documented",
+        "source": "made up",
+    }
     partner = {"name": "flint-vision", "version": "0.1", "flint": ["1.0"], "source": "made up"}
     content = {"companions": [partner], "builds": [build]}
     (copy / "frameworks" / "flint.json").write_text(json.dumps(content), encoding="ascii")
@@ -499,20 +541,35 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
         ("tables.json", "{", "[", "tables.json cannot be read"),
         ("tables.json", '[450,"11.0"]', '[450,"eleven"]', "tables.json is damaged"),
         (TORCH, '"builds": [', '"builts": [', "torch.json: builds must be a list"),
-        (TORCH, '"local": "2.14.1+cu126"', '"local": "2.14.1+cu130"', "two builds are named "
-                                                                      "2.14.1\\+cu130"),
-        (TORCH, '"local": "2.14.1+cu126"', '"lokal": "2.14.1+cu126"', "local is missing .* row "
-                                                                      "2.14.1"),
-        (TORCH, '"cuda": "12.6"', '"cuda": "12.x"', "cuda in the row 2.6.0\\+cu126 on "
-                                                    "linux-x86_64: "),
+        (
+            TORCH,
+            '"local": "2.14.1+cu126"',
+            '"local": "2.14.1+cu130"',
+            "two builds are named 2.14.1\\+cu130",
+        ),
+        (
+            TORCH,
+            '"local": "2.14.1+cu126"',
+            '"lokal": "2.14.1+cu126"',
+            "local is missing .* row 2.14.1",
+        ),
+        (
+            TORCH,
+            '"cuda": "12.6"',
+            '"cuda": "12.x"',
+            "cuda in the row 2.6.0\\+cu126 on linux-x86_64: ",
+        ),
         (CUDNN, '"cuda_major": 12', '"cuda_major": "12"', "cuda_major"),
-        (CUDNN, '"9.28.0.42", "platform": "linux-x86_64", "sass": '
-                '["75"', '"9.28.0.42", "platform": "linux-x86_64", '
-         '"sass": ["sm_75"', "sass in the row 9.28.0.42 on linux-x86_64: 'sm_75' is not a target"),
+        (
+            CUDNN,
+            '"9.28.0.42", "platform": "linux-x86_64", "sass": ["75"',
+            '"9.28.0.42", "platform": "linux-x86_64", "sass": ["sm_75"',
+            "sass in the row 9.28.0.42 on linux-x86_64: 'sm_75' is not a target",
+        ),
         (CUDNN, '"evidence": "scanned"', '"evidence": "guessed"', "neither scanned nor documented"),
         (CUDNN, '"sha256": ', '"sha265": ', "sha256 is missing"),
     ],
-)  # fmt: skip
+)
 def test_damage_is_told_by_file_and_row(
     copy: Path, file: str, old: str, new: str, message: str
 ) -> None:

@@ -97,8 +97,9 @@ def test_people_get_a_table(args: list[str], capsys: pytest.CaptureFixture[str])
 def test_an_unknown_release_is_told_with_those_near_it(
     name: str, version: str, platform: str, hint: str
 ) -> None:
-    with pytest.raises(gpuenv.InputError, match=f"known .*{name} {version} on "
-                                                f"{platform}") as raised:
+    with pytest.raises(
+        gpuenv.InputError, match=f"known .*{name} {version} on {platform}"
+    ) as raised:
         gpuenv.matrix_catalog().release(name, version, platform)
     assert raised.value.hint.startswith(hint)
 

@@ -61,8 +61,9 @@ def test_the_altered_forms(measure_doctor: ModuleType) -> None:
     unbroken = [form for form in forms if forms[form] == forms["as it is"]]
     assert len(unbroken) == 5  # no line is longer than 80 columns
     assert len(set(forms.values())) == len(forms) - 4
-    assert max(map(len, measure_doctor.FORMS["terminal of 80 "
-                                             "columns"]("x" * 300).split("\n"))) == 80
+    assert (
+        max(map(len, measure_doctor.FORMS["terminal of 80 columns"]("x" * 300).split("\n"))) == 80
+    )
     assert forms["8 ranks"].count("\n") == 8 * forms["as it is"].count("\n") + 7
     assert forms["noise"].count("\n") == 3000 + forms["as it is"].count("\n")
 

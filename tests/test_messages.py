@@ -568,8 +568,10 @@ def lock_messages() -> dict[str, list[str]]:
     begun = Beginning(
         path="pyproject.toml",
         addition='[tool.gpuenv]\nframeworks = ["torch"]\n\n[tool.gpuenv.profiles.h100]\ngpu = '
-                 '"H100"\n',
-        frameworks=("torch",), profiles=("h100",), python="3.12"
+        '"H100"\n',
+        frameworks=("torch",),
+        profiles=("h100",),
+        python="3.12",
     )
     old = lock(data="2025-12-01", needs=NEEDS.replace(driver=None, compute_capabilities=()))
     stale = fresh.replace(status="stale", differences=(driver,))

@@ -85,7 +85,7 @@ def wheel(
             [*head, *(f"Requires-Dist: {one}" for one in requires), "", ""]
         ),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: "
-                         "py3-none-any\n",
+        "py3-none-any\n",
     }
     lines = []
     for path, text in files.items():

@@ -33,9 +33,7 @@ STACK = [
 
 
 @pytest.mark.parametrize(("question", "status"), STACK)
-def test_the_snapshot_answers_without_a_network(
-    question: str, status: int, tmp_path: Path
-) -> None:
+def test_the_snapshot_answers_without_a_network(question: str, status: int, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     words = ["solve", *question.split(), "--python", "3.12", "--json"]

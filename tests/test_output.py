@@ -200,8 +200,11 @@ def request(server: IndexServer) -> list[str]:
 def test_progress_is_seen_within_a_second(work: Path, slow: IndexServer) -> None:
     screen = on_terminal(request(slow), work, entry_point=new_process)
     assert screen.status == 0, screen.text
-    assert re.search(r"\r\x1b\[Ksolving \(\d+ s\): \d+ requests? to indexes, last "
-                     r"for ", screen.text)
+    assert re.search(
+        r"\r\x1b\[Ksolving \(\d+ s\): \d+ requests? to indexes, last "
+        r"for ",
+        screen.text,
+    )
     assert screen.first < 2.0  # the bound is a second on a machine that has nothing else to do
     assert not any("solving" in line for line in screen.lines())
 

@@ -142,7 +142,7 @@ def test_a_profile_takes_what_it_does_not_say_from_the_table(tmp_path: Path) -> 
             'requirements = ["numpy"]\nconstraints = ["numpy<3"]\nfind-links = ["links"]',
         )
         + 'python = "3.13t"\nframeworks = ["jax"]\nrequirements = []\nplatform = "linux-aarch64"\n'
-          'glibc = "2.35"\n'
+        'glibc = "2.35"\n'
     )
     project = gpuenv.read_project(str(tmp_path))
     v100, h100, ci = project.profiles

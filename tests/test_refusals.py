@@ -30,9 +30,7 @@ def test_a_refusal_has_all_reasons(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CONTENT["frameworks"], ids=lambda case: case["name"])
 def test_a_refusal_of_frameworks_has_all_reasons(case: dict[str, Any]) -> None:
-    request = Request(
-        frameworks=tuple(case["frameworks"]), requirements=tuple(case["requires"])
-    )
+    request = Request(frameworks=tuple(case["frameworks"]), requirements=tuple(case["requires"]))
     with pytest.raises(NoSolutionError) as refusal:
         gpuenv.solve(request, host_of(case), changes=False)
     assert reasons_of(refusal.value) == case["reasons"]

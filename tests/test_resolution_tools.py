@@ -304,9 +304,7 @@ FOR_UV = [
 
 
 @pytest.mark.parametrize("case", FOR_UV, ids=[case["id"] for case in FOR_UV])
-def test_uv_resolves_the_same(
-    case: dict[str, Any], server_of: ServerOf, tmp_path: Path
-) -> None:
+def test_uv_resolves_the_same(case: dict[str, Any], server_of: ServerOf, tmp_path: Path) -> None:
     found = by_uv(case, server_of(case), tmp_path / "case")
     if "uv" in case:
         assert found != case.get("pins")

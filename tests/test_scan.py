@@ -256,12 +256,9 @@ def wheel(
     members: Mapping[str, bytes], *, name: str = "made", metadata: str = "", stored: bool = False
 ) -> bytes:
     folder = f"{name}-1.0.dist-info"
-    texts = {
-        f"{folder}/METADATA": f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\n"
-                              f"Text.\n".encode(),
-        f"{folder}/WHEEL": b"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: false\nTag: "
-                           b"py3-none-any\n",
-    }
+    fields = f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\n"
+    tags = b"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: false\nTag: py3-none-any\n"
+    texts = {f"{folder}/METADATA": f"{fields}Text.\n".encode(), f"{folder}/WHEEL": tags}
     files = {**members, **texts}
     rows = []
     for path, data in files.items():

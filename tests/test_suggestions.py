@@ -133,8 +133,11 @@ def test_no_gpu_is_offered_for_cpu_builds(choices: tuple[Choice, ...], offered: 
 
 def test_gpus_of_one_kind_are_offered_before_other_gpus() -> None:
     two = gpuenv.describe(
-        gpus=["V100", "H100"], driver="550.54.14", python="3.12", platform="linux-x86_64",
-        glibc="2.35"
+        gpus=["V100", "H100"],
+        driver="550.54.14",
+        python="3.12",
+        platform="linux-x86_64",
+        glibc="2.35",
     )
 
     def solve(request: Request, host: Host) -> Plan | None:

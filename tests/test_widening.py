@@ -155,9 +155,7 @@ def test_offline_the_pages_in_the_cache_are_used() -> None:
 def test_offline_a_release_without_metadata_in_the_cache_is_passed_over() -> None:
     plan, _ = solve("np<1.20", cached=frozenset({"np"}), without_metadata={"np-1.19"})
     assert versions(plan) == {"np": "1.14"}
-    assert [(one.version, one.reasons[0].code) for one in plan.skipped] == [
-        ("1.19", "not-cached")
-    ]
+    assert [(one.version, one.reasons[0].code) for one in plan.skipped] == [("1.19", "not-cached")]
     with pytest.raises(OfflineError, match="dependencies of np"):
         solve("np==1.19", cached=frozenset({"np"}), without_metadata={"np-1.19"})
 

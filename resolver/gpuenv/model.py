@@ -29,9 +29,7 @@ class _ValueMeta(type):
     _defaults: dict[str, object]
     _setters: tuple[Callable[[object, object], None], ...]
 
-    def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]
-    ) -> _ValueMeta:
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _ValueMeta:
         fields = tuple(namespace.get("__annotations__", ()))
         defaults = {field: namespace.pop(field) for field in fields if field in namespace}
         namespace["__slots__"] = fields

@@ -27,9 +27,7 @@ _WRITER_SECONDS = 1.0  # for another process to open a pipe
 _PAUSE = 0.01  # seconds
 _CHUNK = 1 << 20
 _DEEPEST_KEY = 200
-_DEEP_KEY = (
-    rf"""(?<![\w-])(?:(?:[\w-]++|"[^"]*+"|'[^']*+')[ \t]*+\.[ \t]*+){{{_DEEPEST_KEY}}}"""
-)
+_DEEP_KEY = rf"""(?<![\w-])(?:(?:[\w-]++|"[^"]*+"|'[^']*+')[ \t]*+\.[ \t]*+){{{_DEEPEST_KEY}}}"""
 
 
 def read_input(path: str) -> bytes:

@@ -87,9 +87,7 @@ def _open_solver(request: Request, host: Host, options: IndexOptions) -> solvers
     subdir = virtual_packages.SUBDIRS.get(host.platform)
     if subdir is None:
         raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
-    return solvers.open_solver(
-        _channels(request), (subdir, "noarch"), cache=_cache_mode(options)
-    )
+    return solvers.open_solver(_channels(request), (subdir, "noarch"), cache=_cache_mode(options))
 
 
 def _requested_python(request: Request, host: Host) -> tuple[int, int] | None:
@@ -442,9 +440,7 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
         wheel_installer.add(
             nothing, old_python, remove=leaving, installer=how.installer, progress=how.progress
         )
-    prefix_python = conda.sync(
-        lock, target, planned, requested=requested, progress=how.progress
-    )
+    prefix_python = conda.sync(lock, target, planned, requested=requested, progress=how.progress)
     try:
         conda_history.record(target, requested)
         if beside is not None:
@@ -503,9 +499,7 @@ def _pin_again(record: Mapping[str, Any]) -> Pin:
     return planning.pin_of(record)
 
 
-def changes(
-    lock: Lock, target: str, host: Host, *, exact: bool | None
-) -> EnvironmentChanges:
+def changes(lock: Lock, target: str, host: Host, *, exact: bool | None) -> EnvironmentChanges:
     """See `environments.changes`."""
     from ..install import conda
 

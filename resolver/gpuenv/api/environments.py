@@ -65,9 +65,7 @@ def solve(
     options = options or IndexOptions()
     require_type(options, IndexOptions, "options")
     with activity.current.during("solving"):
-        return backend.solve(
-            request, host, options, prefix=prefix, keep=keep, changes=changes
-        )
+        return backend.solve(request, host, options, prefix=prefix, keep=keep, changes=changes)
 
 
 def repair(

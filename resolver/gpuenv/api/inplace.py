@@ -114,9 +114,7 @@ class InplaceTarget:
             must stay.
         """
         frameworks, requirements = split_frameworks((), request.requirements)
-        request = request.replace(
-            frameworks=tuple(frameworks), requirements=tuple(requirements)
-        )
+        request = request.replace(frameworks=tuple(frameworks), requirements=tuple(requirements))
         solver = _Solver(request, host, options, self.installed, upgrade=upgrade, eager=eager)
         plan = solver.plan()
         environment = TargetEnvironment(plan.host)

@@ -226,9 +226,7 @@ def labels_of_uv(plan: Plan, options: IndexOptions) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _own_packages(
-    options: IndexOptions, data: CompatibilityData
-) -> dict[str, frozenset[str]]:
+def _own_packages(options: IndexOptions, data: CompatibilityData) -> dict[str, frozenset[str]]:
     """Return the packages of the extra indexes that belong to a framework.
 
     PyTorch's index has old releases of numpy and others, too. It supplies its own packages only.
@@ -328,9 +326,7 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
     )
 
 
-def changes(
-    lock: Lock, target: str, host: Host, *, exact: bool | None
-) -> EnvironmentChanges:
+def changes(lock: Lock, target: str, host: Host, *, exact: bool | None) -> EnvironmentChanges:
     """See `environments.changes`."""
     from ..install import wheels
 

@@ -64,9 +64,7 @@ def code_fields(
     }
 
 
-def _fields_by_cuda(
-    record: Document, pattern: str, toolkits: Mapping[str, str]
-) -> dict[str, Any]:
+def _fields_by_cuda(record: Document, pattern: str, toolkits: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a row with one library for each CUDA version.
 
     `sass` and `ptx` have every target that at least one of the libraries carries.
@@ -77,12 +75,14 @@ def _fields_by_cuda(
     for path, code in members:
         found = re.fullmatch(expression, path)
         if found:
-            rows.append({
-                "cuda": f"{found[1]}.{found[2]}",
-                "sass": list(code.sass or ()),
-                "ptx": list(code.ptx or ()),
-                "made_by": show_pair(code.made_by) if code.made_by else None,
-            })
+            rows.append(
+                {
+                    "cuda": f"{found[1]}.{found[2]}",
+                    "sass": list(code.sass or ()),
+                    "ptx": list(code.ptx or ()),
+                    "made_by": show_pair(code.made_by) if code.made_by else None,
+                }
+            )
     rows.sort(key=lambda row: parse_pair(row["cuda"]))
     sass = {target for row in rows for target in row["sass"]}
     ptx = {target for row in rows for target in row["ptx"]}

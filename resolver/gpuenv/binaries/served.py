@@ -40,9 +40,7 @@ class JudgedFile(Value):
         return not self.optional and not all(map(is_doubt, self.reasons))
 
 
-def judge(
-    files: Iterable[CodeFile], host: Host, data: CompatibilityData
-) -> tuple[JudgedFile, ...]:
+def judge(files: Iterable[CodeFile], host: Host, data: CompatibilityData) -> tuple[JudgedFile, ...]:
     """Apply R2 to files with device code.
 
     A target counts if any fat binary of a file has it, because a library may have kernels for
@@ -123,7 +121,6 @@ def _collections(data: CompatibilityData) -> dict[str, str]:
         for name in row["distributions"]:
             sources[name] = row["source"]
     return sources
-
 
 
 class Scan(Value):

@@ -104,9 +104,7 @@ def _flags(parser: Parser, frameworks: Sequence[str]) -> dict[str, Sequence[str]
     return flags
 
 
-def _filled(
-    template: str, commands: Mapping[str, Mapping[str, Sequence[str]]], words: str
-) -> str:
+def _filled(template: str, commands: Mapping[str, Mapping[str, Sequence[str]]], words: str) -> str:
     values, flags = [], []
     for name, known in commands.items():
         flags.append(f"        {name}) {words.format(' '.join(known))} ;;")

@@ -12,9 +12,7 @@ from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
 
 HELP = "Describe this host: GPUs, driver, platform and Python"
-DESCRIPTION = (
-    "Print what a solve would use, and each fact that could not be read, with the reason."
-)
+DESCRIPTION = "Print what a solve would use, and each fact that could not be read, with the reason."
 EXAMPLES = (
     ("gpuenv detect", "Describe this host"),
     ("gpuenv detect -o host.json", "Describe it in a file, for --host on another machine"),

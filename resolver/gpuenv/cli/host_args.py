@@ -47,9 +47,7 @@ def used_flags(arguments: Namespace) -> list[str]:
     return [f"--{name}" for name in NAMES if given[name]]
 
 
-def read_host_flags(
-    arguments: Namespace, *, need_gpu: bool, keep_python: bool = True
-) -> Host:
+def read_host_flags(arguments: Namespace, *, need_gpu: bool, keep_python: bool = True) -> Host:
     """Return the host that the flags describe; facts that they leave out are detected.
 
     Args:

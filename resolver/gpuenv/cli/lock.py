@@ -18,9 +18,7 @@ from .output import print_errors, print_json, print_lines, print_report
 from .parser import Parser, add_common_flags
 
 HELP = "Lock the profiles of pyproject.toml, or check their locks"
-DESCRIPTION = (
-    "Write one lock for each host profile in [tool.gpuenv]. Pins that still fit are kept."
-)
+DESCRIPTION = "Write one lock for each host profile in [tool.gpuenv]. Pins that still fit are kept."
 EXAMPLES = (
     ("gpuenv lock", "Lock all profiles"),
     ("gpuenv lock --upgrade torch", "Take the newest release of one package"),
@@ -81,9 +79,7 @@ def run(arguments: Namespace) -> int:
         return _check(arguments, names, files)
     if not arguments.add and not arguments.remove:
         return _lock(arguments, names)
-    with api.changed_requirements(
-        arguments.project, add=arguments.add, remove=arguments.remove
-    ):
+    with api.changed_requirements(arguments.project, add=arguments.add, remove=arguments.remove):
         return _lock(arguments, names)
 
 

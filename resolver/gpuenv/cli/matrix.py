@@ -16,8 +16,7 @@ from .parser import Parser, add_common_flags
 
 HELP = "Show what is known about releases and GPUs"
 DESCRIPTION = (
-    "Show the compatibility data: which builds a release has, and the GPUs that each has "
-    "code for."
+    "Show the compatibility data: which builds a release has, and the GPUs that each has code for."
 )
 EXAMPLES = (
     ("gpuenv matrix show torch 2.15.0", "Show the builds of a release"),
@@ -88,9 +87,7 @@ def add_arguments(parser: Parser) -> None:
 
 def _add_platform_flag(parser: Parser) -> None:
     names = "linux-x86_64, linux-aarch64 or win-amd64"
-    parser.add_argument(
-        "--platform", metavar="NAME", help=f"Use {names} (default: this machine's)"
-    )
+    parser.add_argument("--platform", metavar="NAME", help=f"Use {names} (default: this machine's)")
 
 
 def run(arguments: Namespace) -> int:

@@ -173,9 +173,7 @@ def _add_pip_flags(parser: Parser) -> None:
         default=[],
         help="Use a folder of wheels",
     )
-    group.add_argument(
-        "--no-index", action="store_true", help="Use only the files of --find-links"
-    )
+    group.add_argument("--no-index", action="store_true", help="Use only the files of --find-links")
     for flag in FLAGS_WITHOUT_EFFECT:
         group.add_argument(flag, action="store_true", help=SUPPRESS)
     for flag in OPTIONS_WITHOUT_EFFECT:
@@ -248,9 +246,7 @@ def run(arguments: Namespace) -> int:
         eager=arguments.upgrade_strategy == "eager",
     )
     if not arguments.json:
-        lines = render.step_lines(
-            installation.plan, installation.steps, dry=arguments.dry_run
-        )
+        lines = render.step_lines(installation.plan, installation.steps, dry=arguments.dry_run)
         print_report(lines)
     if arguments.dry_run:
         if arguments.json:

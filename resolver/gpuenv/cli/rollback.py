@@ -22,9 +22,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Exchange the environment and the previous one."""
-    api.rollback(
-        arguments.target, wait=arguments.wait, progress=progress_printer(arguments)
-    )
+    api.rollback(arguments.target, wait=arguments.wait, progress=progress_printer(arguments))
     if arguments.json:
         print_json({"target": arguments.target})
     else:

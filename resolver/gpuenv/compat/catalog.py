@@ -253,9 +253,7 @@ class Catalog:
             cudnn=library.version if is_cudnn else library.cudnn,
             code=library.code,
             indexes=("url",) if library.url else ("default",),
-            requires_python=self._requires_python(
-                library.name, library.version, library.platform
-            ),
+            requires_python=self._requires_python(library.name, library.version, library.platform),
             bad=library.bad,
         )
 

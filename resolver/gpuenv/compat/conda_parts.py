@@ -113,9 +113,7 @@ def build_of_row(row: Row, platform: str) -> Build:
     )
 
 
-def wheel_distribution(
-    name: str, cuda: CudaVersion | None, data: CompatibilityData
-) -> str | None:
+def wheel_distribution(name: str, cuda: CudaVersion | None, data: CompatibilityData) -> str | None:
     """Return the wheel distribution of a library: libcublas of CUDA 12 -> nvidia-cublas-cu12.
 
     NVIDIA makes both from one build: conda-forge repackages the redistributable archives that the
@@ -290,9 +288,7 @@ def _package_to_replace(packages: Sequence[str], keep: Collection[str]) -> str:
     return packages[0]
 
 
-def virtual_reasons(
-    record: Record, virtual: Mapping[str, tuple[str, str]]
-) -> tuple[Reason, ...]:
+def virtual_reasons(record: Record, virtual: Mapping[str, tuple[str, str]]) -> tuple[Reason, ...]:
     """Compare the virtual packages that a record depends on and constrains with the host's.
 
     On a host whose driver is not known, `__cuda` is not known either: R1 becomes a need of the

@@ -37,11 +37,12 @@ from .user_rows import UserRows
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
 # capability: makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions,
-# profiles of virtual GPUs (40C).
+# profiles of virtual GPUs (40C), architectures beside a name (Grace Hopper).
 _NOISE_WORDS = frozenset((
     "nvidia", "geforce", "tesla", "grid", "hgx", "gpu", "nvgpu", "laptop", "mobile", "max", "q",
     "maxq", "with", "design", "generation", "edition", "workstation", "server", "active", "passive",
-    "lhr", "gb", "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl", "superchip", "developer", "kit",
+    "lhr", "gb", "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl", "superchip", "grace", "hopper",
+    "developer", "kit",
 ))  # fmt: skip
 _NOISE = r"\d+[gt]b?|hbm\d\w?|gddr\d\w?|sxm\d|nvl\d+|\d+[abcq]"
 _NOISE_STARTS = (*"0123456789", "hbm", "gddr", "sxm", "nvl")

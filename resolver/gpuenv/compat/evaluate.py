@@ -237,9 +237,7 @@ def claim_reasons(subject: str, variant: WheelVariant) -> tuple[Reason, ...]:
     return (_variant_reason("variant-claim", subject, need, f"{have} in its libraries"),)
 
 
-def _without(
-    targets: tuple[str, ...] | None, present: tuple[str, ...] | None
-) -> tuple[str, ...]:
+def _without(targets: tuple[str, ...] | None, present: tuple[str, ...] | None) -> tuple[str, ...]:
     return tuple(target for target in targets or () if target not in (present or ()))
 
 
@@ -351,9 +349,7 @@ def pin_reasons(
     return environment_reasons(parts_of_pins(pins, host.platform, data), host, data)
 
 
-def environment_reasons(
-    parts: Parts, host: Host, data: CompatibilityData
-) -> tuple[Reason, ...]:
+def environment_reasons(parts: Parts, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
     """Return everything that speaks against an environment on a host; each reason once.
 
     Codes: see `environment_findings`. `errors.is_doubt` tells doubts from failures.
@@ -365,9 +361,7 @@ def environment_reasons(
     return tuple(reasons.values())
 
 
-def environment_findings(
-    parts: Parts, host: Host, data: CompatibilityData
-) -> Iterator[Finding]:
+def environment_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
     """Yield everything that speaks against an environment on a host, with the packages concerned.
 
     Codes: those of the rules, cpu-build, build-unknown, library-unknown, cuda-major, cuda-variant,
@@ -446,9 +440,7 @@ def _library_floors(parts: Parts, host: Host, data: CompatibilityData) -> Iterat
             yield from _about((part.package.name,), reasons)
 
 
-def _unknown_driver(
-    parts: Parts, host: Host, data: CompatibilityData
-) -> tuple[Reason, ...]:
+def _unknown_driver(parts: Parts, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
     """R1 on a host whose driver release is not known: the floor that it must meet."""
     if host.driver is not None:
         return ()
@@ -580,9 +572,7 @@ def _extensions(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
         actual = _actual_torch(versions[part.package], part.build, data)
         for package in parts.packages:
             if package.built_for is not None:
-                reasons = rules.extension_reasons(
-                    package.subject, package.built_for, torch, actual
-                )
+                reasons = rules.extension_reasons(package.subject, package.built_for, torch, actual)
                 yield from _about((package.name, part.package), reasons)
         for one in parts.libraries:
             majors = one.library.cuda_majors() if one.library is not None else ()

@@ -70,9 +70,7 @@ class Parts(Value):
     toolkits: tuple[Toolkit, ...] = ()
 
 
-def parts_of_pins(
-    pins: Iterable[tuple[str, str]], platform: str, data: CompatibilityData
-) -> Parts:
+def parts_of_pins(pins: Iterable[tuple[str, str]], platform: str, data: CompatibilityData) -> Parts:
     """Describe pinned or installed distributions.
 
     Args:
@@ -85,9 +83,7 @@ def parts_of_pins(
     packages: dict[str, Package] = {}
     for name, version in versions.items():
         built_for = data.built_for(name, version)
-        packages[name] = Package(
-            name=name, version=version, distribution=name, built_for=built_for
-        )
+        packages[name] = Package(name=name, version=version, distribution=name, built_for=built_for)
     carriers = _carriers(data)
     libraries = []
     for name, package in packages.items():
@@ -151,9 +147,7 @@ def _builds_by_version(
             )
 
 
-def _installed_way(
-    framework: Framework, versions: Mapping[str, str], platform: str
-) -> Way | None:
+def _installed_way(framework: Framework, versions: Mapping[str, str], platform: str) -> Way | None:
     """Return the way with the most carriers whose carriers are all there; a CPU way has none."""
     for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
         if way.platforms and platform not in way.platforms:

@@ -318,9 +318,7 @@ def branch_reasons(
         )
     if branch > newest_branch:
         need = f"a driver branch that the data knows (R{newest_branch} or older)"
-        reasons.append(
-            Reason(code="driver-branch-unknown", subject="driver", need=need, have=have)
-        )
+        reasons.append(Reason(code="driver-branch-unknown", subject="driver", need=need, have=have))
     return tuple(dict.fromkeys(reasons))
 
 
@@ -348,9 +346,7 @@ def _major_minor(version: str) -> tuple[int, int] | None:
         return None
 
 
-def bad_release_reasons(
-    subject: str, verdict: tuple[str, str, str] | None
-) -> tuple[Reason, ...]:
+def bad_release_reasons(subject: str, verdict: tuple[str, str, str] | None) -> tuple[Reason, ...]:
     """R4: the release is not known to be bad.
 
     Args:

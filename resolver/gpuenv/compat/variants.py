@@ -150,9 +150,7 @@ def _suitable_for_devices(feature: str, values: Iterable[str], host: Host) -> tu
     return tuple(sorted(reached, key=_cuda_version, reverse=True))
 
 
-def provider_sm_values(
-    values: Iterable[str], capability: ComputeCapability
-) -> tuple[str, ...]:
+def provider_sm_values(values: Iterable[str], capability: ComputeCapability) -> tuple[str, ...]:
     """Return the values of sm_arch that nvidia-variant-provider supports, the best one first.
 
     These are code of the same major version with the same or an older minor one, and then PTX of

@@ -104,9 +104,7 @@ def _driver_cuda() -> str:
     return ".".join(map(str, host.get("driver_cuda") or ()))
 
 
-def cudnn_check(
-    packages: Mapping[str, str], wheels: Mapping[str, tuple[str, str]]
-) -> list[Check]:
+def cudnn_check(packages: Mapping[str, str], wheels: Mapping[str, tuple[str, str]]) -> list[Check]:
     """Name the cuDNN of conda and that of pip where one environment has both (R5)."""
     version = packages.get("libcudnn") or packages.get("cudnn")
     if version is None or not wheels:

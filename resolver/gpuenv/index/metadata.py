@@ -264,9 +264,7 @@ class MetadataReader:
         from .core_metadata import read_sdist_metadata, read_wheel_metadata
 
         with tempfile.TemporaryFile() as file:
-            reply, digest = self._transport.download(
-                wheel.url, wheel.filename, file, wheel.size
-            )
+            reply, digest = self._transport.download(wheel.url, wheel.filename, file, wheel.size)
             if reply.status != OK:
                 raise PackageIndexError(
                     f"{wheel.filename}: {redact_url(wheel.url)} answered with status {reply.status}"

@@ -277,9 +277,7 @@ class MultiIndex(Index):
             self._bindings.pop(name, None)
             self.wheels(name)
 
-    def _with_own(
-        self, name: str, binding: tuple[str, Index | None]
-    ) -> tuple[str, Index | None]:
+    def _with_own(self, name: str, binding: tuple[str, Index | None]) -> tuple[str, Index | None]:
         """Add the own indexes of a package's framework to the snapshot or the default index."""
         urls, index = self._own.get(name, ()), binding[1]
         is_users = index is not None and index in (self._find_links, *self._extra)

@@ -151,9 +151,7 @@ class _Changed:
         self.before = installed
         self.after = {name: locked[name] for name in names}
         self.staying = [
-            record
-            for name, record in installed.items()
-            if name not in locked and name not in gone
+            record for name, record in installed.items() if name not in locked and name not in gone
         ]
 
     def met_before(self, spec: str) -> bool:
@@ -188,9 +186,7 @@ def _pin_reasons(target: str, changed: _Changed) -> Iterator[Reason]:
             yield Reason(code="pinned", subject=subject, need=spec, have=_have(wheel))
 
 
-def _request_reasons(
-    target: str, changed: _Changed, requested: Sequence[str]
-) -> Iterator[Reason]:
+def _request_reasons(target: str, changed: _Changed, requested: Sequence[str]) -> Iterator[Reason]:
     """Yield the earlier requests that the lock violates and does not replace. Code: requested."""
     replaced = {conda_versions.name_of(spec) for spec in requested}
     for name, spec in requested_specs(target, changed.before).items():
@@ -218,9 +214,7 @@ def _met_constraints(record: _Record, changed: _Changed) -> Iterator[str]:
             yield spec
 
 
-def _python_reasons(
-    target: str, changed: _Changed, leaving: Collection[str]
-) -> Iterator[Reason]:
+def _python_reasons(target: str, changed: _Changed, leaving: Collection[str]) -> Iterator[Reason]:
     """Yield the wheels that another Python would not find. Code: wheel-python."""
     before, python = changed.before.get("python"), changed.after.get("python")
     if before is None or python is None:

@@ -74,9 +74,7 @@ def wheels_in(target: str, but: Collection[str] = ()) -> list[Distribution]:
 
 def requirements_of(distribution: Distribution) -> list[Requirement]:
     """Return the requirements of an installed distribution that have no marker."""
-    return [
-        requirement for requirement in _requirements(distribution) if not requirement.marker
-    ]
+    return [requirement for requirement in _requirements(distribution) if not requirement.marker]
 
 
 def required_names(distribution: Distribution) -> set[str]:
@@ -288,9 +286,7 @@ def beside_conda(
 _SUBJECTS = {"two-cudnn": "cuDNN", "two-libraries": "CUDA libraries"}
 
 
-def _owners(
-    supply: wheels_beside.Supply, wheels: Iterable[tuple[str, str]]
-) -> tuple[Reason, ...]:
+def _owners(supply: wheels_beside.Supply, wheels: Iterable[tuple[str, str]]) -> tuple[Reason, ...]:
     """Return a reason for each kind of thing that both have, with the two owners of each."""
     owners: dict[tuple[str, str], list[str]] = {}
     for name, version in wheels:

@@ -132,9 +132,7 @@ def is_unchanged(prefix: str, package: Package, since: int) -> bool:
     return bool(package.files)
 
 
-def without_shared_files(
-    kept: Collection[Package], dropped: Collection[Package]
-) -> list[Package]:
+def without_shared_files(kept: Collection[Package], dropped: Collection[Package]) -> list[Package]:
     """Return the packages of `kept` that share no file with one of `dropped`."""
     lost = {path for package in dropped for path in package.files}
     return [package for package in kept if lost.isdisjoint(package.files)]

@@ -103,9 +103,7 @@ def place_of(target: str) -> str:
 
 
 @contextlib.contextmanager
-def change(
-    target: str, *, wait: float, report: Callable[[str], None]
-) -> Iterator[Transaction]:
+def change(target: str, *, wait: float, report: Callable[[str], None]) -> Iterator[Transaction]:
     """Hold the lock of a target, complete what an interrupted run left, and clean up at the end.
 
     Args:

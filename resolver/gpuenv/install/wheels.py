@@ -377,9 +377,7 @@ def _begin(
     """Make the new environment: with an interpreter, or of what stays of the old one."""
     target, stage = transaction.target, transaction.stage
     if base is None:
-        link_environment(
-            target, stage, work.kept, work.dropped, exact=work.exact, without=FILE
-        )
+        link_environment(target, stage, work.kept, work.dropped, exact=work.exact, without=FILE)
         return
     report(f"making {target} with {base}")
     command = tool.make_command(base, stage, os.path.basename(target))
@@ -415,7 +413,5 @@ def _built_packages(lock: Lock, stage: str, tool: Installer) -> dict[str, BuiltP
         record = records.get(wheel.name)
         if not record:
             raise InstallError(f"{tool.name} has not installed {wheel.name} {wheel.version}")
-        built[wheel.name] = BuiltPackage(
-            version=wheel.version, sha256=wheel.sha256, record=record
-        )
+        built[wheel.name] = BuiltPackage(version=wheel.version, sha256=wheel.sha256, record=record)
     return built

@@ -111,9 +111,7 @@ def installer_text(lock: Lock) -> str:
     document: Document = {
         "lock-version": "1.0",
         "created-by": "gpuenv",
-        "packages": [
-            _package(pin.replace(dependencies=(), publishers=())) for pin in lock.pins
-        ],
+        "packages": [_package(pin.replace(dependencies=(), publishers=())) for pin in lock.pins],
     }
     return tomli_w.dumps(document)
 

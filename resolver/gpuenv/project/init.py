@@ -241,9 +241,7 @@ def _described_profile_lines(
     return lines
 
 
-def _profile_for(
-    host: Host, profiles: Mapping[str, object], data: CompatibilityData
-) -> str | None:
+def _profile_for(host: Host, profiles: Mapping[str, object], data: CompatibilityData) -> str | None:
     """Return the profile with the GPUs and the platform of a host; None if there is none."""
     for name in profiles:
         profile = _table(profiles, name)
@@ -606,9 +604,7 @@ def _gpu_profile_lines(name: str, host: Host, data: CompatibilityData) -> list[s
     return lines
 
 
-def _cpu_profile_lines(
-    name: str, frameworks: Sequence[str], data: CompatibilityData
-) -> list[str]:
+def _cpu_profile_lines(name: str, frameworks: Sequence[str], data: CompatibilityData) -> list[str]:
     """Return the lines of a profile without a GPU. InputError if all frameworks need one."""
     on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
     if frameworks and not on_cpu:

@@ -224,9 +224,7 @@ class _Reader:
             self._fail(f"{where}.driver", "is given, but the profile has no GPU")
         own_frameworks = map(parse_requirement, fields.get("frameworks", ()))
         conda = self._is_conda(fields, top, where)
-        requirements = self._requirements(
-            *_shared(fields, top, where, "requirements"), conda=conda
-        )
+        requirements = self._requirements(*_shared(fields, top, where, "requirements"), conda=conda)
         wheels = self._requirements(*_shared(fields, top, where, "wheels"))
         profile = Profile(
             name=name,

@@ -11,9 +11,7 @@ from .values import quantity_text
 
 # Characters of a line: a container's termination message and a scheduler's log keep that much.
 LONGEST = 1200
-_TERMINAL_CODE = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
-)
+_TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 def one_line(text: str) -> str:

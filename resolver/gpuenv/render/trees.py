@@ -32,9 +32,7 @@ def tree_lines(tree: Tree, lock: Lock, depth: int | None) -> list[str]:
     return lines
 
 
-def _branch(
-    tree: Tree, name: str, level: int, depth: int | None, shown: set[str]
-) -> Iterator[str]:
+def _branch(tree: Tree, name: str, level: int, depth: int | None, shown: set[str]) -> Iterator[str]:
     text = f"{'  ' * level}{_release(tree, name)}"
     dependencies = tree.dependencies(name)
     if dependencies and name in shown:

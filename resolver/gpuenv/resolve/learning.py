@@ -65,9 +65,7 @@ class Nogoods:
         """Return the requirements because of which a release is excluded, () if it is not."""
         return self._alone.get(release, ())
 
-    def violated(
-        self, release: Node, pins: Mapping[Identifier, Node]
-    ) -> NogoodRequirement | None:
+    def violated(self, release: Node, pins: Mapping[Identifier, Node]) -> NogoodRequirement | None:
         """Return a nogood that a release and the pins would violate; None if there is none."""
         for nogood in self._together.get(release, ()):
             others = (other for other in nogood.releases if other is not release)

@@ -207,9 +207,7 @@ def missing_build_reasons(
         yield no_file_reason(build, f"a wheel for {python} on {store.host.platform}")
 
 
-def _builds_of_same_release(
-    store: CandidateStore, requirement: PackageRequirement
-) -> list[Build]:
+def _builds_of_same_release(store: CandidateStore, requirement: PackageRequirement) -> list[Build]:
     """Return the known builds of the release of which a requirement names another build.
 
     The default index has one build of each release under the plain version: torch 2.4.0 is the

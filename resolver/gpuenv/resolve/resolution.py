@@ -82,9 +82,7 @@ class _Resolution(Resolution[NodeRequirement, Node, Identifier]):
             known = self._preferences[name] = criterion, super()._get_preference(name)
         return known[1]
 
-    def _backjump(
-        self, causes: list[RequirementInformation[NodeRequirement, Node]]
-    ) -> bool:
+    def _backjump(self, causes: list[RequirementInformation[NodeRequirement, Node]]) -> bool:
         """Learn from the conflict that the reporter has noted, and go back."""
         conflict = self._reporter.conflict
         if self._lessons.learn(conflict):
@@ -384,9 +382,7 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
         requirements = self._provider.requirements_of(pin)
         return {requirement.identifier for requirement in requirements}
 
-    def _reached(
-        self, criteria: Mapping[Identifier, _Criterion]
-    ) -> set[Identifier]:
+    def _reached(self, criteria: Mapping[Identifier, _Criterion]) -> set[Identifier]:
         """Return the nodes that the request and the pins that it reaches require."""
         waiting = []
         for node, criterion in criteria.items():

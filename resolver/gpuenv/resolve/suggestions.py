@@ -294,9 +294,7 @@ def _solved(alternatives: Alternatives, trials: Trials, edits: Edits) -> Edits:
     for node in nodes:
         if not isinstance(node, Token):
             ranges[node.identifier] = f"=={node.version}"
-    return tuple(
-        edit.replace(specifier=ranges.get(packages.get(edit.place), "")) for edit in edits
-    )
+    return tuple(edit.replace(specifier=ranges.get(packages.get(edit.place), "")) for edit in edits)
 
 
 def _widened_packages(alternatives: Alternatives, edits: Edits) -> dict[Place, PackageId]:

@@ -203,9 +203,7 @@ class VariantChooser:
             subject += f" ({label})"
             have = _first_difference(judged.ranked, other.ranked)
         need = f"a place before {best} in the order of the variants"
-        return Reason(
-            code="variant-order", subject=subject, need=need, have=have, source=_SOURCE
-        )
+        return Reason(code="variant-order", subject=subject, need=need, have=have, source=_SOURCE)
 
     def precedes(self, wheel: Wheel, other: Wheel) -> bool:
         """Return whether a variant precedes another of its release on a host that both suit."""
@@ -219,9 +217,7 @@ class VariantChooser:
         order = _Order(release, listed, partial(_suitable, listed, any_host))
         return order.key(variant) < order.key(second)
 
-    def applicable(
-        self, wheel: Wheel, dependencies: Sequence[Requirement]
-    ) -> list[Requirement]:
+    def applicable(self, wheel: Wheel, dependencies: Sequence[Requirement]) -> list[Requirement]:
         """Return the dependencies of a wheel without the markers about its variant.
 
         Raises:
@@ -319,9 +315,7 @@ def _suitable(
     return suitable_values(namespace, feature, names, host)
 
 
-def _supported(
-    variant: WheelVariant, listed: Listed, host: Host
-) -> Iterator[tuple[str, str, str]]:
+def _supported(variant: WheelVariant, listed: Listed, host: Host) -> Iterator[tuple[str, str, str]]:
     for namespace, feature, names in variant.properties:
         for name in _suitable(listed, host, namespace, feature, names):
             yield namespace, feature, name

@@ -64,9 +64,7 @@ def dependency_check(survey: SurveyAnswer) -> Check:
     return Check(name="dependencies", subject="", status=status, evidence=evidence, marks=marks)
 
 
-def _problem(
-    environment: _Environment, name: str, required: str, requirement: Requirement
-) -> str:
+def _problem(environment: _Environment, name: str, required: str, requirement: Requirement) -> str:
     """Return what is wrong with a requirement, "" if it holds."""
     text = f"{name} {environment.versions[name]} requires {required}{requirement.specifier}"
     version = environment.versions.get(required)

@@ -39,9 +39,7 @@ def device_code_checks(
     folders = sorted({str(row["folder"]) for row in survey["distributions"]})
     contents = scan_environment(target, more=folders, deadline=deadline)
     judged = judge(contents.files)
-    checks = [
-        _owner_check(owner, files) for owner, files in _by_owner(judged).items()
-    ]
+    checks = [_owner_check(owner, files) for owner, files in _by_owner(judged).items()]
     if not contents.complete:
         evidence = f"only {contents.read} files were read in time"
         checks.append(Check(name=NAME, subject="", status="unknown", evidence=evidence))
@@ -82,9 +80,7 @@ def _owner_check(owner: str, files: Sequence[JudgedFile]) -> Check:
         )
     if first.optional:
         evidence += f" ({first.optional})"
-    return Check(
-        name=NAME, subject=owner, status="unknown", evidence=evidence, marks=_marks(shown)
-    )
+    return Check(name=NAME, subject=owner, status="unknown", evidence=evidence, marks=_marks(shown))
 
 
 def _marks(files: Iterable[JudgedFile]) -> tuple[Mark, ...]:

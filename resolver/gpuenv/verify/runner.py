@@ -93,9 +93,7 @@ class Children:
         with activity.current.part(probe):
             return self._run(probe, options, more or {})
 
-    def _run(
-        self, probe: str, options: Mapping[str, object], more: Mapping[str, str]
-    ) -> Outcome:
+    def _run(self, probe: str, options: Mapping[str, object], more: Mapping[str, str]) -> Outcome:
         script = os.path.join(self._probes, f"{probe}.py")
         launcher = [LAUNCHER, f"--parent={os.getpid()}"]
         command = [self._python, "-B", "-I", *launcher, script, json.dumps(options)]
