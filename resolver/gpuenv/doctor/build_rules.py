@@ -307,6 +307,8 @@ def architectures(case: Case) -> Iterator[Finding]:
     elif beyond:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
+    elif not built_for and _are_on_both_sides(case):
+        yield from _new_or_old(case, missing, facts)
     elif capability > max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY):
         yield finding("gpu_too_new_for_build", *facts)
     elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
@@ -376,6 +378,8 @@ def invalid_images(case: Case) -> Iterator[Finding]:
     if device and device[0] > max(map(version_tuple, built_for)):
         yield likely("gpu_too_new_for_build", images[0], device[1])
         return
+    if case.of_kind("architecture-missing"):
+        return  # the same failure, with its reason
     for capability, gpu in _devices(case):
         if capability < _FIRST_CAPABILITY_OF_IMAGES:
             yield possible("gpu_too_old_for_build", images[0], gpu)
@@ -496,6 +500,13 @@ def _beside_working(case: Case, device: Capability) -> tuple[str, Fact] | None:
     if working and device < min(working):
         return "gpu_too_old_for_build", working[min(working)]
     return None
+
+
+def _are_on_both_sides(case: Case) -> bool:
+    """Whether a log names old and new GPUs, and so not which one has no code."""
+    working = _working_gpus(case)
+    devices = [capability for capability, _fact in _devices(case) if capability not in working]
+    return min(devices) <= _LAST_COMMON_CAPABILITY < max(devices)
 
 
 def _devices(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:

@@ -89,9 +89,11 @@ def _compat_library(case: Case) -> Fact | None:
 
 def compat_path(case: Case) -> Iterator[Finding]:
     """Suggest the forward-compatibility libcuda that a path names, if CUDA is not available."""
-    paths, unavailable = case.symptoms("compat-path"), case.symptoms("cuda-unavailable")
-    if paths and unavailable:
-        yield possible("compat_libcuda_misuse", unavailable[0], paths[0])
+    paths = case.symptoms("compat-path")
+    failures = case.symptoms("cuda-unavailable")
+    failures += [fact for fact in case.symptoms("unexplained") if "compat" in fact.text]
+    if paths and failures:
+        yield possible("compat_libcuda_misuse", failures[0], paths[0])
 
 
 def driver_presence(case: Case) -> Iterator[Finding]:
@@ -288,6 +290,8 @@ def wsl_devices(case: Case) -> Iterator[Finding]:
     unseen += [fact for fact in case.about("status", "cuda") if fact.value in _NO_DEVICE]
     if case.first("container", value="yes") is None:
         unseen += case.about("hints", "driver_not_found")
+        for fact in case.about("maybe", "driver_not_found"):
+            yield possible("wsl_driver_or_toolkit", fact, wsl)
     else:
         unseen += filter(_is_start_of_toolkit, case.about("hints", "container_gpu_not_injected"))
     for fact in unseen:
