@@ -11,6 +11,7 @@ faster the reader is. The last column is the process's peak memory in MiB.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import os
 import random
@@ -116,7 +117,7 @@ XLA = (
     "  %fusion.{m} = (f32[{n},{m}], bf16[{n}]) fusion(%{w}.{n}, %param_{n}.{m}), kind=kLoop, "
     'calls=%fused_computation.{m}, metadata=(op_name="jit({w})/jit(main)/dot_general" '
     'source_file="{w}.py")',
-    '  %cudnn-conv.{m} = (f32[{n},{m}], u8[{m}]) custom-call(%{w}.{n}), '
+    "  %cudnn-conv.{m} = (f32[{n},{m}], u8[{m}]) custom-call(%{w}.{n}), "
     'custom_call_target="__cudnn$convForward"',
     "I0304 12:{n}:{n}.{m} {m} cuda_executor.cc:{n}] {w}: Allocated {m} bytes on GPU device at "
     "0x{p}; CUDA driver",
@@ -224,15 +225,17 @@ def measure(kind: str, size: int, former: str) -> None:
 
 def main() -> int:
     """Measure all kinds of logs, or the named ones."""
-    given = sys.argv[1:]
-    former = given[1] if given[:1] == ["--former"] else ""
-    size, *kinds = given[2 if former else 0 :] or ["200"]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--former", default="", metavar="FILE", help="another log_reader.py")
+    parser.add_argument("size", nargs="?", default=200, type=int, metavar="MB")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}")
+    given = parser.parse_args()
     if "GPUENV_BENCH_CHILD" in os.environ:
-        measure(kinds[0], int(size) * 1_000_000, former)
+        measure(given.kinds[0], given.size * 1_000_000, given.former)
         return 0
-    options = ["--former", former] if former else []
-    for kind in kinds or KINDS:
-        command = [sys.executable, __file__, *options, size, kind]
+    options = ["--former", given.former] if given.former else []
+    for kind in given.kinds or KINDS:
+        command = [sys.executable, __file__, *options, str(given.size), kind]
         subprocess.run(command, env={**os.environ, "GPUENV_BENCH_CHILD": "1"}, check=True)
     return 0
 

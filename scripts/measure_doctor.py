@@ -222,8 +222,7 @@ def measure(reports: Sequence[Report]) -> dict[str, Any]:
         "by confidence": _by(settled, lambda _report, given: given.confidence or "none"),
         "by class": _by(settled, lambda report, _given: report.causes[0]),
         "forms": {
-            form: {**_counts(given), "lost": _lost(right, given)}
-            for form, given in answers.items()
+            form: {**_counts(given), "lost": _lost(right, given)} for form, given in answers.items()
         },
     }
 

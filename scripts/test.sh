@@ -13,7 +13,8 @@ status=0
 if [ $# -eq 0 ]; then
     export GPUENV_TEST_SAMPLE="${GPUENV_TEST_SAMPLE-1}"
 fi
-.venv/bin/ruff check resolver scripts tests || status=$?
+.venv/bin/ruff check . || status=$?
+.venv/bin/ruff format --check . || status=$?
 # Each worker collects all tests. The first collection compiles them, which is most of its time.
 .venv/bin/python -m pytest --collect-only -qq "$@" > .venv/collected.txt || true
 # Many tests wait for a child process, so two workers for each core keep the cores busy. worksteal

@@ -69,9 +69,7 @@ def test_the_owners_of_libraries_are_those_of_the_scanned_wheels() -> None:
     for path in SCANS:
         document = json.loads(path.read_text())
         package = document["distribution"]
-        files = {
-            owned.rpartition("/")[2] for scan in document["scans"] for owned in scan["owns"]
-        }
+        files = {owned.rpartition("/")[2] for scan in document["scans"] for owned in scan["owns"]}
         for file in files:
             owner = library_owner(file)
             if owner is not None:

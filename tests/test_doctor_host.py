@@ -250,9 +250,7 @@ def test_what_has_no_fault_ends_well(tmp_path: Path) -> None:
     )
 
 
-def test_without_a_log_all_checks_are_on_one_page(
-    env: Path, native: Path, tmp_path: Path
-) -> None:
+def test_without_a_log_all_checks_are_on_one_page(env: Path, native: Path, tmp_path: Path) -> None:
     install(site_of(env), native, [])
     done = run(["--target", "env", "--gpu", "none"], tmp_path)
     assert done.returncode == 0, done.stdout

@@ -42,7 +42,7 @@ KINDS = {
     ),
     "web": (
         '10.0.0.{n} - - [10/Oct/2026:13:55:36] "GET /docs/cudnn/archive?error={n} HTTP/1.1" 404 '
-        '2326',
+        "2326",
         '10.0.0.{n} - - "GET /questions/no-kernel-image HTTP/1.1" 200 {n}',
         '[error] {n}#{n}: *{n} open() "/srv/www/favicon.ico" failed (2: No such file or directory)',
         "upstream timed out (110: Connection timed out) while reading response header from "

@@ -258,9 +258,7 @@ def _examine_environment(
     )
 
 
-def _shadows(
-    env: Mapping[str, str], installed: probe_tests.Installed | None
-) -> tuple[Shadow, ...]:
+def _shadows(env: Mapping[str, str], installed: probe_tests.Installed | None) -> tuple[Shadow, ...]:
     if installed is None:
         return ()
     return tuple(loader_variables(env, installed.prefix, libraries(installed.prefix))[1])

@@ -52,9 +52,7 @@ _Idle = bytes | _Numbers  # a needle, or the messages of a line
 _prefilters: dict[bool, Prefilter] = {}
 
 
-def read_log(
-    stream: Iterable[bytes | str], *, with_failure: bool = False
-) -> tuple[Fact, ...]:
+def read_log(stream: Iterable[bytes | str], *, with_failure: bool = False) -> tuple[Fact, ...]:
     """Return the facts of a log, each once, in the order of their first lines.
 
     The misuse of cuDNN handles comes last. At most MAX_FACTS facts are kept, the first ones.

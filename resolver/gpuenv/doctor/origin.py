@@ -178,9 +178,7 @@ def _other_system(log_facts: Iterable[Fact], host: Host) -> str:
     return ""
 
 
-def _missing_folder(
-    log_facts: Iterable[Fact], folder_exists: Callable[[str], bool]
-) -> str:
+def _missing_folder(log_facts: Iterable[Fact], folder_exists: Callable[[str], bool]) -> str:
     folders = _values(log_facts, "packages-folder")
     if not folders or any(map(folder_exists, folders)):
         return ""

@@ -295,9 +295,7 @@ def _gpus(log_facts: Sequence[Fact]) -> tuple[str, ...]:
     if named:
         return tuple(named.values())
     capabilities = [
-        fact.value
-        for fact in log_facts
-        if fact.kind == "capability" and fact.subject != "compiler"
+        fact.value for fact in log_facts if fact.kind == "capability" and fact.subject != "compiler"
     ]
     return tuple(dict.fromkeys(capabilities))
 

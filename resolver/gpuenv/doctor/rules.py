@@ -152,9 +152,7 @@ def driver_state(case: Case) -> Iterator[Finding]:
 
 
 def _host_has_unknown_error(case: Case) -> bool:
-    return any(
-        fact.kind == "status" and fact.value == "CUDA_ERROR_UNKNOWN" for fact in case.host
-    )
+    return any(fact.kind == "status" and fact.value == "CUDA_ERROR_UNKNOWN" for fact in case.host)
 
 
 # ---- surroundings and devices -------------------------------------------------------------------

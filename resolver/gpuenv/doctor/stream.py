@@ -29,9 +29,7 @@ _DOCKER_RECORD = re.compile(
     rb'(?m)^\{"log": ?"|(?:\\n)?", ?"stream": ?"std(?:err|out)"[^}\n]{0,80}\}'
 )
 # Without "\\t" in a path of Windows, which some programs do not escape.
-_JSON_ESCAPE = re.compile(
-    rb'\\(?:u([0-9a-fA-F]{4})|(["\\/]))|(?:(?<=\d:)|(?<![\w:\\]))\\t'
-)
+_JSON_ESCAPE = re.compile(rb'\\(?:u([0-9a-fA-F]{4})|(["\\/]))|(?:(?<=\d:)|(?<![\w:\\]))\\t')
 # Typographic quotes become ASCII; marks without a width are left out.
 _ASCII_QUOTES = {
     "\u2018".encode(): b"'",

@@ -140,9 +140,7 @@ def _further_cause_lines(verdict: Verdict, causes: Causes) -> list[str]:
     return [line, *_cut(f"    {line}" for line in verdict.evidence[:1])]
 
 
-def _abstention_lines(
-    examination: Examination, tests: Mapping[str, str], name: str
-) -> list[str]:
+def _abstention_lines(examination: Examination, tests: Mapping[str, str], name: str) -> list[str]:
     diagnosis = examination.diagnosis
     if diagnosis.outside is not None:
         return _outside_lines(diagnosis.outside)
@@ -275,9 +273,7 @@ def _wrapped(text: str) -> list[str]:
 # ---- what to do ---------------------------------------------------------------------------------
 
 
-def fix_text(
-    verdict: Verdict, examination: Examination, causes: Causes, *, first: bool
-) -> str:
+def fix_text(verdict: Verdict, examination: Examination, causes: Causes, *, first: bool) -> str:
     """Return what to do about a verdict on this host.
 
     Args:
