@@ -12,6 +12,7 @@ so is what was read often without a new fact.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, islice
 
@@ -21,7 +22,7 @@ from .failure_words import FailureReader, failure_of_short_text
 from .model import Fact
 from .pasted import MAX_PASTED, message_lines, restored, split_prefix
 from .prefilter import Prefilter
-from .stream import AFTER, AHEAD, BEFORE, blocks, cleaned, find_all
+from .stream import AFTER, AHEAD, BEFORE, blocks, cleaned
 
 LONG_LINE = 1 << 11  # bytes; a longer line is read only around its needles
 SMALL_LOG = 1 << 15  # bytes; a smaller log is searched for needles alone, without preparation
@@ -322,21 +323,14 @@ class LogReader:
 
     def _try_needles(self, line: bytes, needles: _Needles, origin: int) -> None:
         """Try the messages of the needles, in the order of the needles in the line."""
-        places = []
-        for needle in needles:
-            place = line.find(needle)
-            if place >= 0:
-                places.append((place, needle))
+        found = _prefilter(exact=True).needles(line, needles)
         if len(line) <= BEFORE:  # all windows are the whole line
-            places.sort()
-            if places:
-                counted = [
-                    (needle, needles[needle], line.count(needle)) for _place, needle in places
-                ]
+            counts = Counter(needle for _place, needle in found)
+            if counts:
+                counted = [(needle, needles[needle], count) for needle, count in counts.items()]
                 self._try_window(line, counted, origin)
             return
-        every = [(place, needle) for _, needle in places for place in find_all(line, needle)]
-        for place, needle in sorted(every):
+        for place, needle in found:
             first = max(0, place - BEFORE)
             window = line[first : place + AFTER]
             self._try_window(window, [(needle, needles[needle], 1)], origin + first)
@@ -366,10 +360,8 @@ class LogReader:
         begin = 0 if origin else self._begin
         end = self._end if len(line) == len(self._block) else len(line)
         needles, _with_digits = self._needles(tuple(sorted(numbers)))
-        for place, needle in sorted(_prefilter(exact=True).needles(line)):
-            if needle not in needles or not begin <= place < end:
-                continue
-            if self._is_idle(needle, _IDLE_NEEDLE):
+        for place, needle in _prefilter(exact=True).needles(line, needles):
+            if not begin <= place < end or self._is_idle(needle, _IDLE_NEEDLE):
                 continue
             facts_before = len(self.facts)
             first, last = max(0, place - BEFORE), place + AFTER

@@ -11,7 +11,7 @@ Digits are left out of them, so that lines that differ only in digits get the sa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -245,9 +245,10 @@ class Prefilter:
         """Return the places of literals, ordered by their ends: (index, begin, end)."""
         return self._search(lowered)
 
-    def needles(self, text: bytes) -> list[tuple[int, bytes]]:
-        """Return the places of needles: (begin, needle). Needs `exact`."""
-        return [(begin, self._literals[index]) for index, begin, _end in self._search(text)]
+    def needles(self, text: bytes, wanted: Container[bytes]) -> list[tuple[int, bytes]]:
+        """Return the places of wanted needles, in their order: (begin, needle). Needs `exact`."""
+        places = [(begin, self._literals[index]) for index, begin, _end in self._search(text)]
+        return sorted([place for place in places if place[1] in wanted])
 
     def numbered_in(self, text: bytes) -> set[bytes]:
         """Return the needles with digits that a text has."""
