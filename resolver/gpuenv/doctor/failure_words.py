@@ -18,7 +18,8 @@ from .prefilter import Places, literal_search
 
 _MAX_APART = 120  # bytes between a failure word and its subject
 _CONTEXT = 240  # bytes of a line that are shown before and after a failure word
-_NEIGHBORS = 480  # bytes around a failure in which words suggest its cause
+_NEIGHBORS = 480  # bytes around a failure in which words suggest its cause, to the end of a line
+_MOST_NEIGHBORS = 1 << 12  # the same, of long lines
 _MAX_TEXT = 300  # characters of the fact's text
 _MAX_WINDOWS = 1 << 14  # windows that are remembered, by their hashes
 _MAX_FAILURES = 32  # failures of a log whose words are read
@@ -197,9 +198,10 @@ def _window(text: bytes, place: int) -> tuple[int, int]:
 
 def _neighbors(text: bytes, start: int, end: int) -> bytes:
     """Return the failure and the lines around it as one line, without harmless text and frames."""
-    first = text.rfind(b"\n", 0, max(0, start - _NEIGHBORS)) + 1
-    last = text.find(b"\n", end + _NEIGHBORS)
-    part = text[first : last if last >= 0 else len(text)]
+    first, last = max(0, start - _MOST_NEIGHBORS), end + _MOST_NEIGHBORS
+    line_start = text.rfind(b"\n", first, max(0, start - _NEIGHBORS)) + 1
+    line_end = text.find(b"\n", end + _NEIGHBORS, last)
+    part = text[line_start or first : line_end if line_end >= 0 else last]
     return b" ".join(_harmless().sub(b" ", _FRAMES.sub(b" ", part)).split())
 
 
