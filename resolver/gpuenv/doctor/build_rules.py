@@ -354,8 +354,13 @@ def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[
     """Yield both causes of missing code, the more frequent one first.
 
     New GPUs appear more often than builds and compilers drop an architecture. The status of older
-    CUDA releases comes mostly from old GPUs. A program that works on a new GPU fails on an old one.
+    CUDA releases comes mostly from old GPUs; a program of such a release is older than a GPU that
+    nothing had dropped then. A program that works on a new GPU fails on an old one.
     """
+    early = [gpu for capability, gpu in _devices(case) if _early_status(case, capability)]
+    if early:
+        yield likely("gpu_too_new_for_build", *facts, early[0])
+        return
     order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
     working = _working_gpus(case)
     if working:

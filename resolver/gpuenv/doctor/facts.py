@@ -44,6 +44,7 @@ _CONDITIONS = frozenset(
         "kernel-updated",
         "driver-updated",
         "early-status",
+        "cuda-available",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

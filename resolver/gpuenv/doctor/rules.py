@@ -178,6 +178,8 @@ def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
         for fact in case.about("hints", "visible_devices_wrong"):
             if _is_unseen(fact):
                 yield likely("container_gpu_not_injected", fact, container)
+    if case.symptoms("cuda-available"):
+        return
     unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
     if case.unexplained() or case.of_kind("gpu", "driver"):
         unavailable += case.symptoms("reported-unavailable")
@@ -189,7 +191,8 @@ def _has_device_of_container(case: Case) -> bool:
     """Whether the log shows the GPU of its container, or a variable that selects a GPU."""
     if any(case.about("hints", cause) for cause in _WITH_DEVICE):
         return True
-    shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
+    shown = case.of_kind("driver", "driver-cuda", "smi-memory")
+    shown += case.symptoms("started-with-gpu", "cuda-available")
     return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
 
 
