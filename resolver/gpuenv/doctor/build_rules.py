@@ -278,15 +278,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     """Explain missing code for a GPU: is the GPU newer or older than the build supports?"""
     yield from _out_of_stated_range(case)
     yield from _below_least(case)
-    failed = case.failed("architecture")
-    missing = case.of_kind("architecture-missing")
-    if failed:
-        missing.append(failed)
-    lists = _code_lists(case)
-    if not missing and case.unexplained():
-        # The list that a build prints may be all that the log shows of the reason.
-        lists = [fact for fact in lists if fact.subject != "flags"]
-        missing = lists[:1]
+    missing, lists = _missing_code(case)
     if not missing:
         return
     built_for = [text for fact in lists for text in fact.value.split()]
@@ -297,7 +289,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
     # The flags of one file may differ from those of another.
-    is_certain = failed or any(fact.subject != "flags" for fact in lists)
+    is_certain = case.failed("architecture") or any(fact.subject != "flags" for fact in lists)
     finding = proved if is_certain else likely
     beyond = None if built_for else _beyond_toolkit(case, capability)
     beside = None if is_certain else _beside_working(case, capability)
@@ -315,6 +307,20 @@ def architectures(case: Case) -> Iterator[Finding]:
         yield finding("gpu_too_old_for_build", *facts)
     else:
         yield from _new_or_old(case, missing, facts)
+
+
+def _missing_code(case: Case) -> tuple[list[Fact], list[Fact]]:
+    """Return what says that code is missing, and the lists of what the build has code for."""
+    failed = case.failed("architecture")
+    missing = case.of_kind("architecture-missing")
+    if failed:
+        missing.append(failed)
+    lists = _code_lists(case)
+    if not missing and case.unexplained():
+        # The list that a build prints may be all that the log shows of the reason.
+        lists = [fact for fact in lists if fact.subject != "flags"]
+        missing = lists[:1]
+    return missing, lists
 
 
 def toolkit_targets(case: Case) -> Iterator[Finding]:

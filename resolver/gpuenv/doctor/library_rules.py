@@ -14,7 +14,8 @@ from .status_codes import version_tuple
 
 _CUDA_FILE = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparseLt|cusparse|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
-    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|cudadevrt|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)"
+    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|cudadevrt|nvjpeg|nvshmem|nvvm|"
+    r"cudss|cutensor|cudf)"
     r"[\w-]*\.so(?:\.(\d{1,2}))?|"
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
