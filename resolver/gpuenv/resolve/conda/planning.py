@@ -512,9 +512,8 @@ def _why_not_chosen(
             need = f"a build of {other.row.name} for CUDA {cuda[0]}"
             subject, have = candidate.subject, other.subject
             return (Reason(code="conflict", subject=subject, need=need, have=have),)
-    return tuple(reason for reason in refusals if candidate.subject in reason.subject.split(", "))[
-        :1
-    ]
+    about = [reason for reason in refusals if candidate.subject in reason.subject.split(", ")]
+    return tuple(about[:1])
 
 
 def _versions(records: Sequence[Record]) -> dict[str, str]:
