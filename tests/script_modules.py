@@ -1,4 +1,4 @@
-"""The scripts of scripts/ as modules."""
+"""Imports the scripts of the folder scripts/, which is no package."""
 
 import importlib.util
 import sys
@@ -9,7 +9,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
 
 def load_script(name: str) -> ModuleType:
-    """The module of scripts/NAME.py. Folders that it adds to sys.path are removed again."""
+    """Return the module of scripts/NAME.py. sys.path is the same afterwards."""
     spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look it up

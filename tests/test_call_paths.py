@@ -16,7 +16,7 @@ from test_layering import LEVEL
 
 PACKAGE = f"{Path(gpuenv.__file__).parent}/"
 HOST = ["--gpu", "none", "--python", f"{sys.version_info[0]}.{sys.version_info[1]}"]
-# The layers above the vocabulary: the model, the requirements and the data serve all of these.
+# The packages below these (model, requirements, compat and others) serve all stages.
 STAGES = ("detect", "index", "resolve", "lock", "install", "verify", "render", "api")
 # Functions that a caller passes down, and where: progress, and what ends an installation.
 CALLBACKS = {
@@ -29,7 +29,7 @@ CALLBACKS = {
 
 
 def package_of(frame: FrameType | None) -> str | None:
-    """Return the package of a call, of its nearest caller in gpuenv, or None."""
+    """Return the package of a frame or of its nearest caller in gpuenv; None if there is none."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(PACKAGE):
             return Path(frame.f_code.co_filename[len(PACKAGE) :]).parts[0].removesuffix(".py")

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from gpuenv.doctor import stream
+from gpuenv.doctor import prefilter, stream
 from gpuenv.doctor.catalog import Message, fill, messages
 from gpuenv.doctor.log_reader import LONG_LINE, MAX_TEXT, REPEATS, LogReader, read_log
 from gpuenv.doctor.model import Fact
@@ -27,6 +27,7 @@ from gpuenv.doctor.prefilter import (
     AnyOf,
     Formula,
     Literal,
+    Prefilter,
     find_each,
     literal_search,
     needed_literals,
@@ -236,10 +237,11 @@ def test_every_place_of_a_cut_gives_the_same(seed: int) -> None:
     assert as_long(cut(log, 1)) == expected
 
 
-@pytest.mark.parametrize("end", ["\n", " "])
-def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("end", "needles"), [("\n", NUMBERED[::2]), (" ", NUMBERED[1::2])])
+def test_every_edge_of_a_block_gives_the_same(
+    end: str, needles: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lines that are longer than a block have pieces that overlap; needles may hold digits."""
-    needles = random.Random(5).sample(NUMBERED, 80)
     log = (
         end.join(
             [*(f"{needle.decode()} and cuda" for needle in needles), made(5, 60, end).decode()]
@@ -401,6 +403,13 @@ def test_memory_does_not_grow_with_the_log() -> None:
     )
     before, after = map(int, done.stdout.split())
     assert after - before < 6 * 1024  # KiB
+
+
+def test_the_needles_without_the_library_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, wanted = made(3, 400), set(NEEDLES[::3])
+    found = Prefilter(messages(), exact=True).needles(text, wanted)
+    monkeypatch.setattr(prefilter, "_has_automaton", lambda: False)
+    assert found and Prefilter(messages(), exact=True).needles(text, wanted) == found
 
 
 @pytest.mark.parametrize("prepared", [False, True])

@@ -486,7 +486,7 @@ class CompatibilityData:
         return (pair[0], pair[1]) if pair else None
 
     def known_gpu(self, text: str) -> tuple[str, ComputeCapability] | None:
-        """Return (name, compute capability) of a GPU by its name; None as compute_capability does.
+        """Return (name, compute capability) of a GPU; None for an unknown or ambiguous name.
 
         The name has the spelling of the data: "H100" for "h100", "RTX 4090" for "rtx4090". A name
         that says more or less than that of the data stays as it is.

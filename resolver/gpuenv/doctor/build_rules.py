@@ -15,7 +15,7 @@ from .catalog import (
     highest_capability_of,
     releases_before,
 )
-from .facts import Case, first_of
+from .facts import Case, first_of, with_names
 from .library_rules import LIBRARY_NOT_LOADED
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
@@ -256,8 +256,9 @@ def compiler_of_build(case: Case) -> Iterator[Finding]:
     compiler = compilers_named[0]
     for other in others:
         if other.from_log and _differs(version_tuple(compiler.value), version_tuple(other.value)):
-            is_torch = other.kind == "cuda-built" and compiler.value[:2] != other.value[:2]
-            finding = likely if is_torch else possible
+            majors = [version_tuple(fact.value)[:1] for fact in (compiler, other)]
+            is_certain = other.kind == "cuda-built" and majors[0] != majors[1]
+            finding = likely if is_certain else possible
             yield finding("cuda_major_mismatch", failed[0], compiler, other)
             return
 
@@ -348,6 +349,7 @@ def toolkit_targets(case: Case) -> Iterator[Finding]:
 
 def _code_lists(case: Case) -> list[Fact]:
     """Return the lists of the architectures that a build has code for, each once."""
+    # Of equal lists, the last one counts: flags say less than the list of a build.
     flags_first = sorted(case.of_kind("architectures"), key=lambda fact: fact.subject != "flags")
     lists = {fact.value: fact for fact in flags_first}
     if not _is_refused_by_compiler(case):
@@ -514,7 +516,7 @@ def _beside_working(case: Case, device: Capability) -> tuple[str, Fact] | None:
 
 
 def _are_on_both_sides(case: Case) -> bool:
-    """Whether a log names old and new GPUs, and so not which one has no code."""
+    """Whether a log names old and new GPUs. It does not tell then for which one code is missing."""
     working = _working_gpus(case)
     devices = [capability for capability, _fact in _devices(case) if capability not in working]
     return min(devices) <= _LAST_COMMON_CAPABILITY < max(devices)
@@ -555,7 +557,10 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
 
 
 def _early_status(case: Case, device: Capability) -> Fact | None:
-    """Return the status of a program of before CUDA 10.1, if nothing had dropped the GPU then."""
+    """Return a status that programs print if their CUDA is older than 10.1; None if there is none.
+
+    It counts for GPUs that those CUDA releases support.
+    """
     if case.of_kind("framework"):
         return None
     if device >= _FIRST_COMMON_CAPABILITY and case.symptoms("early-status"):
@@ -620,7 +625,7 @@ def libraries_of_release(case: Case) -> Iterator[Finding]:
     This counts if CUDA is unavailable or a library did not load, and the log does not say which.
     """
     failures = case.symptoms("cuda-unavailable", "load")
-    failures += _with_name(case, "cuda_lib_missing", LIBRARY_NOT_LOADED)
+    failures += with_names(case, "cuda_lib_missing", LIBRARY_NOT_LOADED)
     if not failures:
         return
     for framework, (version, release) in _newest_releases(case).items():
@@ -652,9 +657,9 @@ def gpu_after_release(case: Case) -> Iterator[Finding]:
         if fact.subject in ("cudnn", "cublas", "cusolver", "cufft")
     ]
     failures += case.symptoms("launch", "cudnn-start", "cudnn-call")
-    failures += _with_name(case, "out_of_memory_masked", _NO_ALGORITHM)
+    failures += with_names(case, "out_of_memory_masked", _NO_ALGORITHM)
     failures += [
-        fact for fact in _with_name(case, "out_of_memory_masked", _NO_GEMM) if "GEMM" in fact.text
+        fact for fact in with_names(case, "out_of_memory_masked", _NO_GEMM) if "GEMM" in fact.text
     ]
     if not failures or case.of_kind("out-of-memory", "architecture-missing"):
         return
@@ -673,17 +678,11 @@ def gpu_after_cudnn(case: Case) -> Iterator[Finding]:
     failures = [
         *case.about("status", "cudnn"),
         *case.symptoms("cudnn-start", "cudnn-call"),
-        *_with_name(case, "out_of_memory_masked", _NO_ALGORITHM),
+        *with_names(case, "out_of_memory_masked", _NO_ALGORITHM),
     ]
     gpu = _gpu_above(case, _LAST_COMMON_CAPABILITY)
     if failures and gpu:
         yield likely("gpu_too_new_for_build", failures[0], named[0], gpu)
-
-
-def _with_name(case: Case, cause: str, names: tuple[str, ...]) -> list[Fact]:
-    """Return the facts of messages that name a cause, by the names of the messages."""
-    stated = [*case.about("hints", cause), *case.about("maybe", cause)]
-    return [fact for fact in stated if fact.value in names]
 
 
 def _row_before(table: str, framework: str, version: tuple[int, ...]) -> tuple[int, ...] | None:

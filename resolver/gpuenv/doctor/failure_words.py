@@ -131,7 +131,7 @@ def failure_of_short_text(text: bytes) -> Iterator[Fact]:
 
 
 def _reports_in_another_script(text: bytes) -> bool:
-    """Whether a text of another script names a GPU, and does not say that it works."""
+    """Whether a text that is not in Latin letters names a GPU and does not say that it works."""
     if not (_OTHER_SCRIPT.search(text) and _subjects().is_in(text)):
         return False
     return not any(word.encode() in text for word in failure_words().success)

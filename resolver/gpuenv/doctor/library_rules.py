@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Value
 from .catalog import library_owner
-from .facts import Case, first_of
+from .facts import Case, first_of, with_names
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
 
@@ -37,12 +37,10 @@ _SYMBOL_OF_CUDA = re.compile(
 )
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
-# Messages that a library of CUDA did not load, without its name.
+# Messages that a CUDA library, which they do not name, did not load.
 LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
 _JAVA = "java-library"  # a message
-
-
-# Words of a build that failed, or of a package that was not loaded.
+# Words of a package that was not loaded, or of a build that failed.
 _LOAD_OR_BUILD = re.compile(
     r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*)\b"
 )
@@ -185,25 +183,30 @@ def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
             yield likely("lib_shadowing", loaded, own, *variables)
 
 
-def missing_in_container(case: Case) -> Iterator[Finding]:
-    """Find a container that has no libraries of its own: the NVIDIA runtime mounts the host's."""
-    for of_host in case.symptoms("libraries-of-host"):
-        for missing in _missing_libraries(case):
-            yield likely("container_gpu_not_injected", missing, of_host)
+def missing_libraries(case: Case) -> Iterator[Finding]:
+    """Explain missing libraries of cuDNN, of CUDA and of the driver.
 
-
-def missing_cudnn(case: Case) -> Iterator[Finding]:
-    """Explain a missing library of cuDNN: one of a set, another major version, or no cuDNN."""
-    if case.symptoms("libraries-of-host"):
+    A container without libraries of its own uses the host's, which the NVIDIA runtime mounts.
+    """
+    of_host = first_of(case.symptoms("libraries-of-host"))
+    if of_host is None:
+        yield from _missing_cudnn(case)
+        yield from _missing_cuda(case)
         return
+    for missing in _missing_files(case):
+        yield likely("container_gpu_not_injected", missing, of_host)
+
+
+def _missing_cudnn(case: Case) -> Iterator[Finding]:
+    """Explain a missing library of cuDNN: one of a set, another major version, or no cuDNN."""
     present = _cudnn_majors(case)
-    for missing in _missing_libraries(case):
+    for missing in _missing_files(case):
         library = _parse_name(_CUDNN_FILE, missing.subject)
         if library is not None:
             yield from _explain_missing_cudnn(case, missing, library.major, present)
 
 
-def _missing_libraries(case: Case) -> list[Fact]:
+def _missing_files(case: Case) -> list[Fact]:
     """Return the missing libraries, and those that a failing program needs."""
     missing = case.of_kind("library-missing")
     if missing:
@@ -316,15 +319,14 @@ def _stated_cuda(case: Case) -> Iterator[Finding]:
 
 
 def _needed_version(required: Fact) -> tuple[int, ...]:
-    """Return a needed CUDA version; since CUDA 11, its major version counts."""
+    """Return the CUDA version that a program needs; since CUDA 11, the major version alone."""
     version = version_tuple(required.value)
     return version if version < (_FIRST_WITHOUT_MINOR,) else version[:1]
 
 
 def _load_failures(case: Case) -> list[Fact]:
-    """Return the facts that a library of CUDA did not load, or that a build failed."""
-    stated = [*case.about("hints", "cuda_lib_missing"), *case.about("maybe", "cuda_lib_missing")]
-    failed = [fact for fact in stated if fact.value in LIBRARY_NOT_LOADED]
+    """Return the facts which say that a CUDA library did not load, or that a build failed."""
+    failed = with_names(case, "cuda_lib_missing", LIBRARY_NOT_LOADED)
     failed += case.of_kind("library-missing") + case.symptoms("load")
     return failed + [fact for fact in case.unexplained() if _LOAD_OR_BUILD.search(fact.text)]
 
@@ -333,11 +335,9 @@ def _same_file(present: Fact, missing: Fact) -> bool:
     return present.subject == missing.subject and "site-packages/nvidia/" in present.value
 
 
-def missing_libraries(case: Case) -> Iterator[Finding]:
+def _missing_cuda(case: Case) -> Iterator[Finding]:
     """Explain a missing library of CUDA or of the driver."""
-    if case.symptoms("libraries-of-host"):
-        return
-    for missing in _missing_libraries(case):
+    for missing in _missing_files(case):
         if _DRIVER_FILE.match(missing.subject):
             yield _explain_missing_driver(case, missing)
             continue

@@ -11,8 +11,9 @@ Digits are left out of them, so that lines that differ only in digits get the sa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 from ..model import Value
@@ -185,13 +186,19 @@ def literal_search(literals: Sequence[bytes], *, prepared: bool) -> Callable[[by
         literals: the texts to search for.
         prepared: whether to spend 40 ms on a search that is then three times as fast.
     """
-    try:
-        from ahocorasick_rs import BytesAhoCorasick, Implementation
-    except ImportError:  # it has no wheel for every Python
+    if not _has_automaton():
         return partial(find_each, literals)
+    from ahocorasick_rs import BytesAhoCorasick, Implementation
+
     kind = Implementation.DFA if prepared else Implementation.NoncontiguousNFA
     automaton = BytesAhoCorasick(literals, implementation=kind)
     return partial(automaton.find_matches_as_indexes, overlapping=True)
+
+
+@cache
+def _has_automaton() -> bool:
+    """Whether ahocorasick-rs is installed. It has no wheel for every Python."""
+    return find_spec("ahocorasick_rs") is not None
 
 
 def find_each(literals: Sequence[bytes], text: bytes) -> Places:
@@ -245,8 +252,11 @@ class Prefilter:
         """Return the places of literals, ordered by their ends: (index, begin, end)."""
         return self._search(lowered)
 
-    def needles(self, text: bytes, wanted: Container[bytes]) -> list[tuple[int, bytes]]:
+    def needles(self, text: bytes, wanted: Collection[bytes]) -> list[tuple[int, bytes]]:
         """Return the places of wanted needles, in their order: (begin, needle). Needs `exact`."""
+        if not _has_automaton():  # the time grows with the number of needles
+            literals = list(wanted)
+            return sorted((begin, literals[index]) for index, begin, _ in find_each(literals, text))
         places = [(begin, self._literals[index]) for index, begin, _end in self._search(text)]
         return sorted([place for place in places if place[1] in wanted])
 

@@ -27,6 +27,11 @@ INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient",
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 # What programs and reporters say if no GPU is seen.
 _NO_GPU = ("cuda-unavailable", "took-cpu", "reported-unavailable", "no-gpu-seen")
+# What a reporter says was updated -> the cause if the GPU is lost then.
+_CAUSES_OF_UPDATES = {
+    "driver-updated": "driver_userspace_kernel_mismatch",
+    "kernel-updated": "driver_not_loaded",
+}
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
@@ -127,17 +132,16 @@ def updated_hosts(case: Case) -> Iterator[Finding]:
     """Find a kernel or a driver that was updated before the GPU was lost, in a reporter's words."""
     if case.first("container", value="yes"):
         return
-    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
-    unseen += case.about("hints", "uvm_or_driver_state_broken")
-    unseen += case.symptoms("cuda-unavailable")
-    updates = {
-        "driver-updated": "driver_userspace_kernel_mismatch",
-        "kernel-updated": "driver_not_loaded",
-    }
-    for symptom, cause in updates.items():
+    for symptom, cause in _CAUSES_OF_UPDATES.items():
         for words in case.symptoms(symptom)[:1]:
-            for fact in unseen:
+            for fact in _lost_gpu(case):
                 yield likely(cause, fact, words)
+
+
+def _lost_gpu(case: Case) -> list[Fact]:
+    """Return the messages of a program that sees no GPU, or that fails as if it were lost."""
+    failed = case.about("hints", "uvm_or_driver_state_broken")
+    return _unseen_devices(case) + failed + case.symptoms("cuda-unavailable")
 
 
 def driver_state(case: Case) -> Iterator[Finding]:
@@ -175,9 +179,8 @@ def container_devices(case: Case) -> Iterator[Finding]:
 def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
     """Find a container in which a program says that it sees no GPU."""
     if not _has_device_of_container(case):
-        for fact in case.about("hints", "visible_devices_wrong"):
-            if _is_unseen(fact):
-                yield likely("container_gpu_not_injected", fact, container)
+        for fact in _unseen_devices(case):
+            yield likely("container_gpu_not_injected", fact, container)
     if case.symptoms("cuda-available"):
         return
     unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
@@ -191,14 +194,20 @@ def _has_device_of_container(case: Case) -> bool:
     """Whether the log shows the GPU of its container, or a variable that selects a GPU."""
     if any(case.about("hints", cause) for cause in _WITH_DEVICE):
         return True
-    shown = case.of_kind("driver", "driver-cuda", "smi-memory")
-    shown += case.symptoms("started-with-gpu", "cuda-available")
+    shown = _driver_of_container(case) or case.symptoms("cuda-available")
     return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
 
 
-def _is_unseen(fact: Fact) -> bool:
-    """Whether a message says that no device is seen, and not that a number is wrong."""
-    return fact.value == "no-device" and "ordinal" not in fact.text
+def _driver_of_container(case: Case) -> list[Fact]:
+    """Return what shows that a container has the driver or was started with the GPU."""
+    shown = case.of_kind("driver", "driver-cuda", "smi-memory")
+    return shown + case.symptoms("started-with-gpu")
+
+
+def _unseen_devices(case: Case) -> list[Fact]:
+    """Return the messages that no device is seen, without those that a number is wrong."""
+    stated = case.about("hints", "visible_devices_wrong")
+    return [fact for fact in stated if fact.value == "no-device" and "ordinal" not in fact.text]
 
 
 def container_command(case: Case) -> Iterator[Finding]:
@@ -229,8 +238,7 @@ def lacks_driver_of_container(fact: Fact, case: Case) -> bool:
     """Whether a program in a container misses a driver, and nothing shows that it has one."""
     if not fact.from_log or not case.symptoms("in-container"):
         return False
-    shown = case.of_kind("driver", "driver-cuda", "smi-memory") or case.symptoms("started-with-gpu")
-    return fact.value in INSUFFICIENT_DRIVER and not shown
+    return fact.value in INSUFFICIENT_DRIVER and not _driver_of_container(case)
 
 
 def devices_of_host(case: Case) -> Iterator[Finding]:
@@ -253,9 +261,7 @@ def lost_devices(case: Case) -> Iterator[Finding]:
     container = case.first("container", value="yes")
     if lost is None or container is None:
         return
-    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
-    unseen += case.about("hints", "uvm_or_driver_state_broken")
-    for fact in (*unseen, *case.symptoms("cuda-unavailable")):
+    for fact in _lost_gpu(case):
         yield likely("container_gpu_access_lost", fact, lost)
 
 
@@ -287,7 +293,7 @@ def wsl_devices(case: Case) -> Iterator[Finding]:
     wsl = case.first("wsl", value="yes")
     if wsl is None:
         return
-    unseen = [fact for fact in case.about("hints", "visible_devices_wrong") if _is_unseen(fact)]
+    unseen = _unseen_devices(case)
     unseen += [fact for fact in case.about("status", "cuda") if fact.value in _NO_DEVICE]
     if case.first("container", value="yes") is None:
         unseen += case.about("hints", "driver_not_found")
@@ -331,7 +337,8 @@ def device_statuses(case: Case) -> Iterator[Finding]:
             cause = CUDA_CAUSES.get(int(status.value))
             if cause:
                 yield likely(cause, status)
-    for failure in case.symptoms("unexplained")[: len(closed)]:
+    failure = first_of(case.symptoms("unexplained"))
+    if closed and failure:
         yield possible("gpu_busy_or_exclusive", failure, closed[0])
 
 
@@ -481,8 +488,6 @@ _RULES = (
     library_rules.cudnn_packages,
     library_rules.missing_symbols,
     library_rules.loaded_files,
-    library_rules.missing_in_container,
-    library_rules.missing_cudnn,
     library_rules.missing_libraries,
     library_rules.java_libraries,
     library_rules.stated_requirements,

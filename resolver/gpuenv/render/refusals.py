@@ -209,7 +209,7 @@ def _grouped(reasons: Iterable[Reason]) -> list[_Group]:
         name = reason.subject.partition(" ")[0]
         if reason.code == "two-owners":
             name = ""  # the subject is a folder: folders with the same two owners belong together
-        if reason.code == "dynamic-metadata":
+        elif reason.code == "dynamic-metadata":
             name = name.rpartition("-")[0]  # the subject is a file of a package
         group = groups.setdefault((reason.code, name), _Group(reason.code))
         group.add(reason)

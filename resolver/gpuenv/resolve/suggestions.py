@@ -239,14 +239,21 @@ def _with_sdists(alternatives: Alternatives, reasons: Sequence[Reason]) -> Itera
     if not names:
         return
     request = alternatives.request
-    plan = alternatives.plan_for(request.replace(allow_sdist=(*request.allow_sdist, *names)))
+    plan = alternatives.plan_for(_allowing_sdists(request, names))
     if plan is None:
         return
     used = [pin.wheel.name for pin in plan.pins if pin.wheel.name in names]
-    if len(used) <= MAX_EDITS:
+    if len(used) > MAX_EDITS:
+        return
+    if len(used) < len(names):
+        plan = alternatives.plan_for(_allowing_sdists(request, used))
+    if plan is not None:
         text = " ".join(f"--allow-sdist {name}" for name in used)
-        changed = request.replace(allow_sdist=(*request.allow_sdist, *used))
-        yield from _offer(alternatives, text, changed)
+        yield Change(change=text, gives=result_text(plan))
+
+
+def _allowing_sdists(request: Request, names: Iterable[str]) -> Request:
+    return request.replace(allow_sdist=(*request.allow_sdist, *names))
 
 
 def _helpful_edits(
