@@ -40,6 +40,7 @@ _CONDITIONS = frozenset(
         "libraries-of-host",
         "gpu-lost-later",
         "gpu-works-on-host",
+        "fails-on-host",
         "no-gpu-seen",
         "kernel-updated",
         "driver-updated",

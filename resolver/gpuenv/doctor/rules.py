@@ -250,6 +250,8 @@ def devices_of_host(case: Case) -> Iterator[Finding]:
     works = first_of(case.symptoms("gpu-works-on-host"))
     if works is None or not case.first("container", value="yes"):
         return
+    if case.symptoms("fails-on-host"):
+        return
     is_cpu_build = any(fact.value == "none" for fact in case.of_kind("cuda-built"))
     if is_cpu_build or case.symptoms("gpu-lost-later"):
         return

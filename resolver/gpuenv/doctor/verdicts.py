@@ -407,7 +407,7 @@ def _is_of_container(finding: Finding, case: Case) -> bool:
     if finding.cause != "driver_not_loaded" or not case.first("container", value="yes"):
         return False
     lacking: tuple[str, ...] = (NO_DRIVER_FILES,)
-    if case.symptoms("gpu-works-on-host"):
+    if case.symptoms("gpu-works-on-host") and not case.symptoms("fails-on-host"):
         lacking += SMI_FAILED
     return all(fact.from_log and fact.value in lacking for fact in finding.facts)
 
