@@ -71,6 +71,7 @@ FOLLOWS: dict[str, set[str]] = {
     "container_gpu_not_injected": {
         "driver_not_loaded",
         "driver_too_old",
+        "gpu_busy_or_exclusive",
         "wsl_driver_or_toolkit",
     },
     "container_gpu_access_lost": {"container_gpu_not_injected"},
