@@ -208,11 +208,11 @@ def _common_ptx(codes: Sequence[Code]) -> tuple[str, ...] | None:
         if code.ptx is None:
             return None
         target_lists.append(code.ptx)
-    common = []
-    for target in _sorted_union(target_lists):
-        if all(_includes_ptx(targets, target) for targets in target_lists):
-            common.append(target)
-    return tuple(common)
+    return tuple(
+        target
+        for target in _sorted_union(target_lists)
+        if all(_includes_ptx(targets, target) for targets in target_lists)
+    )
 
 
 def _includes_ptx(targets: Iterable[str], other: str) -> bool:
