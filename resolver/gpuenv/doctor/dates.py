@@ -38,7 +38,9 @@ def _years(text: str) -> Iterator[Fact]:
 
 
 def _year(number: str) -> int:
-    """Return a year of four digits, or the year of a time in seconds since 1970."""
+    """Return the year of two or four digits, or of a time in seconds since 1970."""
+    if len(number) == len("25"):
+        return 2000 + int(number)
     if len(number) == len("2025"):
         return int(number)
     return datetime.fromtimestamp(int(number), tz=timezone.utc).year
