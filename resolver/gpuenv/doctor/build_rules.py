@@ -130,6 +130,20 @@ def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:
             return
 
 
+def suggested_by_unavailable(case: Case) -> Iterator[Finding]:
+    """Suggest why a framework uses no GPU although the log names one.
+
+    The CUDA build of TensorFlow finds no libraries; that of others is mostly not installed.
+    """
+    unavailable = case.symptoms("cuda-unavailable")
+    gpus = case.of_kind("gpu", "driver", "driver-cuda")
+    is_cuda_build = any(fact.value != "none" for fact in case.of_kind("cuda-built"))
+    if unavailable and gpus and not is_cuda_build:
+        is_tensorflow = "tensorflow" in _newest_releases(case)
+        cause = "cuda_lib_missing" if is_tensorflow else "cpu_only_build"
+        yield possible(cause, unavailable[0], gpus[0])
+
+
 # ---- the CUDA version of a build ----------------------------------------------------------------
 
 
