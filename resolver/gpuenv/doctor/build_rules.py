@@ -51,6 +51,7 @@ _KINDS_OF_CUDA = ("toolkit", "cuda-built", "cuda-named", "driver-cuda")
 _PTX_NOT_COMPILED = "PTX not compiled"
 _FIRST_YEAR_OF_PTX_STATUS = 2021  # drivers since then have a status of their own for newer PTX
 _STATUS_OF_OLD_GPUS = "invalid device function"
+_STATUSES_OF_LOADER = ("no kernel image", _STATUS_OF_OLD_GPUS)
 # What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
 _LIBRARIES_THAT_START = ("cudnn", "cublas", "cusolver", "cusparse", "cufft", "curand")
 _STATUSES_OF_START = ("_NOT_INITIALIZED", "_INITIALIZATION_FAILED", "_SETUP_FAILED")
@@ -333,6 +334,8 @@ def architectures(case: Case) -> Iterator[Finding]:
         yield from _new_or_old(case, missing, facts)
     elif not built_for and _is_new_in_its_time(case, capability):
         yield finding("gpu_too_new_for_build", *facts, _latest_year(case)[1])
+    elif not built_for and _is_of_any_time(case, missing, capability):
+        yield from _new_or_old(case, missing, facts)
     elif capability > max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY):
         yield finding("gpu_too_new_for_build", *facts)
     elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
@@ -440,6 +443,12 @@ def _is_new_in_its_time(case: Case, capability: Capability) -> bool:
     if not year or not _FIRST_COMMON_CAPABILITY <= capability <= _LAST_COMMON_CAPABILITY:
         return False
     return year - year_of_gpu(capability) <= _YEARS_OF_NEW_GPU
+
+
+def _is_of_any_time(case: Case, missing: list[Fact], capability: Capability) -> bool:
+    """Whether neither a year nor the message tells if the last of the common GPUs was new."""
+    is_of_loader = any(fact.value in _STATUSES_OF_LOADER for fact in missing)
+    return capability == _LAST_COMMON_CAPABILITY and is_of_loader and not _latest_year(case)[0]
 
 
 def _latest_year(case: Case) -> tuple[int, Fact | None]:
