@@ -24,6 +24,23 @@ from .status_codes import version_tuple
 _MAX_OWNERS = 2  # libraries whose owners are named
 # Symbols of libnvJitLink end with the CUDA version that added them: __nvJitLinkAddData_12_1.
 _LINKER_SYMBOL = re.compile(r"nvJitLink\w{1,60}_(\d\d)_(\d{1,2})\b")
+# Libraries of CUDA 8.0 to 10.2 have the whole version in their names.
+_OLD_LIBRARY = re.compile(
+    r"lib(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc)\.so\.(8\.0|9\.\d|10\.\d)"
+)
+# Types of numbers -> the first compute capability that has them.
+_TYPES = (
+    ("fp8", re.compile(r"(?i)\bfp8|float8"), "8.9"),
+    ("bfloat16", re.compile(r"(?i)\bbf(?:loat)?16"), "8.0"),
+)
+# Poetry knows a release from the index, and no file of it suits.
+_NO_FILE = re.compile(r"installation candidates for ([\w.-]+) \(([\w.+]+)\)")
+# What pip did not find: the name, the release, its local version, and the releases that it found.
+_NOT_FOUND = re.compile(
+    r"satisfies the requirement ([\w.-]+)(?:\[[\w,]*\])?"
+    r"(?:\s?(?:==|>=|~=)\s?([\d.]+)(?:\+(\w+))?)?[^()]{0,40}"
+    r"\(from versions: (none|[\w.+ ,]+)(\)?)"
+)
 _Advice = Callable[[Case], Iterator[str]]
 
 
@@ -40,13 +57,21 @@ def advice(case: Case, cause: str) -> tuple[str, ...]:
 
 def _owners(case: Case) -> Iterator[str]:
     """Name the CUDA version and the package of the missing libraries."""
+    missing_files = [fact.subject for fact in case.of_kind("library-missing")]
     named = 0
-    for missing in case.of_kind("library-missing"):
-        owner = library_owner(missing.subject)
+    for name in missing_files:
+        owner = library_owner(name)
         if owner is not None and named < _MAX_OWNERS:
             named += 1
             packages, cuda = _alternatives(owner.packages), _alternatives(owner.cuda)
-            yield f"{missing.subject} is a library of CUDA {cuda}; the package {packages} has it."
+            last = f", up to CUDA {owner.last}" if owner.last else ""
+            yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
+    old_libraries = list(filter(None, map(_OLD_LIBRARY.fullmatch, missing_files)))
+    for library in old_libraries[:1]:
+        yield (
+            f"{library[0]} is a library of CUDA {library[1]}, of which pip has no packages: "
+            "conda's cudatoolkit has it, or use a newer release of the program."
+        )
 
 
 def _alternatives(words: Sequence[str]) -> str:
@@ -143,8 +168,50 @@ def _compat(case: Case) -> Iterator[str]:
 # ---- devices ------------------------------------------------------------------------------------
 
 
+def _unknown_to_compiler(case: Case) -> Iterator[str]:
+    """Say which compilers know the architecture that a compiler refuses, and what else helps."""
+    capability = _refused_capability(case)
+    if capability is None:
+        return
+    target = "".join(map(str, capability))
+    major, minor = capability[0], capability[-1]
+    suitable = [cuda for cuda, _first, last in compilers() if last >= capability]
+    if suitable:
+        yield f"The compiler of CUDA {_dotted(suitable[0])} is the first that knows sm_{target}."
+    if minor:
+        yield f"An older compiler can compile for sm_{major}0: that code also runs on this GPU."
+    else:
+        yield (
+            "An older compiler can compile PTX for the newest architecture that it knows "
+            "(compute_80): the driver compiles it for this GPU at the first start."
+        )
+
+
+def _dropped_by_compiler(case: Case) -> Iterator[str]:
+    """Say which compilers dropped the architecture that a compiler refuses, and what else helps."""
+    capability = _refused_capability(case)
+    if capability is None:
+        return
+    target = "".join(map(str, capability))
+    unsuitable = [cuda for cuda, first, _last in compilers() if first > capability]
+    if unsuitable:
+        yield (
+            f"CUDA {_dotted(unsuitable[0])} and newer do not compile for sm_{target}. If the "
+            f"machine has a newer GPU, remove {target} from the flags (-gencode, "
+            "CMAKE_CUDA_ARCHITECTURES, TORCH_CUDA_ARCH_LIST); else use an older CUDA."
+        )
+
+
+def _refused_capability(case: Case) -> tuple[int, ...] | None:
+    """Return the compute capability that a compiler refuses, or None."""
+    refused = case.first("capability", subject="compiler")
+    return version_tuple(refused.value) if refused else None
+
+
 def _first_cuda(case: Case) -> Iterator[str]:
     """Say which CUDA version is the first that compiles for the GPU."""
+    if _refused_capability(case):
+        return
     capability = _capability(case)
     if capability is None:
         return
@@ -156,6 +223,8 @@ def _first_cuda(case: Case) -> Iterator[str]:
 
 def _last_cuda(case: Case) -> Iterator[str]:
     """Say which CUDA version is the first whose builds have no code for the GPU."""
+    if _refused_capability(case):
+        return
     capability = _capability(case)
     if capability is None:
         return
@@ -195,6 +264,8 @@ def _dotted(version: Sequence[int]) -> str:
 
 def _other_binaries(case: Case) -> Iterator[str]:
     """Say which other binaries may lack code for the GPU, if no environment was examined."""
+    if _refused_capability(case):
+        return
     missing = [fact for fact in case.of_kind("architecture-missing") if fact.from_log]
     if missing and not case.of_kind("package") and not missing[0].subject:
         yield (
@@ -213,6 +284,66 @@ def _kubernetes(case: Case) -> Iterator[str]:
             "the device plugin or the driver of the node does not work; if all are allocated, "
             "wait or add a node."
         )
+
+
+# ---- packages ---------------------------------------------------------------------------------
+
+
+def _offered_releases(case: Case) -> Iterator[str]:
+    """Say what the releases that pip lists mean for the release that it did not find."""
+    for fact in case.about("hints", "install_resolution_failure"):
+        not_found = _NOT_FOUND.search(fact.text)
+        if not_found is not None:
+            yield from _explain_offer(*not_found.groups(default=""))
+            return
+        no_file = _NO_FILE.search(fact.text)
+        if no_file is not None:
+            yield f"No file of {no_file[1]} {no_file[2]} is for this Python and this system."
+            return
+
+
+def _explain_offer(name: str, version: str, local: str, offered: str, end: str) -> Iterator[str]:
+    """Explain why a release is not among the offered ones.
+
+    Args:
+        local: its local version, such as "cu118", or "".
+        offered: the releases that suit the Python and the system, oldest first; "none" for none.
+        end: "" if the list of the offered releases is cut off.
+    """
+    if local.startswith("cu") and name.startswith("torch"):
+        yield f"Builds with +{local} are on PyTorch's own index, not on the default index."
+        return
+    if offered == "none":
+        yield f"No file of {name} is for this Python and this system."
+        return
+    if not version:
+        return
+    releases = offered.split(", ")
+    oldest, newest = releases[0], releases[-1]
+    if version_tuple(version) < version_tuple(oldest):
+        yield (
+            f"{oldest} is the oldest {name} for this Python and this system: use an older Python, "
+            f"or a newer {name}."
+        )
+    elif end and version_tuple(version) > version_tuple(newest):
+        yield (
+            f"{newest} is the newest {name} for this Python and this system: a newer one may need "
+            "a newer Python, or it is not on this index."
+        )
+
+
+# ---- programs ---------------------------------------------------------------------------------
+
+
+def _types(case: Case) -> Iterator[str]:
+    """Say which GPUs have the type of numbers that a program asks for."""
+    for name, pattern, capability in _TYPES:
+        if any(pattern.search(fact.text) for fact in case.about("hints", "unsupported_op_config")):
+            yield (
+                f"Only GPUs of compute capability {capability} or newer have {name}: on an older "
+                "GPU use float16 (fp16)."
+            )
+            return
 
 
 # ---- memory -------------------------------------------------------------------------------------
@@ -246,10 +377,11 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),
     "lib_shadowing": (_linker_symbol,),
-    "gpu_too_new_for_build": (_first_cuda, _other_binaries, _ptx),
-    "gpu_too_old_for_build": (_shared_name, _last_cuda, _other_binaries),
+    "gpu_too_new_for_build": (_unknown_to_compiler, _first_cuda, _other_binaries, _ptx),
+    "gpu_too_old_for_build": (_dropped_by_compiler, _shared_name, _last_cuda, _other_binaries),
     "container_gpu_not_injected": (_kubernetes,),
     "gpu_busy_or_exclusive": (_kubernetes,),
     "out_of_memory_masked": (_sizes,),
-    "unsupported_op_config": (_sizes,),
+    "unsupported_op_config": (_types, _sizes),
+    "install_resolution_failure": (_offered_releases,),
 }

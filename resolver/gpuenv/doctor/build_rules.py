@@ -14,6 +14,8 @@ from .catalog import (
     cuda_of_driver,
     highest_capability_of,
     releases_before,
+    year_of_gpu,
+    year_of_release,
 )
 from .facts import Case, first_of, with_names
 from .library_rules import LIBRARY_NOT_LOADED
@@ -37,8 +39,19 @@ _FIRST_COMMON_CAPABILITY = (5, 0)
 # Earlier CUDA releases compile for Maxwell (5.0) and later GPUs. If a program that was built with
 # one has no code for such a GPU, the flags of its build are older than the GPU.
 _FIRST_CUDA_OF_LATER_GPUS = (10, 0)
+# For so many years a GPU is more likely newer than a build without code for it than older.
+_YEARS_OF_NEW_GPU = 2
+# A build for many architectures, of which the first is old, has code for most old GPUs.
+_MANY_ARCHITECTURES = 3
+_FIRST_OF_MANY = (3, 5)
+# A build that has no code for this GPU and for older ones lacks code for an old GPU.
+_LAST_OLD_CAPABILITY = (6, 2)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
+_KINDS_OF_CUDA = ("toolkit", "cuda-built", "cuda-named", "driver-cuda")
+_PTX_NOT_COMPILED = "PTX not compiled"
+_FIRST_YEAR_OF_PTX_STATUS = 2021  # drivers since then have a status of their own for newer PTX
 _STATUS_OF_OLD_GPUS = "invalid device function"
+_STATUSES_OF_LOADER = ("no kernel image", _STATUS_OF_OLD_GPUS)
 # What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
 _LIBRARIES_THAT_START = ("cudnn", "cublas", "cusolver", "cusparse", "cufft", "curand")
 _STATUSES_OF_START = ("_NOT_INITIALIZED", "_INITIALIZATION_FAILED", "_SETUP_FAILED")
@@ -118,6 +131,20 @@ def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:
             finding = likely if refused_half else possible
             yield finding("cpu_only_build", took_cpu[0], gpu)
             return
+
+
+def suggested_by_unavailable(case: Case) -> Iterator[Finding]:
+    """Suggest why a framework uses no GPU although the log names one.
+
+    The CUDA build of TensorFlow finds no libraries; that of others is mostly not installed.
+    """
+    unavailable = case.symptoms("cuda-unavailable")
+    gpus = case.of_kind("gpu", "driver", "driver-cuda")
+    is_cuda_build = any(fact.value != "none" for fact in case.of_kind("cuda-built"))
+    if unavailable and gpus and not is_cuda_build:
+        is_tensorflow = "tensorflow" in _newest_releases(case)
+        cause = "cuda_lib_missing" if is_tensorflow else "cpu_only_build"
+        yield possible(cause, unavailable[0], gpus[0])
 
 
 # ---- the CUDA version of a build ----------------------------------------------------------------
@@ -284,6 +311,9 @@ def architectures(case: Case) -> Iterator[Finding]:
     missing, lists = _missing_code(case)
     if not missing:
         return
+    if all(fact.value == _PTX_NOT_COMPILED for fact in missing):
+        yield from _not_compiled(case, missing[0])
+        return
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
     if device is None:
@@ -303,6 +333,10 @@ def architectures(case: Case) -> Iterator[Finding]:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
     elif not built_for and _are_on_both_sides(case):
+        yield from _new_or_old(case, missing, facts)
+    elif not built_for and _is_new_in_its_time(case, capability):
+        yield finding("gpu_too_new_for_build", *facts, _latest_year(case)[1])
+    elif not built_for and _is_of_any_time(case, missing, capability):
         yield from _new_or_old(case, missing, facts)
     elif capability > max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY):
         yield finding("gpu_too_new_for_build", *facts)
@@ -373,14 +407,64 @@ def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[
         return
     order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
     working = _working_gpus(case)
+    built_for = _built_for(case)
     if working:
         is_old = max(working) > _LAST_COMMON_CAPABILITY
+    elif built_for and min(built_for) > _LAST_OLD_CAPABILITY:
+        is_old = True
+    elif len(built_for) >= _MANY_ARCHITECTURES and min(built_for) <= _FIRST_OF_MANY:
+        is_old = False
     else:
         is_old = all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing)
     if is_old:
         order.reverse()
     for cause in order:
         yield possible(cause, *facts)
+
+
+def _not_compiled(case: Case, failed: Fact) -> Iterator[Finding]:
+    """Explain PTX that the driver could not compile: PTX of a newer CUDA, or for a newer GPU."""
+    old = [gpu for capability, gpu in _devices(case) if capability <= _LAST_COMMON_CAPABILITY]
+    if old:
+        yield likely("gpu_too_old_for_build", failed, old[0])
+    elif _latest_year(case)[0] >= _FIRST_YEAR_OF_PTX_STATUS:
+        yield possible("gpu_too_old_for_build", failed)
+    else:
+        yield possible("driver_too_old", failed)
+
+
+def _built_for(case: Case) -> list[Capability]:
+    """Return the capabilities that the builds of a log have code for, each once."""
+    targets = {text for fact in _code_lists(case) for text in fact.value.split()}
+    return [version_tuple(text) for text in targets]
+
+
+def _is_new_in_its_time(case: Case, capability: Capability) -> bool:
+    """Whether the log is from the first years of a GPU that builds dropped later."""
+    year, _fact = _latest_year(case)
+    if not year or not _FIRST_COMMON_CAPABILITY <= capability <= _LAST_COMMON_CAPABILITY:
+        return False
+    return year - year_of_gpu(capability) <= _YEARS_OF_NEW_GPU
+
+
+def _is_of_any_time(case: Case, missing: list[Fact], capability: Capability) -> bool:
+    """Whether neither a year nor the message tells if the last of the common GPUs was new."""
+    is_of_loader = any(fact.value in _STATUSES_OF_LOADER for fact in missing)
+    return capability == _LAST_COMMON_CAPABILITY and is_of_loader and not _latest_year(case)[0]
+
+
+def _latest_year(case: Case) -> tuple[int, Fact | None]:
+    """Return the latest year that a date or a release in the log states; 0 if it states none."""
+    latest: tuple[int, Fact | None] = (0, None)
+    for fact in case.of_kind("year", "version", *_KINDS_OF_CUDA):
+        if fact.kind == "year":
+            year = int(fact.value)
+        else:
+            framework = fact.subject if fact.kind == "version" else "cuda"
+            year = year_of_release(framework, version_tuple(fact.value))
+        if fact.from_log and year > latest[0]:
+            latest = year, fact
+    return latest
 
 
 def invalid_images(case: Case) -> Iterator[Finding]:

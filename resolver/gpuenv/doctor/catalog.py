@@ -65,10 +65,15 @@ class Area(Value):
 
 
 class Owner(Value):
-    """The CUDA major versions and the packages that a library belongs to."""
+    """The CUDA major versions and the packages that a library belongs to.
+
+    Attributes:
+        last: the last CUDA release that has the library, or "" if the newest one has it.
+    """
 
     cuda: tuple[str, ...]
     packages: tuple[str, ...]
+    last: str = ""
 
 
 class BrokenRelease(Value):
@@ -373,6 +378,27 @@ def releases_before(
     return rows
 
 
+def year_of_release(framework: str, version: tuple[int, ...]) -> int:
+    """Return the year of a release of a framework or of CUDA; 0 if unknown."""
+    year = 0
+    for row in _releases()["released"]:
+        if row["framework"] == framework and version >= version_tuple(row["version"]):
+            year = int(row["year"])
+    return year
+
+
+def year_of_gpu(capability: tuple[int, int]) -> int:
+    """Return the year of the first GPUs of an architecture; 0 for those before Kepler."""
+    rows = [(version_tuple(row["capability"]), row["year"]) for row in _releases()["architecture"]]
+    return max((year for first, year in rows if capability >= first), default=0)
+
+
+@cache
+def dated_forms() -> tuple[tuple[str, int], ...]:
+    """Return (pattern, year) pairs: a text that came in a year, or a date in group 1 for year 0."""
+    return tuple((row["pattern"], row.get("year", 0)) for row in _releases()["dated"])
+
+
 def library_owner(file_name: str) -> Owner | None:
     """Return what a library of CUDA belongs to by its file name, or None: "libcufft.so.11"."""
     name, _, version = file_name.partition(".so.")
@@ -383,7 +409,7 @@ def library_owner(file_name: str) -> Owner | None:
     if not cuda:
         return None
     packages = tuple(_package_for(row, major) for major in cuda)
-    return Owner(cuda=cuda, packages=packages)
+    return Owner(cuda=cuda, packages=packages, last=row.get("last", ""))
 
 
 def _package_for(row: Row, cuda: str) -> str:

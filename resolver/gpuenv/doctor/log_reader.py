@@ -18,6 +18,7 @@ from itertools import accumulate, chain, islice
 
 from .catalog import DIGITS, Message, fill, messages
 from .cudnn_calls import HandleTracker
+from .dates import year_facts
 from .failure_words import FailureReader, failure_of_short_text
 from .model import Fact
 from .pasted import MAX_PASTED, message_lines, restored, split_prefix
@@ -66,6 +67,12 @@ def read_log(stream: Iterable[bytes | str], *, with_failure: bool = False) -> tu
     """
     chunks = cleaned(stream)
     head = b"".join(_head(chunks))
+    facts = _read_parts(head, chunks, with_failure=with_failure)
+    return (*facts, *year_facts(head)) if facts else facts
+
+
+def _read_parts(head: bytes, chunks: Iterable[bytes], *, with_failure: bool) -> tuple[Fact, ...]:
+    """Return the facts of a log, of which the head was read already."""
     if len(head) > MAX_PASTED:
         return _read(chain([head], chunks), with_failure=with_failure)
     readings = [_read([text], with_failure=with_failure) for text in restored(head)]

@@ -124,6 +124,7 @@ KINDS: dict[str, str] = {
     "ptx": "subject: 'wanted' (what a program has) or 'known' (the newest that is understood); "
     "value: a version of PTX, '8.5'",
     "python": "value: a version of Python, '3.10'",
+    "year": "value: the year of the log, or an earlier one, '2019'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
     "cuda-named": "subject: 'installed' if the words say so, or ''; value: a CUDA version in the "

@@ -11,6 +11,7 @@ from .build_rules import (
     overwrites_cuda_build,
     suggested_by_driver,
     suggested_by_gpu,
+    suggested_by_unavailable,
 )
 from .catalog import Area, areas, causes, cuda_of_driver
 from .facts import Case, is_absence
@@ -228,10 +229,12 @@ def _suggested(case: Case) -> Finding | None:
     by_cause: dict[str, list[Fact]] = {}
     words = [possible(fact.subject, fact) for fact in case.of_kind("suggests")]
     for finding in (*words, *suggested_by_gpu(case), *suggested_by_driver(case)):
+        if finding.cause == "driver_too_old" and _driver_suffices(case):
+            continue
         if refutation(case, finding.cause) is None:
             by_cause.setdefault(finding.cause, []).extend(finding.facts)
     if not by_cause:
-        return None
+        return next(suggested_by_unavailable(case), None)
     cause = max(by_cause, key=lambda cause: (len(by_cause[cause]), causes()[cause].rank))
     return possible(cause, *by_cause[cause])
 
