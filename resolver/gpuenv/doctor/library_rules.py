@@ -99,10 +99,10 @@ def _newer_package(case: Case, loaded: Fact, built: Fact) -> Fact | None:
     needed, found = version_tuple(built.value)[:2], version_tuple(loaded.value)
     for package in case.of_kind("package"):
         version = version_tuple(package.value)[:3]
+        is_cudnn = package.from_log and package.subject.startswith("nvidia-cudnn")
         is_suiting = version[:1] == needed[:1] and version >= needed
-        if package.from_log and package.subject.startswith("nvidia-cudnn"):
-            if is_suiting and version[: len(found)] != found:
-                return package
+        if is_cudnn and is_suiting and version[: len(found)] != found:
+            return package
     return None
 
 
