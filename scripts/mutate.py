@@ -58,13 +58,12 @@ TESTS = (
     "conda_answers", "conda_environments", "conda_failures", "conda_foreign", "conda_mixed",
     "conda_prefixes", "detection", "doctor_advice", "doctor_facts", "doctor_handles", "doctor_host",
     "doctor_logs", "doctor_origin", "doctor_pasted", "doctor_reading", "doctor_reports",
-    "environment", "explain", "fleet_solve", "framework_names", "host_conditions", "hosts",
-    "installed", "lock_format", "matrix", "matrix_audit", "matrix_show", "matrix_update",
+    "environment", "explain", "fleet_solve", "framework_names", "host_conditions", "host_fit",
+    "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show", "matrix_update",
     "messages", "other_locks", "project", "provider", "refusals", "requirements", "resolution",
     "resolution_families", "resolution_laws", "rule_cases", "rules", "section7", "shared_versions",
-    "snapshot", "solve", "suggestions", "survival", "tables", "target_lock", "value",
-    "variant_grid", "variant_provider", "variants", "verification", "what_if", "widening",
-    "wrong_words",
+    "snapshot", "solve", "suggestions", "tables", "target_lock", "value", "variant_grid",
+    "variant_provider", "variants", "verification", "what_if", "widening", "wrong_words",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"
