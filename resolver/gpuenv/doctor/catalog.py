@@ -388,10 +388,23 @@ def year_of_gpu(capability: tuple[int, int]) -> int:
     return max((year for first, year in rows if capability >= first), default=0)
 
 
+class DatedForm(Value):
+    """A form of dates, whose group 1 is a year or a time, or a text that came in `year`."""
+
+    needles: tuple[str, ...]
+    pattern: str
+    year: int
+
+
 @cache
-def dated_forms() -> tuple[tuple[str, int], ...]:
-    """Return (pattern, year) pairs: a text that came in a year, or a date in group 1 for year 0."""
-    return tuple((row["pattern"], row.get("year", 0)) for row in _releases()["dated"])
+def dated_forms() -> tuple[DatedForm, ...]:
+    """Return what shows the year of a log."""
+    return tuple(
+        DatedForm(
+            needles=tuple(row["needles"]), pattern=row["pattern"], year=row.get("year", 0)
+        )
+        for row in _releases()["dated"]
+    )
 
 
 def library_owner(file_name: str) -> Owner | None:
