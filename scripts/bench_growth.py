@@ -120,17 +120,53 @@ class Series(NamedTuple):
     """Generated requests of growing size."""
 
     title: str
+    description: str
     unit: str
     sizes: Sequence[int]
     make: Callable[[int], tuple[Packages, list[str]]]
 
 
 SERIES = [
-    Series("Requirements", "requirements", SIZES, many),
-    Series("Versions of a package", "versions", VERSIONS, long),
-    Series("Deep backtracking", "packages in the chain", SIZES, deep),
-    Series("Frequent backtracking", "groups", SIZES, knots),
-    Series("No solution", "packages in the chain", SIZES, hopeless),
+    Series(
+        title="Requirements",
+        description="Requirements with 20 releases each. Each depends on two shared packages, "
+        "with a range of versions.",
+        unit="requirements",
+        sizes=SIZES,
+        make=many,
+    ),
+    Series(
+        title="Versions of a package",
+        description="A package with many versions, and another package that excludes the newer "
+        "half of them.",
+        unit="versions",
+        sizes=VERSIONS,
+        make=long,
+    ),
+    Series(
+        title="Deep backtracking",
+        description="A chain of packages with three versions each. Only the oldest versions fit "
+        "the request.",
+        unit="packages in the chain",
+        sizes=SIZES,
+        make=deep,
+    ),
+    Series(
+        title="Frequent backtracking",
+        description="Groups of three packages with four versions each. Only the oldest versions "
+        "of a group fit together.",
+        unit="groups",
+        sizes=SIZES,
+        make=knots,
+    ),
+    Series(
+        title="No solution",
+        description="The same chain, but no version fits the request. The time is that of the "
+        "refusal with its reasons.",
+        unit="packages in the chain",
+        sizes=SIZES,
+        make=hopeless,
+    ),
 ]
 
 
@@ -171,8 +207,7 @@ def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
         "![time by size, both axes logarithmic](growth.svg)",
     ]
     for series, points in found:
-        what = (series.make.__doc__ or "").strip().partition("\n")[0]
-        lines += ["", f"## {series.title}", "", what, ""]
+        lines += ["", f"## {series.title}", "", series.description, ""]
         lines += [
             f"| {series.unit} | packages chosen | median ms | minimum ms |",
             "| ---: | ---: | ---: | ---: |",

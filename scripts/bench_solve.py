@@ -401,7 +401,14 @@ def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     ]
 
 
-SETS = {"a": set_a, "c": set_c, "d": set_d, "e": set_e, "f": set_f}
+# The title of each set, and its commands and limits.
+SETS = {
+    "a": ("torch from the snapshot", set_a),
+    "c": ("torch and tensorflow", set_c),
+    "d": ("all five frameworks", set_d),
+    "e": ("torch and 40 common packages from the live index", set_e),
+    "f": ("a set without a solution", set_f),
+}
 
 
 def judged(letter: str, found: dict[str, Any], limits: list[Limit]) -> list[dict[str, Any]]:
@@ -448,11 +455,12 @@ def run_set(letter: str, arguments: argparse.Namespace, scripts: str) -> dict[st
     """Run the commands of a set. Print the result unless --json is given, and return it."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(folder, arguments.runs, scripts)
-        commands, limits = SETS[letter](bench)
+        title, commands_of = SETS[letter]
+        commands, limits = commands_of(bench)
         found = bench.compare(commands)
     verdicts = judged(letter, found, limits)
     if not arguments.json:
-        show(letter, (SETS[letter].__doc__ or "").partition("\n")[0], found, verdicts)
+        show(letter, title, found, verdicts)
     return {"commands": found, "limits": verdicts}
 
 

@@ -250,7 +250,7 @@ def test_every_edge_of_a_block_gives_the_same(
     )
     expected = Plain().read(log)
     assert len(log) > 8000
-    for size in range(2 * LONG_LINE, 3 * LONG_LINE, 37):
+    for size in range(2 * LONG_LINE, 3 * LONG_LINE, 101):
         monkeypatch.setattr(stream, "BLOCK", size)
         assert as_long([log]) == expected
 
@@ -389,7 +389,7 @@ def log(kind, size):
 read_log(log("\\n", 1 << 20))
 before = peak()
 for end in ("\\n", " "):
-    facts = read_log(log(end, 12_000_000))
+    facts = read_log(log(end, 8_000_000))
     assert facts
 print(before, peak())
 """
@@ -397,7 +397,7 @@ print(before, peak())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 def test_memory_does_not_grow_with_the_log() -> None:
-    """12 MB of lines and 12 MB of one line, in a process of its own."""
+    """8 MB of lines and 8 MB of one line, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True
     )

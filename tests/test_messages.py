@@ -328,7 +328,7 @@ REASONS = (
     ),
     ("not-in-index", "nosuch", "a wheel", "not found on any index"),
     ("not-in-index", "nosuch", "a wheel, for torch 2.15.0", "not found on any index"),
-    ("only-sdist", "old", "a wheel, or --allow-sdist old", "only source distributions: 1.0"),
+    ("only-sdist", "old", "a wheel", "only source distributions: 1.0"),
     ("platform", "lock", "linux-x86_64", "linux-aarch64"),
     (
         "ptx-needs-newer-driver",

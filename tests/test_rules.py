@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuenv.compat import data as matrix
@@ -332,6 +332,8 @@ TARGETS = st.lists(st.sampled_from(NAMES), unique=True)
     st.lists(st.tuples(st.none() | TARGETS, st.none() | TARGETS), min_size=1, max_size=4),
     st.sampled_from(DEVICES),
 )
+@example([([], ["50"]), ([], ["90a"]), ([], ["50", "90"])], (10, 0))
+@example([([], ["100f"]), ([], ["100", "103a"])], (11, 0))
 def test_the_least_of_codes_never_says_more_than_each_of_them(
     lists: list[tuple[list[str] | None, list[str] | None]], device: tuple[int, int]
 ) -> None:

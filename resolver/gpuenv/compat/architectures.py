@@ -22,6 +22,9 @@ _RENAMED = {(10, 1): (11, 0)}
 
 _FIRST_BRANCH_BY_FIVES = 450  # older branches are 418, 396 and 387
 
+# The suffixes of targets, by the devices that they serve: all newer ones, the family, only one.
+_WIDEST_FIRST = ("", "f", "a")
+
 Target = tuple[ComputeCapability, str]
 
 
@@ -199,18 +202,30 @@ def _devices_served(
 
 
 def _common_ptx(codes: Sequence[Code]) -> tuple[str, ...] | None:
-    """Return the PTX targets whose devices every code reaches by PTX; None if one is unknown."""
+    """Return the PTX targets all of whose devices every code serves; None if one is unknown."""
     target_lists: list[tuple[str, ...]] = []
     for code in codes:
         if code.ptx is None:
             return None
         target_lists.append(code.ptx)
-    common = []
-    for target in _sorted_union(target_lists):
-        capability = parse_target(target)[0]
-        if all(any_ptx_runs(targets, capability) for targets in target_lists):
-            common.append(target)
-    return tuple(common)
+    return tuple(
+        target
+        for target in _sorted_union(target_lists)
+        if all(_includes_ptx(targets, target) for targets in target_lists)
+    )
+
+
+def _includes_ptx(targets: Iterable[str], other: str) -> bool:
+    """Return whether one of the PTX targets serves every device that another target serves.
+
+    compute_90 of one library and compute_90a of another have compute_90a in common.
+    """
+    capability, suffix = parse_target(other)
+    return any(
+        ptx_runs(target, capability)
+        and _WIDEST_FIRST.index(parse_target(target)[1]) <= _WIDEST_FIRST.index(suffix)
+        for target in targets
+    )
 
 
 def _newest_ptx_toolkit(codes: Iterable[Code]) -> CudaVersion | None:

@@ -24,6 +24,12 @@ from .status_codes import version_tuple
 _MAX_OWNERS = 2  # libraries whose owners are named
 # Symbols of libnvJitLink end with the CUDA version that added them: __nvJitLinkAddData_12_1.
 _LINKER_SYMBOL = re.compile(r"nvJitLink\w{1,60}_(\d\d)_(\d{1,2})\b")
+# What pip did not find: the name, the release, its local version, and the releases that it found.
+_NOT_FOUND = re.compile(
+    r"satisfies the requirement ([\w.-]+)(?:\[[\w,]*\])?"
+    r"(?:\s?(?:==|>=|~=)\s?([\d.]+)(?:\+(\w+))?)?[^()]{0,40}"
+    r"\(from versions: (none|[\w.+ ,]+)\)"
+)
 _Advice = Callable[[Case], Iterator[str]]
 
 
@@ -143,8 +149,50 @@ def _compat(case: Case) -> Iterator[str]:
 # ---- devices ------------------------------------------------------------------------------------
 
 
+def _unknown_to_compiler(case: Case) -> Iterator[str]:
+    """Say which compilers know the architecture that a compiler refuses, and what else helps."""
+    capability = _refused_capability(case)
+    if capability is None:
+        return
+    target = "".join(map(str, capability))
+    major, minor = capability[0], capability[-1]
+    suitable = [cuda for cuda, _first, last in compilers() if last >= capability]
+    if suitable:
+        yield f"The compiler of CUDA {_dotted(suitable[0])} is the first that knows sm_{target}."
+    if minor:
+        yield f"An older compiler can compile for sm_{major}0: that code also runs on this GPU."
+    else:
+        yield (
+            "An older compiler can compile PTX for the newest architecture that it knows "
+            "(compute_80): the driver compiles it for this GPU at the first start."
+        )
+
+
+def _dropped_by_compiler(case: Case) -> Iterator[str]:
+    """Say which compilers dropped the architecture that a compiler refuses, and what else helps."""
+    capability = _refused_capability(case)
+    if capability is None:
+        return
+    target = "".join(map(str, capability))
+    unsuitable = [cuda for cuda, first, _last in compilers() if first > capability]
+    if unsuitable:
+        yield (
+            f"CUDA {_dotted(unsuitable[0])} and newer do not compile for sm_{target}. If the "
+            f"machine has a newer GPU, remove {target} from the flags (-gencode, "
+            "CMAKE_CUDA_ARCHITECTURES, TORCH_CUDA_ARCH_LIST); else use an older CUDA."
+        )
+
+
+def _refused_capability(case: Case) -> tuple[int, ...] | None:
+    """Return the compute capability that a compiler refuses, or None."""
+    refused = case.first("capability", subject="compiler")
+    return version_tuple(refused.value) if refused else None
+
+
 def _first_cuda(case: Case) -> Iterator[str]:
     """Say which CUDA version is the first that compiles for the GPU."""
+    if _refused_capability(case):
+        return
     capability = _capability(case)
     if capability is None:
         return
@@ -156,6 +204,8 @@ def _first_cuda(case: Case) -> Iterator[str]:
 
 def _last_cuda(case: Case) -> Iterator[str]:
     """Say which CUDA version is the first whose builds have no code for the GPU."""
+    if _refused_capability(case):
+        return
     capability = _capability(case)
     if capability is None:
         return
@@ -195,6 +245,8 @@ def _dotted(version: Sequence[int]) -> str:
 
 def _other_binaries(case: Case) -> Iterator[str]:
     """Say which other binaries may lack code for the GPU, if no environment was examined."""
+    if _refused_capability(case):
+        return
     missing = [fact for fact in case.of_kind("architecture-missing") if fact.from_log]
     if missing and not case.of_kind("package") and not missing[0].subject:
         yield (
@@ -212,6 +264,47 @@ def _kubernetes(case: Case) -> Iterator[str]:
             "`kubectl describe node NODE` shows nvidia.com/gpu: if the capacity is 0 or missing, "
             "the device plugin or the driver of the node does not work; if all are allocated, "
             "wait or add a node."
+        )
+
+
+# ---- packages ---------------------------------------------------------------------------------
+
+
+def _offered_releases(case: Case) -> Iterator[str]:
+    """Say what the releases that pip lists mean for the release that it did not find."""
+    for fact in case.about("hints", "install_resolution_failure"):
+        not_found = _NOT_FOUND.search(fact.text)
+        if not_found is not None:
+            yield from _explain_offer(*not_found.groups(default=""))
+            return
+
+
+def _explain_offer(name: str, version: str, local: str, offered: str) -> Iterator[str]:
+    """Explain why a release is not among the offered ones.
+
+    Args:
+        local: its local version, such as "cu118", or "".
+        offered: the releases that suit the Python and the system, oldest first; "none" for none.
+    """
+    if local.startswith("cu") and name.startswith("torch"):
+        yield f"Builds with +{local} are on PyTorch's own index, not on the default index."
+        return
+    if offered == "none":
+        yield f"The index has no file of {name} for this Python and this system."
+        return
+    if not version:
+        return
+    releases = offered.split(", ")
+    oldest, newest = releases[0], releases[-1]
+    if version_tuple(version) < version_tuple(oldest):
+        yield (
+            f"{oldest} is the oldest {name} for this Python and this system: use an older Python, "
+            f"or a newer {name}."
+        )
+    elif version_tuple(version) > version_tuple(newest):
+        yield (
+            f"{newest} is the newest {name} for this Python and this system: a newer one may need "
+            "a newer Python, or it is not on this index."
         )
 
 
@@ -246,10 +339,11 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),
     "lib_shadowing": (_linker_symbol,),
-    "gpu_too_new_for_build": (_first_cuda, _other_binaries, _ptx),
-    "gpu_too_old_for_build": (_shared_name, _last_cuda, _other_binaries),
+    "gpu_too_new_for_build": (_unknown_to_compiler, _first_cuda, _other_binaries, _ptx),
+    "gpu_too_old_for_build": (_dropped_by_compiler, _shared_name, _last_cuda, _other_binaries),
     "container_gpu_not_injected": (_kubernetes,),
     "gpu_busy_or_exclusive": (_kubernetes,),
     "out_of_memory_masked": (_sizes,),
     "unsupported_op_config": (_sizes,),
+    "install_resolution_failure": (_offered_releases,),
 }

@@ -81,6 +81,8 @@ _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxru
 def cpu_builds(case: Case) -> Iterator[Finding]:
     """Find a CPU build where a GPU was meant to be used."""
     builds = [fact for fact in case.of_kind("cuda-built") if fact.from_log]
+    if case.symptoms("gpu-backend"):
+        builds = [build for build in builds if build.subject != "jax"]
     took_cpu = case.symptoms("took-cpu") if case.of_kind("gpu") else []
     unmeant = case.symptoms("cuda-unavailable", "cuda-asked") + took_cpu
     if case.of_kind("gpu", "driver", "driver-cuda"):

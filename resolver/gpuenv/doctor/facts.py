@@ -45,6 +45,7 @@ _CONDITIONS = frozenset(
         "driver-updated",
         "early-status",
         "cuda-available",
+        "gpu-backend",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

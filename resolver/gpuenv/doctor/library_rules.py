@@ -60,10 +60,12 @@ def cudnn_versions(case: Case) -> Iterator[Finding]:
         for loaded in case.preferred("cudnn-loaded"):
             if loaded.subject == built.subject:
                 same = [fact for fact in builds if fact.subject == built.subject]
-                yield from _compare_cudnn(loaded, built, same)
+                yield from _compare_cudnn(case, loaded, built, same)
 
 
-def _compare_cudnn(loaded: Fact, built: Fact, builds: Sequence[Fact]) -> Iterator[Finding]:
+def _compare_cudnn(
+    case: Case, loaded: Fact, built: Fact, builds: Sequence[Fact]
+) -> Iterator[Finding]:
     """Compare a loaded cuDNN with one of the versions that are stated of the build."""
     loaded_version, built_version = version_tuple(loaded.value), version_tuple(built.value)
     if not loaded_version or not built_version or loaded_version == built_version:
@@ -73,6 +75,9 @@ def _compare_cudnn(loaded: Fact, built: Fact, builds: Sequence[Fact]) -> Iterato
     if loaded.value in [fact.value for fact in builds]:
         # The build states the loaded version, too: two releases of the framework's packages.
         same_major, finding = True, likely
+    elif (package := _newer_package(case, loaded, built)) is not None:
+        yield likely("lib_shadowing", loaded, package)
+        finding = likely
     elif loaded.subject == "words":
         finding = likely
     elif loaded.subject == "torch" and loaded.from_log:
@@ -87,6 +92,18 @@ def _compare_cudnn(loaded: Fact, built: Fact, builds: Sequence[Fact]) -> Iterato
         yield finding("cudnn_runtime_older_than_build", loaded, built)
     else:
         yield finding("cudnn_major_mismatch", loaded, built)
+
+
+def _newer_package(case: Case, loaded: Fact, built: Fact) -> Fact | None:
+    """Return the log's package of cuDNN that suits the build and was not loaded, or None."""
+    needed, found = version_tuple(built.value)[:2], version_tuple(loaded.value)
+    for package in case.of_kind("package"):
+        version = version_tuple(package.value)[:3]
+        is_suiting = version[:1] == needed[:1] and version >= needed
+        if package.from_log and package.subject.startswith("nvidia-cudnn"):
+            if is_suiting and version[: len(found)] != found:
+                return package
+    return None
 
 
 def cudnn_packages(case: Case) -> Iterator[Finding]:

@@ -25,6 +25,8 @@ COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driv
 # What the runtime returns if the driver is too old, and also if there is none.
 INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
+# Messages that nvidia-smi cannot communicate with the driver.
+SMI_FAILED = ("nvidia-smi-failed", "nvidia-smi-cannot")
 # What programs and reporters say if no GPU is seen.
 _NO_GPU = ("cuda-unavailable", "took-cpu", "reported-unavailable", "no-gpu-seen")
 # What a reporter says was updated -> the cause if the GPU is lost then.
@@ -136,6 +138,8 @@ def updated_hosts(case: Case) -> Iterator[Finding]:
         for words in case.symptoms(symptom)[:1]:
             for fact in _lost_gpu(case):
                 yield likely(cause, fact, words)
+            for fact in case.unexplained():
+                yield possible(cause, fact, words)
 
 
 def _lost_gpu(case: Case) -> list[Fact]:
@@ -249,7 +253,8 @@ def devices_of_host(case: Case) -> Iterator[Finding]:
     is_cpu_build = any(fact.value == "none" for fact in case.of_kind("cuda-built"))
     if is_cpu_build or case.symptoms("gpu-lost-later"):
         return
-    for fact in case.symptoms(*_NO_GPU):
+    stated = [*case.about("says", "driver_not_loaded"), *case.about("hints", "driver_not_loaded")]
+    for fact in [*case.symptoms(*_NO_GPU), *_with_values(stated, *SMI_FAILED)]:
         yield likely("container_gpu_not_injected", fact, works)
     for fact in case.unexplained():
         yield possible("container_gpu_not_injected", fact, works)
@@ -279,7 +284,7 @@ def wsl_driver(case: Case) -> Iterator[Finding]:
     if wsl is None:
         return
     for fact in case.about("says", "driver_not_loaded"):
-        if fact.value == "nvidia-smi-failed":
+        if fact.value in SMI_FAILED:
             yield proved("wsl_driver_or_toolkit", fact, wsl)
     for fact in case.about("hints", "driver_not_loaded"):
         if fact.value == "nvidia-smi-cannot":

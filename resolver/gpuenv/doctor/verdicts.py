@@ -20,6 +20,7 @@ from .rules import (
     COMPARES_DRIVER,
     INSUFFICIENT_DRIVER,
     NO_DRIVER_FILES,
+    SMI_FAILED,
     findings,
     lacks_driver_of_container,
 )
@@ -405,10 +406,13 @@ def _driver_suffices(case: Case) -> bool:
 
 
 def _is_of_container(finding: Finding, case: Case) -> bool:
-    """Whether a verdict about the host's driver rests on files that a container lacks."""
+    """Whether a verdict about the host's driver rests on what a container lacks."""
     if finding.cause != "driver_not_loaded" or not case.first("container", value="yes"):
         return False
-    return all(fact.from_log and fact.value == NO_DRIVER_FILES for fact in finding.facts)
+    lacking: tuple[str, ...] = (NO_DRIVER_FILES,)
+    if case.symptoms("gpu-works-on-host"):
+        lacking += SMI_FAILED
+    return all(fact.from_log and fact.value in lacking for fact in finding.facts)
 
 
 def _is_without_driver(finding: Finding, case: Case) -> bool:

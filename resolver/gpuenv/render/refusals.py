@@ -34,6 +34,7 @@ _OF_BUILDS = frozenset({
     "no-code-for-device", "no-such-extra", "other-build", "ptx-needs-newer-driver",
 })  # fmt: skip
 SCREEN = 25  # lines of a whole explanation
+MAX_BUILT = 3  # packages that a refusal proposes to build
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
 _FOR = ", for "  # between a requirement and the release that has it, in the need of a reason
@@ -88,9 +89,10 @@ def host_text(host: Host) -> str:
 
 def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[str]:
     """Return the changes that help, each as one item, or that none was found."""
+    build = _wheels_to_build(reasons)
     if not changes:
         return wrapped(
-            _wheels_to_build(reasons)
+            build
             or "no small change of the request, the driver, the Python or the GPU helps; "
             "change several of the requirements that the reasons name, or use another host",
             "",
@@ -98,6 +100,8 @@ def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[s
     lines = ["what helps (each change is sufficient):"]
     for change in changes:
         lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)
+    if build and not any("--allow-sdist" in change.change for change in changes):
+        lines += wrapped(f"or {build}", "")
     return lines
 
 
@@ -109,7 +113,7 @@ def _wheels_to_build(reasons: Iterable[Reason]) -> str:
             packages[reason.subject] = None
         elif reason.code == "dynamic-metadata":
             packages[reason.subject.rpartition("-")[0]] = None
-    if not packages:
+    if not 0 < len(packages) <= MAX_BUILT:
         return ""
     command = shlex.join(["pip", "wheel", "--no-deps", "-w", "wheels", *packages])
     return f"build what has no wheel: {command}; then add --find-links wheels"

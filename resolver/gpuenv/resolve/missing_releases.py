@@ -241,7 +241,7 @@ def _unfit_file_reasons(
     elif wheels:
         yield _no_wheel_reason(store, subject, wheels)
     if sdists and not allows_sdist:
-        yield _only_sdist_reason(name, subject, sdists)
+        yield _only_sdist_reason(subject, sdists)
 
 
 def _python_reason(store: CandidateStore, subject: str, files: Sequence[Wheel]) -> Reason:
@@ -250,11 +250,12 @@ def _python_reason(store: CandidateStore, subject: str, files: Sequence[Wheel]) 
     return Reason(code="requires-python", subject=subject, need=f"Python {pythons}", have=have)
 
 
-def _only_sdist_reason(name: str, subject: str, sdists: Sequence[Wheel]) -> Reason:
+def _only_sdist_reason(subject: str, sdists: Sequence[Wheel]) -> Reason:
+    """Return that a wheel is missing. A change offers --allow-sdist if a solve needs it."""
     return Reason(
         code="only-sdist",
         subject=subject,
-        need=f"a wheel, or --allow-sdist {name}",
+        need="a wheel",
         have=f"only source distributions: {_first([sdist.version for sdist in sdists])}",
     )
 
