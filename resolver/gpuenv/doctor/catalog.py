@@ -382,7 +382,7 @@ def year_of_release(framework: str, version: tuple[int, ...]) -> int:
     return year
 
 
-def year_of_gpu(capability: tuple[int, int]) -> int:
+def year_of_gpu(capability: tuple[int, ...]) -> int:
     """Return the year of the first GPUs of an architecture; 0 for those before Kepler."""
     rows = [(version_tuple(row["capability"]), row["year"]) for row in _releases()["architecture"]]
     return max((year for first, year in rows if capability >= first), default=0)
@@ -400,9 +400,7 @@ class DatedForm(Value):
 def dated_forms() -> tuple[DatedForm, ...]:
     """Return what shows the year of a log."""
     return tuple(
-        DatedForm(
-            needles=tuple(row["needles"]), pattern=row["pattern"], year=row.get("year", 0)
-        )
+        DatedForm(needles=tuple(row["needles"]), pattern=row["pattern"], year=row.get("year", 0))
         for row in _releases()["dated"]
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from .catalog import dated_forms
 from .model import Fact
@@ -46,4 +46,4 @@ def _year(number: str) -> int:
         return 2000 + int(number)
     if len(number) == len("2025"):
         return int(number)
-    return datetime.fromtimestamp(int(number), tz=timezone.utc).year
+    return datetime.fromtimestamp(int(number), tz=UTC).year

@@ -71,9 +71,7 @@ def read_log(stream: Iterable[bytes | str], *, with_failure: bool = False) -> tu
     return (*facts, *year_facts(head)) if facts else facts
 
 
-def _read_parts(
-    head: bytes, chunks: Iterable[bytes], *, with_failure: bool
-) -> tuple[Fact, ...]:
+def _read_parts(head: bytes, chunks: Iterable[bytes], *, with_failure: bool) -> tuple[Fact, ...]:
     """Return the facts of a log, of which the head was read already."""
     if len(head) > MAX_PASTED:
         return _read(chain([head], chunks), with_failure=with_failure)
