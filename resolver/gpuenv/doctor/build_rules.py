@@ -203,7 +203,9 @@ def driver_of_named(case: Case) -> Iterator[Finding]:
             return
     unseen = [*case.about("hints", _UNSEEN), *case.about("maybe", _UNSEEN)]
     unseen = [fact for fact in unseen if "ordinal" not in fact.text]
-    for fact in case.symptoms("cuda-unavailable") + unseen:
+    for fact in unseen:
+        yield likely("driver_too_old", fact, *older)
+    for fact in case.symptoms("cuda-unavailable"):
         yield possible("driver_too_old", fact, *older)
 
 

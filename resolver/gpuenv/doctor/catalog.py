@@ -502,8 +502,8 @@ def _gpus() -> Mapping[str, tuple[int, int]]:
 
 
 def plain_gpu_name(name: str) -> str:
-    """Return a GPU's name without the maker, the memory and the form factor."""
-    return "".join(_NAME_NOISE.sub(" ", name).lower().split())
+    """Return a GPU's name without the maker, the memory, the form factor and hyphens."""
+    return "".join(_NAME_NOISE.sub(" ", name).lower().replace("-", " ").split())
 
 
 @cache
