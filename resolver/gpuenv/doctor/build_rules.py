@@ -641,7 +641,7 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
         return "gpu_too_old_for_build", toolkit
     if _is_refused_by_compiler(case):
         # The compiler that ran is older than the toolkit. A version in words may be of anything.
-        is_newer = toolkit.kind == "toolkit"
+        is_newer = toolkit.kind == "toolkit" and device >= _FIRST_COMMON_CAPABILITY
     else:
         # Nothing had dropped the GPU, so the flags of the program are older than it.
         is_early = version_tuple(toolkit.value) < _FIRST_CUDA_OF_LATER_GPUS
