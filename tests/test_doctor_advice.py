@@ -54,7 +54,8 @@ def test_the_answer_is_short(case: dict[str, Any]) -> None:
     assert short[1].startswith("  log line")
     assert any("read on a machine without a GPU" in line for line in short)
     for verdict in found.diagnosis.verdicts[:1]:
-        assert all(any(line in shown for shown in whole) for line in verdict.evidence)
+        for line in verdict.evidence:  # a long line is cut
+            assert any(line[:100] in shown for shown in whole)
 
 
 @pytest.mark.parametrize("case", CASES["mention"], ids=lambda case: case["line"])

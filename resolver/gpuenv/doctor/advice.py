@@ -24,11 +24,22 @@ from .status_codes import version_tuple
 _MAX_OWNERS = 2  # libraries whose owners are named
 # Symbols of libnvJitLink end with the CUDA version that added them: __nvJitLinkAddData_12_1.
 _LINKER_SYMBOL = re.compile(r"nvJitLink\w{1,60}_(\d\d)_(\d{1,2})\b")
+# Libraries of CUDA 8.0 to 10.2 have the whole version in their names.
+_OLD_LIBRARY = re.compile(
+    r"lib(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc)\.so\.(8\.0|9\.\d|10\.\d)"
+)
+# Types of numbers -> the first compute capability that has them.
+_TYPES = (
+    ("fp8", re.compile(r"(?i)\bfp8|float8"), "8.9"),
+    ("bfloat16", re.compile(r"(?i)\bbf(?:loat)?16"), "8.0"),
+)
+# Poetry knows a release from the index, and no file of it suits.
+_NO_FILE = re.compile(r"installation candidates for ([\w.-]+) \(([\w.+]+)\)")
 # What pip did not find: the name, the release, its local version, and the releases that it found.
 _NOT_FOUND = re.compile(
     r"satisfies the requirement ([\w.-]+)(?:\[[\w,]*\])?"
     r"(?:\s?(?:==|>=|~=)\s?([\d.]+)(?:\+(\w+))?)?[^()]{0,40}"
-    r"\(from versions: (none|[\w.+ ,]+)\)"
+    r"\(from versions: (none|[\w.+ ,]+)(\)?)"
 )
 _Advice = Callable[[Case], Iterator[str]]
 
@@ -46,13 +57,21 @@ def advice(case: Case, cause: str) -> tuple[str, ...]:
 
 def _owners(case: Case) -> Iterator[str]:
     """Name the CUDA version and the package of the missing libraries."""
+    missing_files = [fact.subject for fact in case.of_kind("library-missing")]
     named = 0
-    for missing in case.of_kind("library-missing"):
-        owner = library_owner(missing.subject)
+    for name in missing_files:
+        owner = library_owner(name)
         if owner is not None and named < _MAX_OWNERS:
             named += 1
             packages, cuda = _alternatives(owner.packages), _alternatives(owner.cuda)
-            yield f"{missing.subject} is a library of CUDA {cuda}; the package {packages} has it."
+            last = f", up to CUDA {owner.last}" if owner.last else ""
+            yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
+    old_libraries = list(filter(None, map(_OLD_LIBRARY.fullmatch, missing_files)))
+    for library in old_libraries[:1]:
+        yield (
+            f"{library[0]} is a library of CUDA {library[1]}, of which pip has no packages: "
+            "conda's cudatoolkit has it, or use a newer release of the program."
+        )
 
 
 def _alternatives(words: Sequence[str]) -> str:
@@ -277,20 +296,25 @@ def _offered_releases(case: Case) -> Iterator[str]:
         if not_found is not None:
             yield from _explain_offer(*not_found.groups(default=""))
             return
+        no_file = _NO_FILE.search(fact.text)
+        if no_file is not None:
+            yield f"No file of {no_file[1]} {no_file[2]} is for this Python and this system."
+            return
 
 
-def _explain_offer(name: str, version: str, local: str, offered: str) -> Iterator[str]:
+def _explain_offer(name: str, version: str, local: str, offered: str, end: str) -> Iterator[str]:
     """Explain why a release is not among the offered ones.
 
     Args:
         local: its local version, such as "cu118", or "".
         offered: the releases that suit the Python and the system, oldest first; "none" for none.
+        end: "" if the list of the offered releases is cut off.
     """
     if local.startswith("cu") and name.startswith("torch"):
         yield f"Builds with +{local} are on PyTorch's own index, not on the default index."
         return
     if offered == "none":
-        yield f"The index has no file of {name} for this Python and this system."
+        yield f"No file of {name} is for this Python and this system."
         return
     if not version:
         return
@@ -301,11 +325,25 @@ def _explain_offer(name: str, version: str, local: str, offered: str) -> Iterato
             f"{oldest} is the oldest {name} for this Python and this system: use an older Python, "
             f"or a newer {name}."
         )
-    elif version_tuple(version) > version_tuple(newest):
+    elif end and version_tuple(version) > version_tuple(newest):
         yield (
             f"{newest} is the newest {name} for this Python and this system: a newer one may need "
             "a newer Python, or it is not on this index."
         )
+
+
+# ---- programs ---------------------------------------------------------------------------------
+
+
+def _types(case: Case) -> Iterator[str]:
+    """Say which GPUs have the type of numbers that a program asks for."""
+    for name, pattern, capability in _TYPES:
+        if any(pattern.search(fact.text) for fact in case.about("hints", "unsupported_op_config")):
+            yield (
+                f"Only GPUs of compute capability {capability} or newer have {name}: on an older "
+                "GPU use float16 (fp16)."
+            )
+            return
 
 
 # ---- memory -------------------------------------------------------------------------------------
@@ -344,6 +382,6 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "container_gpu_not_injected": (_kubernetes,),
     "gpu_busy_or_exclusive": (_kubernetes,),
     "out_of_memory_masked": (_sizes,),
-    "unsupported_op_config": (_sizes,),
+    "unsupported_op_config": (_types, _sizes),
     "install_resolution_failure": (_offered_releases,),
 }

@@ -65,10 +65,15 @@ class Area(Value):
 
 
 class Owner(Value):
-    """The CUDA major versions and the packages that a library belongs to."""
+    """The CUDA major versions and the packages that a library belongs to.
+
+    Attributes:
+        last: the last CUDA release that has the library, or "" if the newest one has it.
+    """
 
     cuda: tuple[str, ...]
     packages: tuple[str, ...]
+    last: str = ""
 
 
 class BrokenRelease(Value):
@@ -415,7 +420,7 @@ def library_owner(file_name: str) -> Owner | None:
     if not cuda:
         return None
     packages = tuple(_package_for(row, major) for major in cuda)
-    return Owner(cuda=cuda, packages=packages)
+    return Owner(cuda=cuda, packages=packages, last=row.get("last", ""))
 
 
 def _package_for(row: Row, cuda: str) -> str:
