@@ -68,7 +68,7 @@ def ratios(arguments: argparse.Namespace, folder: str, url: str) -> list[list[fl
     }
     env |= {"PYTHONPYCACHEPREFIX": f"{folder}/compiled"}  # as an installed package has it
     env.pop("PYTHONDONTWRITEBYTECODE", None)
-    found = []
+    wall_ratios = []
     for gpu, driver in HOSTS:
         host = gpuenv.describe(
             gpus=[gpu], driver=driver, python="3.12", platform="linux-x86_64", glibc="2.35"
@@ -79,7 +79,7 @@ def ratios(arguments: argparse.Namespace, folder: str, url: str) -> list[list[fl
             ALONE,
             url,
             "pytorch",
-            *("=".join(one) for one in virtual_packages.of_host(host)),
+            *("=".join(package) for package in virtual_packages.of_host(host)),
         ]
         flags = ["--gpu", gpu, *(["--driver", driver] if driver else []), "--glibc", "2.35"]
         asked = [
@@ -98,15 +98,16 @@ def ratios(arguments: argparse.Namespace, folder: str, url: str) -> list[list[fl
         wall = [its[0] / other[0] for other, its in pairs]
         work = statistics.median(its[1] / other[1] for other, its in pairs)
         theirs, ours = (
-            statistics.median(one[0] * 1000 for one in side) for side in zip(*pairs, strict=True)
+            statistics.median(times[0] * 1000 for times in side)
+            for side in zip(*pairs, strict=True)
         )
         print(
             f"{gpu:11} {driver or '-':10} rattler {theirs:4.0f}, gpuenv {ours:4.0f}, "
             f"ratio {statistics.median(wall):.2f}, of processor time {work:.2f}",
             flush=True,
         )
-        found.append(wall)
-    return found
+        wall_ratios.append(wall)
+    return wall_ratios
 
 
 def main() -> int:
@@ -123,10 +124,10 @@ def main() -> int:
             import conda_channel
 
             url = conda_channel.make(Path(folder) / "channel")
-        found = ratios(arguments, folder, url)
+        wall_ratios = ratios(arguments, folder, url)
     ratio, worst = (
-        statistics.median([one for several in found for one in several]),
-        max(map(statistics.median, found)),
+        statistics.median([ratio for of_host in wall_ratios for ratio in of_host]),
+        max(map(statistics.median, wall_ratios)),
     )
     print(f"ratio of all {ratio:.2f}, of the worst host {worst:.2f}")
     return 1 if ratio > arguments.most or worst > arguments.most_of_one else 0

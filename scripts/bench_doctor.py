@@ -219,8 +219,8 @@ def measure(kind: str, size: int, former: str) -> None:
         if side != "read":
             compared += f" {side} {rate:6.0f} ({rates['read'] / rate:5.2f})"
     differ = " DIFFERENT FACTS" if former and facts["read"] != facts["former"] else ""
-    found = f"{len(facts['read']):5} facts{differ}"
-    print(f"{kind:14} {rates['read']:5.0f} MB/s{compared} {found} {peak:6.1f} MiB", flush=True)
+    count_text = f"{len(facts['read']):5} facts{differ}"
+    print(f"{kind:14} {rates['read']:5.0f} MB/s{compared} {count_text} {peak:6.1f} MiB", flush=True)
 
 
 def main() -> int:

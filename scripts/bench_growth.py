@@ -103,10 +103,10 @@ def knots(count: int) -> tuple[Packages, list[str]]:
     """
     packages: Packages = {}
     for place in range(count):
-        one, two, three = f"a{place:02}", f"b{place:02}", f"c{place:02}"
-        packages[one] = {f"{number}.0": [f"{two}=={number}.0"] for number in range(1, 5)}
-        packages[two] = {f"{number}.0": [f"{three}=={number}.0"] for number in range(1, 5)}
-        packages[three] = {f"{number}.0": [f"{one}<{max(2, number)}"] for number in range(1, 5)}
+        first, second, third = f"a{place:02}", f"b{place:02}", f"c{place:02}"
+        packages[first] = {f"{number}.0": [f"{second}=={number}.0"] for number in range(1, 5)}
+        packages[second] = {f"{number}.0": [f"{third}=={number}.0"] for number in range(1, 5)}
+        packages[third] = {f"{number}.0": [f"{first}<{max(2, number)}"] for number in range(1, 5)}
     return packages, [f"a{place:02}" for place in range(count)]
 
 
@@ -191,7 +191,7 @@ def measure(
 Point = tuple[int, float, float, int]
 
 
-def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
+def text(measured: list[tuple[Series, list[Point]]], runs: int) -> str:
     """Return the page."""
     lines = [
         "# How the time of a solve grows",
@@ -206,7 +206,7 @@ def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
         "",
         "![time by size, both axes logarithmic](growth.svg)",
     ]
-    for series, points in found:
+    for series, points in measured:
         lines += ["", f"## {series.title}", "", series.description, ""]
         lines += [
             f"| {series.unit} | packages chosen | median ms | minimum ms |",
@@ -224,19 +224,19 @@ def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
 WIDTH, HEIGHT, LEFT, BOTTOM, ACROSS = 320, 230, 60, 44, 3
 
 
-def drawing(found: list[tuple[Series, list[Point]]]) -> str:
+def drawing(measured: list[tuple[Series, list[Point]]]) -> str:
     """Return the figures as curves: one panel for each series, both axes logarithmic."""
     from math import ceil, floor, log10
 
-    every = [median * 1e3 for _, points in found for _, median, _, _ in points]
+    every = [median * 1e3 for _, points in measured for _, median, _, _ in points]
     low, high = floor(log10(min(every))), ceil(log10(max(every)))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * ACROSS}" '
-        f'height="{HEIGHT * ceil(len(found) / ACROSS)}" '
+        f'height="{HEIGHT * ceil(len(measured) / ACROSS)}" '
         'font-family="sans-serif" font-size="11">',
         '<rect width="100%" height="100%" fill="#fff"/>',
     ]
-    for panel, (series, points) in enumerate(found):
+    for panel, (series, points) in enumerate(measured):
         left, top = panel % ACROSS * WIDTH, panel // ACROSS * HEIGHT
         x0, x1, y0, y1 = left + LEFT, left + WIDTH - 16, top + HEIGHT - BOTTOM, top + 26
         first, last = log10(points[0][0]), log10(points[-1][0])
@@ -270,17 +270,17 @@ def main() -> None:
     parser.add_argument("--write", metavar="DIR", help="where growth.md and growth.svg go")
     arguments = parser.parse_args()
     host = gpuenv.describe(gpus=("H100",), driver="580.65.06", python="3.12")
-    found = [
+    measured = [
         (
             series,
             [(size, *measure(*series.make(size), host, arguments.runs)) for size in series.sizes],
         )
         for series in SERIES
     ]
-    page = text(found, arguments.runs)
+    page = text(measured, arguments.runs)
     print(page, end="")
     if arguments.write:
-        for name, content in (("growth.md", page), ("growth.svg", drawing(found))):
+        for name, content in (("growth.md", page), ("growth.svg", drawing(measured))):
             with open(os.path.join(arguments.write, name), "w", encoding="ascii") as file:
                 file.write(content)
 

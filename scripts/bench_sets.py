@@ -124,13 +124,13 @@ class Runner:
         if not os.path.exists(self.lock) or not os.path.exists(self.pins):
             return []
         ours, theirs = check_lock.versions(self.lock), self._uv_versions()
-        found = []
+        older = []
         for name in sorted({canonicalize_name(Requirement(x).name) for x in self.requirements}):
             if name in ours and name in theirs:
                 mine, other = Version(ours[name]), Version(theirs[name])
                 if Version(mine.public) < Version(other.public):
-                    found.append(f"{name} {mine}, uv has {other}")
-        return found
+                    older.append(f"{name} {mine}, uv has {other}")
+        return older
 
 
 def _median(rows: Sequence[Row]) -> Row:
@@ -157,30 +157,30 @@ def run_set(requirement_set: Row, metadata: str, scripts: str) -> Row:
 
 def faults(name: str, row: Row, reason: str) -> list[str]:
     """Return which targets a set does not meet."""
-    found = [f"{name}: {line}" for line in row["violations"]]
+    missed = [f"{name}: {line}" for line in row["violations"]]
     ours, theirs = row["gpuenv"], row["uv"]
     if ours["cold"]["verdict"] != theirs["cold"]["verdict"] and not reason:
         verdicts = f"{ours['cold']['verdict']}, uv: {theirs['cold']['verdict']}"
-        found.append(f"{name}: {verdicts}, without a known reason")
+        missed.append(f"{name}: {verdicts}, without a known reason")
     if ours["warm"]["verdict"] != ours["cold"]["verdict"]:
-        found.append(f"{name}: offline it is {ours['warm']['verdict']}")
+        missed.append(f"{name}: offline it is {ours['warm']['verdict']}")
     limit = max(MAX_SECONDS, MAX_FACTOR * theirs["cold"]["seconds"])
     if ours["cold"]["seconds"] > limit:
-        found.append(f"{name}: {ours['cold']['seconds']:.1f} s, limit {limit:.1f} s")
+        missed.append(f"{name}: {ours['cold']['seconds']:.1f} s, limit {limit:.1f} s")
     mib = max(ours["cold"]["mib"], ours["warm"]["mib"])
     if mib > MAX_MIB:
-        found.append(f"{name}: {mib:.0f} MiB, limit {MAX_MIB:.0f} MiB")
-    return found
+        missed.append(f"{name}: {mib:.0f} MiB, limit {MAX_MIB:.0f} MiB")
+    return missed
 
 
 def ratios(rows: Sequence[Row], state: str) -> list[float]:
     """Return gpuenv's time by uv's of the sets that have the same verdict."""
-    found = []
+    factors = []
     for row in rows:
         ours, theirs = row["gpuenv"][state], row["uv"][state]
         if ours["verdict"] == theirs["verdict"] and ours["verdict"] in GPUENV_VERDICTS.values():
-            found.append(ours["seconds"] / theirs["seconds"])
-    return found
+            factors.append(ours["seconds"] / theirs["seconds"])
+    return factors
 
 
 def show(record: Row, sets: Sequence[Row]) -> bool:
@@ -200,11 +200,11 @@ def show(record: Row, sets: Sequence[Row]) -> bool:
                 f"{tool} {state}: median {statistics.median(seconds):.2f} s, "
                 f"{seconds[0]:.2f} to {seconds[-1]:.2f} s"
             )
-        found = ratios(list(rows.values()), state)
-        ratio = statistics.median(found)
+        factors = ratios(list(rows.values()), state)
+        ratio = statistics.median(factors)
         print(
-            f"gpuenv / uv, {state}: median {ratio:.2f}, {min(found):.2f} to {max(found):.2f}, "
-            f"of {len(found)} sets"
+            f"gpuenv / uv, {state}: median {ratio:.2f}, {min(factors):.2f} to {max(factors):.2f}, "
+            f"of {len(factors)} sets"
         )
         if ratio > limit:
             missed.append(f"gpuenv / uv, {state}: median {ratio:.2f}, limit {limit:g}")

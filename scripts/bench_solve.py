@@ -134,11 +134,11 @@ class Bench:
         )
         self.plain = {name: text for name, text in os.environ.items() if name not in dropped}
         self.plain["PIP_CONFIG_FILE"] = os.devnull
-        found = default_index()
-        self.index = found.url
-        if found.cert:
-            self.plain.setdefault("PIP_CERT", found.cert)
-            self.plain.setdefault("SSL_CERT_FILE", found.cert)
+        default = default_index()
+        self.index = default.url
+        if default.cert:
+            self.plain.setdefault("PIP_CERT", default.cert)
+            self.plain.setdefault("SSL_CERT_FILE", default.cert)
         self.environment = {**self.plain, "UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": self.index}
         # Another solve in the environment of all later ones: pip's settings are part of the key.
         known = {**self.plain, "GPUENV_CACHE_DIR": self.template}
@@ -234,16 +234,16 @@ class Bench:
 
         `times_s` is [] if a command took longer than its patience.
         """
-        found: dict[str, Any] = {name: {"times_s": [], "peak_mib": 0.0} for name in commands}
+        figures: dict[str, Any] = {name: {"times_s": [], "peak_mib": 0.0} for name in commands}
         for turn in range(self.runs):
             for name, command in commands.items():
                 if turn >= (self.runs if command.runs is None else command.runs):
                     continue
                 result = self.measure(command, PATIENCE if command.status else None)
                 if result is not None:
-                    found[name]["times_s"].append(result[0])
-                    found[name]["peak_mib"] = max(found[name]["peak_mib"], result[1])
-        return found
+                    figures[name]["times_s"].append(result[0])
+                    figures[name]["peak_mib"] = max(figures[name]["peak_mib"], result[1])
+        return figures
 
     def warm(self, *commands: Command) -> None:
         """Run each command once without counting it, to fill caches and to write bytecode."""
@@ -324,7 +324,7 @@ def _version(lock: str, name: str) -> str:
     import tomllib
 
     version: str = next(
-        one["version"] for one in tomllib.loads(lock)["packages"] if one["name"] == name
+        package["version"] for package in tomllib.loads(lock)["packages"] if package["name"] == name
     )
     return version.partition("+")[0]
 
@@ -411,20 +411,20 @@ SETS = {
 }
 
 
-def judged(letter: str, found: dict[str, Any], limits: list[Limit]) -> list[dict[str, Any]]:
+def judged(letter: str, figures: dict[str, Any], limits: list[Limit]) -> list[dict[str, Any]]:
     """Return the verdict of each limit, for medians and for gpuenv's peak memory."""
     verdicts: list[dict[str, Any]] = []
     for limit in limits:
         mine, other = (
-            found[limit.ours]["times_s"],
-            found[limit.other]["times_s"] if limit.other else [1.0],
+            figures[limit.ours]["times_s"],
+            figures[limit.other]["times_s"] if limit.other else [1.0],
         )
         value = statistics.median(mine) / statistics.median(other) if other else 0.0
         what = f"{limit.ours} / {limit.other}" if limit.other else f"{limit.ours}, in seconds"
         verdicts.append(
             {"what": what, "value": value, "limit": limit.factor, "met": value <= limit.factor}
         )
-    peak = max(row["peak_mib"] for name, row in found.items() if name.startswith("gpuenv"))
+    peak = max(row["peak_mib"] for name, row in figures.items() if name.startswith("gpuenv"))
     most = MEMORY.get(letter, MEMORY_ELSEWHERE)
     verdicts.append(
         {"what": "gpuenv's peak memory, in MiB", "value": peak, "limit": most, "met": peak <= most}
@@ -432,10 +432,10 @@ def judged(letter: str, found: dict[str, Any], limits: list[Limit]) -> list[dict
     return verdicts
 
 
-def show(letter: str, title: str, found: dict[str, Any], verdicts: list[dict[str, Any]]) -> None:
+def show(letter: str, title: str, figures: dict[str, Any], verdicts: list[dict[str, Any]]) -> None:
     """Print the table of one set."""
     print(f"({letter}) {title}")
-    for name, row in found.items():
+    for name, row in figures.items():
         if not row["times_s"]:
             print(f"  {name:<36} no answer within {PATIENCE:.0f} s")
             continue
@@ -444,10 +444,10 @@ def show(letter: str, title: str, found: dict[str, Any], verdicts: list[dict[str
             f"  {name:<36} {median:9.1f} ms  ({low:.1f} to {high:.1f}, {len(row['times_s'])} runs)"
             f"  {row['peak_mib']:6.1f} MiB"
         )
-    for one in verdicts:
+    for verdict in verdicts:
         print(
-            f"  {one['what']}: {one['value']:.2f}, limit {one['limit']:g}: "
-            f"{'pass' if one['met'] else 'over'}"
+            f"  {verdict['what']}: {verdict['value']:.2f}, limit {verdict['limit']:g}: "
+            f"{'pass' if verdict['met'] else 'over'}"
         )
 
 
@@ -457,11 +457,11 @@ def run_set(letter: str, arguments: argparse.Namespace, scripts: str) -> dict[st
         bench = Bench(folder, arguments.runs, scripts)
         title, commands_of = SETS[letter]
         commands, limits = commands_of(bench)
-        found = bench.compare(commands)
-    verdicts = judged(letter, found, limits)
+        figures = bench.compare(commands)
+    verdicts = judged(letter, figures, limits)
     if not arguments.json:
-        show(letter, title, found, verdicts)
-    return {"commands": found, "limits": verdicts}
+        show(letter, title, figures, verdicts)
+    return {"commands": figures, "limits": verdicts}
 
 
 def main() -> None:
@@ -485,7 +485,7 @@ def main() -> None:
         everything = {letter: run_set(letter, arguments, scripts) for letter in letters}
     if arguments.json:
         print(json.dumps(everything, indent=1))
-    if not all(one["met"] for result in everything.values() for one in result["limits"]):
+    if not all(verdict["met"] for result in everything.values() for verdict in result["limits"]):
         sys.exit(1)
 
 

@@ -55,8 +55,8 @@ def _phases(python: str, environment: dict[str, str], folder: str) -> dict[str, 
     told = subprocess.run(
         words, check=True, capture_output=True, env=environment, cwd=folder, text=True
     )
-    found: dict[str, float] = json.loads(told.stdout)
-    return found
+    phases: dict[str, float] = json.loads(told.stdout)
+    return phases
 
 
 def where(scripts: str, runs: int, *, as_json: bool = False) -> None:

@@ -135,7 +135,7 @@ class Walk:
         counted = (self.wanted, self.extras, self.kept)
         return (
             len(self.wanted),
-            *(sum(map(len, one.values())) for one in counted),
+            *(sum(map(len, table.values())) for table in counted),
             len(self.surveyed),
         )
 

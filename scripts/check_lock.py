@@ -63,10 +63,10 @@ def violations(lock: str, requirements: Sequence[str], python: str, metadata: st
     pins = {release.name: release for release in releases}
     roots = [Requirement(text) for text in requirements]
     roots = list(_with_frameworks(roots, document.get("tool", {}).get("gpuenv", {})))
-    found = list(_requirement_faults(roots, pins, python))
+    faults = list(_requirement_faults(roots, pins, python))
     for release in releases:
-        found += _target_faults(release, python)
-    return list(dict.fromkeys(found))
+        faults += _target_faults(release, python)
+    return list(dict.fromkeys(faults))
 
 
 def versions(lock: str) -> dict[str, str]:
@@ -145,8 +145,10 @@ def _requirement_faults(
             if (name, extra) in reached:
                 continue
             reached.add((name, extra))
-            further = [one for one in pin.requires if _holds(one, extra, python)]
-            waiting += [(f"{pin.name} {pin.version}", one) for one in further]
+            further = [
+                requirement for requirement in pin.requires if _holds(requirement, extra, python)
+            ]
+            waiting += [(f"{pin.name} {pin.version}", requirement) for requirement in further]
     if not all(pin.is_read for pin in pins.values()):
         return  # the extras that such a wheel requires are not known
     for name in sorted(pins.keys() - {name for name, _ in reached}):
@@ -192,9 +194,11 @@ def main() -> None:
     parser.add_argument("--metadata", required=True, metavar="DIR", help="folder for METADATA")
     arguments = parser.parse_args()
     os.makedirs(arguments.metadata, exist_ok=True)
-    found = violations(arguments.lock, arguments.requirements, arguments.python, arguments.metadata)
-    print("\n".join(found) or "no violations")
-    sys.exit(bool(found))
+    faults = violations(
+        arguments.lock, arguments.requirements, arguments.python, arguments.metadata
+    )
+    print("\n".join(faults) or "no violations")
+    sys.exit(bool(faults))
 
 
 if __name__ == "__main__":

@@ -85,11 +85,11 @@ def code_lines(text: str) -> int:
         tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
         tokenize.ENCODING, tokenize.ENDMARKER,
     }  # fmt: skip
-    found = set()
+    numbers = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in ignored:
-            found.update(range(token.start[0], token.end[0] + 1))
-    return len(found)
+            numbers.update(range(token.start[0], token.end[0] + 1))
+    return len(numbers)
 
 
 def imported(tree: ast.Module, parts: tuple[str, ...], root: str) -> Iterator[str]:

@@ -57,9 +57,9 @@ NIX = re.compile(r"""["',;\s]*"?hash"?\s*[=:]\s*"sha256-([A-Za-z0-9+/]{43}=)""")
 
 def wheels(text: str, pattern: re.Pattern[str] = WHEEL) -> Iterator[tuple[str, str]]:
     """Yield (file below the index, sha256) of each wheel that a lock file names with a hash."""
-    for found in pattern.finditer(text):
-        file = urllib.parse.unquote(found[1])
-        rest = text[found.end() : found.end() + 200]
+    for match in pattern.finditer(text):
+        file = urllib.parse.unquote(match[1])
+        rest = text[match.end() : match.end() + 200]
         if sha256 := SHA256.match(rest):
             yield file, sha256[1]
         elif nix := NIX.match(rest):
@@ -138,15 +138,15 @@ def main(arguments: list[str] | None = None) -> int:
     content: dict[str, Any] = {"wheels": [], "companions": [], "pins": []}
     if options.output.exists():
         content |= json.loads(options.output.read_text(encoding="ascii"))
-    found: dict[str, list[tuple[str, str, str]]] = {"wheels": [], "companions": []}
+    named: dict[str, list[tuple[str, str, str]]] = {"wheels": [], "companions": []}
     for path in options.paths:
         for name, text in locks(path):
             source = f"{options.name or path.resolve().name}:{name}"
             for table, pattern in (("wheels", WHEEL), ("companions", COMPANION)):
-                found[table] += [(file, sha256, source) for file, sha256 in wheels(text, pattern)]
+                named[table] += [(file, sha256, source) for file, sha256 in wheels(text, pattern)]
     before = len(content["wheels"])
     try:
-        for table, files in found.items():
+        for table, files in named.items():
             content[table] = merged(content[table], iter(files))
     except ValueError as error:
         print(f"contradiction: {error}", file=sys.stderr)

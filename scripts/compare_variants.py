@@ -115,14 +115,14 @@ def random_release(source: random.Random) -> dict[str, Any]:
         providers[namespace] = {"static-properties": listed}
         if len(features) > 1:  # required then
             providers[namespace]["feature-order"] = source.sample(features, len(features))
-    found: dict[str, Any] = {}
+    labels: dict[str, Any] = {}
     for number in range(source.randint(2, 7)):
         properties = random_properties(source, known)
-        if properties and properties not in found.values():
-            found[f"label{number}"] = properties
-    if source.random() < 0.5 or not found:
-        found["null"] = {}
-    return metadata(found, namespaces, providers)
+        if properties and properties not in labels.values():
+            labels[f"label{number}"] = properties
+    if source.random() < 0.5 or not labels:
+        labels["null"] = {}
+    return metadata(labels, namespaces, providers)
 
 
 def random_properties(
@@ -489,8 +489,8 @@ def compare_metadata(
         right = "refused" not in case
         with tempfile.TemporaryDirectory() as target:
             by_uv = uv_installs(arguments.uv, "demo", links, target, {})
-        found = {"gpuenv": is_accepted(text), "variantlib": theirs, "uv": by_uv}
-        rows.append((case, {tool: (right, answer) for tool, answer in found.items()}))
+        accepted = {"gpuenv": is_accepted(text), "variantlib": theirs, "uv": by_uv}
+        rows.append((case, {tool: (right, answer) for tool, answer in accepted.items()}))
     return tally(rows)
 
 
@@ -627,8 +627,8 @@ def is_conformant(figures: Mapping[str, Any]) -> bool:
     """Return whether gpuenv agrees with every case, and each difference has a reason."""
     provider = figures["provider"]
     parts = (figures["choice"], figures["metadata"])
-    explained = all(row["why"] != "unexplained" for one in parts for row in one["differences"])
-    agrees = all(one["gpuenv"]["asked"] == one["gpuenv"]["agrees"] for one in parts)
+    explained = all(row["why"] != "unexplained" for part in parts for row in part["differences"])
+    agrees = all(part["gpuenv"]["asked"] == part["gpuenv"]["agrees"] for part in parts)
     as_recorded = {provider["gpuenv as recorded"], provider.get("reference as recorded")}
     return explained and agrees and as_recorded <= {provider["cases"], None}
 

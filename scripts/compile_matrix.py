@@ -139,9 +139,11 @@ def _check_forward_compat(data: dict[str, Any], branches: dict[int, tuple[int, i
         _sourced(row), _known_fields(row, "cuda branches classes source", where)
         _ascending(row["branches"], f"{where}: its branches")
         strange = [
-            one for one in row["branches"] if branches.get(one, (99, 0)) >= parse_pair(row["cuda"])
+            branch
+            for branch in row["branches"]
+            if branches.get(branch, (99, 0)) >= parse_pair(row["cuda"])
         ]
-        strange += [one for one in row["classes"] if one not in CLASSES]
+        strange += [name for name in row["classes"] if name not in CLASSES]
         if strange or not row["branches"] or not row["classes"]:
             raise DataError(
                 f"{where}: {strange or 'an empty list'} is no older branch and no class of "
@@ -161,7 +163,7 @@ def _compilers(data: dict[str, Any]) -> dict[str, list[str]]:
         order = [
             (int(target.rstrip("af")), target) for target in targets
         ]  # 101 is older than 103, though now 11.0
-        if row["cuda"] in rows or any(one >= other for one, other in pairwise(order)):
+        if row["cuda"] in rows or any(earlier >= later for earlier, later in pairwise(order)):
             raise DataError(f"{where} is there twice, or its targets do not ascend")
         rows[row["cuda"]] = targets
     _ascending(map(parse_pair, rows), "toolkits.toml: the compilers")
@@ -249,7 +251,7 @@ def _bad(libraries: dict[str, Any], toolkits: dict[str, Any]) -> list[list[Any]]
         capabilities = [parse_pair(text) for text in row.get("capabilities", [])]
         if row.get("with_gpu"):
             capabilities = sorted(known)
-        strange = [show_pair(one) for one in capabilities if one not in known]
+        strange = [show_pair(capability) for capability in capabilities if capability not in known]
         if strange:
             raise DataError(
                 f"libraries.toml: no compiler makes code for compute capability {strange[0]}"
@@ -351,7 +353,7 @@ def _path(folder: Path) -> list[str]:
 
 
 def _ascending(values: Iterable[Any], what: str) -> None:
-    if any(one >= other for one, other in pairwise(values)):
+    if any(earlier >= later for earlier, later in pairwise(values)):
         raise DataError(f"{what} do not ascend")
 
 

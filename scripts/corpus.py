@@ -265,17 +265,17 @@ def input_files(case: Case, corpus: Corpus, folder: Path) -> dict[str, str]:
     `files` maps a path to a text, `inputs` a path to the name of a text that several cases use,
     `locks` a path to a file that another case wrote. `edit` is [path, old, new].
     """
-    found = dict(case.get("files", {}))
+    texts = dict(case.get("files", {}))
     for path, name in case.get("inputs", {}).items():
-        found[path] = corpus.inputs[name]
+        texts[path] = corpus.inputs[name]
     for path, reference in case.get("locks", {}).items():
-        found[path] = corpus.text_of(reference).replace("<DIR>", str(folder))
+        texts[path] = corpus.text_of(reference).replace("<DIR>", str(folder))
     if "edit" in case:
         path, old, new = case["edit"]
-        if old not in found[path]:
+        if old not in texts[path]:
             raise CorpusError(f"{case['name']}: {path} does not contain {old!r}")
-        found[path] = found[path].replace(old, new, 1)
-    return found
+        texts[path] = texts[path].replace(old, new, 1)
+    return texts
 
 
 def in_child(
@@ -327,14 +327,14 @@ def placeholders(folder: Path, code: Path) -> Callable[[str], str]:
 
 def written(work: Path, inputs: Mapping[str, str]) -> dict[str, str]:
     """Return the texts of the files that were written, changed or deleted."""
-    found = {}
+    texts = {}
     for path in sorted(path for path in work.rglob("*") if path.is_file()):
         name = str(path.relative_to(work))
         text = path.read_bytes().decode("utf-8", "backslashreplace")
         if inputs.get(name) != text:
-            found[name] = text
-    found.update({name: "<deleted>" for name in inputs if not (work / name).is_file()})
-    return found
+            texts[name] = text
+    texts.update({name: "<deleted>" for name in inputs if not (work / name).is_file()})
+    return texts
 
 
 def json_document(text: str) -> tuple[Any] | None:
@@ -373,34 +373,36 @@ _QUOTED = re.compile(
 def facts(text: str) -> Counter[str]:
     """Return the words of a text that hold a digit, and the names in quotation marks."""
     words = (word.strip(".:/-") for word in _WORD.findall(text))
-    found = Counter(word for word in words if any(character.isdigit() for character in word))
-    found.update(f"'{match[2]}'" for match in _QUOTED.finditer(text))
-    return found
+    words_with_digits = Counter(
+        word for word in words if any(character.isdigit() for character in word)
+    )
+    words_with_digits.update(f"'{match[2]}'" for match in _QUOTED.finditer(text))
+    return words_with_digits
 
 
 def compare(
     recorded: Result, new: Result, texts: Mapping[str, str], exact: bool
 ) -> list[Difference]:
     """Return the differences between two results of a case. `texts` has their written files."""
-    found = []
+    differences = []
     if recorded["status"] != new["status"]:
-        found.append(Difference("status", str(recorded["status"]), str(new["status"])))
+        differences.append(Difference("status", str(recorded["status"]), str(new["status"])))
     if "json" in recorded and "json" in new:
-        found += compare_values(recorded["json"], new["json"], "json", sentence=False)
+        differences += compare_values(recorded["json"], new["json"], "json", sentence=False)
     elif "json" in recorded or "json" in new:
-        shown = [json.dumps(one.get("json", one.get("stdout"))) for one in (recorded, new)]
-        found.append(Difference("json", *shown))
+        shown = [json.dumps(result.get("json", result.get("stdout"))) for result in (recorded, new)]
+        differences.append(Difference("json", *shown))
     else:
-        found += compare_text(recorded["stdout"], new["stdout"], "stdout", exact)
-    found += compare_text(recorded["stderr"], new["stderr"], "stderr", exact=False)
+        differences += compare_text(recorded["stdout"], new["stdout"], "stdout", exact)
+    differences += compare_text(recorded["stderr"], new["stderr"], "stderr", exact=False)
     for name in sorted({*recorded["files"], *new["files"]}):
         before, after = recorded["files"].get(name), new["files"].get(name)
         if before is None or after is None:
             states = ["not written" if digest is None else "written" for digest in (before, after)]
-            found.append(Difference(f"files/{name}", *states))
+            differences.append(Difference(f"files/{name}", *states))
         elif before != after:
-            found += compare_files(texts[before], texts[after], f"files/{name}")
-    return found
+            differences += compare_files(texts[before], texts[after], f"files/{name}")
+    return differences
 
 
 def compare_text(
@@ -554,9 +556,9 @@ def replay(
             raise CorpusError(f"{name} has no recorded result: `corpus.py record --only {name}`")
         result, texts = run_case(case, corpus, main, code)
         every = {**corpus.texts, **texts}
-        found = compare(corpus.results[name], result, every, case.get("exact", False))
+        differences = compare(corpus.results[name], result, every, case.get("exact", False))
         failed = False
-        for difference in found:
+        for difference in differences:
             why = intended.match(name, difference.field)
             if why is not None:
                 counts["intended"] += 1

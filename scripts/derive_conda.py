@@ -51,7 +51,7 @@ def records(path: Path, channel: str) -> Iterator[dict[str, Any]]:
 
 def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, Any]:
     """Return the fields of a record that the row keeps."""
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": record["name"],
         "version": record["version"],
         "build": record["build"],
@@ -59,50 +59,50 @@ def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, A
         "subdir": record["subdir"],
     }
     if record["name"] in carriers.carriers.values():
-        one = carriers.row(record, carriers.framework_of(record["name"]) or "")
-        cuda = None if one.cuda is None else show_pair(one.cuda)
+        build = carriers.row(record, carriers.framework_of(record["name"]) or "")
+        cuda = None if build.cuda is None else show_pair(build.cuda)
         sass, ptx = (
-            [*codes] if codes is not None else None for codes in (one.code.sass, one.code.ptx)
+            [*codes] if codes is not None else None for codes in (build.code.sass, build.code.ptx)
         )
-        found |= {
+        fields |= {
             "cuda": cuda,
-            "cudnn": one.cudnn,
+            "cudnn": build.cudnn,
             "sass": sass,
             "ptx": ptx,
             "evidence": "documented",
         }
-        found |= {"architectures": one.code.source}
+        fields |= {"architectures": build.code.source}
     elif record["name"] in conda_records.CUDNN:
-        asked = [conda_versions.split(one) for one in record["depends"]]
-        found["cuda"] = [
+        asked = [conda_versions.split(dependency) for dependency in record["depends"]]
+        fields["cuda"] = [
             f"{name} {spec}" for name, spec, _ in asked if name in conda_records.TOOLKITS
         ]
-    found |= {
+    fields |= {
         "__cuda": conda_records.least_cuda(record),
         "file": record["fn"],
         "sha256": record.get("sha256"),
     }
-    return found | {"source": f"repodata of {record['channel']}"}
+    return fields | {"source": f"repodata of {record['channel']}"}
 
 
-def key(found: dict[str, Any]) -> Key:
+def key(fields: dict[str, Any]) -> Key:
     """Return the key that identifies a build."""
-    return found["channel"], found["subdir"], found["file"]
+    return fields["channel"], fields["subdir"], fields["file"]
 
 
-def in_order(found: dict[str, Any]) -> Any:
+def in_order(fields: dict[str, Any]) -> Any:
     """Return the sort key of a row: version, channel and build."""
     return (
-        conda_versions.version(found["version"]),
-        found["channel"],
-        found["subdir"],
-        found["build"],
+        conda_versions.version(fields["version"]),
+        fields["channel"],
+        fields["subdir"],
+        fields["build"],
     )
 
 
-def text(package: str, found: list[dict[str, Any]]) -> str:
+def text(package: str, rows: list[dict[str, Any]]) -> str:
     """Return the text of a file of rows, with one on each line."""
-    lines = ",\n".join("  " + json.dumps(one) for one in sorted(found, key=in_order))
+    lines = ",\n".join("  " + json.dumps(fields) for fields in sorted(rows, key=in_order))
     return f'{{\n "package": {json.dumps(package)},\n "rows": [\n{lines}\n ]\n}}\n'
 
 
@@ -126,12 +126,12 @@ def main() -> int:
     for package in wanted:
         path = FOLDER / f"{package}.json"
         earlier = json.loads(path.read_text())["rows"] if path.exists() else []
-        tables[package] = {key(one): one for one in earlier}
+        tables[package] = {key(fields): fields for fields in earlier}
     for path in arguments.files:
         for record in records(path, arguments.channel):
             if record["name"] in wanted and record["subdir"] in SUBDIRS:
-                one = row(record, carriers)
-                tables[record["name"]][key(one)] = one
+                fields = row(record, carriers)
+                tables[record["name"]][key(fields)] = fields
     stale = 0
     for package, table in sorted(tables.items()):
         path = FOLDER / f"{package}.json"

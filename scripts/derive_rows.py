@@ -59,7 +59,7 @@ def library_file(
         if row["evidence"] != "scanned"
     }
     everything = scopes(folder)
-    carriers = {one for scope in everything for one in scope["carriers"]}
+    carriers = {carrier for scope in everything for carrier in scope["carriers"]}
     on_path = name in carriers
     for record in records:
         platform = platform_of(record["file"])
@@ -74,8 +74,8 @@ def library_file(
             row |= carrier_fields(name, record, scope, toolkits)
         if scope.get("extension"):
             row |= companion_fields(record, row, toolkits, compilers(folder))
-        for one in [platform] if platform else LINUX:
-            rows[record["version"], one] = {**row, "platform": one}
+        for row_platform in [platform] if platform else LINUX:
+            rows[record["version"], row_platform] = {**row, "platform": row_platform}
     for row in elsewhere(name, folder):
         rows[row["version"], row["platform"]] = row
     ordered = sorted(
@@ -178,7 +178,11 @@ def elsewhere(name: str, folder: Path) -> Iterator[dict[str, Any]]:
     The device code is known if scans.toml has an [[elsewhere]] row for the distribution.
     """
     documents = tomllib.loads((folder / "scans.toml").read_text(encoding="utf-8"))
-    known = {one: row for row in documents.get("elsewhere", []) for one in row["distributions"]}
+    known = {
+        distribution: row
+        for row in documents.get("elsewhere", [])
+        for distribution in row["distributions"]
+    }
     for wheel in companion_wheels(folder):
         file = wheel["file"].rpartition("/")[2]
         distribution, version, _, _ = parse_wheel_filename(file)
@@ -209,11 +213,11 @@ def toolkit_of(local: str, toolkits: list[str]) -> str | None:
 
     For cu12 it is the CUDA 12 toolkit of `toolkits`, otherwise 12.0.
     """
-    found = re.search(r"cu(\d\d)(\d*)", local)
-    if not found:
+    match = re.search(r"cu(\d\d)(\d*)", local)
+    if not match:
         return None
-    same_major = [toolkit for toolkit in toolkits if toolkit.startswith(f"{found[1]}.")]
-    return f"{found[1]}.{found[2]}" if found[2] else [*same_major, f"{found[1]}.0"][0]
+    same_major = [toolkit for toolkit in toolkits if toolkit.startswith(f"{match[1]}.")]
+    return f"{match[1]}.{match[2]}" if match[2] else [*same_major, f"{match[1]}.0"][0]
 
 
 def companion_wheels(folder: Path) -> list[dict[str, Any]]:
@@ -222,18 +226,18 @@ def companion_wheels(folder: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     content: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
-    found: list[dict[str, Any]] = content.get("companions", [])
-    return found
+    companions: list[dict[str, Any]] = content.get("companions", [])
+    return companions
 
 
 def linked_majors(record: dict[str, Any]) -> set[int]:
     """Return the CUDA majors whose runtime or cuBLAS the libraries of a wheel link or open."""
     pattern = r"lib(?:cudart|cublas)\.so\.(\d\d)(?:\..*)?|(?:cudart64|cublas64)_(\d\d)\d*\.dll"
     return {
-        int(found[1] or found[2])
+        int(match[1] or match[2])
         for row in record["libraries"]
         for name in (*row["needs"], *row["opens"])
-        if (found := re.fullmatch(pattern, name))
+        if (match := re.fullmatch(pattern, name))
     }
 
 
@@ -265,10 +269,12 @@ def framework_file(
 
 def scope_of(name: str, platform: str, everything: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the [[scan]] row for a distribution on a platform."""
-    found = [
-        one for one in everything if name in one["distributions"] and one["platform"] == platform
+    matching = [
+        scope
+        for scope in everything
+        if name in scope["distributions"] and scope["platform"] == platform
     ]
-    return found[0] if found else {"carriers": []}
+    return matching[0] if matching else {"carriers": []}
 
 
 def dump(data: dict[str, Any]) -> str:

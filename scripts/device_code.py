@@ -161,7 +161,7 @@ def _summary(splitter: Splitter, where: list[tuple[int, int]]) -> dict[str, Any]
 
 
 def _names(stream: IO[bytes], start: int, end: int) -> set[bytes]:
-    found: set[bytes] = set()
+    names: set[bytes] = set()
     for place in range(start, end, BLOCK):
         # A name belongs to the block in which it begins; the byte before it and all of it are seen.
         first = max(start, place - 1)
@@ -171,5 +171,5 @@ def _names(stream: IO[bytes], start: int, end: int) -> set[bytes]:
         for end_of in SUFFIX.finditer(block):
             stem = STEM.search(block[max(0, end_of.start() - LONGEST_NAME) : end_of.start()])
             if stem and place <= first + end_of.start() - len(stem[0]) < place + BLOCK:
-                found.add(stem[0] + end_of[0])
-    return {name for name in found if len(name) <= LONGEST_NAME}
+                names.add(stem[0] + end_of[0])
+    return {name for name in names if len(name) <= LONGEST_NAME}

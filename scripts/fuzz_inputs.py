@@ -186,7 +186,7 @@ class Trials:
             data = self._with_metadata(path, source)
         words = ["solve", "alpha", "--no-index", "--find-links", str(self.links), "--gpu", "none"]
         done = self._with_file(path, data, words)
-        digests = {hashlib.sha256(one.read_bytes()).hexdigest() for one in self.links.iterdir()}
+        digests = {hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in self.links.iterdir()}
         return done, done.returncode == 0 and not self._hashes() <= digests | {
             hashlib.sha256(data).hexdigest()
         }

@@ -229,9 +229,11 @@ def measure(reports: Sequence[Report]) -> dict[str, Any]:
 
 def _counts(answers: Iterable[Answer]) -> dict[str, int]:
     given = list(answers)
-    results = Counter(each.result for each in given)
+    results = Counter(judged.result for judged in given)
     counts = {result: results[result] for result in ("right", "wrong", "abstained", "all-clear")}
-    wrong_proved = [each for each in given if (each.result, each.confidence) == ("wrong", "proved")]
+    wrong_proved = [
+        judged for judged in given if (judged.result, judged.confidence) == ("wrong", "proved")
+    ]
     return {**counts, "wrong proved": len(wrong_proved)}
 
 

@@ -268,8 +268,8 @@ def type_name(node: ast.expr | None) -> str:
 
 def mutants(file: str, text: str) -> list[Mutant]:
     """Return all mutants of a module in the order of its text."""
-    found = Finder(file, text).found
-    return sorted(found, key=lambda mutant: (mutant.start, mutant.end, mutant.change))
+    collected = Finder(file, text).found
+    return sorted(collected, key=lambda mutant: (mutant.start, mutant.end, mutant.change))
 
 
 def shares(lines: dict[str, int], count: int) -> dict[str, int]:
@@ -283,9 +283,9 @@ def shares(lines: dict[str, int], count: int) -> dict[str, int]:
 
 
 def sample(
-    found: dict[str, list[Mutant]], lines: dict[str, int], count: int, seed: int
+    by_file: dict[str, list[Mutant]], lines: dict[str, int], count: int, seed: int
 ) -> Iterator[Mutant]:
     """Yield `count` mutants, spread over the files in proportion to their lines of code."""
     for file, number in sorted(shares(lines, count).items()):
         chance = random.Random(f"{seed} {file}")  # noqa: S311  not for secrets
-        yield from chance.sample(found[file], min(number, len(found[file])))
+        yield from chance.sample(by_file[file], min(number, len(by_file[file])))

@@ -58,13 +58,12 @@ TESTS = (
     "conda_answers", "conda_environments", "conda_failures", "conda_foreign", "conda_mixed",
     "conda_prefixes", "detection", "doctor_advice", "doctor_facts", "doctor_handles", "doctor_host",
     "doctor_logs", "doctor_origin", "doctor_pasted", "doctor_reading", "doctor_reports",
-    "environment", "explain", "fleet_solve", "framework_names", "host_conditions", "hosts",
-    "installed", "lock_format", "matrix", "matrix_audit", "matrix_show", "matrix_update",
+    "environment", "explain", "fleet_solve", "framework_names", "host_conditions", "host_fit",
+    "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show", "matrix_update",
     "messages", "other_locks", "project", "provider", "refusals", "requirements", "resolution",
     "resolution_families", "resolution_laws", "rule_cases", "rules", "section7", "shared_versions",
-    "snapshot", "solve", "suggestions", "survival", "tables", "target_lock", "value",
-    "variant_grid", "variant_provider", "variants", "verification", "what_if", "widening",
-    "wrong_words",
+    "snapshot", "solve", "suggestions", "tables", "target_lock", "value", "variant_grid",
+    "variant_provider", "variants", "verification", "what_if", "widening", "wrong_words",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"
@@ -189,7 +188,7 @@ class Map:
 
     def tests(self, checkout: Checkout) -> list[Test]:
         """Return the tests of TESTS; record the files that changed since the map was written."""
-        found = []
+        tests = []
         for name in TESTS:
             file = f"tests/test_{name}.py"
             digest = digest_of(ROOT / file)
@@ -197,8 +196,8 @@ class Map:
                 print(f"recording {file}", flush=True)
                 self.recorded[file] = {"digest": digest, "tests": record_file(checkout, file)}
                 self.save()
-            found += read_tests(self.recorded[file]["tests"])
-        return found
+            tests += read_tests(self.recorded[file]["tests"])
+        return tests
 
     def save(self) -> None:
         """Keep the map for the next run."""
@@ -244,11 +243,11 @@ def record_file(checkout: Checkout, file: str) -> dict[str, RecordedTest]:
 
 def read_tests(recorded: dict[str, RecordedTest]) -> list[Test]:
     """Return the tests of one file of the map; JSON has lists instead of tuples."""
-    found = []
+    tests = []
     for test, entry in recorded.items():
         calls = frozenset((module, function) for module, function in entry["calls"])
-        found.append(Test(test, entry["seconds"], calls))
-    return found
+        tests.append(Test(test, entry["seconds"], calls))
+    return tests
 
 
 def within_budget(tests: Iterable[Test], seconds: float) -> list[Test]:
@@ -347,13 +346,13 @@ def chosen_mutants(package: Path, options: argparse.Namespace) -> list[Mutant]:
             file = path.relative_to(package).as_posix()
             if fnmatch(file, options.only) and path.name != "__init__.py":
                 texts[file] = path.read_text(encoding="utf-8")
-    found = {file: mutants(file, text) for file, text in texts.items()}
+    by_file = {file: mutants(file, text) for file, text in texts.items()}
     if options.again is not None:
         keys = set(keys_of(read_record(options.again)["survivors"]))
-        every = [mutant for group in found.values() for mutant in group]
-        return list({key_of(one): one for one in every if key_of(one) in keys}.values())
+        every = [mutant for group in by_file.values() for mutant in group]
+        return list({key_of(mutant): mutant for mutant in every if key_of(mutant) in keys}.values())
     lines = {file: code_lines(text) for file, text in texts.items()}
-    return list(sample(found, lines, options.count, options.seed))
+    return list(sample(by_file, lines, options.count, options.seed))
 
 
 def measure(options: argparse.Namespace) -> list[Outcome]:
@@ -373,12 +372,12 @@ def measure(options: argparse.Namespace) -> list[Outcome]:
                 return Outcome(mutant, False, known[key_of(mutant)])
             checkout = checkouts.get()
             try:
-                found = try_mutant(mutant, checkout, tests)
+                tried = try_mutant(mutant, checkout, tests)
             finally:
                 checkouts.put(checkout)
-            result = f"killed by {found.reason}" if found.killed else "SURVIVED"
+            result = f"killed by {tried.reason}" if tried.killed else "SURVIVED"
             print(f"{described(mutant)}: {result}", flush=True)
-            return found
+            return tried
 
         with ThreadPoolExecutor(options.jobs) as pool:
             return list(pool.map(outcome, chosen))
@@ -431,7 +430,7 @@ def summary(outcomes: list[Outcome], known: Mapping[Key, str], seed: int) -> Rec
 
 def updated(record: Record, outcomes: list[Outcome], known: Mapping[Key, str]) -> Record:
     """Return a record after another run of its survivors. Those of deleted code do not count."""
-    tried = {key_of(one.mutant): one.killed for one in outcomes}
+    tried = {key_of(outcome.mutant): outcome.killed for outcome in outcomes}
     packages = dict(record["packages"])
     survivors, equivalent = [], keys_of(record["equivalent"])
     for key in keys_of(record["survivors"]):

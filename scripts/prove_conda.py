@@ -364,13 +364,13 @@ def times_beside_rattler(channel: str, folder: Path) -> dict[str, float]:
                       for _ in range(PAIRS)]  # fmt: skip
         except SystemExit:
             continue  # one of them refuses
-    found: dict[str, float] = {"pairs": len(pairs)}
+    figures: dict[str, float] = {"pairs": len(pairs)}
     for place, name in enumerate(("wall", "processor")):
-        found[name] = round(statistics.median(own[place] / a[place] for a, own in pairs), 2)
+        figures[name] = round(statistics.median(own[place] / a[place] for a, own in pairs), 2)
         for side, whose in enumerate(("rattler", "gpuenv")):
             milliseconds = statistics.median(pair[side][place] for pair in pairs) * 1000
-            found[f"{name} of {whose}, ms"] = round(milliseconds)
-    return found
+            figures[f"{name} of {whose}, ms"] = round(milliseconds)
+    return figures
 
 
 def kind_of(verdict: str, closure: object) -> str:
@@ -550,9 +550,9 @@ def main() -> int:
         os.environ["GPUENV_CACHE_DIR"] = str(Path(name) / "cache")
         os.environ["RATTLER_CACHE_DIR"] = str(Path(name) / "rattler")
         prove = prove_solves if arguments.proof == "solves" else prove_environments
-        found = prove(arguments, Path(name))
+        figures = prove(arguments, Path(name))
     host = f"{platform.system()} {platform.machine()}, CPython {platform.python_version()}"
-    record = {"date": time.strftime("%Y-%m-%d"), "host": host, **found}
+    record = {"date": time.strftime("%Y-%m-%d"), "host": host, **figures}
     record["seconds"] = round(time.monotonic() - begin)
     write_record(record, arguments.record)
     return 1 if record["lost"] else 0

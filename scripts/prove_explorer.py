@@ -171,7 +171,7 @@ def prove_axe(page: Browser, report: str, folder: Path) -> dict[str, object]:
     axe = fetch_axe(folder)
     places = {view or "answer": f"{page.url}#gpu=GTX+1080+Ti&driver=580{view}" for view in VIEWS}
     places["report"] = report
-    found, pages = [], 0
+    violations, pages = [], 0
     for name, url in places.items():
         for width in (390, 1280):
             for dark in (False, True):
@@ -179,9 +179,9 @@ def prove_axe(page: Browser, report: str, folder: Path) -> dict[str, object]:
                 page.open(url)
                 pages += 1
                 place = f"{name} {width} {'dark' if dark else 'light'}"
-                found += [[place, *violation] for violation in page.violations(axe)]
+                violations += [[place, *violation] for violation in page.violations(axe)]
     page.look(width=1280, height=900)
-    return {"version": AXE, "pages": pages, "violations": found}
+    return {"version": AXE, "pages": pages, "violations": violations}
 
 
 FIGURES = """(async () => {
@@ -216,7 +216,9 @@ def measure(page: Browser, size: int) -> dict[str, object]:
         widths[str(width)] = page.overflow()
     page.look(width=1280, height=900)
     page.open(f"{page.url}#gpu=GTX+1080+Ti&driver=580")
-    metrics = {one["name"]: one["value"] for one in page.call("Performance.getMetrics")["metrics"]}
+    metrics = {
+        metric["name"]: metric["value"] for metric in page.call("Performance.getMetrics")["metrics"]
+    }
     names = {
         "first contentful paint": "paint",
         "load": "load",
@@ -293,7 +295,7 @@ def main() -> int:
                     "requests": page.outside_requests(),
                 }
     write_record(record, arguments.record)
-    wrong = [one for one in record["questions"] if not one["right"]]
+    wrong = [question for question in record["questions"] if not question["right"]]
     different = any(part["differences"] for part in record["agreement"])
     failed = (
         different or record["axe"]["violations"] or wrong

@@ -51,10 +51,10 @@ def serve(default: IndexServer, other: IndexServer) -> None:
 
 def versions_of(packages: Mapping[str, tuple[str, str]], other: str) -> Versions:
     """Return the versions; `packages` are {name: (version, text that has the URL of its index)}."""
-    found = {}
+    versions = {}
     for name, (version, origin) in packages.items():
-        found[name] = f"{version} from the other index" if other in origin else version
-    return found
+        versions[name] = f"{version} from the other index" if other in origin else version
+    return versions
 
 
 def project_head(tables: str) -> str:
@@ -172,7 +172,7 @@ def prove(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         indexes = ("--index-url", default.url, "--extra-index-url", other.url)
         run_gpuenv("solve", "app", "base!=1.5", *indexes, *HOST, "-o", "pylock.toml")
         locked = tomllib.loads(Path("pylock.toml").read_text())["packages"]
-        packages = {one["name"]: (one["version"], one["index"]) for one in locked}
+        packages = {package["name"]: (package["version"], package["index"]) for package in locked}
         record["gpuenv"] = versions_of(packages, other.url)
         for tool, lock in LOCKERS.items():
             exe = vars(arguments)[tool]

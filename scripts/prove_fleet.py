@@ -129,10 +129,10 @@ class Stage:
         return json.loads(done.stdout), round(time.monotonic() - begin, 2)
 
 
-def require(condition: bool, found: object) -> None:
+def require(condition: bool, evidence: object) -> None:
     """End with what was found if it is not as it must be."""
     if not condition:
-        raise SystemExit(f"not as it must be: {found}")
+        raise SystemExit(f"not as it must be: {evidence}")
 
 
 def summary(document: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -140,22 +140,26 @@ def summary(document: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "answered": document["answered"],
-        "silent": {one["node"]: one["reason"] for one in document["silent"]},
-        "failed": sorted({one["node"] for one in document.get("failures", ())}),
+        "silent": {silence["node"]: silence["reason"] for silence in document["silent"]},
+        "failed": sorted({failure["node"] for failure in document.get("failures", ())}),
         "outliers": {
             what: sorted(
-                {one["node"] for one in document.get("outliers", ()) if one["what"] == what}
+                {
+                    outlier["node"]
+                    for outlier in document.get("outliers", ())
+                    if outlier["what"] == what
+                }
             )
             for what in ("convolution", "library", "driver")
         },
     }
 
 
-def check(found: Mapping[str, Any], *, silent: Sequence[str]) -> None:
+def check(result: Mapping[str, Any], *, silent: Sequence[str]) -> None:
     """End if a faulty node is not named, or a healthy one is."""
-    require(set(found["silent"]) == set(silent), found)
-    require(set(found["failed"]) == {"mixed1"}, found)
-    require(found["outliers"]["convolution"] == ["bit1"], found)
+    require(set(result["silent"]) == set(silent), result)
+    require(set(result["failed"]) == {"mixed1"}, result)
+    require(result["outliers"]["convolution"] == ["bit1"], result)
 
 
 # ---- launchers without a cluster -----------------------------------------------------------------
@@ -174,9 +178,9 @@ def prove_launcher(stage: Stage, launcher: str, *arguments: str) -> dict[str, An
         "--limit",
         "40",
     ]
-    found = summary(*stage.fleet("verify", *flags, "--json", "--", *arguments))
-    check(found, silent=["hung1", "dead1"])
-    return found
+    result = summary(*stage.fleet("verify", *flags, "--json", "--", *arguments))
+    check(result, silent=["hung1", "dead1"])
+    return result
 
 
 def prove_mpirun(stage: Stage) -> dict[str, Any]:
@@ -191,11 +195,11 @@ def prove_mpirun(stage: Stage) -> dict[str, Any]:
         "--limit",
         "40",
     ]
-    found = summary(
+    result = summary(
         *stage.fleet("detect", *flags, "--json", "--", "--allow-run-as-root", env={"NODE": "n1"})
     )
-    require((found["answered"], found["silent"]) == (1, {}), found)
-    return found
+    require((result["answered"], result["silent"]) == (1, {}), result)
+    return result
 
 
 def prove_kubectl(stage: Stage) -> dict[str, Any]:
@@ -206,15 +210,15 @@ def prove_kubectl(stage: Stage) -> dict[str, Any]:
     with KubeApi(pods) as api:
         flags = ["--launcher", "kubectl", "--command", f"{stage.folder}/node", "--limit", "40"]
         where = ["--server", api.url, "-n", "gpu", "-l", "app=gpuenv"]
-        found = summary(*stage.fleet("verify", *flags, "--json", "--", *where))
-        check(found, silent=["hung1", "dead1", "new1"])
-        found["manifests"] = []
+        result = summary(*stage.fleet("verify", *flags, "--json", "--", *where))
+        check(result, silent=["hung1", "dead1", "new1"])
+        result["manifests"] = []
         for path in manifests():
             dry = ["create", "--dry-run=client", "--validate=false", "--output=name"]
             command = ["kubectl", "--server", api.url, *dry, "--filename", str(path)]
             said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            found["manifests"].append(said.strip())
-    return found
+            result["manifests"].append(said.strip())
+    return result
 
 
 def manifests() -> list[Path]:
@@ -400,14 +404,14 @@ def prove_dask(stage: Stage) -> dict[str, Any]:
             str(stage.folder / "dask-docs"),
         ]
         begin = time.time()
-        found = summary(*stage.fleet("verify", *flags, "--json"))
+        result = summary(*stage.fleet("verify", *flags, "--json"))
         killer.wait()
         written = [
             path.stat().st_mtime - begin for path in (stage.folder / "dask-docs").glob("*.json")
         ]
-        found["answers_written_after_s"] = [round(one, 1) for one in sorted(written)]
-        check(found, silent=["hung1", "killed1"])
-        return found
+        result["answers_written_after_s"] = [round(seconds, 1) for seconds in sorted(written)]
+        check(result, silent=["hung1", "killed1"])
+        return result
     finally:
         for child in children.values():
             child.kill()
@@ -526,14 +530,14 @@ def prove_nagios_core(stage: Stage) -> dict[str, Any]:
 
 def checked_services(path: Path) -> dict[str, dict[str, str]]:
     """Return what Nagios has read of the services that it has checked, by node."""
-    found = {}
+    services = {}
     for block in path.read_text().split("servicestatus {")[1:] if path.exists() else ():
         lines = (line.strip().partition("=") for line in block.partition("}")[0].splitlines())
         values = {key: value for key, _, value in lines}
         if values["has_been_checked"] == "1":
             keys = ("current_state", "plugin_output", "performance_data")
-            found[values["host_name"]] = {key: values[key] for key in keys}
-    return found
+            services[values["host_name"]] = {key: values[key] for key in keys}
+    return services
 
 
 def figures(service: Mapping[str, str]) -> list[str]:

@@ -120,8 +120,12 @@ def roots_of(made: RequirementSet) -> list[PackageRequirement]:
     """Return the requirements of a set."""
     roots = []
     for text in made.requires:
-        one = parse_requirement(text)
-        roots.append(PackageRequirement(one.name, one.extras, one.specifier, one.url))
+        requirement = parse_requirement(text)
+        roots.append(
+            PackageRequirement(
+                requirement.name, requirement.extras, requirement.specifier, requirement.url
+            )
+        )
     return roots
 
 

@@ -236,8 +236,8 @@ def is_proved(record: Mapping[str, Any]) -> bool:
         *record["console errors"], *record["requests to the outside"], *record["links"]["broken"],
         *record["wider than the window"], *serious,
     ]  # fmt: skip
-    found = all(row["right"] for row in record["search"])
-    return not failures and found and all(record["reader"].values())
+    search_is_right = all(row["right"] for row in record["search"])
+    return not failures and search_is_right and all(record["reader"].values())
 
 
 if __name__ == "__main__":

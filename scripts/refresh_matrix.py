@@ -57,7 +57,8 @@ def changes(name: str, old: str, new: str) -> Iterator[str]:
         elif differing := [field for field in FACTS if before[key].get(field) != row.get(field)]:
             old_row = before[key]
             was = ", ".join(
-                f"{one} {shown(old_row.get(one))} -> {shown(row.get(one))}" for one in differing
+                f"{field} {shown(old_row.get(field))} -> {shown(row.get(field))}"
+                for field in differing
             )
             held = old_row["evidence"] == "documented" and {"sass", "ptx", "cuda"} & {*differing}
             yield f"{'no longer holds' if held else 'changed'}: {name} {key}: {was}"
@@ -82,9 +83,9 @@ def vanished(scans: Scans, registry: Registry) -> Iterator[str]:
     for name in scans.names():
         have = {wheel["filename"] for wheel in registry.files(name)}
         yield from (
-            f"no longer on the index: {one['file']}"
-            for one in scans.of(name)
-            if one["file"] not in have
+            f"no longer on the index: {scan['file']}"
+            for scan in scans.of(name)
+            if scan["file"] not in have
         )
 
 
@@ -100,12 +101,12 @@ def refresh(options: argparse.Namespace) -> int:
     )
     wheels = wanted(scope, registry, options.distributions)
     missing = [
-        one
-        for one in wheels
-        if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))
+        wheel
+        for wheel in wheels
+        if not any(have["file"] == wheel["filename"] for have in scans.of(wheel["name"]))
     ]
-    for one in missing:
-        print(f"to scan: {one['filename']}")
+    for wheel in missing:
+        print(f"to scan: {wheel['filename']}")
     if options.dry_run:
         return 0
     errors = scan_missing(wheels, scans, options.cache, options.jobs)

@@ -37,7 +37,7 @@ FIRST_MICRO = 10
 @cache
 def environments() -> tuple[TargetEnvironment, ...]:
     """Return every supported target: each interpreter, also free-threaded, on each platform."""
-    found = []
+    targets = []
     for version in PYTHONS:
         for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
             for platform in PLATFORMS:
@@ -50,8 +50,8 @@ def environments() -> tuple[TargetEnvironment, ...]:
                     machine="x86_64" if windows else machine,
                     python=python,
                 )
-                found.append(TargetEnvironment(host))
-    return tuple(found)
+                targets.append(TargetEnvironment(host))
+    return tuple(targets)
 
 
 def simple_url() -> str:
@@ -163,12 +163,12 @@ class Registry:
         """Return the final releases' wheels that fit a supported target, in ascending order."""
         reply = self.session.get(f"{self.simple_url}/{name}/", timeout=120)
         reply.raise_for_status()
-        found = [
+        wheels = [
             wheel
             for anchor in Page(reply.text).anchors
             if (wheel := read_anchor(anchor, reply.url))
         ]
-        return sorted(found, key=lambda wheel: (Version(wheel["version"]), wheel["filename"]))
+        return sorted(wheels, key=lambda wheel: (Version(wheel["version"]), wheel["filename"]))
 
     def facts(self, wheel: dict[str, Any], with_metadata: bool) -> dict[str, Any]:
         """Return "size" and, with_metadata, "requires" (Requires-Dist) and "requires_python"."""

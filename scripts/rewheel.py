@@ -33,14 +33,14 @@ def closure(names: list[str]) -> dict[str, Distribution]:
 
     The extras that a requirement names are included.
     """
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     asked: set[tuple[str, str]] = set()
     queue = [Requirement(name) for name in names]
     while queue:
         requirement = queue.pop()
         name = canonicalize_name(requirement.name)
         try:
-            dist = found.setdefault(name, distribution(name))
+            dist = distributions.setdefault(name, distribution(name))
         except PackageNotFoundError:
             sys.exit(f"{name} is required but not installed")
         for extra in {"", *requirement.extras}:
@@ -52,7 +52,7 @@ def closure(names: list[str]) -> dict[str, Distribution]:
                 environment = {**default_environment(), "extra": extra}
                 if need.marker is None or need.marker.evaluate(environment):
                     queue.append(need)
-    return found
+    return distributions
 
 
 def file_name(dist: Distribution) -> str:

@@ -81,7 +81,8 @@ def wanted(
                     {version.release[:2]: version for version in reversed(versions)}.values()
                 )
             chosen += [
-                {**best(releases[one], scope["interpreters"]), "name": name} for one in versions
+                {**best(releases[version], scope["interpreters"]), "name": name}
+                for version in versions
             ]
     return chosen
 
@@ -98,7 +99,7 @@ def best(wheels: list[dict[str, Any]], interpreters: list[str]) -> dict[str, Any
         return (
             free_threaded,
             min(names, default=len(interpreters)),
-            [-one for one in build[:1]],
+            [-number for number in build[:1]],
             wheel["filename"],
         )
 
@@ -134,8 +135,8 @@ class Scans:
     def put(self, record: dict[str, Any]) -> None:
         """Add a record, or replace the record of the same file."""
         name = record["name"]
-        kept = [one for one in self.of(name) if one["file"] != record["file"]] + [record]
-        kept.sort(key=lambda one: (Version(one["version"]), one["file"]))
+        kept = [row for row in self.of(name) if row["file"] != record["file"]] + [record]
+        kept.sort(key=lambda row: (Version(row["version"]), row["file"]))
         self._records[name] = kept
         write(os.path.join(self.folder, name + ".json"), dump(name, kept))
 
@@ -164,9 +165,9 @@ def scan_wheel(wheel: dict[str, Any], cache: str | None) -> dict[str, Any]:
 def without_scan(wheels: list[dict[str, Any]], scans: Scans) -> list[dict[str, Any]]:
     """Return the wheels that have no record yet."""
     return [
-        one
-        for one in wheels
-        if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))
+        wheel
+        for wheel in wheels
+        if not any(have["file"] == wheel["filename"] for have in scans.of(wheel["name"]))
     ]
 
 
@@ -207,8 +208,8 @@ def main(arguments: list[str] | None = None) -> int:
         options.distributions,
     )
     if options.dry_run:
-        for one in without_scan(wheels, scans):
-            print(one["filename"])
+        for wheel in without_scan(wheels, scans):
+            print(wheel["filename"])
         return 0
     errors = scan_missing(wheels, scans, options.cache, options.jobs)
     for error in errors:

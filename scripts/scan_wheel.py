@@ -99,7 +99,7 @@ def named(name: str) -> Iterator[None]:
     try:
         yield
     except DamagedFileError as error:
-        shown = "".join(one if one.isprintable() else "?" for one in name)
+        shown = "".join(character if character.isprintable() else "?" for character in name)
         raise DamagedFileError(f"{shown}: {error}") from error
 
 
@@ -184,14 +184,16 @@ def scan(
         if any(fnmatch.fnmatchcase(member.filename, pattern) for pattern in TEXTS)
         and member.file_size < LARGEST_TEXT
     }
-    metadata = [one for one in members if re.fullmatch(r"[^/]+\.dist-info/METADATA", one.filename)]
+    metadata = [
+        member for member in members if re.fullmatch(r"[^/]+\.dist-info/METADATA", member.filename)
+    ]
     if len(metadata) != 1:
         raise DamagedFileError(f"it has {len(metadata)} files *.dist-info/METADATA")
     head = email.parser.HeaderParser().parsestr(read_text(wheel, metadata[0]))
     libraries = [
-        (one.filename, read_member(wheel, one, cache, progress))
-        for one in members
-        if is_library(one)
+        (member.filename, read_member(wheel, member, cache, progress))
+        for member in members
+        if is_library(member)
     ]
     progress.end(
         f"{len(libraries)} libraries, {progress.done / 1e6:,.0f} MB, "
@@ -246,21 +248,21 @@ def read_member(
         if cache
         else None
     )
-    found = read_kept(kept)
-    if found is not None:
+    facts = read_kept(kept)
+    if facts is not None:
         progress.add(member.compress_size)
-        return found
+        return facts
     with named(member.filename):
         content = inflate(wheel, member, progress)
         try:
-            found = read_library(content, member.file_size)
+            facts = read_library(content, member.file_size)
         except DamagedFileError:
             for _ in content:  # a wrong checksum of the member says more than what follows from it
                 pass
             raise
     if kept:
-        write(kept, json.dumps(found))
-    return found
+        write(kept, json.dumps(facts))
+    return facts
 
 
 def read_kept(path: str | None) -> dict[str, Any] | None:
@@ -269,8 +271,8 @@ def read_kept(path: str | None) -> dict[str, Any] | None:
         return None
     try:
         with open(path, encoding="utf-8") as file:
-            found: dict[str, Any] = json.load(file)
-            return found
+            document: dict[str, Any] = json.load(file)
+            return document
     except (FileNotFoundError, ValueError):
         return None
 
@@ -299,7 +301,7 @@ def owned(paths: Iterable[str]) -> dict[str, int]:
 def grouped(libraries: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return one row for all libraries with equal facts (but for their sonames), sorted by path."""
     rows: dict[str, dict[str, Any]] = {}
-    for path, facts in sorted(libraries, key=lambda one: one[0]):
+    for path, facts in sorted(libraries, key=lambda library: library[0]):
         soname = facts["soname"]
         # A soname that is the file's name says nothing new.
         shown = {**facts, "soname": "" if soname == path.rpartition("/")[2] else soname}

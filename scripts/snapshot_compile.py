@@ -66,7 +66,7 @@ def compile_fits(triples: list[str]) -> dict[str, str]:
 
     The text has "" or "glibc rank glibc rank ..." for each triple, separated by commas.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for version in PYTHONS:
         for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
             orders = tag_orders(version, free_threaded)
@@ -76,8 +76,8 @@ def compile_fits(triples: list[str]) -> dict[str, str]:
                     " ".join(str(n) for fit in fits(target, orders, tags) for n in fit)
                     for tags in triples
                 )
-                found[f"{interpreter_tag(version, free_threaded)}-{platform}"] = ",".join(rows)
-    return found
+                texts[f"{interpreter_tag(version, free_threaded)}-{platform}"] = ",".join(rows)
+    return texts
 
 
 def compile_marker(marker: str, targets: list[list[TargetEnvironment]]) -> dict[str, int] | None:
@@ -96,15 +96,19 @@ def compile_marker(marker: str, targets: list[list[TargetEnvironment]]) -> dict[
         re.findall(r'\bextra == "[^"]+"|"[^"]+" == extra\b', marker)
     ):  # some other comparison
         return None
-    found = {}
+    bits_of_extra = {}
     for extra in ("", *sorted(extras)):
-        found[extra] = 0
+        bits_of_extra[extra] = 0
         for bit, same in enumerate(targets):
             answers = {target.marker(marker, (extra,) if extra else ()) for target in same}
             if len(answers) > 1:
                 return None
-            found[extra] |= answers.pop() << bit
-    return {extra: bits for extra, bits in found.items() if not extra or bits != found[""]}
+            bits_of_extra[extra] |= answers.pop() << bit
+    return {
+        extra: bits
+        for extra, bits in bits_of_extra.items()
+        if not extra or bits != bits_of_extra[""]
+    }
 
 
 def compile_markers(markers: list[str]) -> dict[str, dict[str, int]]:
@@ -115,11 +119,11 @@ def compile_markers(markers: list[str]) -> dict[str, dict[str, int]]:
         for platform in PLATFORMS
     ]
     firsts = [same[:1] for same in targets]
-    found = {
+    compiled = {
         marker: compile_marker(marker, targets if "full" in marker else firsts)
         for marker in markers
     }
-    return {marker: bits for marker, bits in found.items() if bits is not None}
+    return {marker: bits for marker, bits in compiled.items() if bits is not None}
 
 
 def rows(items: Iterator[str]) -> str:

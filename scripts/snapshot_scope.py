@@ -54,7 +54,7 @@ def scope(folder: str) -> Scope:
         for way in data.get("way", [{"requires": [data["distribution"]], "carriers": []}]):
             asked = list(map(Requirement, way["requires"]))
             requirements += asked
-            for name in (*(one.name for one in asked), *way["carriers"]):
+            for name in (*(requirement.name for requirement in asked), *way["carriers"]):
                 roots[canonicalize_name(name)] = f">={data['since']}"
         roots.update(
             {
@@ -110,13 +110,15 @@ class Releases:
         """Return the releases that a specifier admits, yanked or not."""
         contains = environments()[0].contains
         return sum(
-            1 << place for place, one in enumerate(self.versions) if contains(specifier, one, False)
+            1 << place
+            for place, version in enumerate(self.versions)
+            if contains(specifier, version, False)
         )
 
     def admitted(self, specifier: str) -> int:
         """Return the releases that a solve may take: yanked ones only if the specifier pins."""
-        found = self.matching(specifier)
-        return found if pins(specifier) else found & self.offered
+        matching = self.matching(specifier)
+        return matching if pins(specifier) else matching & self.offered
 
     def newest(self, releases: int) -> int:
         """Return the newest of a set for each target."""
@@ -152,20 +154,20 @@ def exact(specifier: str) -> bool:
 
 def union(sets: Iterable[int]) -> int:
     """Return the union of sets of releases."""
-    found = 0
-    for one in sets:
-        found |= one
-    return found
+    merged = 0
+    for releases in sets:
+        merged |= releases
+    return merged
 
 
 def intersections(sets: Iterable[int]) -> set[int]:
     """Return the sets and all their intersections, which joint requirements can leave."""
-    found: set[int] = set()
-    for one in sets:
-        found |= {one & other for other in found} | {one}
-        if len(found) > MOST:
+    intersected: set[int] = set()
+    for releases in sets:
+        intersected |= {releases & other for other in intersected} | {releases}
+        if len(intersected) > MOST:
             raise RuntimeError("the ranges of a package are too many to be intersected")
-    return found - {0}
+    return intersected - {0}
 
 
 Bounds = dict[
@@ -187,12 +189,16 @@ class Needs:
         key = requires, target, extras
         if key not in self._bounds:
             bounds: Bounds = {}
-            for one in filter(None, map(parsed, requires)):
-                name = canonicalize_name(one.name)
-                if one.marker is None or environments()[target].marker(str(one.marker), extras):
-                    bounds[name] = bounds.get(name, -1) & self._admitted(name, str(one.specifier))
+            for requirement in filter(None, map(parsed, requires)):
+                name = canonicalize_name(requirement.name)
+                if requirement.marker is None or environments()[target].marker(
+                    str(requirement.marker), extras
+                ):
+                    bounds[name] = bounds.get(name, -1) & self._admitted(
+                        name, str(requirement.specifier)
+                    )
                     bounds.update(
-                        (f"{name}[{canonicalize_name(extra)}]", -1) for extra in one.extras
+                        (f"{name}[{canonicalize_name(extra)}]", -1) for extra in requirement.extras
                     )
             self._bounds[key] = bounds
         return self._bounds[key]
@@ -207,7 +213,7 @@ class Needs:
         return self._matching[name, specifier]
 
     def mildest(
-        self, releases: Releases, found: int, target: int, extras: tuple[str, ...]
+        self, releases: Releases, admitted: int, target: int, extras: tuple[str, ...]
     ) -> tuple[int, bool]:
         """Return the releases that a solve may choose from a set.
 
@@ -215,7 +221,7 @@ class Needs:
         value says that the answer needs METADATA that was not read.
         """
         chosen: list[tuple[Bounds, ...]] = []
-        kept, rest = 0, found & releases.by_target[target]
+        kept, rest = 0, admitted & releases.by_target[target]
         while rest:
             place = rest.bit_length() - 1
             rest ^= 1 << place
@@ -266,7 +272,7 @@ def choose(
     kept |= union(1 << place for place in newest[-(NEWEST_CUDA if cuda else NEWEST) :])
     joint, missing = intersections(sorted({*asked.values(), releases.offered})), False
     for target, served in enumerate(releases.by_target):
-        for found in {one & served for one in joint}:
-            some, unread = needs.mildest(releases, found, target, tuple(sorted(extras)))
+        for admitted in {allowed & served for allowed in joint}:
+            some, unread = needs.mildest(releases, admitted, target, tuple(sorted(extras)))
             kept, missing = kept | some, missing or unread
     return releases.named(kept), missing

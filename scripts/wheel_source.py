@@ -65,9 +65,9 @@ class RemoteWheel(RangeFile):
         def get() -> requests.Response:
             with ask(self.session, self.url, wanted) as reply:
                 sent = reply.headers.get("Content-Range", "")
-                found = re.fullmatch(r"bytes (\d+)-(\d+)/\d+", sent)
+                match = re.fullmatch(r"bytes (\d+)-(\d+)/\d+", sent)
                 # The content is read here, where a broken connection is met.
-                if not found or len(reply.content) != int(found[2]) - int(found[1]) + 1:
+                if not match or len(reply.content) != int(match[2]) - int(match[1]) + 1:
                     raise DamagedFileError(
                         f"the file store sent {len(reply.content)} bytes and calls them {sent!r}"
                     )
@@ -150,8 +150,8 @@ def download(session: requests.Session, url: str, sha256: str) -> LocalWheel:
                 for chunk in reply.iter_content(PIECE):
                     file.write(chunk)
             wheel = LocalWheel(file)
-            if (found := wheel.sha256()) != sha256:
-                raise DamagedFileError(f"its sha256 is {found}, not {sha256}")
+            if (actual := wheel.sha256()) != sha256:
+                raise DamagedFileError(f"its sha256 is {actual}, not {sha256}")
             return wheel
         except BaseException:
             file.close()

@@ -1,4 +1,4 @@
-"""The direction of imports: model, errors, stages, api, then the callers of the API."""
+"""The structure of the code: imports go from the API's callers down to the model; local names."""
 
 import ast
 from functools import cache
@@ -40,6 +40,9 @@ HEAVY = {
     "jinja2",
     "distributed",
 }
+
+# Local names that do not say what they hold.
+VAGUE_NAMES = {"one", "found", "each"}
 
 
 def modules() -> list[Path]:
@@ -125,6 +128,25 @@ def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
     assert not (light and tops & HEAVY)
 
 
+def bound_names(tree: ast.AST) -> set[str]:
+    """Return the names that a module binds: its variables and its arguments."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+    return names
+
+
+def test_local_names_say_what_they_hold() -> None:
+    vague = {}
+    for path in modules():
+        if package_of(path) != "doctor":
+            vague[str(path.relative_to(PACKAGE))] = bound_names(parsed(path)) & VAGUE_NAMES
+    assert {path: names for path, names in vague.items() if names} == {}
+
+
 def test_the_checks_can_fail(tmp_path: Path) -> None:
     module = tmp_path / "resolve" / "bad.py"
     module.parent.mkdir()
@@ -134,3 +156,5 @@ def test_the_checks_can_fail(tmp_path: Path) -> None:
     found = imports(module, tmp_path)
     assert {"gpuenv.cli", "gpuenv.api", "requests"} <= found
     assert "gpuenv.api" not in imports(module, tmp_path, top_only=True)
+    text = "def f(one):\n    found = [each for each in one]\n    return found\n"
+    assert bound_names(ast.parse(text)) == VAGUE_NAMES

@@ -525,9 +525,11 @@ def refusal_messages() -> dict[str, list[str]]:
         "explain: facts drawn together": refusals.reason_lines(needs, 3),
         "explain: first and last fact": refusals.reason_lines(several, 3),
         "explain: too many facts": refusals.reason_lines(groups, 3),
-        "lock: would not work": locks.survival_lines("pylock.toml", "gpuenv", 2, [FLOOR], HOST),
-        "lock: may not work": locks.survival_lines("pylock.toml", "uv", 2, [UNKNOWN_RELEASE], HOST),
-        "lock: works": locks.survival_lines("pylock.toml", "uv", 1, [AVOID], HOST),
+        "lock: would not work": locks.lock_check_lines("pylock.toml", "gpuenv", 2, [FLOOR], HOST),
+        "lock: may not work": locks.lock_check_lines(
+            "pylock.toml", "uv", 2, [UNKNOWN_RELEASE], HOST
+        ),
+        "lock: works": locks.lock_check_lines("pylock.toml", "uv", 1, [AVOID], HOST),
     }
 
 

@@ -52,12 +52,12 @@ def this_process() -> ProcessIdentity:
 
 def has_ended(process: ProcessIdentity) -> bool:
     """Return whether a process is known to have ended. False if that cannot be known from here."""
-    here = this_process()
-    if process.place == here.place:
+    own = this_process()
+    if process.place == own.place:
         started = _start_time(process.pid)
         return started is None or started not in ("", process.started)
-    restarted = process.host == here.host and process.boot != here.boot
-    return restarted and here.machine != "" and process.machine == here.machine
+    restarted = process.host == own.host and process.boot != own.boot
+    return restarted and own.machine != "" and process.machine == own.machine
 
 
 def tag_of(process: ProcessIdentity) -> str:
@@ -69,10 +69,10 @@ def read_tag(tag: str) -> ProcessIdentity | None:
     """Return the process of a tag. None if the tag is of another machine, or none."""
     place, _, rest = tag.partition("-")
     pid, _, started = rest.partition("-")
-    here = this_process()
-    if place != _place_digest(here) or not pid.isdigit():
+    own = this_process()
+    if place != _place_digest(own) or not pid.isdigit():
         return None
-    return here.replace(pid=int(pid), started=started)
+    return own.replace(pid=int(pid), started=started)
 
 
 def _place_digest(process: ProcessIdentity) -> str:

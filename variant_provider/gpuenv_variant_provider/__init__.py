@@ -54,8 +54,8 @@ class NvidiaProvider:
     def get_all_configs(cls) -> list[Feature]:
         """Return every feature with every value."""
         versions = _cuda_versions()
-        real = [_real(one) for one in _capabilities()]
-        virtual = [_virtual(one) for one in _capabilities()]
+        real = [_real(capability) for capability in _capabilities()]
+        virtual = [_virtual(capability) for capability in _capabilities()]
         return [
             Feature(LOWER, versions, multi_value=False),
             Feature(UPPER, versions, multi_value=False),

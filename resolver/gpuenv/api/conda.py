@@ -410,11 +410,11 @@ def check_target(lock: Lock, target: str, *, python: str | None, installer: str)
         wheels.check_installer(installer)
 
 
-def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
+def sync(lock: Lock, target: str, host: Host, options: Installation) -> str:
     """See `environments.sync`. The rules of compatibility are checked for the locks of any tool.
 
-    A conda environment is changed in place: it is verified after the change. `how.python` and
-    `how.wait` have no effect.
+    A conda environment is changed in place: it is verified after the change. `options.python` and
+    `options.wait` have no effect.
     """
     from ..install import conda, conda_history, conda_prefix
     from ..install import wheels as wheel_installer
@@ -422,30 +422,36 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
     lock = _with_hashes(lock)
     beside = lock.wheels
     _require_fit(lock, host)
-    leaving = _leaving_wheels(lock, target, exact=how.exact)
+    leaving = _leaving_wheels(lock, target, exact=options.exact)
     if beside is not None or leaving:
-        wheel_installer.check_installer(how.installer)
+        wheel_installer.check_installer(options.installer)
     new = conda.check(target)
     before = None if new else conda_history.read_state(target)
     requested = _requested_specs(lock)
     planned = None
     if not new:
-        planned = _plan_changes(lock, target, exact=how.exact)
-        if how.approve is not None:
-            how.approve(planned)
+        planned = _plan_changes(lock, target, exact=options.exact)
+        if options.approve is not None:
+            options.approve(planned)
     if leaving:
         # Remove the wheels first: the new conda packages may have the same names.
         nothing = lock.replace(pins=())
         old_python = interpreter_of(target)
         wheel_installer.add(
-            nothing, old_python, remove=leaving, installer=how.installer, progress=how.progress
+            nothing,
+            old_python,
+            remove=leaving,
+            installer=options.installer,
+            progress=options.progress,
         )
-    prefix_python = conda.sync(lock, target, planned, requested=requested, progress=how.progress)
+    prefix_python = conda.sync(
+        lock, target, planned, requested=requested, progress=options.progress
+    )
     try:
         conda_history.record(target, requested)
         if beside is not None:
             wheel_installer.add(
-                beside, prefix_python, installer=how.installer, progress=how.progress
+                beside, prefix_python, installer=options.installer, progress=options.progress
             )
         conda_prefix.remember(target, beside, leaving)
         if beside is not None or leaving:
@@ -458,7 +464,7 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
 
             shutil.rmtree(target, ignore_errors=True)
         raise
-    if how.prove is not None and not how.prove(prefix_python or target):
+    if options.prove is not None and not options.prove(prefix_python or target):
         raise NotVerifiedError(f"{target} was changed, and was not verified")
     return prefix_python
 
@@ -576,7 +582,7 @@ def _reasons_against(lock: Lock, host: Host) -> tuple[Reason, ...]:
 # ---- verify --------------------------------------------------------------------------------------
 
 
-def verify(lock: Lock, target: str, host: Host, how: Verification) -> tuple[Check, ...]:
+def verify(lock: Lock, target: str, host: Host, options: Verification) -> tuple[Check, ...]:
     """See `environments.verify`.
 
     The checks are those of the host, "versions conda", "versions wheels", and those of an
@@ -589,12 +595,12 @@ def verify(lock: Lock, target: str, host: Host, how: Verification) -> tuple[Chec
         raise InputError(f"{prefix}: is no conda environment, and the lock is of one")
     lock = _with_hashes(lock)
     host = with_python_of(host, lock)
-    reasons = _reasons_against(lock, host) if how.device else ()
-    checks = wheels.host_checks(lock, host, device=how.device, more=reasons)
+    reasons = _reasons_against(lock, host) if options.device else ()
+    checks = wheels.host_checks(lock, host, device=options.device, more=reasons)
     checks.append(conda_prefix.conda_check(prefix, lock))
     if lock.wheels is not None:
         checks.append(conda_prefix.wheels_check(prefix, lock.wheels))
     python = find_interpreter(prefix)
     if python:
-        checks += wheels.verify_installed(python, host, how)
+        checks += wheels.verify_installed(python, host, options)
     return tuple(checks)

@@ -298,7 +298,7 @@ def sync(
     """
     require_type(lock, Lock, "lock")
     require_type(host, Host, "host")
-    how = Installation(
+    options = Installation(
         python=python,
         installer=installer,
         exact=exact,
@@ -307,7 +307,7 @@ def sync(
         prove=prove,
         progress=progress,
     )
-    return _backend(conda=lock.conda).sync(lock, target, host, how)
+    return _backend(conda=lock.conda).sync(lock, target, host, options)
 
 
 def changes(
@@ -545,13 +545,15 @@ def verify(
     require_type(host, Host, "host")
     require_texts(only, "only")
     with activity.current.during("verifying"):
-        how = Verification(device=device, timeout=timeout, only=only, verbose=verbose, fast=fast)
+        options = Verification(
+            device=device, timeout=timeout, only=only, verbose=verbose, fast=fast
+        )
         if lock is None:
             from . import wheels
 
-            checks = wheels.verify_installed(target, host, how)
+            checks = wheels.verify_installed(target, host, options)
         else:
-            checks = _backend(conda=lock.conda).verify(lock, target, host, how)
+            checks = _backend(conda=lock.conda).verify(lock, target, host, options)
     if not shown_as:
         return Checks(checks)
     own = os.path.dirname(os.path.dirname(interpreter_of(target)))

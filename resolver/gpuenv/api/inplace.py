@@ -347,8 +347,8 @@ def _limits_hint(limits: Sequence[tuple[str, str]]) -> str:
 
 def _frameworks_by_distribution() -> dict[str, str]:
     """Return {distribution: the name of its framework}."""
-    found = {}
+    names = {}
     for framework in wheels.known_frameworks():
         for way in framework.ways:
-            found[parse_requirement(way.requires[0]).name] = framework.name
-    return found
+            names[parse_requirement(way.requires[0]).name] = framework.name
+    return names

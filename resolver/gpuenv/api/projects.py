@@ -465,8 +465,8 @@ def _reasons_by_lock(
     project: Project, rows: Sequence[tuple[Profile, tuple[Reason, ...]]]
 ) -> tuple[Reason, ...]:
     """Return all reasons, each with the lock file as its subject."""
-    found: list[Reason] = []
+    all_reasons: list[Reason] = []
     for profile, reasons in rows:
         path = project.lock_path(profile)
-        found += [reason.replace(subject=path) for reason in reasons]
-    return tuple(found)
+        all_reasons += [reason.replace(subject=path) for reason in reasons]
+    return tuple(all_reasons)

@@ -231,12 +231,12 @@ def _own_packages(options: IndexOptions, data: CompatibilityData) -> dict[str, f
 
     PyTorch's index has old releases of numpy and others, too. It supplies its own packages only.
     """
-    found = {}
+    packages_by_index = {}
     for url in options.extra_index_urls:
         for framework in data.all_frameworks():
             if any(url.startswith(own.partition("{")[0]) for own in framework.indexes):
-                found[url] = frozenset(framework.packages)
-    return found
+                packages_by_index[url] = frozenset(framework.packages)
+    return packages_by_index
 
 
 def _with_sizes(plan: Plan, index: MultiIndex) -> Plan:
@@ -308,7 +308,7 @@ def check_target(lock: Lock, target: str, *, python: str | None, installer: str)
     wheels.check(lock, target, installer=installer, python=python)
 
 
-def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
+def sync(lock: Lock, target: str, host: Host, options: Installation) -> str:
     """See `environments.sync`. InputError for a lock of wheels beside conda packages."""
     from ..install import wheels
 
@@ -316,13 +316,13 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
     return wheels.sync(
         lock,
         target,
-        installer=how.installer,
-        python=how.python,
-        exact=how.exact,
-        wait=how.wait,
-        approve=how.approve,
-        prove=how.prove,
-        progress=how.progress,
+        installer=options.installer,
+        python=options.python,
+        exact=options.exact,
+        wait=options.wait,
+        approve=options.approve,
+        prove=options.prove,
+        progress=options.progress,
     )
 
 
@@ -369,34 +369,34 @@ def _require_no_conda_lock(lock: Lock) -> None:
 # ---- verify --------------------------------------------------------------------------------------
 
 
-def verify(lock: Lock, target: str, host: Host, how: Verification) -> tuple[Check, ...]:
+def verify(lock: Lock, target: str, host: Host, options: Verification) -> tuple[Check, ...]:
     """See `environments.verify`."""
-    checks = verify_installed(target, host, how, lock=lock)
-    return (*host_checks(lock, host, device=how.device), *checks)
+    checks = verify_installed(target, host, options, lock=lock)
+    return (*host_checks(lock, host, device=options.device), *checks)
 
 
 def verify_installed(
-    target: str, host: Host, how: Verification, *, lock: Lock | None = None
+    target: str, host: Host, options: Verification, *, lock: Lock | None = None
 ) -> tuple[Check, ...]:
     """Check what is installed, and compare it with a lock if there is one."""
     from ..binaries.served import judge
     from ..verify import environment
 
-    _require_frameworks(how.only)
+    _require_frameworks(options.only)
     return environment.verify(
         lock,
         target,
         host,
         frameworks=[
             (framework.name, framework.import_name, framework.probe)
-            for framework in _frameworks(lock, how.only)
+            for framework in _frameworks(lock, options.only)
         ],
-        device=how.device,
-        timeout=how.timeout,
-        verbose=how.verbose,
+        device=options.device,
+        timeout=options.timeout,
+        verbose=options.verbose,
         against=lambda pins: (*reasons_against(pins, host), *_conda_reasons(target, host)),
         judge=lambda files: judge(files, host, compatibility_data()),
-        fast=how.fast,
+        fast=options.fast,
     )
 
 

@@ -149,8 +149,8 @@ def _read_library(file: IO[bytes], ranges: list[tuple[int, int]]) -> Images:
 
 
 def _fat_ranges(content: elf.File) -> list[tuple[int, int]]:
-    found = [section for section in content.sections if section.name in SECTIONS]
-    return [(section.offset, section.offset + section.length) for section in found]
+    fatbin_sections = [section for section in content.sections if section.name in SECTIONS]
+    return [(section.offset, section.offset + section.length) for section in fatbin_sections]
 
 
 def _fat_ranges_of_pe(file: IO[bytes]) -> list[tuple[int, int]]:

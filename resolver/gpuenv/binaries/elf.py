@@ -233,12 +233,12 @@ def _read_only_sections(file: int, table: _SectionTable) -> list[tuple[int, int]
     Not .lrodata: it has large objects only (x86-64 psABI, medium code model), such as weights of
     heuristics.
     """
-    found = []
+    ranges = []
     for section in _sections(file, table):
         is_data = section.flags & _ALLOC and not section.flags & (_WRITE | _EXECUTE)
         if section.name.startswith(".rodata") and is_data:
-            found.append((section.offset, section.length))
-    return found
+            ranges.append((section.offset, section.length))
+    return ranges
 
 
 def _sections(file: int, table: _SectionTable) -> list[Section]:

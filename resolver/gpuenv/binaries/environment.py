@@ -215,9 +215,9 @@ def _read_all(
         if progress is not None and time.monotonic() > slow:
             progress(f"reading device code: {number} of {len(paths)} files")
             slow = time.monotonic() + 2.0
-        found = _read_cached(path, owner, cache)
-        if found is not None:
-            files.append(found)
+        code_file = _read_cached(path, owner, cache)
+        if code_file is not None:
+            files.append(code_file)
     return Contents(files=tuple(files), read=len(paths))
 
 

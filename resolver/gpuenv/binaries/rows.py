@@ -53,9 +53,9 @@ def code_fields(
         "ptx": list(code.ptx or ()),
         "made_by": show_pair(code.made_by) if code.made_by else None,
     }
-    some = sorted(carried - {*(code.sass or ())}, key=parse_target)
-    if some:
-        fields["some"] = some
+    partial_targets = sorted(carried - {*(code.sass or ())}, key=parse_target)
+    if partial_targets:
+        fields["some"] = partial_targets
     return fields | {
         "evidence": "scanned",
         "source": f"fat binaries: {_described(members)}",
@@ -73,11 +73,11 @@ def _fields_by_cuda(record: Document, pattern: str, toolkits: Mapping[str, str])
     rows: list[dict[str, Any]] = []
     members = _codes(record, {"files": [pattern.replace("{cuda}", "*")]}, toolkits)
     for path, code in members:
-        found = re.fullmatch(expression, path)
-        if found:
+        match = re.fullmatch(expression, path)
+        if match:
             rows.append(
                 {
-                    "cuda": f"{found[1]}.{found[2]}",
+                    "cuda": f"{match[1]}.{match[2]}",
                     "sass": list(code.sass or ()),
                     "ptx": list(code.ptx or ()),
                     "made_by": show_pair(code.made_by) if code.made_by else None,
@@ -151,8 +151,8 @@ def _stated(record: Document, where: Sequence[str] | None) -> str | None:
         return None
     # cuda = '12.1', cuda: Optional[str] = '12.1', ('cuda_version', '12.5.1')
     pattern = rf"\b{where[1]}\b(?:\s*:\s*[^=\n]+=)?\W+(\d[\d.]*)"
-    found = re.search(pattern, record["texts"][where[0]])
-    return found[1] if found else None
+    match = re.search(pattern, record["texts"][where[0]])
+    return match[1] if match else None
 
 
 def _required_cudnn(record: Document) -> str | None:
@@ -164,7 +164,7 @@ def _required_cudnn(record: Document) -> str | None:
             specifier = Requirement(text).specifier
         except InvalidRequirement:
             continue
-        versions = [one.version for one in specifier if one.operator in ("==", ">=")]
+        versions = [clause.version for clause in specifier if clause.operator in ("==", ">=")]
         if versions:
             return str(max(map(Version, versions)))
     return None
@@ -175,7 +175,7 @@ def cuda_major(name: str, version: str) -> int | None:
 
     Its name says it (-cu12, -cuda12x), or NVIDIA's version numbers do.
     """
-    found = re.search(r"-cu(?:da)?(\d\d)x?\b", name)
-    if found:
-        return int(found[1])
+    match = re.search(r"-cu(?:da)?(\d\d)x?\b", name)
+    if match:
+        return int(match[1])
     return Version(version).major if name == "nvidia-cublas" else None

@@ -58,24 +58,28 @@ def judge(files: Iterable[CodeFile], host: Host, data: CompatibilityData) -> tup
         if not file.fault:
             reasons = code_reasons(_subject(file), code, host)
         judged.append(JudgedFile(file=file, code=code, reasons=reasons))
-    running = {_group(one.file) for one in judged if not one.reasons and not one.file.fault}
+    running = {
+        _group(judged_file.file)
+        for judged_file in judged
+        if not judged_file.reasons and not judged_file.file.fault
+    }
     collections = _collections(data)
-    found = []
-    for one in judged:
+    with_hints = []
+    for judged_file in judged:
         optional, hint = "", ""
-        if one.reasons:
-            optional = _optional(one.file, running, collections)
-            hint = _hint(one, host, data)
-        found.append(one.replace(optional=optional, hint=hint))
-    return tuple(found)
+        if judged_file.reasons:
+            optional = _optional(judged_file.file, running, collections)
+            hint = _hint(judged_file, host, data)
+        with_hints.append(judged_file.replace(optional=optional, hint=hint))
+    return tuple(with_hints)
 
 
-def _hint(one: JudgedFile, host: Host, data: CompatibilityData) -> str:
+def _hint(judged_file: JudgedFile, host: Host, data: CompatibilityData) -> str:
     """Return what to do: a build of the data for this GPU, or what to rebuild the file for."""
-    distribution = one.file.owner.partition(" ")[0]
+    distribution = judged_file.file.owner.partition(" ")[0]
     if data.covers(distribution) or data.is_extension(distribution):
         return f"`gpuenv solve {distribution}` finds a build for this GPU"
-    return _rebuild_hint(one.file.path, one.code, host)
+    return _rebuild_hint(judged_file.file.path, judged_file.code, host)
 
 
 def _rebuild_hint(path: str, code: Code, host: Host) -> str:

@@ -68,5 +68,10 @@ def _export_line(name: str, value: str) -> Line:
 
 
 def _has_request(arguments: Namespace) -> bool:
-    given = (arguments.framework, arguments.requirement, arguments.requirements, arguments.project)
-    return any(given)
+    sources = (
+        arguments.framework,
+        arguments.requirement,
+        arguments.requirements,
+        arguments.project,
+    )
+    return any(sources)

@@ -108,7 +108,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
         print_json(document)
     else:
         help_lines = [] if report.works else refusals.change_lines(report.changes, reasons)
-        lines = locks.survival_lines(
+        lines = locks.lock_check_lines(
             path, created_by, packages, reasons, host, used=len(help_lines)
         )
         print_lines([*lines, *help_lines])

@@ -299,8 +299,8 @@ def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
     full_command = [*shlex.split(arguments.command), *command]
     launch = _launch_dask if arguments.launcher == DASK else _launch
     collection = launch(arguments, full_command, keep, frozenset(earlier))
-    both = sorted((*earlier.values(), *collection.answers), key=lambda answer: answer.node)
-    return collection.replace(answers=tuple(both))
+    all_answers = sorted((*earlier.values(), *collection.answers), key=lambda answer: answer.node)
+    return collection.replace(answers=tuple(all_answers))
 
 
 def _launch(
@@ -334,9 +334,9 @@ def _check_flags(arguments: Namespace) -> None:
     if arguments.resume and not arguments.output:
         raise InputError("--resume: needs the folder of the earlier run", hint="name it: -o DIR")
     if arguments.source:
-        given = {"--nodes": arguments.nodes, "--output": arguments.output}
-        given["arguments after --"] = arguments.command_line
-        for name, value in given.items():
+        flags = {"--nodes": arguments.nodes, "--output": arguments.output}
+        flags["arguments after --"] = arguments.command_line
+        for name, value in flags.items():
             if value:
                 raise InputError(f"{name}: is for --launcher, and --from starts nothing")
 

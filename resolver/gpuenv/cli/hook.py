@@ -220,13 +220,13 @@ def _kill(number: int, sign: int) -> None:
 def _descendants(root: int) -> list[int]:
     """Return the processes that a process started, and those that these started, by /proc."""
     children = _children_by_parent()
-    found: list[int] = []
+    descendants: list[int] = []
     queue = [root]
     while queue:
         started = children.get(queue.pop(), [])
-        found += started
+        descendants += started
         queue += started
-    return found
+    return descendants
 
 
 def _children_by_parent() -> dict[int, list[int]]:

@@ -43,8 +43,8 @@ def is_described(arguments: Namespace) -> bool:
 
 def used_flags(arguments: Namespace) -> list[str]:
     """Return the host flags that the user gave."""
-    given = vars(arguments)
-    return [f"--{name}" for name in NAMES if given[name]]
+    values = vars(arguments)
+    return [f"--{name}" for name in NAMES if values[name]]
 
 
 def read_host_flags(arguments: Namespace, *, need_gpu: bool, keep_python: bool = True) -> Host:

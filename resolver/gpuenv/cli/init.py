@@ -96,7 +96,7 @@ def run(arguments: Namespace) -> int:
 
 def _asks(arguments: Namespace) -> bool:
     """Return whether to ask: on a terminal, if no flag says what to write."""
-    given = (
+    flag_values = (
         arguments.host_files,
         used_flags(arguments),
         arguments.framework,
@@ -105,7 +105,7 @@ def _asks(arguments: Namespace) -> bool:
         arguments.json,
         arguments.quiet,
     )
-    return sys.stdin.isatty() and sys.stdout.isatty() and not any(given)
+    return sys.stdin.isatty() and sys.stdout.isatty() and not any(flag_values)
 
 
 def _ask(arguments: Namespace) -> None:
@@ -119,8 +119,8 @@ def _ask(arguments: Namespace) -> None:
         arguments.driver = _answer("Oldest driver release of these hosts", host.driver or "")
     if api.has_profiles(arguments.project):
         return
-    found = _found_frameworks(arguments, host)
-    frameworks = _answer("Frameworks", ", ".join(found))
+    default_frameworks = _found_frameworks(arguments, host)
+    frameworks = _answer("Frameworks", ", ".join(default_frameworks))
     arguments.framework = [text.strip() for text in frameworks.split(",") if text.strip()]
     if gpus != "none":
         answer = _answer("A profile without a GPU, for CI (yes or no)", "yes")

@@ -95,8 +95,8 @@ def _refuse_wrong_flags(arguments: Namespace, files: Sequence[str]) -> None:
     changes = {"--add": arguments.add, "--remove": arguments.remove}
     if arguments.upgrade is not None:
         changes["--upgrade"] = True
-    for flag, given in changes.items():
-        if arguments.check and given:
+    for flag, value in changes.items():
+        if arguments.check and value:
             raise InputError(f"--check changes nothing: leave {flag} out")
 
 
@@ -132,7 +132,7 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
         shared = render.shared_versions_json(project.shared)
         print_json({"profiles": documents, "frameworks": shared})
     elif changed and project.shared:
-        print_report(render.shared_versions_lines(project.shared, some=bool(names)))
+        print_report(render.shared_versions_lines(project.shared, only_some=bool(names)))
     return 0
 
 
@@ -164,7 +164,7 @@ def _check_files(arguments: Namespace, files: Sequence[str]) -> list[dict[str, A
     for path in files:
         report = api.check_lock(path, host)
         if not arguments.json:
-            lines = render.survival_lines(
+            lines = render.lock_check_lines(
                 path, report.created_by, report.packages, report.reasons, host
             )
             print_lines(lines)

@@ -147,7 +147,7 @@ def _scan(arguments: Namespace) -> int:
         print_json(code_files.scan_json(scan, host))
     else:
         print_lines(code_files.scan_lines(scan, host))
-    return 1 if any(one.fails for one in scan.files) else 0
+    return 1 if any(judged_file.fails for judged_file in scan.files) else 0
 
 
 def _update(arguments: Namespace) -> int:

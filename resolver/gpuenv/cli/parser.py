@@ -133,12 +133,12 @@ class Parser(ArgumentParser):
 
     def settable_flags(self, without: Sequence[str] = ()) -> dict[str, Action]:
         """Return the long flags that variables and config files may set, with their actions."""
-        found = {}
+        actions = {}
         for action in self._actions:
             for flag in action.option_strings:
                 if flag.startswith("--") and flag not in without and action.help != SUPPRESS:
-                    found[flag] = action
-        return found
+                    actions[flag] = action
+        return actions
 
     def shown_actions(self) -> list[Action]:
         """Return the arguments that the help shows."""

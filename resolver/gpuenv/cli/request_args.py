@@ -432,29 +432,29 @@ def _project_folder(arguments: Namespace) -> str | None:
 
 
 def _merged(
-    request: Request, options: IndexOptions, asked: RequirementSet
+    request: Request, options: IndexOptions, requirement_set: RequirementSet
 ) -> tuple[Request, IndexOptions]:
     """Add what files ask for.
 
     The command line and a file must not name different default indexes.
     """
-    own_url, file_url = options.index_url, asked.index_url
+    own_url, file_url = options.index_url, requirement_set.index_url
     if own_url is not None and file_url is not None and own_url.rstrip("/") != file_url.rstrip("/"):
-        file = dict(asked.origins).get("--index-url", "a requirements file")
+        file = dict(requirement_set.origins).get("--index-url", "a requirements file")
         message = f"{file}: --index-url differs from the one of the command line: give one"
         raise InputError(message)
     request = request.replace(
-        requirements=(*request.requirements, *asked.requirements),
-        constraints=(*request.constraints, *asked.constraints),
-        hashes=asked.hashes or request.hashes,
-        require_hashes=request.require_hashes or asked.require_hashes,
-        pre=request.pre or asked.pre,
+        requirements=(*request.requirements, *requirement_set.requirements),
+        constraints=(*request.constraints, *requirement_set.constraints),
+        hashes=requirement_set.hashes or request.hashes,
+        require_hashes=request.require_hashes or requirement_set.require_hashes,
+        pre=request.pre or requirement_set.pre,
     )
     options = options.replace(
         index_url=own_url or file_url,
-        extra_index_urls=_joined(options.extra_index_urls, asked.extra_index_urls),
-        find_links=_joined(options.find_links, asked.find_links),
-        no_index=options.no_index or asked.no_index,
+        extra_index_urls=_joined(options.extra_index_urls, requirement_set.extra_index_urls),
+        find_links=_joined(options.find_links, requirement_set.find_links),
+        no_index=options.no_index or requirement_set.no_index,
     )
     return request, options
 

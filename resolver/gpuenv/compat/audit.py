@@ -205,10 +205,10 @@ def _check_code(
     # older compiler made.
     for target in (*(code.sass or ()), *(code.ptx or ())):
         if compilers and not any(target in compiler for compiler in compilers):
-            which = f"no CUDA {toolkits[0][0]} can"
+            toolkit_text = f"no CUDA {toolkits[0][0]} can"
             if len(toolkits) == 1:
-                which = f"CUDA {show_pair(toolkits[0])} cannot"
-            yield f"{subject} has {target}, which {which} compile"
+                toolkit_text = f"CUDA {show_pair(toolkits[0])} cannot"
+            yield f"{subject} has {target}, which {toolkit_text} compile"
             break
     if code.made_by is not None and toolkits and code.made_by > max(toolkits):
         made_by, newest = show_pair(code.made_by), show_pair(max(toolkits))
@@ -283,14 +283,16 @@ def _check_cudnn(
     for target in build.code.sass or ():
         capability = parse_target(target)[0]
         if not any(serves(release.code, capability) for release in admitted):
-            which = build.cudnn if pinned else f"since {build.cudnn}"
-            return [], [f"{_subject(build)} has sm_{target}, {name} {which} has no code for it"]
+            release_text = build.cudnn if pinned else f"since {build.cudnn}"
+            return [], [
+                f"{_subject(build)} has sm_{target}, {name} {release_text} has no code for it"
+            ]
     return [], []
 
 
 def _check_documents(builds: Sequence[Build]) -> Iterator[str]:
     """Compare documented builds with the same builds that were read on another index."""
-    scanned = {_identity(one): one for one in builds if one.code.evidence == "scanned"}
+    scanned = {_identity(build): build for build in builds if build.code.evidence == "scanned"}
     for build in builds:
         other = scanned.get(_identity(build))
         if other is None or build.code.evidence == "scanned" or build.code.sass is None:
@@ -429,7 +431,10 @@ def _targets(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 def _listed(sass: Iterable[str] | None, ptx: Iterable[str] | None) -> str:
     """Return targets as text: sm_80 sm_90 compute_90."""
-    names = [*(f"sm_{target}" for target in sass or ()), *(f"compute_{one}" for one in ptx or ())]
+    names = [
+        *(f"sm_{target}" for target in sass or ()),
+        *(f"compute_{target}" for target in ptx or ()),
+    ]
     return " ".join(names) or "no targets"
 
 

@@ -137,7 +137,7 @@ class Catalog:
                 hint = f"it is known on {' and '.join(others)}: --platform"
             return InputError(f"nothing is known about {where}", hint=hint)
         known = [release.version for release in entry.releases]
-        newer = [one for one in known if version_key(one) > version_key(public(version))]
+        newer = [other for other in known if version_key(other) > version_key(public(version))]
         near = known[max(0, len(newer) - 2) : len(newer) + 3]
         hint = f"near it are {', '.join(near)}"
         for_gpu = f"{entry.name}-gpu"  # TensorFlow 2.10 for Windows is tensorflow-gpu
@@ -214,7 +214,7 @@ class Catalog:
             known.update(framework.distributions)
         if name in known:
             return [name]
-        return _by_major(one for one in known if short_name(one) == name)
+        return _by_major(distribution for distribution in known if short_name(distribution) == name)
 
     def _variants_of_distribution(self, name: str, platform: str) -> list[Variant]:
         releases = self._data.releases(name, platform)
@@ -282,7 +282,7 @@ def _releases(variants: Iterable[Variant]) -> tuple[Release, ...]:
     for variant in variants:
         groups.setdefault(public(variant.version), []).append(variant)
     versions = sorted(groups, key=version_key, reverse=True)
-    return tuple(Release(version=one, variants=tuple(groups[one])) for one in versions)
+    return tuple(Release(version=version, variants=tuple(groups[version])) for version in versions)
 
 
 def _groups(entry: Entry) -> list[list[Variant]]:
@@ -328,7 +328,7 @@ def pick(versions: Iterable[str], prefix: str) -> str | None:
     if prefix in known:
         return prefix
     # 0.12 is 0.12.0 rather than 0.12.0.1.
-    same = [one for one in known if one.rstrip(".0") == prefix.rstrip(".0")]
+    same = [version for version in known if version.rstrip(".0") == prefix.rstrip(".0")]
     for version in (*same, *known):
         if version.startswith(f"{prefix}."):
             return version

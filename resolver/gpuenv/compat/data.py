@@ -404,7 +404,11 @@ class CompatibilityData:
         row = self.library(distribution, version.lower(), platform)
         if row is not None:
             return row
-        rows = [one for one in self.releases(distribution, platform) if "+" not in one.version]
+        rows = [
+            release
+            for release in self.releases(distribution, platform)
+            if "+" not in release.version
+        ]
         if self._extension_libraries[distribution]:
             line = version.split(".")[:2]
             for release in rows:
@@ -563,12 +567,12 @@ class CompatibilityData:
 
         spaced = re.sub(r"(?i)(rtx|titan)(?=\w)", r"\1 ", text)
         words = {word for word in _words(spaced) if not _is_noise(word)}
-        found: dict[ComputeCapability, str] = {}
+        name_by_capability: dict[ComputeCapability, str] = {}
         for name in sorted(self._gpu_names, key=lambda name: (len(name), name)):
             if words and words <= set(_words(name)):
                 major, minor = self._gpus[gpu_key(name)]
-                found.setdefault((major, minor), name)
-        return dict(sorted(found.items()))
+                name_by_capability.setdefault((major, minor), name)
+        return dict(sorted(name_by_capability.items()))
 
     def driver_cuda(self, release: str) -> CudaVersion | None:
         """Return the CUDA version that a driver release supports.
@@ -579,7 +583,7 @@ class CompatibilityData:
         branch = driver_branch(release)
         if branch > self.newest_branch():
             return None
-        known = max((one for one in self.branches if one <= branch), default=None)
+        known = max((listed for listed in self.branches if listed <= branch), default=None)
         return None if known is None else self.branches[known]
 
     def driver_floor(self, cuda: CudaVersion, os: str) -> tuple[str, str] | None:

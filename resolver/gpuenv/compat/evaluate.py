@@ -207,7 +207,7 @@ def variant_reasons(
             suitable = variants.suitable_values(namespace, feature, values, host)
             if not suitable:
                 reasons.append(_variant_reason("cpu-feature", subject, need, "a CPU without it"))
-            elif not any(variants.is_cpu_known(namespace, one, host) for one in suitable):
+            elif not any(variants.is_cpu_known(namespace, value, host) for value in suitable):
                 have = "a CPU whose features are not known"
                 reasons.append(_variant_reason("cpu-unknown", subject, need, have))
     return tuple(dict.fromkeys(reasons))
@@ -315,7 +315,7 @@ def needs_of_gpus(
         if floor is not None:
             floors.append(floor[0])
     capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability]
-    answers = [rules.serves_all(codes, one, host.driver_cuda) for one in capabilities]
+    answers = [rules.serves_all(codes, capability, host.driver_cuda) for capability in capabilities]
     accepted: tuple[str, ...] = ("sass",)
     # The lock may go to any host with a driver of the floor. So PTX counts only if a device of this
     # host depends on it; then the driver that compiles it here becomes the floor.
@@ -518,8 +518,8 @@ def _cudnn_of_build(part: FrameworkBuild, parts: Parts, host: Host) -> Iterator[
     if build is None or build.cudnn is None or build.cuda is None:
         return
     required = f"{_CUDNN}{build.cuda[0]}"
-    releases = [one for one in parts.packages if one.distribution.startswith(_CUDNN)]
-    fitting = [one for one in releases if one.distribution == required]
+    releases = [package for package in parts.packages if package.distribution.startswith(_CUDNN)]
+    fitting = [release for release in releases if release.distribution == required]
     if fitting:
         reasons = rules.cudnn_reasons(part.subject, build.cudnn, fitting[0].version)
         yield from _about((fitting[0].name, part.package), reasons)
@@ -528,7 +528,7 @@ def _cudnn_of_build(part: FrameworkBuild, parts: Parts, host: Host) -> Iterator[
             code="cuda-major",
             subject=part.subject,
             need=required,
-            have=" and ".join(one.subject for one in releases),
+            have=" and ".join(release.subject for release in releases),
             source=rules.OWNER_SOURCE,
         )
         yield Finding(reason=reason, packages=(releases[0].name, part.package))
@@ -574,14 +574,16 @@ def _extensions(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
             if package.built_for is not None:
                 reasons = rules.extension_reasons(package.subject, package.built_for, torch, actual)
                 yield from _about((package.name, part.package), reasons)
-        for one in parts.libraries:
-            majors = one.library.cuda_majors() if one.library is not None else ()
-            if not data.is_extension(one.package.distribution) or not majors:
+        for cuda_library in parts.libraries:
+            majors = cuda_library.library.cuda_majors() if cuda_library.library is not None else ()
+            if not data.is_extension(cuda_library.package.distribution) or not majors:
                 continue
             if actual.cuda_major and actual.cuda_major not in majors:
                 built_for = BuiltFor(cuda_major=max(majors))
-                reasons = rules.extension_reasons(one.package.subject, built_for, torch, actual)
-                yield from _about((one.package.name, part.package), reasons)
+                reasons = rules.extension_reasons(
+                    cuda_library.package.subject, built_for, torch, actual
+                )
+                yield from _about((cuda_library.package.name, part.package), reasons)
 
 
 def _actual_torch(version: str, build: Build | None, data: CompatibilityData) -> BuiltFor:

@@ -131,8 +131,8 @@ class Scans:
             platform = platform_of(record["file"]) or ANY_PLATFORM
             kind = evidence.get((record["version"], platform))
             if kind != "scanned" and any(self._targets(name, record)):
-                what = "has no row" if kind is None else "has a documented row"
-                yield f"{record['file']} was scanned and {what}: run scripts/derive_rows.py"
+                problem = "has no row" if kind is None else "has a documented row"
+                yield f"{record['file']} was scanned and {problem}: run scripts/derive_rows.py"
 
     # ---- against the index
 
@@ -150,7 +150,7 @@ class Scans:
 
     def _scanned_versions(self, name: str, platform: str) -> set[str]:
         records = self.records.get(name, [])
-        return {one["version"] for one in records if platform_of(one["file"]) == platform}
+        return {record["version"] for record in records if platform_of(record["file"]) == platform}
 
     def unlisted(self, wheels: Wheels) -> list[str]:
         """Return the distributions in scope that the index does not have."""
@@ -186,14 +186,14 @@ def _any_matches(paths: Iterable[str], patterns: Sequence[str]) -> bool:
 def _versions_in_scope(scope: Document, wheels: Iterable[Wheel]) -> list[str]:
     """Return the versions that need a record, newest first."""
     since = version_key(scope["since"])
-    found: set[str] = set()
+    in_scope: set[str] = set()
     for wheel in wheels:
         right_file = wheel.index == DEFAULT and platform_of(wheel.filename) == scope["platform"]
         if not right_file or is_prerelease(wheel.version):
             continue
         if version_key(wheel.version) >= since:
-            found.add(wheel.version)
-    versions = sorted(found, key=version_key, reverse=True)
+            in_scope.add(wheel.version)
+    versions = sorted(in_scope, key=version_key, reverse=True)
     if scope.get("lines"):  # only the newest of each major.minor
         newest: dict[tuple[str, ...], str] = {}
         for version in versions:
@@ -207,8 +207,8 @@ def _line(version: str) -> tuple[str, ...]:
 
 
 def _has_newer_of_line(versions: Iterable[str], version: str) -> bool:
-    same_line = [one for one in versions if _line(one) == _line(version)]
-    return any(version_key(one) > version_key(version) for one in same_line)
+    same_line = [other for other in versions if _line(other) == _line(version)]
+    return any(version_key(other) > version_key(version) for other in same_line)
 
 
 def _against_index(records: Iterable[Document], wheels: Iterable[Wheel]) -> Iterator[str]:

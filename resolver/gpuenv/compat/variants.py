@@ -135,7 +135,7 @@ def suitable_values(
     """
     if namespace == NVIDIA:
         return _suitable_for_devices(feature, values, host)
-    suitable = [one for one in values if _suits_cpu(namespace, feature, one, host)]
+    suitable = [value for value in values if _suits_cpu(namespace, feature, value, host)]
     if (namespace, feature) == (X86_64, LEVEL):
         suitable.sort(reverse=True)
     return tuple(suitable)
@@ -157,7 +157,7 @@ def provider_sm_values(values: Iterable[str], capability: ComputeCapability) -> 
     the major version itself. uv has the same rule.
     """
     major, minor = capability
-    supported = [f"{major}{one}{_REAL}" for one in range(minor, -1, -1)]
+    supported = [f"{major}{lower}{_REAL}" for lower in range(minor, -1, -1)]
     supported.append(f"{major}0{_VIRTUAL}")
     names = set(values)
     return tuple(value for value in supported if value in names)

@@ -41,10 +41,10 @@ def examine(prefix: str, timeout: float) -> list[Check]:
     own = [*cuda_check(packages, os.environ), *cudnn_check(packages, cudnn_wheels(prefix))]
     if find_interpreter(prefix) is None:
         return own
-    left = deadline - time.monotonic()
-    own_limit = str(max(1.0, left - END_SECONDS))
+    seconds_left = deadline - time.monotonic()
+    own_limit = str(max(1.0, seconds_left - END_SECONDS))
     arguments = ["verify", "--json", "--target", prefix, "--timeout", own_limit]
-    checks: list[Check] = run_gpuenv(arguments, prefix, left)["checks"]
+    checks: list[Check] = run_gpuenv(arguments, prefix, seconds_left)["checks"]
     names = {(check["name"], check["subject"]) for check in checks}
     return [*checks, *(check for check in own if (check["name"], check["subject"]) not in names)]
 

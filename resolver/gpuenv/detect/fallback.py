@@ -303,8 +303,8 @@ def add_tegra(reading: Reading, root: str) -> Reading:
     if capability is not None:
         devices = [_with_capability(device, capability) for device in devices]
     elif any(device.gpu and device.gpu.compute_capability is None for device in devices):
-        found = compatible.replace("\0", " ").strip() or "unknown"
-        detail = f"this Jetson's SoC is none of {', '.join(_TEGRA_CAPABILITIES)}: {found}"
+        soc = compatible.replace("\0", " ").strip() or "unknown"
+        detail = f"this Jetson's SoC is none of {', '.join(_TEGRA_CAPABILITIES)}: {soc}"
         hint = "give its compute capability with --gpu sm_XY"
         problems.append(Problem(code="tegra-unknown-model", detail=detail, hint=hint))
     return reading.replace(devices=tuple(devices), problems=tuple(problems), sources=tuple(sources))

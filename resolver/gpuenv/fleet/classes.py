@@ -77,8 +77,10 @@ def classify(answers: Iterable[Answer]) -> Classes:
             unknown.append(Silence(node=answer.node, reason=group))
         else:
             group.add(answer.node, driver)
-    classes = [HostClass(host=one.host, nodes=tuple(sorted(one.nodes))) for one in groups.values()]
-    classes.sort(key=lambda one: (-len(one.nodes), one.nodes))
+    classes = [
+        HostClass(host=group.host, nodes=tuple(sorted(group.nodes))) for group in groups.values()
+    ]
+    classes.sort(key=lambda host_class: (-len(host_class.nodes), host_class.nodes))
     return Classes(classes=tuple(classes), unknown=tuple(unknown))
 
 

@@ -88,7 +88,9 @@ def plan_launch(
     if names and not remaining:
         return Launch(processes=(), nodes=())
     launch = LAUNCHERS[launcher](remaining, command, arguments)
-    processes = tuple(one for one in launch.processes if one.node not in without or not one.node)
+    processes = tuple(
+        process for process in launch.processes if process.node not in without or not process.node
+    )
     wanted = tuple(name for name in launch.nodes if name not in without)
     return launch.replace(processes=processes, nodes=wanted)
 
@@ -196,7 +198,7 @@ def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[s
     return Launch(
         processes=tuple(processes.values()),
         nodes=tuple(nodes or known),
-        silent=tuple(one for one in silent.values() if one.node not in processes),
+        silent=tuple(silence for silence in silent.values() if silence.node not in processes),
     )
 
 

@@ -133,15 +133,15 @@ class Finder:
         if host is None:
             return None
         lock = self.solver.lock_for(host)
-        if lock is None or not all(serves(lock, one) for one in hosts):
+        if lock is None or not all(serves(lock, class_host) for class_host in hosts):
             return None
         return lock
 
     def served(self, lock: FleetLock) -> int:
         """Return the classes that a lock serves."""
         served = 0
-        for item, one in enumerate(self.classes):
-            if serves(lock, one.host):
+        for item, host_class in enumerate(self.classes):
+            if serves(lock, host_class.host):
                 served |= 1 << item
         return served
 

@@ -35,7 +35,9 @@ def now() -> str:
 
 def classes_json(classes: Sequence[HostClass]) -> list[dict[str, Any]]:
     """Return the classes with their hosts and nodes."""
-    return [{**host_json(one.host), "nodes": list(one.nodes)} for one in classes]
+    return [
+        {**host_json(host_class.host), "nodes": list(host_class.nodes)} for host_class in classes
+    ]
 
 
 def host_json(host: Host) -> dict[str, Any]:
@@ -70,9 +72,10 @@ def solve_json(
         "proved": solution.proved,
         "classes": classes_json(classes.classes),
         "plans": [_plan_json(plan, solution) for plan in solution.plans],
-        "what_if": [_what_if_json(one, solution) for one in solution.what_if],
+        "what_if": [_what_if_json(what_if, solution) for what_if in solution.what_if],
         "unsolved": [
-            {"class": one.item, "reasons": to_plain(one.reasons)} for one in solution.unsolved
+            {"class": unsolved.item, "reasons": to_plain(unsolved.reasons)}
+            for unsolved in solution.unsolved
         ],
         "silent": silence_json(collection.silent),
         "unknown": silence_json(classes.unknown),

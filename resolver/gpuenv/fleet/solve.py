@@ -201,15 +201,15 @@ class _Fleet:
     def plan_of(self, grouping: Grouping) -> LockPlan:
         """Return the plan of groups, with the classes that can join one of them."""
         locks = [self.finder.find(members(group)) for group in grouping.groups]
-        found = [lock for lock in locks if lock is not None]
-        items: list[list[int]] = [[] for _ in found]
+        found_locks = [lock for lock in locks if lock is not None]
+        items: list[list[int]] = [[] for _ in found_locks]
         for item in self.items:
             serving = [
-                number for number, lock in enumerate(found) if serves(lock, self._host(item))
+                number for number, lock in enumerate(found_locks) if serves(lock, self._host(item))
             ]
-            best = min(serving, key=lambda number: self._cost([item], found[number]))
+            best = min(serving, key=lambda number: self._cost([item], found_locks[number]))
             items[best].append(item)
-        return LockPlan(groups=tuple(map(self._group, items, found)))
+        return LockPlan(groups=tuple(map(self._group, items, found_locks)))
 
     def _host(self, item: int) -> Host:
         return self.classes[item].host
@@ -227,16 +227,16 @@ class _Fleet:
 
     def _without_cost(self) -> list[Group]:
         """Return groups of classes that share a lock with the newest versions of each."""
-        left = set(self.items)
+        remaining = set(self.items)
         groups = []
-        while left:
+        while remaining:
             choices = {}
-            for lock in (self.newest[item] for item in sorted(left)):
+            for lock in (self.newest[item] for item in sorted(remaining)):
                 if lock is not None and id(lock) not in choices:
-                    choices[id(lock)] = (lock, self._at_their_newest(lock, left))
+                    choices[id(lock)] = (lock, self._at_their_newest(lock, remaining))
             lock, served = max(choices.values(), key=lambda choice: self._nodes(choice[1]))
             groups.append(self._group(served, lock))
-            left -= set(served)
+            remaining -= set(served)
         return groups
 
     def _at_their_newest(self, lock: FleetLock, items: set[int]) -> list[int]:
@@ -281,7 +281,7 @@ class _Fleet:
         while queue:
             cost, first, second, merged = heapq.heappop(queue)
             if merged is not None:
-                rest = [one for n, one in enumerate(groups) if n not in (first, second)]
+                rest = [group for n, group in enumerate(groups) if n not in (first, second)]
                 return [*rest, merged]
             merged = self._merged(groups[first], groups[second])
             if merged is not None:
@@ -320,9 +320,9 @@ def _questions(fleet: _Fleet, drivers: Sequence[str]) -> Iterator[tuple[str, tup
     """Yield (driver release, classes that get it): all older ones, and those of each driver."""
     for driver in drivers:
         by_step: dict[str, list[int]] = {}
-        for item, one in enumerate(fleet.classes):
-            if _can_upgrade(one.host, driver):
-                by_step.setdefault(driver_step(one.host), []).append(item)
+        for item, host_class in enumerate(fleet.classes):
+            if _can_upgrade(host_class.host, driver):
+                by_step.setdefault(driver_step(host_class.host), []).append(item)
         everything = tuple(sorted(item for items in by_step.values() for item in items))
         if everything:
             yield driver, everything
@@ -338,7 +338,7 @@ def _can_upgrade(host: Host, driver: str) -> bool:
     data = api.compatibility_data()
     last = [data.last_branch(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
     branch = parse_release(driver)[0]
-    return all(one is None or branch <= one[0] for one in last)
+    return all(limit is None or branch <= limit[0] for limit in last)
 
 
 def _ask(fleet: _Fleet, driver: str, items: tuple[int, ...]) -> WhatIf | None:

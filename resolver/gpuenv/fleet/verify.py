@@ -101,8 +101,8 @@ def verify_fleet(
         if not failed:
             passed.append(answer.node)
     outliers: list[Outlier] = []
-    for item, one in enumerate(classes.classes):
-        members = [by_node[node] for node in one.nodes]
+    for item, host_class in enumerate(classes.classes):
+        members = [by_node[node] for node in host_class.nodes]
         outliers += _differing(item, members)
         outliers += _slow(item, members)
     return Verification(
@@ -128,8 +128,8 @@ def failures_of(answer: Answer) -> Iterator[Failure]:
     wanted = "fail" if any(check.get("status") == "fail" for check in checks) else "unknown"
     if answer.document.get("ok") is True:
         return
-    found = [check for check in checks if check.get("status") == wanted]
-    for check in found or [{"name": "verification", "evidence": "no check was made"}]:
+    not_passed = [check for check in checks if check.get("status") == wanted]
+    for check in not_passed or [{"name": "verification", "evidence": "no check was made"}]:
         yield Failure(
             node=answer.node,
             name=str(check.get("name", "")),
@@ -178,7 +178,7 @@ def _differing(item: int, members: Sequence[Answer]) -> Iterator[Outlier]:
     for fact, holders in values.items():
         if fact[0] == "library":
             having = {node for places in holders.values() for node, _ in places}
-            lacking = [(one.node, "") for one in members if _has_libraries(one, having)]
+            lacking = [(answer.node, "") for answer in members if _has_libraries(answer, having)]
             if lacking:
                 holders[MISSING] = lacking
         if len(holders) > 1:
@@ -244,11 +244,11 @@ def _slow(item: int, members: Sequence[Answer]) -> Iterator[Outlier]:
 def slow_ones(seconds: Mapping[str, float]) -> dict[str, float]:
     """Return those of the times that are slow by robust statistics."""
     middle = median(seconds.values())
-    spread = median(abs(one - middle) for one in seconds.values())
+    spread = median(abs(duration - middle) for duration in seconds.values())
     least = middle + max(
         MOST_DEVIATIONS * spread / _MAD_OF_NORMAL, _LEAST_SHARE * middle, _LEAST_SECONDS
     )
-    return {name: one for name, one in seconds.items() if one > least}
+    return {name: duration for name, duration in seconds.items() if duration > least}
 
 
 # ---- changes -------------------------------------------------------------------------------------

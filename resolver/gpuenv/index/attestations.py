@@ -79,7 +79,7 @@ def publishers(wheel: Wheel, transport: Transport) -> tuple[str, ...]:
         file = Distribution(name=wheel.filename, digest=wheel.sha256)
     except ValueError:
         raise NotAttestedError("its attestations do not follow PEP 740") from None
-    found = set()
+    identities = set()
     for bundle in provenance.attestation_bundles:
         identity = canonical_json(bundle.publisher.model_dump(exclude_none=True, mode="json"))
         for attestation in bundle.attestations:
@@ -89,10 +89,10 @@ def publishers(wheel: Wheel, transport: Transport) -> tuple[str, ...]:
                 detail = " ".join(str(error).split())
                 raise NotAttestedError(f"an attestation does not hold: {detail}") from None
             if kind == AttestationType.PYPI_PUBLISH_V1:
-                found.add(identity)
-    if not found:
+                identities.add(identity)
+    if not identities:
         raise NotAttestedError("no attestation says who has published it")
-    return tuple(sorted(found))
+    return tuple(sorted(identities))
 
 
 def _provenance_url(wheel: Wheel, transport: Transport) -> str:

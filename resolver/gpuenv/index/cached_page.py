@@ -110,11 +110,11 @@ class CachedPage:
         for kind, groups in enumerate(self._kinds):
             if not fitting.isdisjoint(groups):
                 all_yanked[kind] = not_yanked.isdisjoint(groups)
-        found: dict[str, bool] = {}
+        yanked_by_version: dict[str, bool] = {}
         for kind, versions in self._releases.get(name, ()):
             if kind in all_yanked:
-                found.update(dict.fromkeys(versions.split(), all_yanked[kind]))
-        return found
+                yanked_by_version.update(dict.fromkeys(versions.split(), all_yanked[kind]))
+        return yanked_by_version
 
     def wheels(
         self, name: str, accepts: Callable[[str], bool] | None = None, version: str | None = None

@@ -211,12 +211,12 @@ class _TimedReader(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int | None:
         patience = self._connection.gettimeout()
-        left = _limit.end - time.monotonic()
-        if left <= 0:
+        seconds_left = _limit.end - time.monotonic()
+        if seconds_left <= 0:
             raise TooSlowError
-        is_short = patience is None or left < patience
+        is_short = patience is None or seconds_left < patience
         if is_short:
-            self._connection.settimeout(left)
+            self._connection.settimeout(seconds_left)
         try:
             length = self._source.readinto(buffer)
         except TimeoutError:

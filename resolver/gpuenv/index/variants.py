@@ -103,7 +103,9 @@ def parse(content: bytes, name: str) -> ReleaseVariants:
         variants=tuple(variants),
         static=_static(providers),
         schema=schema,
-        providers=tuple((one, canonical_json(providers[one])) for one in sorted(providers)),
+        providers=tuple(
+            (namespace, canonical_json(providers[namespace])) for namespace in sorted(providers)
+        ),
     )
 
 

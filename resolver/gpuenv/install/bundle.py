@@ -226,21 +226,21 @@ def _required_distributions() -> list[Distribution]:
     from packaging.utils import canonicalize_name
 
     names: list[str] = ["gpuenv"]
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     while names:
         name = names.pop()
-        if name in found:
+        if name in distributions:
             continue
         try:
-            found[name] = metadata.distribution(name)
+            distributions[name] = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             raise _not_installed(name) from None
-        for text in found[name].requires or ():
+        for text in distributions[name].requires or ():
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 names.append(canonicalize_name(requirement.name))
-    del found["gpuenv"]
-    return list(found.values())
+    del distributions["gpuenv"]
+    return list(distributions.values())
 
 
 def _files_of(distribution: Distribution) -> dict[str, str]:

@@ -128,7 +128,7 @@ def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name}.{(wheel.sha256 or '')[:16]}.part")
     release = f"{wheel.name} {wheel.version}"
-    what = f"{release} from {redact_url(wheel.url)}"
+    subject = f"{release} from {redact_url(wheel.url)}"
     try:
         if wheel.url.startswith("file:"):
             copy_file(wheel.url, partial)
@@ -137,15 +137,15 @@ def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
                 status = transport.resume(wheel.url, release, file, wheel.size).status
             if status not in (OK, PARTIAL):
                 os.unlink(partial)
-                raise InstallError(f"{what}: the server answered with status {status}")
+                raise InstallError(f"{subject}: the server answered with status {status}")
     except PackageIndexError as error:
         raise InstallError(error.message, hint="run the command again: it continues") from None
     except OSError as error:
-        raise InstallError(f"{what}: cannot be written: {error.strerror}") from None
+        raise InstallError(f"{subject}: cannot be written: {error.strerror}") from None
     digest = _sha256(partial)
     if digest != wheel.sha256:
         os.unlink(partial)
-        message = f"{what} has the wrong hash: the lock says sha256 {wheel.sha256}"
+        message = f"{subject} has the wrong hash: the lock says sha256 {wheel.sha256}"
         raise InstallError(f"{message}, the file has {digest}")
     os.replace(partial, path)
 

@@ -63,11 +63,11 @@ def _distributions(prefix: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _sites(prefix: str) -> list[str]:
-    found = []
+    folders = []
     for pattern in SITES:
         paths = glob.glob(os.path.join(glob.escape(prefix), pattern))
-        found += [os.path.relpath(path, prefix).replace(os.sep, "/") for path in sorted(paths)]
-    return found
+        folders += [os.path.relpath(path, prefix).replace(os.sep, "/") for path in sorted(paths)]
+    return folders
 
 
 def _recorded_files(prefix: str, info: str) -> dict[str, int | None]:
@@ -209,20 +209,20 @@ def link_environment(
 
 def _link_folder(source: str, target: str, folder: str, choice: _Choice) -> None:
     """Link the files of one folder and of those in it. The folder is made when it is needed."""
-    made = False
+    is_made = False
     own_source, own_target = os.path.join(source, folder), os.path.join(target, folder)
     if not choice.is_of_packages(folder):
         _make_folder(own_source, own_target)
-        made = True
+        is_made = True
     with os.scandir(own_source) as entries:
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir(follow_symlinks=False):
                 _link_folder(source, target, path, choice)
             elif choice.has(path):
-                if not made:
+                if not is_made:
                     _make_folder(own_source, own_target)
-                    made = True
+                    is_made = True
                 _link_file(entry, os.path.join(own_target, entry.name))
 
 

@@ -223,10 +223,10 @@ def _dependents(
 
 def steps(pins: Sequence[Pin], removed: Sequence[str], installed: InstalledByName) -> list[Step]:
     """Return everything that the installation does, by name."""
-    found = [Step(name=name, old=installed[name].version, new=None) for name in removed]
+    planned = [Step(name=name, old=installed[name].version, new=None) for name in removed]
     for pin in changed_pins(pins, installed):
         name = pin.wheel.name
         distribution = installed.get(name)
         old = None if distribution is None else distribution.version
-        found.append(Step(name=name, old=old, new=pin.wheel.version))
-    return sorted(found, key=lambda step: step.name)
+        planned.append(Step(name=name, old=old, new=pin.wheel.version))
+    return sorted(planned, key=lambda step: step.name)

@@ -339,7 +339,7 @@ def _changes(
     build: Build | None,
 ) -> EnvironmentChanges:
     installed = {package.name: package.version for package in packages}
-    ours = {} if build is None else build.packages
+    recorded = {} if build is None else build.packages
     add, changed, again = [], [], []
     for name, pin in pins.items():
         before, after = installed.get(name, ""), pin.wheel.version
@@ -357,7 +357,7 @@ def _changes(
         change=tuple(changed),
         again=tuple(again),
         remove=tuple(PackageChange(name=name, before=installed[name]) for name in gone),
-        confirm=tuple(name for name in gone if name not in ours),
+        confirm=tuple(name for name in gone if name not in recorded),
     )
 
 

@@ -44,12 +44,14 @@ def chosen_subdir(subdirs: Sequence[str], path: str) -> str:
     """Return the platform of a lock that is read; InputError if this machine's is not there."""
     from platform import machine  # slow: it compiles many patterns
 
-    here = f"{_SYSTEMS.get(sys.platform, sys.platform)}-{_MACHINES.get(machine(), machine())}"
-    if here in subdirs:
-        return here
+    this_subdir = (
+        f"{_SYSTEMS.get(sys.platform, sys.platform)}-{_MACHINES.get(machine(), machine())}"
+    )
+    if this_subdir in subdirs:
+        return this_subdir
     if len(subdirs) == 1:
         return subdirs[0]
-    raise InputError(f"{path}: is for {', '.join(subdirs) or 'no platform'}, not for {here}")
+    raise InputError(f"{path}: is for {', '.join(subdirs) or 'no platform'}, not for {this_subdir}")
 
 
 def without_needs(pins: tuple[Pin, ...], wheels: Sequence[Wheel] = ()) -> Lock:
@@ -70,15 +72,15 @@ def wheel(name: str, version: str, url: str, sha256: object) -> Wheel:
     filename = unquote(url.partition("#")[0].rpartition("/")[2])
     if not filename.endswith(".whl"):
         raise ValueError(f"package {name}: {filename or url} is no wheel")
-    found = Wheel(
+    parsed = Wheel(
         name=normalize_name(name),
         version=version,
         filename=filename,
         url=url,
         sha256=grammar.check_sha256(name, sha256),
     )
-    grammar.check_wheel(found)
-    return found
+    grammar.check_wheel(parsed)
+    return parsed
 
 
 def pixi_files(document: Document, path: str) -> tuple[list[Document], list[Wheel]]:

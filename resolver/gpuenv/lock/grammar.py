@@ -39,8 +39,8 @@ def check_wheel(wheel: Wheel) -> None:
 def check_conda_package(wheel: Wheel) -> None:
     """Raise ValueError for a file of a conda channel that is not what it should be."""
     _check(_CONDA_NAME, wheel.name, "package", "is not the name of a conda package")
-    what = f"package {wheel.name}: version"
-    _check(_CONDA_VERSION, wheel.version, what, "is no version of conda")
+    subject = f"package {wheel.name}: version"
+    _check(_CONDA_VERSION, wheel.version, subject, "is no version of conda")
     _check_file(wheel)
 
 
@@ -54,21 +54,21 @@ def check_sha256(name: str, sha256: object) -> str:
 
 
 def _check_file(wheel: Wheel) -> None:
-    what = f"package {wheel.name}:"
-    _check(_FILE_NAME, wheel.filename, what, "is no file name of a package")
-    _check(_URL, wheel.url, what, "is no URL (RFC 3986)")
+    subject = f"package {wheel.name}:"
+    _check(_FILE_NAME, wheel.filename, subject, "is no file name of a package")
+    _check(_URL, wheel.url, subject, "is no URL (RFC 3986)")
     try:
         parts = urlsplit(wheel.url)
     except ValueError:
-        raise ValueError(f"{what} {wheel.url!r} is no URL (RFC 3986)") from None
+        raise ValueError(f"{subject} {wheel.url!r} is no URL (RFC 3986)") from None
     if parts.scheme not in _SCHEMES:
-        raise ValueError(f"{what} {wheel.url} has the scheme {parts.scheme!r}; locks have https")
+        raise ValueError(f"{subject} {wheel.url} has the scheme {parts.scheme!r}; locks have https")
     # A lock has a variant wheel under its ordinary name, without the label.
     last_part = unquote(parts.path.rpartition("/")[2])
     if wheel.filename not in (last_part, split_label(last_part)[0]):
-        raise ValueError(f"{what} its file is {wheel.filename}, and its url is {wheel.url}")
+        raise ValueError(f"{subject} its file is {wheel.filename}, and its url is {wheel.url}")
 
 
-def _check(pattern: re.Pattern[str], text: object, what: str, problem: str) -> None:
+def _check(pattern: re.Pattern[str], text: object, subject: str, problem: str) -> None:
     if not isinstance(text, str) or not pattern.fullmatch(text):
-        raise ValueError(f"{what} {text!r} {problem}")
+        raise ValueError(f"{subject} {text!r} {problem}")

@@ -57,7 +57,7 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
     return Lock(
         pins=tuple(pins),
         host=host_to_lock(plan.host),
-        warnings=tuple(one for one in plan.warnings if one.code in _KEPT_WARNINGS),
+        warnings=tuple(warning for warning in plan.warnings if warning.code in _KEPT_WARNINGS),
         variant_metadata=plan.variant_metadata if variants_json else (),
         **plan_fields(plan, FIELDS),
     )

@@ -163,7 +163,7 @@ def _for_pip(plan: Plan | None) -> ToolSettings:
 def _other_indexes(plan: Plan) -> list[str]:
     default = most_used_index(plan.pins)
     indexes = {pin.wheel.index for pin in plan.pins}
-    return sorted(one for one in indexes if one.startswith("http") and one != default)
+    return sorted(index for index in indexes if index.startswith("http") and index != default)
 
 
 def _constraints(plan: Plan) -> tuple[str, ...]:

@@ -49,8 +49,8 @@ class Tree:
             hint = f"did you mean {' or '.join(similar)}?" if similar else ""
             hint = hint or "gpuenv tree lists the packages"
             raise InputError(f"{name}: is not in the lock", hint=hint)
-        found = [self._shortest(root, normal) for root in self.roots]
-        return [path for path in found if path]
+        paths = [self._shortest(root, normal) for root in self.roots]
+        return [path for path in paths if path]
 
     def _shortest(self, root: str, goal: str) -> tuple[str, ...]:
         """Return a shortest path, () without one."""
@@ -78,14 +78,14 @@ def _all_pins(lock: Lock) -> list[Pin]:
 
 def _asked(lock: Lock, pins: Mapping[str, Pin]) -> Sequence[str]:
     """Return the locked names that the lock's frameworks and requirements name."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for text in (*lock.frameworks, *lock.requirements):
         match = _NAME.match(text)
         if match is None:
             continue
         name = normalize_name(match[0])
         if name in pins:
-            found[name] = None
+            names[name] = None
         else:  # cupy has a distribution for each CUDA major: cupy-cuda13x
-            found.update(dict.fromkeys(pin for pin in pins if pin.startswith(f"{name}-")))
-    return tuple(found)
+            names.update(dict.fromkeys(pin for pin in pins if pin.startswith(f"{name}-")))
+    return tuple(names)

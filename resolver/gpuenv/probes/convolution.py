@@ -239,9 +239,9 @@ class Convolution:
         self.space = self._buffer(max(self.best.memory, 1))
         self.out = self._buffer(self._out_size())
 
-    def _descriptor(self, what: str) -> ctypes.c_void_p:
+    def _descriptor(self, kind: str) -> ctypes.c_void_p:
         descriptor = POINTER()
-        self.cudnn.call(f"cudnnCreate{what}Descriptor", ctypes.byref(descriptor))
+        self.cudnn.call(f"cudnnCreate{kind}Descriptor", ctypes.byref(descriptor))
         return descriptor
 
     def _out_size(self) -> int:
@@ -293,15 +293,15 @@ class Convolution:
     ) -> ConvolutionRun:
         """Convolve on a stream and compare the result with the reference."""
         size = self._out_size()
-        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        alpha, beta = ctypes.c_float(1), ctypes.c_float(0)
         self.cudnn.during = self.driver.during = what
         begin = time.perf_counter()
         self.driver.call("cuMemsetD8_v2", self.out, 0xFF, size)  # NaN in each of the types
         self.driver.call("cuCtxSynchronize")
         self.cudnn.call(
-            "cudnnConvolutionForward", handle, ctypes.byref(one), self.x, self.inputs[0], self.w,
+            "cudnnConvolutionForward", handle, ctypes.byref(alpha), self.x, self.inputs[0], self.w,
             self.inputs[1], self.conv, self.best.algo, self.space, self.best.memory,
-            ctypes.byref(zero), self.y, self.out,
+            ctypes.byref(beta), self.y, self.out,
         )  # fmt: skip
         self.driver.call("cuStreamSynchronize", stream)
         data = ctypes.create_string_buffer(size)

@@ -89,10 +89,10 @@ class Cudnn:
         self._library.cudnnGetLastErrorString(buffer, ctypes.c_size_t(len(buffer)))
         return buffer.value.decode(errors="replace").strip()
 
-    def create(self, what: str) -> ctypes.c_void_p:
-        """Return what cudnnCreateWHAT makes. It lives until the process ends."""
+    def create(self, kind: str) -> ctypes.c_void_p:
+        """Return what cudnnCreateKIND makes. It lives until the process ends."""
         handle = ctypes.c_void_p()
-        self.call("cudnnCreate" + what, ctypes.byref(handle))
+        self.call("cudnnCreate" + kind, ctypes.byref(handle))
         return handle
 
     def convolution(
@@ -117,15 +117,16 @@ class Cudnn:
         best = self._algorithm(handle, x, w, conv, y)
         self.call("cudnnSetConvolutionMathType", conv, best.math)
         space = cupy.empty((max(best.memory, 1),), dtype="uint8")
-        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        alpha, beta = ctypes.c_float(1), ctypes.c_float(0)
         arrays = (images, filters, space, out)
 
         def convolve() -> None:
             # The arrays, not their addresses, are kept: CuPy reuses memory that nothing refers to.
             data = [ctypes.c_void_p(array.data.ptr) for array in arrays]
             self.call(
-                "cudnnConvolutionForward", handle, ctypes.byref(one), x, data[0], w, data[1], conv,
-                best.algo, data[2], ctypes.c_size_t(best.memory), ctypes.byref(zero), y, data[3],
+                "cudnnConvolutionForward", handle, ctypes.byref(alpha), x, data[0], w, data[1],
+                conv, best.algo, data[2], ctypes.c_size_t(best.memory), ctypes.byref(beta), y,
+                data[3],
             )  # fmt: skip
 
         return convolve

@@ -69,13 +69,13 @@ class _Lists:
 
     def remove(self, name: str) -> None:
         """Remove every requirement of a name. InputError if there is none."""
-        found = False
+        is_removed = False
         for array in self._arrays:
             for place in reversed(range(len(array))):
                 if _name(str(array[place])) == name:
                     del array[place]
-                    found = True
-        if not found:
+                    is_removed = True
+        if not is_removed:
             hint = "the project, [tool.gpuenv] and its profiles are separate lists"
             raise InputError(f"--remove {name}: {self._path} does not name it", hint=hint)
 
@@ -106,13 +106,13 @@ def _name(text: str) -> str:
 def _table(document: TOMLDocument, path: str, *keys: str) -> Table:
     from tomlkit.items import Table as TomlTable
 
-    found: object = document
+    table: object = document
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    if not isinstance(found, TomlTable):
+        table = table.get(key) if isinstance(table, dict) else None
+    if not isinstance(table, TomlTable):
         message = f"{path}: has no table [{'.'.join(keys)}]"
         raise InputError(message, hint="gpuenv init writes one")
-    return found
+    return table
 
 
 def _array(value: object, place: str) -> Array:

@@ -180,16 +180,16 @@ def begin_profiles(
     path = os.path.join(folder, FILE)
     document = _read_document(path)
     table = _table(document, "tool", "gpuenv")
-    asked = {"frameworks": list(frameworks), "requirements": list(requirements)}
+    requested = {"frameworks": list(frameworks), "requirements": list(requirements)}
     lines: list[str] = []
     if has_table(document):
-        for key, texts in asked.items():
+        for key, texts in requested.items():
             if _strings(table.get(key)) != texts:
                 message = f"{path}: tool.gpuenv.{key} differs from what was solved for"
                 raise InputError(message, hint="solve for the same, or write to another folder")
     else:
         lines.append("[tool.gpuenv]")
-        lines += [f"{key} = {_toml_list(texts)}" for key, texts in asked.items() if texts]
+        lines += [f"{key} = {_toml_list(texts)}" for key, texts in requested.items() if texts]
     existing = _table(table, "profiles")
     names: list[str] = []
     covered: list[str] = []
@@ -250,7 +250,7 @@ def _profile_for(host: Host, profiles: Mapping[str, object], data: Compatibility
         count = profile.get("count")
         if isinstance(count, int):
             texts *= count
-        wanted = [_gpu_text(one, data) for one in host.gpus] or ["none"]
+        wanted = [_gpu_text(host_gpu, data) for host_gpu in host.gpus] or ["none"]
         same_gpus = sorted(map(gpu_key, texts)) == sorted(map(gpu_key, wanted))
         if same_gpus and profile.get("platform", PLATFORM) == host.platform:
             return name

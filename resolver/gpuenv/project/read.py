@@ -195,8 +195,8 @@ class _Reader:
             raise InputError(message, hint=hint)
         if name.lower() in profiles:
             same = profiles[name.lower()].name
-            what = f"differs from {same} only in case; some file systems have one file for both"
-            self._fail(where, what)
+            problem = f"differs from {same} only in case; some file systems have one file for both"
+            self._fail(where, problem)
 
     def _with_platform(self, profile: Profile, where: str, describe: Describe) -> Profile:
         """Return a profile with the platform of its host. InputError if there is no such host."""
@@ -245,7 +245,7 @@ class _Reader:
             exclude_newer=top.get("exclude-newer"),
             # Conda's builds do not have the versions of the wheels.
             separate_versions=conda or bool(_shared(fields, top, where, "separate-versions")[0]),
-            own_ranges=tuple(one.name for one in own_frameworks if one.specifier),
+            own_ranges=tuple(framework.name for framework in own_frameworks if framework.specifier),
             conda=conda,
             channels=tuple(_shared(fields, top, where, "channels")[0] or ()) if conda else (),
             wheels=(*dependencies, *wheels) if conda else (),
@@ -300,8 +300,8 @@ class _Reader:
                 hint = _suggestion(requirement.name, self.data.frameworks())
                 raise InputError(f"{self.path}: {where}: unknown framework {text!r}", hint=hint)
             if requirement.marker or requirement.url:
-                what = f"must hold names with version ranges, such as torch>=2.9, not {text!r}"
-                self._fail(where, what)
+                problem = f"must hold names with version ranges, such as torch>=2.9, not {text!r}"
+                self._fail(where, problem)
             if requirement.name in names:
                 self._fail(where, f"{requirement.name} is named twice")
             names.append(requirement.name)
@@ -347,8 +347,8 @@ class _Reader:
                 self._fail(f"{where}.{key}", f"must be {kind}, not {_toml_text(value)}")
         return table
 
-    def _fail(self, where: str, what: str) -> NoReturn:
-        raise InputError(f"{self.path}: {where} {what}")
+    def _fail(self, where: str, problem: str) -> NoReturn:
+        raise InputError(f"{self.path}: {where} {problem}")
 
 
 def _shared(fields: _Table, top: _Table, where: str, key: str) -> tuple[Any, str]:

@@ -166,7 +166,7 @@ class _Search:
         for profile in self._profiles:
             if profile.name in sharing:
                 known = self._known(framework, profile.platform)
-                versions.update(one for one in known if version_key(one) <= newest)
+                versions.update(version for version in known if version_key(version) <= newest)
         ordered = dict.fromkeys((*_newest_first(kept), *_newest_first(versions)))
         return list(ordered)[:MAX_VERSIONS]
 

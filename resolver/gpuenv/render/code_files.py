@@ -24,17 +24,21 @@ def scan_lines(scan: Scan, host: Host) -> list[str]:
     if gpus:
         header.append(f"on {gpus}")
     rows: list[Row] = [header]
-    for one in scan.files:
-        row = [_short(one.file.path, scan.path), one.file.owner, *_code_cells(one)]
+    for judged_file in scan.files:
+        file = judged_file.file
+        row = [_short(file.path, scan.path), file.owner, *_code_cells(judged_file)]
         if gpus:
-            row.append(_verdict(one))
+            row.append(_verdict(judged_file))
         rows.append(row)
     return [title, *columns(rows), *_notes(scan, gpus)]
 
 
 def _notes(scan: Scan, gpus: str) -> list[str]:
-    failing = [one for one in scan.files if one.fails]
-    notes = [f"{_short(one.file.path, scan.path)} cannot run: {one.hint}" for one in failing]
+    failing = [judged_file for judged_file in scan.files if judged_file.fails]
+    notes = [
+        f"{_short(judged_file.file.path, scan.path)} cannot run: {judged_file.hint}"
+        for judged_file in failing
+    ]
     if not gpus:
         notes.append("no GPU is visible: --gpu names the one to compare with")
     elif not notes:
@@ -54,24 +58,24 @@ def _short(path: str, start: str) -> str:
     return path
 
 
-def _code_cells(one: JudgedFile) -> list[str]:
-    if one.file.fault:
+def _code_cells(judged_file: JudgedFile) -> list[str]:
+    if judged_file.file.fault:
         return ["unknown", "unknown"]
-    ptx = " ".join(one.code.ptx or ()) or "none"
-    if one.code.ptx and one.code.made_by:
-        ptx += f" (CUDA {show_pair(one.code.made_by)})"
-    return [" ".join(one.code.sass or ()) or "none", ptx]
+    ptx = " ".join(judged_file.code.ptx or ()) or "none"
+    if judged_file.code.ptx and judged_file.code.made_by:
+        ptx += f" (CUDA {show_pair(judged_file.code.made_by)})"
+    return [" ".join(judged_file.code.sass or ()) or "none", ptx]
 
 
-def _verdict(one: JudgedFile) -> str:
-    if one.file.fault:
-        return f"damaged: {one.file.fault}"
-    if not one.reasons:
+def _verdict(judged_file: JudgedFile) -> str:
+    if judged_file.file.fault:
+        return f"damaged: {judged_file.file.fault}"
+    if not judged_file.reasons:
         return "runs"
-    if one.fails:
+    if judged_file.fails:
         return "cannot run"
-    if one.optional:
-        return f"no code ({one.optional})"
+    if judged_file.optional:
+        return f"no code ({judged_file.optional})"
     return "unknown"
 
 
@@ -82,7 +86,7 @@ def scan_json(scan: Scan, host: Host) -> dict[str, Any]:
         "kind": scan.kind,
         "read": scan.read,
         "gpus": [_gpu_json(gpu) for gpu in host.gpus],
-        "files": [_file_json(one, has_gpu=bool(host.gpus)) for one in scan.files],
+        "files": [_file_json(judged_file, has_gpu=bool(host.gpus)) for judged_file in scan.files],
     }
 
 
@@ -90,24 +94,25 @@ def _gpu_json(gpu: Gpu) -> dict[str, str]:
     return {"name": gpu.name, "compute_capability": show_pair(gpu.compute_capability)}
 
 
-def _file_json(one: JudgedFile, *, has_gpu: bool) -> dict[str, object]:
+def _file_json(judged_file: JudgedFile, *, has_gpu: bool) -> dict[str, object]:
     reasons: Sequence[dict[str, str]] = [
-        {"code": reason.code, "need": reason.need, "have": reason.have} for reason in one.reasons
+        {"code": reason.code, "need": reason.need, "have": reason.have}
+        for reason in judged_file.reasons
     ]
     runs = None
-    if has_gpu and not one.file.fault:
-        runs = not one.reasons
+    if has_gpu and not judged_file.file.fault:
+        runs = not judged_file.reasons
     return {
-        "file": one.file.path,
-        "distribution": one.file.owner or None,
-        "sass": list(one.code.sass or ()),
-        "ptx": list(one.code.ptx or ()),
-        "made_by": show_pair(one.code.made_by) if one.code.made_by else None,
-        "fat_binaries": one.file.images.binaries,
+        "file": judged_file.file.path,
+        "distribution": judged_file.file.owner or None,
+        "sass": list(judged_file.code.sass or ()),
+        "ptx": list(judged_file.code.ptx or ()),
+        "made_by": show_pair(judged_file.code.made_by) if judged_file.code.made_by else None,
+        "fat_binaries": judged_file.file.images.binaries,
         "runs": runs,
-        "fails": one.fails,
-        "optional": one.optional or None,
+        "fails": judged_file.fails,
+        "optional": judged_file.optional or None,
         "reasons": reasons,
-        "fault": one.file.fault or None,
-        "hint": one.hint or None,
+        "fault": judged_file.file.fault or None,
+        "hint": judged_file.hint or None,
     }

@@ -33,16 +33,16 @@ def solve_lines(document: Document) -> list[str]:
         lines.append("locks:")
     for plan in document["plans"]:
         lines += _plan_lines(plan)
-    for one in document["unsolved"]:
-        nodes = document["classes"][one["class"]]["nodes"]
-        reasons = "; ".join(_reason_text(reason) for reason in one["reasons"][:2])
+    for unsolved in document["unsolved"]:
+        nodes = document["classes"][unsolved["class"]]["nodes"]
+        reasons = "; ".join(_reason_text(reason) for reason in unsolved["reasons"][:2])
         lines.append(f"no lock for {nodes_text(nodes)}: {reasons}")
     return [*lines, *what_if_lines(document), *silent_lines(document)]
 
 
 def what_if_lines(document: Document) -> list[str]:
     """Return what newer drivers would change."""
-    return [_what_if_line(one, document) for one in document["what_if"]]
+    return [_what_if_line(what_if, document) for what_if in document["what_if"]]
 
 
 def profiles_line(profiles: Document) -> str:
@@ -71,10 +71,9 @@ def _plan_lines(plan: Document) -> list[str]:
         head = f"{plan['locks']:>3}" if number == 0 else "   "
         nodes = quantity_text(group["nodes"], "node")
         lines.append(f"{head}  {_versions_text(group['versions'])} on {nodes}{_needs_text(group)}")
-        lines += [
-            f"       {one['nodes']} of them could have {one['name']} {one['newest']}"
-            for one in group["older"]
-        ]
+        for framework in group["older"]:
+            release = f"{framework['name']} {framework['newest']}"
+            lines.append(f"       {framework['nodes']} of them could have {release}")
     return lines
 
 
@@ -135,8 +134,9 @@ def _time_text(document: Document) -> str:
 def outlier_lines(outliers: Sequence[Document]) -> list[str]:
     """Return one line for each difference, with all nodes that have it."""
     nodes: dict[tuple[str, str], list[str]] = {}
-    for one in outliers:
-        nodes.setdefault((str(one["what"]), outlier_text(one)), []).append(str(one["node"]))
+    for outlier in outliers:
+        difference = (str(outlier["what"]), outlier_text(outlier))
+        nodes.setdefault(difference, []).append(str(outlier["node"]))
     ranked = sorted(nodes.items(), key=lambda item: _OUTLIERS.index(item[0][0]))
     return [f"outlier: {nodes_text(names)}: {text}" for (_, text), names in ranked]
 
@@ -163,29 +163,29 @@ def _short(value: str) -> str:
 def failure_lines(failures: Sequence[Document]) -> list[str]:
     """Return one line for each failed check, with all nodes on which it failed for one reason."""
     nodes: dict[str, list[str]] = {}
-    for one in failures:
-        name = f"{one['name']} {one['subject']}".strip()
-        nodes.setdefault(f"{name}: {one['evidence']}", []).append(str(one["node"]))
+    for failure in failures:
+        name = f"{failure['name']} {failure['subject']}".strip()
+        nodes.setdefault(f"{name}: {failure['evidence']}", []).append(str(failure["node"]))
     return [f"failed: {nodes_text(names)}: {escape(text)}" for text, names in nodes.items()]
 
 
 def change_lines(changes: Sequence[Document]) -> list[str]:
     """Return what changed since the last run, with all nodes of one change."""
     nodes: dict[str, list[str]] = {}
-    for one in changes:
-        subject = f"{one['what']} {one['subject']}".strip()
-        was, now = (_short(str(one[key])) or "nothing" for key in ("was", "now"))
-        nodes.setdefault(f"{subject}: {was} -> {now}", []).append(str(one["node"]))
+    for change in changes:
+        subject = f"{change['what']} {change['subject']}".strip()
+        was, now = (_short(str(change[key])) or "nothing" for key in ("was", "now"))
+        nodes.setdefault(f"{subject}: {was} -> {now}", []).append(str(change["node"]))
     return [f"changed: {nodes_text(names)}: {escape(text)}" for text, names in nodes.items()]
 
 
 def class_lines(classes: Sequence[Document]) -> list[str]:
     """Return a line for each class: how many nodes, which facts, which nodes."""
-    width = max((len(str(len(one["nodes"]))) for one in classes), default=0)
+    width = max((len(str(len(host_class["nodes"]))) for host_class in classes), default=0)
     lines = []
-    for one in classes:
-        count = f"{len(one['nodes']):>{width}}"
-        lines.append(f"  {count}  {host_text(one)}: {nodes_text(one['nodes'])}")
+    for host_class in classes:
+        count = f"{len(host_class['nodes']):>{width}}"
+        lines.append(f"  {count}  {host_text(host_class)}: {nodes_text(host_class['nodes'])}")
     return lines
 
 
@@ -207,17 +207,17 @@ def host_text(host: Document) -> str:
 def silent_lines(document: Document) -> list[str]:
     """Return the nodes without an answer, and those of which a fact is not known."""
     lines = []
-    for key, what in (("silent", "no answer"), ("unknown", "not assessed")):
+    for key, label in (("silent", "no answer"), ("unknown", "not assessed")):
         for reason, nodes in by_reason(document.get(key, ())).items():
-            lines.append(f"{what}: {nodes_text(nodes)}: {escape(reason)}")
+            lines.append(f"{label}: {nodes_text(nodes)}: {escape(reason)}")
     return lines
 
 
 def by_reason(silent: Iterable[Document]) -> dict[str, list[str]]:
     """Return the nodes of each reason."""
     nodes: dict[str, list[str]] = {}
-    for one in silent:
-        nodes.setdefault(str(one["reason"]), []).append(str(one["node"]))
+    for silence in silent:
+        nodes.setdefault(str(silence["reason"]), []).append(str(silence["node"]))
     return nodes
 
 

@@ -128,9 +128,9 @@ def _section(document: Document) -> dict[str, Any]:
     return section
 
 
-def _class(one: Document) -> dict[str, Any]:
-    nodes = one["nodes"]
-    return {"nodes": fleet.fold(nodes), "count": len(nodes), "host": fleet.host_text(one)}
+def _class(host_class: Document) -> dict[str, Any]:
+    nodes = host_class["nodes"]
+    return {"nodes": fleet.fold(nodes), "count": len(nodes), "host": fleet.host_text(host_class)}
 
 
 def _worst_first(document: Document) -> list[Document]:

@@ -166,11 +166,11 @@ def lock_json(
 # ---- the versions of several profiles -----------------------------------------------------------
 
 
-def shared_versions_lines(shared: Sequence[SharedVersion], *, some: bool = False) -> list[str]:
+def shared_versions_lines(shared: Sequence[SharedVersion], *, only_some: bool = False) -> list[str]:
     """Return where profiles have, or would have, different versions of a framework, and why.
 
     Args:
-        some: whether only some profiles were locked.
+        only_some: whether only some profiles were locked.
     """
     lines = []
     for framework in shared:
@@ -178,7 +178,7 @@ def shared_versions_lines(shared: Sequence[SharedVersion], *, some: bool = False
         for profile, version, reasons in framework.against:
             lines.append(f"  {profile} cannot have {framework.framework} {version}:")
             lines += [f"  {line}" for line in reason_lines(reasons, REASONS_SHOWN)]
-    if some and any(not (one.is_shared or one.separate) for one in shared):
+    if only_some and any(not (framework.is_shared or framework.separate) for framework in shared):
         lines.append("gpuenv lock without a name looks for one version for all profiles")
     return lines
 
@@ -334,19 +334,19 @@ def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> lis
 # ---- a lock on a host ---------------------------------------------------------------------------
 
 
-def survival_lines(
-    path: str, who: str, count: int, reasons: Sequence[Reason], host: Host, *, used: int = 0
+def lock_check_lines(
+    path: str, created_by: str, count: int, reasons: Sequence[Reason], host: Host, *, used: int = 0
 ) -> list[str]:
     """Return what speaks against a lock on a host, failures before doubts, on one screen.
 
     Args:
-        who: the tool that made the lock.
+        created_by: the tool that made the lock.
         count: how many packages it has.
         used: lines that the caller prints on the same screen.
     """
     failures = [reason for reason in reasons if not is_doubt(reason)]
     doubts = [reason for reason in reasons if is_doubt(reason)]
-    subject = f"{path} ({who}, {quantity_text(count, 'package')})"
+    subject = f"{path} ({created_by}, {quantity_text(count, 'package')})"
     lines = wrapped(f"{subject} {_verdict_text(failures, doubts)} on {host_text(host)}", "")
     notes = []
     for reason in doubts:

@@ -145,7 +145,7 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
     elif skipped:
         builds = quantity_text(len(skipped), "build")
         lines.append(f"passed over: {builds} (-v says why)")
-    passed_over = [reason for one in plan.skipped for reason in one.reasons]
+    passed_over = [reason for rejection in plan.skipped for reason in rejection.reasons]
     return lines + update_offer([*plan.warnings, *passed_over])
 
 

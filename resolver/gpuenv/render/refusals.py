@@ -174,13 +174,13 @@ class _Group:
 
     def by_need(self) -> list[Item]:
         """Return an item for each need, with what the first of the builds has."""
-        found: dict[str, list[str]] = {}
+        have_by_need: dict[str, list[str]] = {}
         for need, have in self.subjects:
-            found.setdefault(need, []).append(have)
+            have_by_need.setdefault(need, []).append(have)
         items = []
         for need, names in self._subjects_by_need().items():
-            text = sentence(self.code, names, need, found[need][0])
-            if len(found[need]) > 1:
+            text = sentence(self.code, names, need, have_by_need[need][0])
+            if len(have_by_need[need]) > 1:
                 text += " or similar"
             items.append(wrapped(text, INDENT))
         return items
@@ -305,12 +305,12 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
 
 
 def lock_json(
-    path: str, who: str, count: int, reasons: Sequence[Reason], changes: Sequence[Change]
+    path: str, created_by: str, count: int, reasons: Sequence[Reason], changes: Sequence[Change]
 ) -> dict[str, Any]:
     """Return the document of `explain LOCK --json`.
 
     Args:
-        who: the tool that made the lock.
+        created_by: the tool that made the lock.
         count: how many packages it has.
     """
     return {
@@ -318,7 +318,7 @@ def lock_json(
         "reasons": reasons_json(reasons),
         "smallest_changes": _changes_json(changes),
         "lock": path,
-        "created_by": who,
+        "created_by": created_by,
         "packages": count,
     }
 

@@ -173,8 +173,8 @@ def split(dependency: str) -> tuple[str, str, str]:
 
 def _bracket_fields(brackets: str) -> dict[str, str]:
     """Return {version, build, channel: value} from what follows the "[" of a dependency."""
-    found = _BRACKETS.findall(brackets.rpartition("]")[0])
-    return {key: "".join(values).strip() for key, *values in found}
+    fields = _BRACKETS.findall(brackets.rpartition("]")[0])
+    return {key: "".join(values).strip() for key, *values in fields}
 
 
 def channel_of(spec: str) -> str:
@@ -225,14 +225,14 @@ def newest_first(texts: Iterable[str]) -> list[str]:
 
 def places(texts: Iterable[str]) -> dict[str, int]:
     """Return the place of each version in conda's order, oldest first; equal versions share one."""
-    found: dict[str, int] = {}
+    place_by_version: dict[str, int] = {}
     place, before = 0, None
     for text in sorted(set(texts), key=version):
         if before is not None and version(text) != before:
             place += 1
         before = version(text)
-        found[text] = place
-    return found
+        place_by_version[text] = place
+    return place_by_version
 
 
 def one_of(texts: Iterable[str]) -> str:

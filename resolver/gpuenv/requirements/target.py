@@ -393,10 +393,10 @@ class TargetEnvironment:
         known = self.kept.find(tags) if self.kept is not None else None
         if isinstance(known, list):
             return [(glibc, rank) for glibc, rank in known]
-        found = self._fits_by_packaging(tags)
+        fits = self._fits_by_packaging(tags)
         if self.kept is not None:
-            self.kept.add(tags, found)
-        return found
+            self.kept.add(tags, fits)
+        return fits
 
     def _fits_by_packaging(self, tags: str) -> list[Fit]:
         if self._tag_orders is None:
@@ -429,10 +429,10 @@ class TargetEnvironment:
         known = self.kept.find(question) if self.kept is not None else None
         if isinstance(known, bool):
             return known
-        found = self._marker_by_packaging(text, extras)
+        holds = self._marker_by_packaging(text, extras)
         if self.kept is not None:
-            self.kept.add(question, found)
-        return found
+            self.kept.add(question, holds)
+        return holds
 
     def _marker_by_packaging(self, text: str, extras: tuple[str, ...]) -> bool:
         from packaging.markers import Marker  # heavy

@@ -574,7 +574,9 @@ class _Judge:
             choices = list(library.choices()) or [library]
             return min(_tier(choice, host) for choice in choices), reasons
 
-        bad = tuple(self._data.bad(name, version, [one]) for one in self._capabilities)
+        bad = tuple(
+            self._data.bad(name, version, [capability]) for capability in self._capabilities
+        )
         return self._columns((_code_key(library), bad), judge, subject, [library.code])
 
     def _own_reasons(self, row: _Row, facts: ReleaseFacts) -> list[Reason]:

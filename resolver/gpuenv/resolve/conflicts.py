@@ -215,11 +215,11 @@ class _Member:
                 requirements = requirements_of(node)
             except PackageIndexError:
                 continue
-            who = self.label
+            parent = self.label
             if node not in own and not _is_file_of(node, own):
-                who = f"{_label(node)} (for {self.label})"
+                parent = f"{_label(node)} (for {self.label})"
             for requirement in requirements:
-                self.required.setdefault(requirement.identifier, []).append((who, requirement))
+                self.required.setdefault(requirement.identifier, []).append((parent, requirement))
 
     def conflicts_with(self, other: _Member) -> Iterator[Reason]:
         """Yield a reason for each name that no release suits, and each topic without agreement.
@@ -262,44 +262,46 @@ class _Member:
 
     def _agreements(self, node: AgreementId) -> list[tuple[str, AgreementRequirement]]:
         agreements = []
-        for who, requirement in self.required.get(node, ()):
+        for parent, requirement in self.required.get(node, ()):
             if isinstance(requirement, AgreementRequirement):
-                agreements.append((who, requirement))
+                agreements.append((parent, requirement))
         return agreements
 
     def _opposite(self, agreement: AgreementRequirement) -> tuple[str, AgreementRequirement] | None:
         """Return who requires another value of the same topic first, and the requirement."""
-        for who, own in self._agreements(agreement.identifier):
+        for parent, own in self._agreements(agreement.identifier):
             if not own.agrees_with(agreement):
-                return who, own
+                return parent, own
         return None
 
     def _disagreements(self, node: AgreementId, other: _Member) -> Iterator[Reason]:
         """Yield the first two requirements of a topic that have no common value."""
-        for who, mine in self._agreements(node):
-            opposite = other._opposite(mine)
+        for parent, requirement in self._agreements(node):
+            opposite = other._opposite(requirement)
             if opposite is not None:
-                yield self._disagreement(who, mine, other, *opposite)
+                yield self._disagreement(parent, requirement, other, *opposite)
                 return
 
     def _disagreement(
         self,
-        who: str,
-        mine: AgreementRequirement,
+        parent: str,
+        requirement: AgreementRequirement,
         other: _Member,
-        whose: str,
-        theirs: AgreementRequirement,
+        other_parent: str,
+        opposite: AgreementRequirement,
     ) -> Reason:
-        code = _code(mine)
+        code = _code(requirement)
         if code == "two-owners":
-            folder = mine.topic.removeprefix(OWNER)
-            have = f"{self._owner_text(mine.value)} and {other._owner_text(theirs.value)}"
+            folder = requirement.topic.removeprefix(OWNER)
+            owner = self._owner_text(requirement.value)
+            other_owner = other._owner_text(opposite.value)
+            have = f"{owner} and {other_owner}"
             return Reason(code=code, subject=folder, need="one owner", have=have)
-        if isinstance(mine, BadPairRequirement):
-            need = f"only one {mine.pair}: {mine.text}"
-            return Reason(code=code, subject=who, need=need, have=whose)
-        have = _with_owner(whose, theirs)
-        return Reason(code=code, subject=who, need=_topic_text(mine), have=have)
+        if isinstance(requirement, BadPairRequirement):
+            need = f"only one {requirement.pair}: {requirement.text}"
+            return Reason(code=code, subject=parent, need=need, have=other_parent)
+        have = _with_owner(other_parent, opposite)
+        return Reason(code=code, subject=parent, need=_topic_text(requirement), have=have)
 
     def _owner_text(self, name: str) -> str:
         """Return "nvidia-cudnn-cu13==9.26.0.51 of torch 2.15.0"."""
@@ -314,28 +316,30 @@ class _Member:
 
         The flag says whether both members have the requirement themselves.
         """
+        own_labels, other_labels = (self.label, REQUEST), (other.label, REQUEST)
         compared = set()
-        for who, mine in self.required[node]:
-            for whose, theirs in other.required[node]:
-                if not isinstance(mine, PackageRequirement):
+        for parent, requirement in self.required[node]:
+            for other_parent, opposite in other.required[node]:
+                if not isinstance(requirement, PackageRequirement):
                     continue
-                if not isinstance(theirs, PackageRequirement):
+                if not isinstance(opposite, PackageRequirement):
                     continue
-                texts = (str(mine), str(theirs))
+                texts = (str(requirement), str(opposite))
                 if texts in compared:
                     continue
                 compared.add(texts)
-                if not self._meet(mine, theirs):
-                    is_direct = who in (self.label, REQUEST) and whose in (other.label, REQUEST)
-                    yield is_direct, _range_reason(who, mine, whose, theirs)
+                if not self._meet(requirement, opposite):
+                    is_direct = parent in own_labels and other_parent in other_labels
+                    yield is_direct, _range_reason(parent, requirement, other_parent, opposite)
 
-    def _meet(self, mine: PackageRequirement, theirs: PackageRequirement) -> bool:
+    def _meet(self, requirement: PackageRequirement, opposite: PackageRequirement) -> bool:
         """Return whether some release meets two requirements on one package."""
-        if mine.url or theirs.url:
-            return mine.url == theirs.url or not (mine.url and theirs.url)
-        ranges = [specifier for specifier in (mine.specifier, theirs.specifier) if specifier]
+        if requirement.url or opposite.url:
+            return requirement.url == opposite.url or not (requirement.url and opposite.url)
+        specifiers = (requirement.specifier, opposite.specifier)
+        ranges = [specifier for specifier in specifiers if specifier]
         contains = self._store.environment.contains
-        for candidate in self._store.candidates(mine.name):
+        for candidate in self._store.candidates(requirement.name):
             if all(contains(specifier, candidate.version, True) for specifier in ranges):
                 return True
         return False
@@ -394,16 +398,21 @@ def _topic_text(agreement: AgreementRequirement) -> str:
     return f"{topic} {agreement.value}"
 
 
-def _with_owner(who: str, agreement: AgreementRequirement) -> str:
-    return f"{who}, which needs {_topic_text(agreement)}"
+def _with_owner(parent: str, agreement: AgreementRequirement) -> str:
+    return f"{parent}, which needs {_topic_text(agreement)}"
 
 
 def _range_reason(
-    who: str, mine: PackageRequirement, whose: str, theirs: PackageRequirement
+    parent: str,
+    requirement: PackageRequirement,
+    other_parent: str,
+    opposite: PackageRequirement,
 ) -> Reason:
-    if who == REQUEST:
-        who, mine, whose, theirs = whose, theirs, who, mine
-    origin = f"which {whose} needs"
-    if whose == REQUEST:
+    if parent == REQUEST:
+        parent, other_parent = other_parent, parent
+        requirement, opposite = opposite, requirement
+    origin = f"which {other_parent} needs"
+    if other_parent == REQUEST:
         origin = "as requested"
-    return Reason(code="conflict", subject=who, need=str(mine), have=f"{theirs}, {origin}")
+    have = f"{opposite}, {origin}"
+    return Reason(code="conflict", subject=parent, need=str(requirement), have=have)

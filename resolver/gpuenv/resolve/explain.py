@@ -118,7 +118,7 @@ def _requirement_reasons(question: Question, root: NodeRequirement) -> Iterator[
 def _framework_reasons(question: Question, root: FrameworkRequirement) -> Iterator[Reason]:
     variants = question.store.variants(root.framework)
     contains = question.store.environment.contains
-    in_range = [one for one in variants if contains(root.specifier, one.version, True)]
+    in_range = [variant for variant in variants if contains(root.specifier, variant.version, True)]
     yield from _cuda_platform_reasons(question.store, root.framework, in_range)
     if in_range:
         yield from _reasons_against_all(question, in_range)
@@ -202,8 +202,12 @@ def _cause_reasons(question: Question, causes: Sequence[Cause]) -> list[Reason]:
     if not details and not fact_reasons:
         return reasons
     # That no release fits what was requested says nothing if another reason says why.
-    empty = [one for one in conflicts if (one.subject, one.code) == (REQUEST, "no-candidate")]
-    return [reason for reason in reasons if not any(reason is one for one in empty)]
+    empty = [
+        conflict
+        for conflict in conflicts
+        if (conflict.subject, conflict.code) == (REQUEST, "no-candidate")
+    ]
+    return [reason for reason in reasons if not any(reason is conflict for conflict in empty)]
 
 
 def _file_reasons(causes: Sequence[Cause]) -> list[Reason]:
@@ -246,7 +250,9 @@ def _in_range(question: Question, requirement: PackageRequirement) -> list[Candi
     store, specifier = question.store, requirement.specifier
     candidates = store.candidates(requirement.name)
     contains, is_prerelease = store.environment.contains, store.environment.is_prerelease
-    in_range = [one for one in candidates if contains(specifier, one.version, True)]
+    in_range = [
+        candidate for candidate in candidates if contains(specifier, candidate.version, True)
+    ]
     return admitted(in_range, (specifier,), is_prerelease, pre=store.request.pre)
 
 

@@ -73,7 +73,7 @@ def _missing_release_reasons(
     def in_ranges(version: str) -> bool:
         return all(contains(specifier, version, True) for specifier in ranges)
 
-    fitting = [one for one in store.candidates(name) if in_ranges(one.version)]
+    fitting = [candidate for candidate in store.candidates(name) if in_ranges(candidate.version)]
     if fitting:
         if not admitted(fitting, ranges, store.environment.is_prerelease, pre=store.request.pre):
             yield _yanked_reason(str(requirement), fitting)
@@ -90,7 +90,7 @@ def _missing_release_reasons(
 
 
 def _yanked_reason(subject: str, candidates: Sequence[Candidate]) -> Reason:
-    yanked = [one.version for one in candidates if one.is_yanked]
+    yanked = [candidate.version for candidate in candidates if candidate.is_yanked]
     return Reason(
         code="yanked",
         subject=subject,
@@ -153,7 +153,9 @@ def _listed_builds(
 ) -> str:
     """Return the other builds of the required release that the index has; "" without any."""
     builds = _builds_of_same_release(store, requirement)
-    return ", ".join(f"{one.local} ({one.variant})" for one in builds if one.local in versions)
+    return ", ".join(
+        f"{build.local} ({build.variant})" for build in builds if build.local in versions
+    )
 
 
 def _version_range(store: CandidateStore, name: str, versions: Sequence[str]) -> str:
@@ -195,9 +197,9 @@ def missing_build_reasons(
         return
     contains = store.environment.contains
     candidates = store.candidates(requirement.name)
-    if not any(contains(specifier, one.version, True) for one in candidates):
+    if not any(contains(specifier, candidate.version, True) for candidate in candidates):
         return  # the release has no wheel for the interpreter on any index
-    listed = {one.build.local for one in candidates if one.build}
+    listed = {candidate.build.local for candidate in candidates if candidate.build}
     for build in store.data.builds(requirement.name, store.host.platform):
         if build.index == "default" or build.local in listed or build.cuda is None:
             continue

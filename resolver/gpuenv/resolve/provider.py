@@ -317,7 +317,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             if place in _BATCHES and match not in self._requested:
                 following = matches[place : _BATCHES[place]]
                 self._requested.update(following)
-                self.store.index.request_dependencies([one.wheel for one in following])
+                self.store.index.request_dependencies([candidate.wheel for candidate in following])
             if self._is_possible(match):
                 node = self.with_extras(match, extras) if extras else match
                 if not self._nogoods.exclude(node):
@@ -334,10 +334,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         With `keep_all`, candidates that only the rules for pre-releases and yanked releases
         exclude come last: they depend on requirements of the package itself, which may change.
         """
-        on_package = [one for one in requirements if isinstance(one, PackageRequirement)]
-        ranges = [one.specifier for one in on_package if one.specifier]
+        on_package = [
+            requirement
+            for requirement in requirements
+            if isinstance(requirement, PackageRequirement)
+        ]
+        ranges = [requirement.specifier for requirement in on_package if requirement.specifier]
         ranges += self.constraints.ranges.get(name, [])
-        urls = [one.url for one in on_package if one.url]
+        urls = [requirement.url for requirement in on_package if requirement.url]
         urls += self.constraints.urls.get(name, [])
         matches: Sequence[Candidate]
         if urls:
@@ -383,9 +387,13 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     def _find_variants(
         self, requirements: Sequence[NodeRequirement]
     ) -> Callable[[], Iterator[Node]]:
-        on_framework = [one for one in requirements if isinstance(one, FrameworkRequirement)]
+        on_framework = [
+            requirement
+            for requirement in requirements
+            if isinstance(requirement, FrameworkRequirement)
+        ]
         framework = on_framework[0].framework
-        ranges = [one.specifier for one in on_framework if one.specifier]
+        ranges = [requirement.specifier for requirement in on_framework if requirement.specifier]
         ranges += self.constraints.ranges.get(framework.distribution, [])
         matches = self._in_ranges(self.store.variants(framework), ranges)
         matches = self._admitted(matches, ranges)

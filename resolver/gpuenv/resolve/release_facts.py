@@ -254,7 +254,7 @@ class ReleaseFacts:
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:
     """Return the markers of a release's dependencies that name an extra."""
-    markers = [one.marker for one in store.dependencies(release.wheel)]
+    markers = [dependency.marker for dependency in store.dependencies(release.wheel)]
     return [marker for marker in markers if marker and "extra" in marker]
 
 

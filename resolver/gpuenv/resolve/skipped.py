@@ -164,10 +164,10 @@ class Skipped:
         return Rejection(name=chosen.name, version=version, reasons=tuple(reasons), is_later=True)
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
-        found = tuple(reasons) or tuple(self._conflicts(release))
-        if not found:
-            found = (no_dependencies_reason(release.label),)
-        return Rejection(name=name, version=release.local_version, reasons=found)
+        known_reasons = tuple(reasons) or tuple(self._conflicts(release))
+        if not known_reasons:
+            known_reasons = (no_dependencies_reason(release.label),)
+        return Rejection(name=name, version=release.local_version, reasons=known_reasons)
 
     def _conflicts(self, release: Release) -> Iterator[Reason]:
         """Yield the first requirement that excludes a release: on it, or its own."""

@@ -189,7 +189,7 @@ def _other_gpu(alternatives: Alternatives) -> Iterator[Change]:
     without = what_if.without_gpu(host)
     plan = alternatives.plan_on(without.host)
     # A plan with CUDA builds would run there, too, but to no purpose.
-    if plan is not None and plan.choices and all(one.cuda is None for one in plan.choices):
+    if plan is not None and plan.choices and all(choice.cuda is None for choice in plan.choices):
         yield Change(change=without.change, gives=result_text(plan))
 
 
@@ -427,7 +427,7 @@ def _edit_text(request: Request, edit: Edit, plan: Plan) -> str:
 
 def result_text(plan: Plan) -> str:
     """Return what a plan has: "torch 2.13.0 (cu126), tensorflow 2.21.0 (cuda)"."""
-    texts = [f"{one.framework} {one.version} ({one.variant})" for one in plan.choices]
+    texts = [f"{choice.framework} {choice.version} ({choice.variant})" for choice in plan.choices]
     if not texts:
         names = {parse_requirement(text).name for text in plan.request.requirements}
         wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in names]

@@ -141,7 +141,11 @@ class VariantChooser:
 
         order = _Order(release, listed, suitable)
         labels = {split_label(wheel.filename)[1] for wheel in wheels}
-        fitting = [one for one in release.variants if one.label in labels and order.suits(one)]
+        fitting = [
+            variant
+            for variant in release.variants
+            if variant.label in labels and order.suits(variant)
+        ]
         fitting.sort(key=lambda variant: (order.key(variant), variant.label))
         return fitting[0].label if fitting else ""
 
@@ -155,12 +159,12 @@ class VariantChooser:
     ) -> JudgedVariant:
         variant = release.find(label)
         if variant is None:
-            have = "the labels " + (" ".join(one.label for one in release.variants) or "of none")
+            labels = " ".join(other.label for other in release.variants) or "of none"
             reason = Reason(
                 code=_UNUSABLE,
                 subject=wheel.filename,
                 need=f"the variant {label} in its metadata",
-                have=have,
+                have=f"the labels {labels}",
                 source=_SOURCE,
             )
             unknown = WheelVariant(name=wheel.name, label=label)
@@ -208,7 +212,7 @@ class VariantChooser:
     def precedes(self, wheel: Wheel, other: Wheel) -> bool:
         """Return whether a variant precedes another of its release on a host that both suit."""
         release, _ = self._read([wheel])
-        variant, second = (release.find(split_label(one.filename)[1]) for one in (wheel, other))
+        variant, second = (release.find(split_label(file.filename)[1]) for file in (wheel, other))
         if variant is None or second is None:
             return False
         listed = {namespace: dict(features) for namespace, features in release.static}

@@ -53,7 +53,7 @@ def reasons(text: str) -> tuple[str, ...]:
     For each failed call: its innermost error, then the conditions that say more than that a callee
     failed; and the messages of cuDNN's loader among the lines. The calls keep their order.
     """
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     function, innermost = "", True
     for line in text.splitlines():
         block = _BLOCK.match(line)
@@ -63,16 +63,16 @@ def reasons(text: str) -> tuple[str, ...]:
         condition = _LINE.search(line)
         if condition is None:
             if _LOADING.search(line):
-                found.setdefault(_PREFIX.sub("", line, count=1).strip()[:LONGEST])
+                texts.setdefault(_PREFIX.sub("", line, count=1).strip()[:LONGEST])
             continue
         level, status, reason = condition[1], condition[2], _MODE.sub("", condition[3]).strip()
         if not reason or (status == SUCCESS and level == "Error"):
             continue
         if innermost or not _PASSED_ON.match(reason):
             shown = "warning" if status == SUCCESS else status
-            found.setdefault(f"{function}: {shown}: {reason}".removeprefix(": ")[:LONGEST])
+            texts.setdefault(f"{function}: {shown}: {reason}".removeprefix(": ")[:LONGEST])
             innermost = False
-    return tuple(found)
+    return tuple(texts)
 
 
 def calls(text: str) -> tuple[str, ...]:

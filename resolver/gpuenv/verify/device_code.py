@@ -52,22 +52,23 @@ def device_code_checks(
 def _by_owner(judged: Iterable[JudgedFile]) -> dict[str, list[JudgedFile]]:
     """Return the files that fail or may fail, by their distribution or their path."""
     groups: dict[str, list[JudgedFile]] = {}
-    for one in judged:
-        is_nvidia = one.file.owner.startswith("nvidia-")
-        if one.file.fault or (one.reasons and not is_nvidia):
-            groups.setdefault(one.file.owner or one.file.path, []).append(one)
+    for judged_file in judged:
+        file = judged_file.file
+        is_nvidia = file.owner.startswith("nvidia-")
+        if file.fault or (judged_file.reasons and not is_nvidia):
+            groups.setdefault(file.owner or file.path, []).append(judged_file)
     return dict(sorted(groups.items()))
 
 
 def _owner_check(owner: str, files: Sequence[JudgedFile]) -> Check:
-    failing = [one for one in files if one.fails]
-    broken = [one for one in files if one.file.fault]
+    failing = [judged_file for judged_file in files if judged_file.fails]
+    broken = [judged_file for judged_file in files if judged_file.file.fault]
     if broken:
         evidence = f"{broken[0].file.path}: {broken[0].file.fault}"
         return Check(name=NAME, subject=owner, status="unknown", evidence=evidence)
     shown = failing or files
     first = shown[0]
-    names = first_items([one.file.path for one in shown])
+    names = first_items([judged_file.file.path for judged_file in shown])
     evidence = f"{names}: has {show_code(first.code)}; needs {first.reasons[0].need}"
     if failing:
         hint = first.hint
@@ -84,7 +85,10 @@ def _owner_check(owner: str, files: Sequence[JudgedFile]) -> Check:
 
 
 def _marks(files: Iterable[JudgedFile]) -> tuple[Mark, ...]:
-    return tuple(("no-code", one.file.path, " ".join(_capabilities(one.code))) for one in files)
+    return tuple(
+        ("no-code", judged_file.file.path, " ".join(_capabilities(judged_file.code)))
+        for judged_file in files
+    )
 
 
 def _capabilities(code: Code) -> list[str]:
@@ -95,7 +99,9 @@ def _capabilities(code: Code) -> list[str]:
 def _summary(judged: Sequence[JudgedFile], host: Host) -> str:
     gpus = ", ".join(sorted({gpu.name for gpu in host.gpus}))
     text = f"{len(judged)} files with device code run on {gpus}"
-    without = [os.path.basename(one.file.path) for one in judged if one.reasons]
+    without = [
+        os.path.basename(judged_file.file.path) for judged_file in judged if judged_file.reasons
+    ]
     if without:
         text = f"{len(judged) - len(without)} files with device code run on {gpus}"
         text += f"; libraries of NVIDIA without code for it: {first_items(without)}"

@@ -166,9 +166,9 @@ class _Files:
             by_name: follow also what they open by name.
         """
         reached: set[str] = set()
-        left = list(starts)
-        while left:
-            path = left.pop()
+        queue = list(starts)
+        while queue:
+            path = queue.pop()
             if path in reached:
                 continue
             reached.add(path)
@@ -178,7 +178,7 @@ class _Files:
             names = list(library.needed)
             if by_name:
                 names += self.opened(library)
-            left += filter(None, [self.find(name, library) for name in names])
+            queue += filter(None, [self.find(name, library) for name in names])
         return reached
 
 
@@ -285,16 +285,16 @@ class _Closure:
         taken = self._outside(name, askers[0])
         if taken is not None and not _CUDA.match(name):
             return None  # the system's own library, as intended
-        how = "opened by name"
+        relation = "opened by name"
         if any(name in asker.needed for asker in askers):
-            how = "needed"
+            relation = "needed"
         files = sorted({os.path.basename(asker.path) for asker in askers})
         by = ", ".join(files[:SHOWN])
         cause = self._cause(askers)
         if taken is not None:
-            text = f"outside: {name}, {how} by {by}, is not in the environment"
+            text = f"outside: {name}, {relation} by {by}, is not in the environment"
             return ("outside", name, taken), f"{text}; the loader takes {taken}{cause}"
-        return ("missing", name, by), f"missing: {name}, {how} by {by}, is not found{cause}"
+        return ("missing", name, by), f"missing: {name}, {relation} by {by}, is not found{cause}"
 
     def _outside(self, name: str, asker: elf.Library) -> str | None:
         """Return the file that the loader would take. Its order: ld.so(8)."""

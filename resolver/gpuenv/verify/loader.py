@@ -226,18 +226,18 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
     Args:
         folder: the folder of the environment's cuDNN, if it has one.
     """
-    found = origins.cuda_in_variables()
+    libraries = origins.cuda_in_variables()
     if folder is not None:
-        found = [(entry, name) for entry, name in found if not same_file(entry, folder)]
+        libraries = [(entry, name) for entry, name in libraries if not same_file(entry, folder)]
     # A cuDNN of another major version has other file names and shadows nothing.
     majors = set()
     if folder is not None:
         majors = {_major(name) for name in os.listdir(folder)}
     shadows = set()
-    for entry, name in found:
+    for entry, name in libraries:
         if name.startswith("libcudnn") and _major(name) in majors:
             shadows.add(entry)
-    others = {entry for entry, _ in found} - shadows
+    others = {entry for entry, _ in libraries} - shadows
     notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in sorted(others)]
     cached = _cached_cudnn_folders(origins, folder)
     notes += [f"another cuDNN is in the loader's cache: {place}" for place in cached]

@@ -194,8 +194,8 @@ def _results(
         answer = outcomes[0].answer
     yield from _folder_result(ordinal, answer, folder, origins)
     yield from _memory_result(ordinal, answer)
-    for test, what in _RUNS.items():
-        yield from _run_result(test, ordinal, answer, what)
+    for test, run_name in _RUNS.items():
+        yield from _run_result(test, ordinal, answer, run_name)
 
 
 def _child_result(test: str, ordinal: int, outcome: Outcome) -> Shown:
@@ -253,19 +253,21 @@ def _memory_result(ordinal: int, answer: ConvolutionAnswer) -> Iterator[Shown]:
     )
 
 
-def _run_result(test: str, ordinal: int, answer: ConvolutionAnswer, what: str) -> Iterator[Shown]:
+def _run_result(
+    test: str, ordinal: int, answer: ConvolutionAnswer, run_name: str
+) -> Iterator[Shown]:
     """Return the result of one convolution, if the child reached it."""
     for run in answer.get("runs", ()):
-        if run["what"] == what:
-            status, evidence = "pass", f"{what}: all values are right"
+        if run["what"] == run_name:
+            status, evidence = "pass", f"{run_name}: all values are right"
             if run["wrong"]:
                 status = "fail"
-                evidence = f"{what}: {run['wrong']} of {run['values']} values are wrong"
+                evidence = f"{run_name}: {run['wrong']} of {run['values']} values are wrong"
             yield Shown(test=test, device=ordinal, status=status, evidence=evidence)
             return
     fault = answer.get("fault")
-    if fault is not None and fault.get("said", "").endswith(what):
-        evidence = f"{what}: {_fault_text(fault)}"
+    if fault is not None and fault.get("said", "").endswith(run_name):
+        evidence = f"{run_name}: {_fault_text(fault)}"
         yield Shown(test=test, device=ordinal, status="fail", evidence=evidence)
 
 

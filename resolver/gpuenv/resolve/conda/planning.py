@@ -241,7 +241,7 @@ def plan(
         InputError: The request cannot be used.
     """
     parsed = parse_request(request, carriers, python, solver.channels)
-    given = SearchInput(
+    search_input = SearchInput(
         parsed=parsed,
         host=host,
         matrix=matrix,
@@ -251,17 +251,17 @@ def plan(
         admits=admits,
     )
     try:
-        return _Search(given).plan(data)
+        return _Search(search_input).plan(data)
     except NoSolutionError as error:
         if not changes:
             raise
-        explanation = error.explanation.replace(changes=_helpful_drivers(given))
+        explanation = error.explanation.replace(changes=_helpful_drivers(search_input))
         raise NoSolutionError(explanation) from None
 
 
-def _helpful_drivers(given: SearchInput) -> tuple[Change, ...]:
+def _helpful_drivers(search_input: SearchInput) -> tuple[Change, ...]:
     """Return the oldest newer driver with which the request has a solution on the same devices."""
-    host, matrix = given.host, given.matrix
+    host, matrix = search_input.host, search_input.matrix
     if not host.gpus or host.driver is None:
         return ()
     for release in matrix.driver_steps(host.os):
@@ -271,10 +271,12 @@ def _helpful_drivers(given: SearchInput) -> tuple[Change, ...]:
         if evaluate.host_reasons(newer, matrix):
             continue
         try:
-            plan = _Search(given.replace(host=newer)).plan("")
+            plan = _Search(search_input.replace(host=newer)).plan("")
         except NoSolutionError:
             continue
-        gives = [f"{one.framework} {one.version} ({one.variant})" for one in plan.choices]
+        gives = [
+            f"{choice.framework} {choice.version} ({choice.variant})" for choice in plan.choices
+        ]
         if not gives:
             gives = [f"{pin.wheel.name} {pin.wheel.version}" for pin in plan.pins[:3]]
         change = f"a driver of release {release} or newer"
@@ -285,11 +287,15 @@ def _helpful_drivers(given: SearchInput) -> tuple[Change, ...]:
 class _Search:
     """The search for one request on one host."""
 
-    def __init__(self, given: SearchInput) -> None:
-        self.parsed, self.host, self.matrix = given.parsed, given.host, given.matrix
-        self.carriers, self.solver, self.admits = given.carriers, given.solver, given.admits
-        self.store = CandidateStore(given.records, given.host, given.matrix, given.carriers)
-        self.virtual = virtual_packages.of_host(given.host)
+    def __init__(self, search_input: SearchInput) -> None:
+        self.parsed = search_input.parsed
+        self.host = search_input.host
+        self.matrix = search_input.matrix
+        self.carriers = search_input.carriers
+        self.solver = search_input.solver
+        self.admits = search_input.admits
+        self.store = CandidateStore(search_input.records, self.host, self.matrix, self.carriers)
+        self.virtual = virtual_packages.of_host(self.host)
         self.refusals: list[Reason] = []  # why combinations have no usable closure
 
     def plan(self, data: str) -> Plan:

@@ -13,7 +13,7 @@ from test_solve import CASES as SOLVES
 from test_solve import host_of, request_of
 
 CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "data" / "survival.json").read_text()
+    (Path(__file__).parent / "data" / "host_fit.json").read_text()
 )
 OTHERS = [
     host_of({"gpu": gpus, "driver": "580.65.06"}) for gpus in (["V100"], ["T4"], ["H100"], ["B200"])
