@@ -201,6 +201,14 @@ def run(
     )
 
 
+@pytest.mark.parametrize("name", ["-", "empty.log"])
+def test_an_empty_log_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.log").write_text("")
+    done = run([name], tmp_path, text="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{name}: the log is empty; errors go to standard error" in done.stderr
+
+
 def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(
     env: Path, tmp_path: Path
 ) -> None:

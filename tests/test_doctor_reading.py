@@ -192,7 +192,9 @@ def test_nothing_is_lost(log: bytes, size: int) -> None:
     expected = Plain().read(log)
     assert as_long([log]) == expected
     assert as_long(cut(log, size)) == expected
-    assert said(read_log(cut(log, size))) == of_pasted(log)
+    facts = read_log(cut(log, size))
+    of_messages = tuple(fact for fact in facts if fact.kind != "year")  # years: dates.py
+    assert said(of_messages) == of_pasted(log)
 
 
 def made(seed: int, count: int, end: str = "\n") -> bytes:

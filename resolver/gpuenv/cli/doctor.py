@@ -13,7 +13,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from .. import api
 from .. import doctor as doctor_values
@@ -165,15 +165,15 @@ def _log_name(name: str | None) -> str:
 def _open_log(name: str | None) -> Iterator[BinaryIO | None]:
     """Open the log as bytes; None if there is none. InputError if it cannot be read."""
     if name == "-":
-        yield _standard_input()
+        yield _not_empty(_standard_input(), name)
     elif name is None:
         yield _piped_log()
     else:
         with _open_file(name) as file:
-            yield file
+            yield _not_empty(file, name)
 
 
-def _open_file(name: str) -> BinaryIO:
+def _open_file(name: str) -> io.BufferedReader:
     if os.path.isdir(name):
         raise InputError(f"{name}: is a folder, not a log")
     try:
@@ -183,17 +183,25 @@ def _open_file(name: str) -> BinaryIO:
         raise InputError(f"{name}: cannot be read: {error.strerror}", hint=hint) from None
 
 
-def _standard_input() -> BinaryIO:
+def _not_empty(log: io.BufferedReader, name: str) -> io.BufferedReader:
+    """Return a log. An empty one is refused: it would get the answer that nothing failed."""
+    if not log.peek(1):
+        hint = "errors go to standard error: PROGRAM 2>&1 | gpuenv doctor -"
+        raise InputError(f"{name}: the log is empty", hint=hint)
+    return log
+
+
+def _standard_input() -> io.BufferedReader:
     if sys.stdin is None:
         raise InputError("-: there is no standard input")
-    return sys.stdin.buffer
+    return _buffered(sys.stdin.buffer)
 
 
-def _piped_log() -> BinaryIO | None:
+def _piped_log() -> io.BufferedReader | None:
     """Return standard input if it is a pipe or a file with content; otherwise there is no log."""
     if sys.stdin is None:
         return None
-    stream = sys.stdin.buffer
+    stream = _buffered(sys.stdin.buffer)
     try:
         mode = os.fstat(stream.fileno()).st_mode
     except (OSError, ValueError):
@@ -201,9 +209,12 @@ def _piped_log() -> BinaryIO | None:
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
         return None
     _tell_if_silent(stream)
-    if not isinstance(stream, io.BufferedReader):
-        stream = io.BufferedReader(stream)
     return stream if stream.peek(1) else None
+
+
+def _buffered(stream: Any) -> io.BufferedReader:
+    """Return a stream that can look ahead. That of an interpreter without buffers cannot."""
+    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
 
 
 def _tell_if_silent(stream: BinaryIO) -> None:

@@ -382,7 +382,7 @@ def refuse_nicknames(texts: Sequence[str]) -> None:
         framework = api.framework_of_nickname(re.split(r"[^\w.-]", text)[0])
         if framework is not None:
             hint = f"write {framework}, or give the package of that name in a file: -r FILE"
-            raise InputError(f"{text}: is not the framework {framework}", hint=hint)
+            raise InputError(f"{text}: this package is not the framework {framework}", hint=hint)
 
 
 # What to do with a file that is given as a requirement, by the end of its name.

@@ -47,6 +47,7 @@ _FIRST_OF_MANY = (3, 5)
 # A build that has no code for this GPU and for older ones lacks code for an old GPU.
 _LAST_OLD_CAPABILITY = (6, 2)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
+_UNSEEN = "visible_devices_wrong"  # a cause that messages without a device name
 _KINDS_OF_CUDA = ("toolkit", "cuda-built", "cuda-named", "driver-cuda")
 _PTX_NOT_COMPILED = "PTX not compiled"
 _FIRST_YEAR_OF_PTX_STATUS = 2021  # drivers since then have a status of their own for newer PTX
@@ -188,18 +189,24 @@ def default_build(case: Case) -> Iterator[Finding]:
 
 
 def driver_of_named(case: Case) -> Iterator[Finding]:
-    """Compare the newest CUDA version that a log names with the driver's, if a library fails.
+    """Compare the newest CUDA version that a log names with the driver's.
 
-    A framework's build has its own CUDA version, which `cuda_of_build` compares.
+    This counts if a library does not start or no device is seen. A framework's build has its own
+    CUDA version, which `cuda_of_build` compares.
     """
-    failed = [
-        fact
-        for fact in case.of_kind("status")
-        if fact.subject in _LIBRARIES_THAT_START and fact.value.endswith(_STATUSES_OF_START)
-    ]
     older = _driver_older_than_named(case)
-    if failed and older:
-        yield likely("driver_too_old", failed[0], *older)
+    if not older:
+        return
+    for fact in case.of_kind("status"):
+        if fact.subject in _LIBRARIES_THAT_START and fact.value.endswith(_STATUSES_OF_START):
+            yield likely("driver_too_old", fact, *older)
+            return
+    unseen = [*case.about("hints", _UNSEEN), *case.about("maybe", _UNSEEN)]
+    unseen = [fact for fact in unseen if "ordinal" not in fact.text]
+    for fact in unseen:
+        yield likely("driver_too_old", fact, *older)
+    for fact in case.symptoms("cuda-unavailable"):
+        yield possible("driver_too_old", fact, *older)
 
 
 def least_driver(case: Case) -> Iterator[Finding]:
@@ -634,7 +641,7 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
         return "gpu_too_old_for_build", toolkit
     if _is_refused_by_compiler(case):
         # The compiler that ran is older than the toolkit. A version in words may be of anything.
-        is_newer = toolkit.kind == "toolkit"
+        is_newer = toolkit.kind == "toolkit" and device >= _FIRST_COMMON_CAPABILITY
     else:
         # Nothing had dropped the GPU, so the flags of the program are older than it.
         is_early = version_tuple(toolkit.value) < _FIRST_CUDA_OF_LATER_GPUS

@@ -387,16 +387,27 @@ def year_of_release(framework: str, version: tuple[int, ...]) -> int:
     return year
 
 
-def year_of_gpu(capability: tuple[int, int]) -> int:
+def year_of_gpu(capability: tuple[int, ...]) -> int:
     """Return the year of the first GPUs of an architecture; 0 for those before Kepler."""
     rows = [(version_tuple(row["capability"]), row["year"]) for row in _releases()["architecture"]]
     return max((year for first, year in rows if capability >= first), default=0)
 
 
+class DatedForm(Value):
+    """A form of dates, whose group 1 is a year or a time, or a text that came in `year`."""
+
+    needles: tuple[str, ...]
+    pattern: str
+    year: int
+
+
 @cache
-def dated_forms() -> tuple[tuple[str, int], ...]:
-    """Return (pattern, year) pairs: a text that came in a year, or a date in group 1 for year 0."""
-    return tuple((row["pattern"], row.get("year", 0)) for row in _releases()["dated"])
+def dated_forms() -> tuple[DatedForm, ...]:
+    """Return what shows the year of a log."""
+    return tuple(
+        DatedForm(needles=tuple(row["needles"]), pattern=row["pattern"], year=row.get("year", 0))
+        for row in _releases()["dated"]
+    )
 
 
 def library_owner(file_name: str) -> Owner | None:
@@ -496,8 +507,8 @@ def _gpus() -> Mapping[str, tuple[int, int]]:
 
 
 def plain_gpu_name(name: str) -> str:
-    """Return a GPU's name without the maker, the memory and the form factor."""
-    return "".join(_NAME_NOISE.sub(" ", name).lower().split())
+    """Return a GPU's name without the maker, the memory, the form factor and hyphens."""
+    return "".join(_NAME_NOISE.sub(" ", name).lower().replace("-", " ").split())
 
 
 @cache

@@ -8,30 +8,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from .catalog import dated_forms
 from .model import Fact
 
+_MAX_HEAD = 1 << 15  # bytes in which a log shows its year
 _MAX_TEXT = 300  # characters of a fact's text
 
 
 def year_facts(head: bytes) -> tuple[Fact, ...]:
     """Return for each form of releases.toml the first place in the head of a log that has it."""
-    text = head.decode("utf-8", "replace")
+    text = head[:_MAX_HEAD].decode("utf-8", "replace")
     return tuple(_years(text))
 
 
 def _years(text: str) -> Iterator[Fact]:
-    for pattern, year in dated_forms():
-        match = re.search(pattern, text)
+    for form in dated_forms():
+        if not any(needle in text for needle in form.needles):
+            continue
+        match = re.search(form.pattern, text)
         if match is None:
             continue
         begin = text.rfind("\n", 0, match.start()) + 1
         line = text[begin:].partition("\n")[0].strip()
         yield Fact(
             kind="year",
-            value=str(year or _year(match[1])),
+            value=str(form.year or _year(match[1])),
             where=f"log line {text.count(chr(10), 0, begin) + 1}",
             text=line[:_MAX_TEXT],
         )
@@ -43,4 +46,4 @@ def _year(number: str) -> int:
         return 2000 + int(number)
     if len(number) == len("2025"):
         return int(number)
-    return datetime.fromtimestamp(int(number), tz=timezone.utc).year
+    return datetime.fromtimestamp(int(number), tz=UTC).year

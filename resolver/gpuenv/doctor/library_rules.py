@@ -368,7 +368,7 @@ def java_libraries(case: Case) -> Iterator[Finding]:
     installed = case.about("cuda-named", "installed")
     failed = [fact for fact in case.about("hints", "cuda_lib_missing") if fact.value == _JAVA]
     present = {version_tuple(fact.value)[:1] for fact in installed}
-    for named in case.about("cuda-named", ""):
+    for named in [*case.about("cuda-named", ""), *case.about("cuda-named", "package")]:
         if failed and installed and version_tuple(named.value)[:1] not in present:
             yield likely("cuda_major_mismatch", failed[0], named, installed[0])
             return
@@ -422,6 +422,8 @@ def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
     named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
     of_torch = [fact for fact in builds if fact.subject == "torch" and fact.value != "none"]
     named = [fact for fact in of_torch or named if fact.from_log]
+    # The name of a package says what it needs, and not what is there.
+    named = [fact for fact in named if fact.subject != "package"] or named
     versions = [version_tuple(fact.value) for fact in named]
     if not fitting or any(_is_version_of(version, fitting) for version in versions):
         return None

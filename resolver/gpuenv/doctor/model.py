@@ -127,8 +127,9 @@ KINDS: dict[str, str] = {
     "year": "value: the year of the log, or an earlier one, '2019'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
-    "cuda-named": "subject: 'installed' if the words say so, or ''; value: a CUDA version in the "
-    "words of a reporter, '11.2', which may be that of anything",
+    "cuda-named": "subject: 'installed' if the words say so, 'package' if it is a part of a "
+    "package's name, or ''; value: a CUDA version in the words of a reporter, '11.2', which may be "
+    "that of anything",
     "cudnn-named": "subject: 'installed' if the words say so, or ''; value: a major version of "
     "cuDNN in the words of a reporter, '8'",
     "required": "subject: cuda or cudnn; value: the major version that a message states as needed",

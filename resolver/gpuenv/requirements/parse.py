@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ..errors import InputError
 from ..model import Value
 from .target import split_label
-from .versions import LONGEST_REQUIREMENT, has_single_equals_sign
+from .versions import LONGEST_REQUIREMENT, corrected_requirement
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement as ParsedRequirement  # heavy
@@ -74,9 +74,11 @@ def checked_requirement(text: str, where: str) -> str:
         _check_marker(parsed)
     except (ValueError, RecursionError) as error:
         detail = (str(error).splitlines() or ["it is empty"])[0]
-        if has_single_equals_sign(head):
-            detail += "; did you mean =="
-        raise InputError(f"{where}: {shortened(text)} is not a requirement: {detail}") from None
+        corrected = corrected_requirement(head)
+        raise InputError(
+            f"{where}: {shortened(text)} is not a requirement: {detail}",
+            hint=f"write {corrected}" if corrected else "",
+        ) from None
     if parsed.url is not None:
         _check_url(parsed.name, parsed.url, where)
     return str(parsed)

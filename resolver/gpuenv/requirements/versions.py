@@ -418,12 +418,13 @@ def _epoch_and_release(version: str) -> tuple[int, tuple[int, ...]]:
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
 
+def corrected_requirement(text: str) -> str:
+    """Return "torch==2.9" for "torch=2.9" and "torch 2.9", where that is meant; "" for others."""
+    mistaken = re.fullmatch(r"([\w.\[\],-]+)(?:\s*=\s*([\w.]+)|\s+v?(\d[\w.]*))", text)
+    return f"{mistaken[1]}=={mistaken[2] or mistaken[3]}" if mistaken else ""
+
+
 @cache  # a solve reads the requirements of a framework for each of its releases
-def has_single_equals_sign(text: str) -> bool:
-    """Return whether a text is like "torch=2.9", where == is meant."""
-    return re.fullmatch(r"[\w.\[\],-]+\s*=\s*[\w.]+", text) is not None
-
-
 def parse_requirement(text: str) -> Requirement:
     """Return a PEP 508 text as a Requirement.
 
@@ -443,8 +444,9 @@ def parse_requirement(text: str) -> Requirement:
         parsed = ParsedRequirement(text)
     except (ValueError, RecursionError) as error:
         detail = (str(error) or "not a requirement").splitlines()[0]
-        hint = f"write {text.replace('=', '==')}" if has_single_equals_sign(text) else ""
         message = f"{text!r} is not a requirement such as 'torch>=2.5': {detail}"
+        corrected = corrected_requirement(text)
+        hint = f"write {corrected}" if corrected else ""
         raise InputError(message, hint=hint) from None
     return Requirement(
         name=normalize_name(parsed.name),
