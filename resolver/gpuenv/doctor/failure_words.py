@@ -143,11 +143,11 @@ def _places_near_subjects(lowered: bytes) -> Iterator[int]:
     Most words of a failure have no subject near, so this is looked at before the form.
     """
     failures, count = _failures(), len(failure_words().failures)
-    found = failures.texts(lowered)
-    if not found:
+    places = failures.texts(lowered)
+    if not places:
         return
     subjects = sorted(begin for _number, begin, _end in _subjects().texts(lowered))
-    for number, begin, end in found:
+    for number, begin, end in places:
         if number < count:
             nearest = bisect_left(subjects, begin - _CONTEXT)
             if nearest == len(subjects) or subjects[nearest] > begin + _CONTEXT:

@@ -330,14 +330,14 @@ class LogReader:
 
     def _try_needles(self, line: bytes, needles: _Needles, origin: int) -> None:
         """Try the messages of the needles, in the order of the needles in the line."""
-        found = _prefilter(exact=True).needles(line, needles)
+        places = _prefilter(exact=True).needles(line, needles)
         if len(line) <= BEFORE:  # all windows are the whole line
-            counts = Counter(needle for _place, needle in found)
+            counts = Counter(needle for _place, needle in places)
             if counts:
                 counted = [(needle, needles[needle], count) for needle, count in counts.items()]
                 self._try_window(line, counted, origin)
             return
-        for place, needle in found:
+        for place, needle in places:
             first = max(0, place - BEFORE)
             window = line[first : place + AFTER]
             self._try_window(window, [(needle, needles[needle], 1)], origin + first)

@@ -95,12 +95,12 @@ def _continuations(lines: list[bytes], width: int, is_broken: _Continues) -> set
     """Return the numbers of the lines that continue the line before them."""
     if width not in _WIDTHS:
         return set()
-    found = set()
+    continued = set()
     for number in range(1, len(lines)):
         before, line = lines[number - 1], lines[number]
         if is_broken(before, line, width) and not _begins_record(before, line):
-            found.add(number)
-    return found
+            continued.add(number)
+    return continued
 
 
 def _columns(line: bytes) -> int:
@@ -175,13 +175,13 @@ def message_lines(lines: Iterable[bytes], count: int, source: bytes) -> list[byt
         count: how many lines to return at most.
         source: what names the process, as `split_prefix` returns it.
     """
-    found: dict[bytes, None] = {}
+    texts: dict[bytes, None] = {}
     # What follows the prompt of R or MATLAB, which looks like a quotation, has no prefix.
     sources = (source, b"") if source in (b">", b">>") else (source,)
     for line in lines:
         line_source, text = split_prefix(line)
         if line_source in sources and text.strip():
-            found[text] = None
-        if len(found) == count:
+            texts[text] = None
+        if len(texts) == count:
             break
-    return list(found)
+    return list(texts)
