@@ -1,6 +1,6 @@
 """Run programs that fail for known reasons on a real GPU, and let doctor read what they print.
 
-    python scripts/prove_doctor.py --environment EXE --date 2026-11-21 --record DIR [--only NAME,...]
+    python scripts/prove_doctor.py --environment EXE --date 2026-11-21 --record DIR [--only NAMES]
     python scripts/prove_doctor.py --read DIR
 
 The programs are in tests/data/device_failures/programs.toml. The first form needs the device: it
