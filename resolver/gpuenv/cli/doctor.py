@@ -201,13 +201,13 @@ def _piped_log() -> io.BufferedReader | None:
     """Return standard input if it is a pipe or a file with content; otherwise there is no log."""
     if sys.stdin is None:
         return None
-    stream = _buffered(sys.stdin.buffer)
     try:
-        mode = os.fstat(stream.fileno()).st_mode
+        mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):
         return None
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
         return None
+    stream = _buffered(sys.stdin.buffer)
     _tell_if_silent(stream)
     return stream if stream.peek(1) else None
 
