@@ -70,7 +70,9 @@ _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA b
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
 # Words of a build that failed.
-_BUILD = re.compile(r"(?i)nvcc|ninja|setup\.py|\bmake\b|cpp_ext|compil|\bbuil[dt]|\u7f16\u8bd1")
+_WORDS_OF_BUILD = re.compile(
+    r"(?i)nvcc|ninja|setup\.py|\bmake\b|cpp_ext|compil|\bbuil[dt]|\u7f16\u8bd1"
+)
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -286,7 +288,7 @@ def compiler_of_build(case: Case) -> Iterator[Finding]:
     if not nvcc and case.of_kind("cuda-built"):
         nvcc, others = case.of_kind("toolkit"), case.of_kind("cuda-built")
     compilers_named = [fact for fact in nvcc if fact.from_log]
-    failed = [fact for fact in case.unexplained() if _BUILD.search(fact.text)]
+    failed = [fact for fact in case.unexplained() if _WORDS_OF_BUILD.search(fact.text)]
     if not compilers_named or not failed or case.of_kind("architecture-missing"):
         return
     compiler = compilers_named[0]

@@ -20,7 +20,7 @@ _CUDA_FILE = re.compile(
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
 # Files whose major version is CUDA's.
-_FILE_OF_CUDA = re.compile(
+_NAME_WITH_CUDA_VERSION = re.compile(
     r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d{1,2})(?:\.(\d))?\b|"
     r"(?:cudart|cublas|cublasLt)64_([89]|1\d)(\d)?\.dll|"
     r"lib(?:cusparse|cufft|curand|cusolver|npp\w{0,8})\.so\.([7-9]|10)\.(\d)\b"
@@ -440,7 +440,7 @@ def _cudas_of_file(file_name: str) -> list[tuple[int, ...]]:
 
     "libcudart.so.11.0" belongs to (11,), and "libcudart.so.10.0" to (10, 0).
     """
-    match = _FILE_OF_CUDA.match(file_name)
+    match = _NAME_WITH_CUDA_VERSION.match(file_name)
     if match is not None:
         return [_cuda_of_file(match)]
     owner = library_owner(file_name)
