@@ -165,12 +165,12 @@ def _log_name(name: str | None) -> str:
 def _open_log(name: str | None) -> Iterator[BinaryIO | None]:
     """Open the log as bytes; None if there is none. InputError if it cannot be read."""
     if name == "-":
-        yield _not_empty(_standard_input(), name)
+        yield _tell_if_empty(_standard_input(), name)
     elif name is None:
         yield _piped_log()
     else:
         with _open_file(name) as file:
-            yield _not_empty(file, name)
+            yield _tell_if_empty(file, name)
 
 
 def _open_file(name: str) -> io.BufferedReader:
@@ -183,11 +183,11 @@ def _open_file(name: str) -> io.BufferedReader:
         raise InputError(f"{name}: cannot be read: {error.strerror}", hint=hint) from None
 
 
-def _not_empty(log: io.BufferedReader, name: str) -> io.BufferedReader:
-    """Return a log. An empty one is refused: it would get the answer that nothing failed."""
+def _tell_if_empty(log: io.BufferedReader, name: str) -> io.BufferedReader:
+    """Return a log. If it is empty, say so: the answer is then that it shows no fault."""
     if not log.peek(1):
         hint = "errors go to standard error: PROGRAM 2>&1 | gpuenv doctor -"
-        raise InputError(f"{name}: the log is empty", hint=hint)
+        print(f"gpuenv: {name}: the log is empty; {hint}", file=sys.stderr)
     return log
 
 
