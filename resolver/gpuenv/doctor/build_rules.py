@@ -226,6 +226,10 @@ def least_driver(case: Case) -> Iterator[Finding]:
             yield likely("driver_too_old", fact)
         elif max(drivers) < least:
             yield likely("driver_too_old", fact, drivers[max(drivers)])
+    for fact in case.of_kind("driver-cuda-least"):
+        drivers = {_driver_cuda(driver): driver for driver in case.of_kind("driver-cuda", "driver")}
+        if drivers and max(drivers) < version_tuple(fact.value):
+            yield likely("driver_too_old", fact, drivers[max(drivers)])
 
 
 def suggested_by_driver(case: Case) -> Iterator[Finding]:
