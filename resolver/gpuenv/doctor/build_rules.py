@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..compat.architectures import any_sass_runs
 from .catalog import (
@@ -339,23 +339,36 @@ def architectures(case: Case) -> Iterator[Finding]:
     finding = proved if is_certain else likely
     beyond = None if built_for else _beyond_toolkit(case, capability)
     beside = None if is_certain else _beside_working(case, capability)
+    by_time = [] if built_for else list(_by_time(case, missing, facts, capability, finding))
     if beside:
         cause, working = beside
         yield likely(cause, *facts, working)
     elif beyond:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
-    elif not built_for and _are_on_both_sides(case):
-        yield from _new_or_old(case, missing, facts)
-    elif not built_for and _is_new_in_its_time(case, capability):
-        yield finding("gpu_too_new_for_build", *facts, _latest_year(case)[1])
-    elif not built_for and _is_of_any_time(case, missing, capability):
-        yield from _new_or_old(case, missing, facts)
+    elif by_time:
+        yield from by_time
     elif capability > max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY):
         yield finding("gpu_too_new_for_build", *facts)
     elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
         yield finding("gpu_too_old_for_build", *facts)
     else:
+        yield from _new_or_old(case, missing, facts)
+
+
+def _by_time(
+    case: Case,
+    missing: list[Fact],
+    facts: list[Fact],
+    capability: Capability,
+    finding: Callable[..., Finding],
+) -> Iterator[Finding]:
+    """Explain missing code for GPUs of both sides, and for one that was new in the log's year."""
+    if _are_on_both_sides(case):
+        yield from _new_or_old(case, missing, facts)
+    elif _is_new_in_its_time(case, capability):
+        yield finding("gpu_too_new_for_build", *facts, _latest_year(case)[1])
+    elif _is_of_any_time(case, missing, capability):
         yield from _new_or_old(case, missing, facts)
 
 
