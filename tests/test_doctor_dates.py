@@ -1,4 +1,4 @@
-"""The years of logs: dates in several forms, and texts that came in a year."""
+"""Years of logs: dates in several forms, and texts that programs print since a year."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from examples import examples
 from gpuenv.doctor import prefilter, stream
 from gpuenv.doctor.catalog import Message, fill, messages
-from gpuenv.doctor.log_reader import LONG_LINE, MAX_TEXT, REPEATS, LogReader, read_log
-from gpuenv.doctor.model import Fact
+from gpuenv.doctor.log_reader import LONG_LINE, REPEATS, LogReader, read_log
+from gpuenv.doctor.model import MAX_TEXT, Fact
 from gpuenv.doctor.pasted import message_lines, restored, split_prefix
 from gpuenv.doctor.prefilter import (
     AnyOf,

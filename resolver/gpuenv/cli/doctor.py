@@ -213,7 +213,7 @@ def _piped_log() -> io.BufferedReader | None:
 
 
 def _buffered(stream: Any) -> io.BufferedReader:
-    """Return a stream that can look ahead. That of an interpreter without buffers cannot."""
+    """Return the stream with a buffer, whose first bytes can be seen before they are read."""
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
 
 

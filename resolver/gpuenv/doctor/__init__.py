@@ -6,7 +6,7 @@ prefilter: finds the lines that may hold a message.
 log_reader: reads the facts of a log.
 failure_words: finds failures that no message explains, and words that suggest causes.
 origin: says whether a log is from this machine.
-dates: finds the earliest year that a log can be from.
+dates: finds the years that a log states or shows.
 cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
 host_facts: turns detection, packages, compatibility rules and variables into facts.
 check_facts: turns the checks of `gpuenv verify` and the probe tests into facts.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ..compat.architectures import sass_runs
 from .build_rules import named_broken_release
 from .catalog import (
     capability_of,
@@ -42,6 +43,7 @@ _NOT_FOUND = re.compile(
     r"\(from versions: (none|[\w.+ ,]+)(\)?)"
 )
 _Advice = Callable[[Case], Iterator[str]]
+Capability = tuple[int, ...]  # (8, 6)
 
 
 def advice(case: Case, cause: str) -> tuple[str, ...]:
@@ -57,17 +59,17 @@ def advice(case: Case, cause: str) -> tuple[str, ...]:
 
 def _owners(case: Case) -> Iterator[str]:
     """Name the CUDA version and the package of the missing libraries."""
-    missing_files = [fact.subject for fact in case.of_kind("library-missing")]
+    names = [fact.subject for fact in case.of_kind("library-missing")]
     named = 0
-    for name in missing_files:
+    for name in names:
         owner = library_owner(name)
         if owner is not None and named < _MAX_OWNERS:
             named += 1
             packages, cuda = _alternatives(owner.packages), _alternatives(owner.cuda)
             last = f", up to CUDA {owner.last}" if owner.last else ""
             yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
-    old_libraries = list(filter(None, map(_OLD_LIBRARY.fullmatch, missing_files)))
-    for library in old_libraries[:1]:
+    library = next(filter(None, map(_OLD_LIBRARY.fullmatch, names)), None)
+    if library is not None:
         yield (
             f"{library[0]} is a library of CUDA {library[1]}, of which pip has no packages: "
             "conda's cudatoolkit has it, or use a newer release of the program."
@@ -168,73 +170,85 @@ def _compat(case: Case) -> Iterator[str]:
 # ---- devices ------------------------------------------------------------------------------------
 
 
-def _unknown_to_compiler(case: Case) -> Iterator[str]:
-    """Say which compilers know the architecture that a compiler refuses, and what else helps."""
-    capability = _refused_capability(case)
-    if capability is None:
+def _code_for_new(case: Case) -> Iterator[str]:
+    """Say which CUDA release is the first with code for the GPU, and what else may lack it."""
+    refused = _refused_capability(case)
+    if refused is not None:
+        yield from _unknown_to_compiler(refused)
         return
-    target = "".join(map(str, capability))
-    major, minor = capability[0], capability[-1]
-    suitable = [cuda for cuda, _first, last in compilers() if last >= capability]
-    if suitable:
-        yield f"The compiler of CUDA {_dotted(suitable[0])} is the first that knows sm_{target}."
-    if minor:
-        yield f"An older compiler can compile for sm_{major}0: that code also runs on this GPU."
-    else:
-        yield (
-            "An older compiler can compile PTX for the newest architecture that it knows "
-            "(compute_80): the driver compiles it for this GPU at the first start."
-        )
+    capability = _capability(case)
+    cuda = _first_cuda_for(capability) if capability else ""
+    if capability and cuda:
+        name = _dotted(capability)
+        yield f"A GPU of compute capability {name} needs a build for CUDA {cuda} or newer."
+    yield from _other_binaries(case)
 
 
-def _dropped_by_compiler(case: Case) -> Iterator[str]:
-    """Say which compilers dropped the architecture that a compiler refuses, and what else helps."""
-    capability = _refused_capability(case)
-    if capability is None:
+def _code_for_old(case: Case) -> Iterator[str]:
+    """Say which CUDA release is the first without code for the GPU, and what else may lack it."""
+    refused = _refused_capability(case)
+    if refused is not None:
+        yield from _dropped_by_compiler(refused)
         return
-    target = "".join(map(str, capability))
-    unsuitable = [cuda for cuda, first, _last in compilers() if first > capability]
-    if unsuitable:
-        yield (
-            f"CUDA {_dotted(unsuitable[0])} and newer do not compile for sm_{target}. If the "
-            f"machine has a newer GPU, remove {target} from the flags (-gencode, "
-            "CMAKE_CUDA_ARCHITECTURES, TORCH_CUDA_ARCH_LIST); else use an older CUDA."
-        )
+    capability = _capability(case)
+    cuda = _first_cuda_without(capability) if capability else ""
+    if capability and cuda:
+        name = _dotted(capability)
+        yield f"Builds for CUDA {cuda} or newer have no code for compute capability {name}."
+    yield from _other_binaries(case)
 
 
-def _refused_capability(case: Case) -> tuple[int, ...] | None:
+def _refused_capability(case: Case) -> Capability | None:
     """Return the compute capability that a compiler refuses, or None."""
     refused = case.first("capability", subject="compiler")
     return version_tuple(refused.value) if refused else None
 
 
-def _first_cuda(case: Case) -> Iterator[str]:
-    """Say which CUDA version is the first that compiles for the GPU."""
-    if _refused_capability(case):
-        return
-    capability = _capability(case)
-    if capability is None:
-        return
-    suitable = [cuda for cuda, _first, last in compilers() if last >= capability]
-    if suitable:
-        name, cuda = _dotted(capability), _dotted(suitable[0])
-        yield f"A GPU of compute capability {name} needs a build for CUDA {cuda} or newer."
+def _unknown_to_compiler(capability: Capability) -> Iterator[str]:
+    """Say which compiler is the first that knows an architecture, and what an older one can do."""
+    cuda = _first_cuda_for(capability)
+    if cuda:
+        yield f"The compiler of CUDA {cuda} is the first that knows sm_{_target(capability)}."
+    first_of_major = f"{capability[0]}0"
+    if capability[1] and sass_runs(first_of_major, (capability[0], capability[1])):
+        yield (
+            f"An older compiler can compile for sm_{first_of_major}: that code also runs on this "
+            "GPU."
+        )
+    else:
+        yield (
+            "An older compiler can compile PTX for the newest architecture that it knows, such as "
+            "compute_80: the driver compiles it for this GPU at the first start."
+        )
 
 
-def _last_cuda(case: Case) -> Iterator[str]:
-    """Say which CUDA version is the first whose builds have no code for the GPU."""
-    if _refused_capability(case):
-        return
-    capability = _capability(case)
-    if capability is None:
-        return
-    unsuitable = [cuda for cuda, first, _last in compilers() if first > capability]
-    if unsuitable:
-        name, cuda = _dotted(capability), _dotted(unsuitable[0])
-        yield f"Builds for CUDA {cuda} or newer have no code for compute capability {name}."
+def _dropped_by_compiler(capability: Capability) -> Iterator[str]:
+    """Say which compiler is the first that dropped an architecture, and what helps."""
+    cuda, target = _first_cuda_without(capability), _target(capability)
+    if cuda:
+        yield (
+            f"CUDA {cuda} and newer do not compile for sm_{target}. If the machine has a newer "
+            f"GPU, remove {target} from the flags (-gencode, CMAKE_CUDA_ARCHITECTURES, "
+            "TORCH_CUDA_ARCH_LIST); else use an older CUDA."
+        )
 
 
-def _capability(case: Case) -> tuple[int, ...] | None:
+def _first_cuda_for(capability: Capability) -> str:
+    """Return the first CUDA release that compiles for a GPU, or ""."""
+    return next((_dotted(cuda) for cuda, _first, last in compilers() if last >= capability), "")
+
+
+def _first_cuda_without(capability: Capability) -> str:
+    """Return the first CUDA release that does not compile for an older GPU any more, or ""."""
+    return next((_dotted(cuda) for cuda, first, _last in compilers() if first > capability), "")
+
+
+def _target(capability: Capability) -> str:
+    """Return "86" for (8, 6)."""
+    return "".join(map(str, capability))
+
+
+def _capability(case: Case) -> Capability | None:
     """Return the compute capability of the GPU that the facts name first, or None."""
     for fact in case.of_kind("capability"):
         if fact.subject != "compiler":
@@ -264,8 +278,6 @@ def _dotted(version: Sequence[int]) -> str:
 
 def _other_binaries(case: Case) -> Iterator[str]:
     """Say which other binaries may lack code for the GPU, if no environment was examined."""
-    if _refused_capability(case):
-        return
     missing = [fact for fact in case.of_kind("architecture-missing") if fact.from_log]
     if missing and not case.of_kind("package") and not missing[0].subject:
         yield (
@@ -290,7 +302,7 @@ def _kubernetes(case: Case) -> Iterator[str]:
 
 
 def _offered_releases(case: Case) -> Iterator[str]:
-    """Say what the releases that pip lists mean for the release that it did not find."""
+    """Say why pip did not find a release, by the releases that it lists."""
     for fact in case.about("hints", "install_resolution_failure"):
         not_found = _NOT_FOUND.search(fact.text)
         if not_found is not None:
@@ -377,8 +389,8 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),
     "lib_shadowing": (_linker_symbol,),
-    "gpu_too_new_for_build": (_unknown_to_compiler, _first_cuda, _other_binaries, _ptx),
-    "gpu_too_old_for_build": (_dropped_by_compiler, _shared_name, _last_cuda, _other_binaries),
+    "gpu_too_new_for_build": (_code_for_new, _ptx),
+    "gpu_too_old_for_build": (_shared_name, _code_for_old),
     "container_gpu_not_injected": (_kubernetes,),
     "gpu_busy_or_exclusive": (_kubernetes,),
     "out_of_memory_masked": (_sizes,),

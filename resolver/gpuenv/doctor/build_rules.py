@@ -17,7 +17,7 @@ from .catalog import (
     year_of_gpu,
     year_of_release,
 )
-from .facts import Case, first_of, with_names
+from .facts import Case, first_of, unsure_of, with_names
 from .library_rules import LIBRARY_NOT_LOADED
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
@@ -47,7 +47,6 @@ _FIRST_OF_MANY = (3, 5)
 # A build that has no code for this GPU and for older ones lacks code for an old GPU.
 _LAST_OLD_CAPABILITY = (6, 2)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
-_UNSEEN = "visible_devices_wrong"  # a cause that messages without a device name
 _KINDS_OF_CUDA = ("toolkit", "cuda-built", "cuda-named", "driver-cuda")
 _PTX_NOT_COMPILED = "PTX not compiled"
 _FIRST_YEAR_OF_PTX_STATUS = 2021  # drivers since then have a status of their own for newer PTX
@@ -203,10 +202,9 @@ def driver_of_named(case: Case) -> Iterator[Finding]:
         if fact.subject in _LIBRARIES_THAT_START and fact.value.endswith(_STATUSES_OF_START):
             yield likely("driver_too_old", fact, *older)
             return
-    unseen = [*case.about("hints", _UNSEEN), *case.about("maybe", _UNSEEN)]
-    unseen = [fact for fact in unseen if "ordinal" not in fact.text]
-    for fact in unseen:
-        yield likely("driver_too_old", fact, *older)
+    for fact in unsure_of(case, "visible_devices_wrong"):
+        if "ordinal" not in fact.text:
+            yield likely("driver_too_old", fact, *older)
     for fact in case.symptoms("cuda-unavailable"):
         yield possible("driver_too_old", fact, *older)
 
@@ -363,7 +361,7 @@ def _by_time(
     capability: Capability,
     finding: Callable[..., Finding],
 ) -> Iterator[Finding]:
-    """Explain missing code for GPUs of both sides, and for one that was new in the log's year."""
+    """Explain missing code if the log names old and new GPUs, or by the age of the GPU then."""
     if _are_on_both_sides(case):
         yield from _new_or_old(case, missing, facts)
     elif _is_new_in_its_time(case, capability):
@@ -628,7 +626,7 @@ def _beside_working(case: Case, device: Capability) -> tuple[str, Fact] | None:
 
 
 def _are_on_both_sides(case: Case) -> bool:
-    """Whether a log names old and new GPUs. It does not tell then for which one code is missing."""
+    """Whether a log names old and new GPUs: it does not tell for which one code is missing."""
     working = _working_gpus(case)
     devices = [capability for capability, _fact in _devices(case) if capability not in working]
     return min(devices) <= _LAST_COMMON_CAPABILITY < max(devices)

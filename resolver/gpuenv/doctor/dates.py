@@ -1,4 +1,4 @@
-"""Finds the earliest year that a log can be from, by its dates and by texts that came later.
+"""Finds the years that the head of a log states, and those since which its texts exist.
 
 A GPU that is new in the year of a log is mostly newer than a build without code for it. Later, it
 is mostly older.
@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from .catalog import dated_forms
-from .model import Fact
+from .model import MAX_TEXT, Fact
 
 _MAX_HEAD = 1 << 15  # bytes in which a log shows its year
-_MAX_TEXT = 300  # characters of a fact's text
 
 
 def year_facts(head: bytes) -> tuple[Fact, ...]:
@@ -36,7 +35,7 @@ def _years(text: str) -> Iterator[Fact]:
             kind="year",
             value=str(form.year or _year(match[1])),
             where=f"log line {text.count(chr(10), 0, begin) + 1}",
-            text=line[:_MAX_TEXT],
+            text=line[:MAX_TEXT],
         )
 
 

@@ -285,10 +285,14 @@ def _sizes(facts: Iterable[Fact], kind: str) -> list[tuple[Fact, int]]:
     return [(fact, int(fact.value)) for fact in facts if fact.kind == kind and fact.value.isdigit()]
 
 
+def unsure_of(case: Case, cause: str) -> list[Fact]:
+    """Return the facts of messages that suggest a cause and do not state it."""
+    return [*case.about("hints", cause), *case.about("maybe", cause)]
+
+
 def with_names(case: Case, cause: str, names: Sequence[str]) -> list[Fact]:
-    """Return the facts of messages that name a cause, by the names of the messages."""
-    stated = [*case.about("hints", cause), *case.about("maybe", cause)]
-    return [fact for fact in stated if fact.value in names]
+    """Return the facts of messages that suggest a cause, by the names of the messages."""
+    return [fact for fact in unsure_of(case, cause) if fact.value in names]
 
 
 def first_of(facts: Sequence[Fact]) -> Fact | None:

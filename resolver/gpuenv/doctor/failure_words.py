@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from .catalog import DIGITS, failure_words
-from .model import Fact
+from .model import MAX_TEXT, Fact
 from .prefilter import Places, literal_search
 
 _MAX_APART = 120  # bytes between a failure word and its subject
 _CONTEXT = 240  # bytes of a line that are shown before and after a failure word
 _NEIGHBORS = 480  # bytes around a failure in which words suggest its cause, to the end of a line
 _MOST_NEIGHBORS = 1 << 12  # the same, of long lines
-_MAX_TEXT = 300  # characters of the fact's text
 _MAX_WINDOWS = 1 << 14  # windows that are remembered, by their hashes
 _MAX_FAILURES = 32  # failures of a log whose words are read
 _FRAME = b'file "'  # how a frame of a Python traceback begins
@@ -177,7 +176,7 @@ def _shows_failure(window: bytes) -> bool:
 
 
 def _failure(window: bytes, line: int) -> Fact:
-    text = " ".join(window.decode("utf-8", "replace").split())[:_MAX_TEXT]
+    text = " ".join(window.decode("utf-8", "replace").split())[:MAX_TEXT]
     return Fact(kind="symptom", subject="unexplained", where=f"log line {line}", text=text)
 
 

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ..errors import Reason
 from ..model import Build, Gpu, Host, Problem, show_pair
 from .facts import is_mostly_free, is_nearly_full
-from .model import Fact
+from .model import MAX_TEXT, Fact
 
 _MIB = 1 << 20
-_MAX_TEXT = 300  # characters
 _RULES = "host: rules of compatibility"
 SYSTEM_LOADER = "host: the loader's cache and path"
 # Variables that change which libraries load, which devices are visible, or how memory is used.
@@ -116,7 +115,7 @@ _PLACES = {"container": "in a container", "wsl2": "in WSL 2", "tegra": "on a Jet
 
 def fact(kind: str, subject: str, value: str, where: str, text: str) -> Fact:
     """Return a fact of the host, with its text on one line of limited length."""
-    line = " ".join(text.split())[:_MAX_TEXT]
+    line = " ".join(text.split())[:MAX_TEXT]
     return Fact(kind=kind, subject=subject, value=value, where=where, text=line)
 
 

@@ -37,7 +37,7 @@ _SYMBOL_OF_CUDA = re.compile(
 )
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
-# Messages that a CUDA library, which they do not name, did not load.
+# Messages that some CUDA library did not load. They do not name it.
 LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
 _JAVA = "java-library"  # a message
 # Words of a package that was not loaded, or of a build that failed.
@@ -342,7 +342,7 @@ def _needed_version(required: Fact) -> tuple[int, ...]:
 
 
 def _load_failures(case: Case) -> list[Fact]:
-    """Return the facts which say that a CUDA library did not load, or that a build failed."""
+    """Return the messages that a CUDA library did not load, or that a build failed."""
     failed = with_names(case, "cuda_lib_missing", LIBRARY_NOT_LOADED)
     failed += case.of_kind("library-missing") + case.symptoms("load")
     return failed + [fact for fact in case.unexplained() if _LOAD_OR_BUILD.search(fact.text)]

@@ -20,7 +20,7 @@ from .catalog import DIGITS, Message, fill, messages
 from .cudnn_calls import HandleTracker
 from .dates import year_facts
 from .failure_words import FailureReader, failure_of_short_text
-from .model import Fact
+from .model import MAX_TEXT, Fact
 from .pasted import MAX_PASTED, message_lines, restored, split_prefix
 from .prefilter import Prefilter
 from .stream import AFTER, AHEAD, BEFORE, blocks, cleaned
@@ -31,7 +31,6 @@ MAX_REPORT = 1 << 9  # bytes of a text that a person wrote about a failure, rath
 SHORT_LINES = 3  # of a text in which a failure of any program counts
 REPEATS = 4  # times that lines which differ only in digits are read
 MAX_FACTS = 2000  # of one log
-MAX_TEXT = 300  # characters of a fact's text
 # What was read more often than the first number in a row without a new fact is read at most the
 # second number of times in a block: messages of a line, and a needle of a long line.
 _IDLE_LINE = (512, 16)
@@ -57,7 +56,8 @@ _prefilters: dict[bool, Prefilter] = {}
 def read_log(stream: Iterable[bytes | str], *, with_failure: bool = False) -> tuple[Fact, ...]:
     """Return the facts of a log, each once, in the order of their first lines.
 
-    The misuse of cuDNN handles comes last. At most MAX_FACTS facts are kept, the first ones.
+    The misuse of cuDNN handles and then the years come last. Of the other facts, the first
+    MAX_FACTS are kept.
 
     Args:
         stream: chunks or lines: text, or bytes in UTF-8 or in UTF-16 with a byte order mark.
@@ -72,7 +72,7 @@ def read_log(stream: Iterable[bytes | str], *, with_failure: bool = False) -> tu
 
 
 def _read_parts(head: bytes, chunks: Iterable[bytes], *, with_failure: bool) -> tuple[Fact, ...]:
-    """Return the facts of a log, of which the head was read already."""
+    """Return the facts of a log whose head was read already."""
     if len(head) > MAX_PASTED:
         return _read(chain([head], chunks), with_failure=with_failure)
     readings = [_read([text], with_failure=with_failure) for text in restored(head)]

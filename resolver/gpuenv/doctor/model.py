@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from ..model import Value
 
+MAX_TEXT = 300  # characters of a fact's text
+
 
 class Fact(Value):
     """One observation.
@@ -17,7 +19,7 @@ class Fact(Value):
         kind: a key of `KINDS`, which says what `subject` and `value` hold.
         where: "log line 12", or the source on the host ("host: NVML"). A fact of the host never
             has a `where` that starts with "log".
-        text: the line of the log, or the observation in words; at most 300 characters.
+        text: the line of the log, or the observation in words: MAX_TEXT characters at most.
     """
 
     kind: str

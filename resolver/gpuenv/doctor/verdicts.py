@@ -183,8 +183,8 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     what is absent on the host proves nothing, and comes after what the log says.
     """
     case = Case(log_facts, host_facts)
-    stated = [*_stated(case), *findings(case)]
-    kept = [finding for finding in stated if refutation(case, finding.cause) is None]
+    proposed = [*_stated(case), *findings(case)]
+    kept = [finding for finding in proposed if refutation(case, finding.cause) is None]
     kept = [_less_sure(finding, case) for finding in kept]
     if case.log:
         kept = _below_log(kept)
@@ -246,13 +246,13 @@ def _confidence_of_failure(cause: str) -> str:
     return "proved"
 
 
-def _below_log(stated: Sequence[Finding]) -> list[Finding]:
+def _below_log(proposed: Sequence[Finding]) -> list[Finding]:
     """Return the findings, with less confidence in those that rest on absence alone."""
-    shown = [finding for finding in stated if not _rests_on_absence(finding)]
+    shown = [finding for finding in proposed if not _rests_on_absence(finding)]
     highest = "possible" if shown else "likely"
     absent = [
         finding.replace(confidence=_lower(finding.confidence, highest))
-        for finding in stated
+        for finding in proposed
         if _rests_on_absence(finding)
     ]
     return shown + absent
