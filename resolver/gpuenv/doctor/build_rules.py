@@ -319,6 +319,8 @@ def architectures(case: Case) -> Iterator[Finding]:
     """Explain missing code for a GPU: is the GPU newer or older than the build supports?"""
     yield from _out_of_stated_range(case)
     yield from _below_least(case)
+    yield from _above_most(case)
+    yield from _after_build(case)
     missing, lists = _missing_code(case)
     if not missing:
         return
@@ -335,6 +337,8 @@ def architectures(case: Case) -> Iterator[Finding]:
     # The flags of one file may differ from those of another.
     is_certain = case.failed("architecture") or any(fact.subject != "flags" for fact in lists)
     finding = proved if is_certain else likely
+    if all(fact.subject == "words" for fact in missing):
+        finding = possible
     beyond = None if built_for else _beyond_toolkit(case, capability)
     beside = None if is_certain else _beside_working(case, capability)
     by_time = [] if built_for else list(_by_time(case, missing, facts, capability, finding))
@@ -529,11 +533,20 @@ def failed_executions(case: Case) -> Iterator[Finding]:
         yield possible("gpu_too_new_for_build", failed[0], *newer[:1])
 
 
+def wrong_numbers(case: Case) -> Iterator[Finding]:
+    """Suggest a GPU that is newer than what a log names if a program computes no numbers."""
+    if any(fact.value == "nan" for fact in case.about("outside", "program")):
+        yield from _newer_than_named(case)
+
+
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:
     """Suggest a cause where many builds do not support the GPU yet, or have dropped it."""
     yield from _newer_than_named(case)
     for capability, fact in _devices(case):
-        if capability >= _NEW_CAPABILITY:
+        beside = _beside_working(case, capability)
+        if beside and beside[1].value != fact.value:
+            yield possible(beside[0], fact, beside[1])
+        elif capability >= _NEW_CAPABILITY:
             yield possible("gpu_too_new_for_build", fact)
         elif capability < _FIRST_COMMON_CAPABILITY:
             yield possible("gpu_too_old_for_build", fact)
@@ -593,6 +606,25 @@ def _below_least(case: Case) -> Iterator[Finding]:
             yield possible("gpu_too_new_for_build", fact, later[0])
         elif not devices:
             yield possible("gpu_too_old_for_build", fact)
+
+
+def _above_most(case: Case) -> Iterator[Finding]:
+    """Compare the GPUs with the highest compute capability that a program knows."""
+    for fact in case.of_kind("capability-most"):
+        gpu = _gpu_above(case, version_tuple(fact.value))
+        if gpu and (case.faults() or case.unexplained()):
+            yield likely("gpu_too_new_for_build", gpu, fact)
+
+
+def _after_build(case: Case) -> Iterator[Finding]:
+    """Compare the years of the GPUs with the year of the program that fails."""
+    working = _working_gpus(case)
+    for fact in case.of_kind("build-year"):
+        for capability, gpu in _devices(case):
+            is_newer = year_of_gpu(capability) > int(fact.value)
+            if is_newer and capability not in working and (case.faults() or case.unexplained()):
+                yield likely("gpu_too_new_for_build", gpu, fact)
+                return
 
 
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:
