@@ -63,6 +63,7 @@ _STATUSES_OF_CODE = (
     "CUDA_ERROR_NO_BINARY_FOR_GPU",
 )
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
+_DOUBTFUL = ("flags", "words")  # lists of code that may not be those of the whole build
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
 _CAUSES_OF_RELEASE = {"cuda": "cuda_major_mismatch", "cudnn": "cudnn_major_mismatch"}
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
@@ -284,7 +285,12 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
 
 
 def compiler_of_build(case: Case) -> Iterator[Finding]:
-    """Compare nvcc's version with the other CUDA versions of a log, if a build failed."""
+    """Compare nvcc's version with the other CUDA versions of a log, if a build failed.
+
+    An extension that lacks a symbol of torch was built.
+    """
+    if with_names(case, "companion_binary_mismatch", ("torch-symbol",)):
+        return
     nvcc = case.about("toolkit", "nvcc") or case.about("cuda-named", "installed")
     others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
     if not nvcc and case.of_kind("cuda-built"):
@@ -335,7 +341,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
     # The flags of one file may differ from those of another.
-    is_certain = case.failed("architecture") or any(fact.subject != "flags" for fact in lists)
+    is_certain = case.failed("architecture") or any(fact.subject not in _DOUBTFUL for fact in lists)
     finding = proved if is_certain else likely
     if all(fact.subject == "words" for fact in missing):
         finding = possible

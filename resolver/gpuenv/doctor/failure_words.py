@@ -118,14 +118,17 @@ class FailureReader:
         return True
 
 
-def failure_of_short_text(text: bytes) -> Iterator[Fact]:
+def failure_of_short_text(text: bytes, *, names_gpu: bool) -> Iterator[Fact]:
     """Yield the first failure of any program in a short text, and the causes that it suggests.
 
-    A short text that names a GPU fails if it denies something, or if it is in another script.
+    A text that names a GPU reports a failure if it denies something, or is in another script.
+
+    Args:
+        names_gpu: whether a message found a GPU in the text. Words near a failure may show it, too.
     """
     lowered = _harmless().sub(b" ", text.lower())
     places = [place for _number, place in _short().places(lowered)]
-    if not places and _subjects().is_in(lowered):
+    if not places and (names_gpu or _subjects().is_in(lowered)):
         places = [place for _number, place in _negations().places(lowered)]
     if not places and _reports_in_another_script(lowered):
         places = [0]
