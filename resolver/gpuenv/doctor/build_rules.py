@@ -51,6 +51,7 @@ _KINDS_OF_CUDA = ("toolkit", "cuda-built", "cuda-named", "driver-cuda")
 _PTX_NOT_COMPILED = "PTX not compiled"
 _FIRST_YEAR_OF_PTX_STATUS = 2021  # drivers since then have a status of their own for newer PTX
 _STATUS_OF_OLD_GPUS = "invalid device function"
+_STATUSES_OF_OLD_GPUS = (_STATUS_OF_OLD_GPUS, "ARCH_MISMATCH")
 _STATUSES_OF_LOADER = ("no kernel image", _STATUS_OF_OLD_GPUS)
 # What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
 _LIBRARIES_THAT_START = ("cudnn", "cublas", "cusolver", "cusparse", "cufft", "curand")
@@ -449,7 +450,7 @@ def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[
     elif len(built_for) >= _MANY_ARCHITECTURES and min(built_for) <= _FIRST_OF_MANY:
         is_old = False
     else:
-        is_old = all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing)
+        is_old = all(fact.value in _STATUSES_OF_OLD_GPUS for fact in missing)
     if is_old:
         order.reverse()
     for cause in order:
