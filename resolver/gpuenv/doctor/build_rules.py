@@ -543,12 +543,12 @@ def failed_executions(case: Case) -> Iterator[Finding]:
 def wrong_numbers(case: Case) -> Iterator[Finding]:
     """Suggest a GPU that is newer than what a log names if a program computes no numbers."""
     if any(fact.value == "nan" for fact in case.about("outside", "program")):
-        yield from _newer_than_named(case)
+        yield from _beyond_named(case)
 
 
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:
     """Suggest a cause where many builds do not support the GPU yet, or have dropped it."""
-    yield from _newer_than_named(case)
+    yield from _beyond_named(case)
     for capability, fact in _devices(case):
         beside = _beside_working(case, capability)
         if beside and beside[1].value != fact.value:
@@ -559,8 +559,8 @@ def suggested_by_gpu(case: Case) -> Iterator[Finding]:
             yield possible("gpu_too_old_for_build", fact)
 
 
-def _newer_than_named(case: Case) -> Iterator[Finding]:
-    """Suggest a GPU that is newer than the CUDA version or the framework that a log names."""
+def _beyond_named(case: Case) -> Iterator[Finding]:
+    """Suggest a GPU that the CUDA version or the framework that a log names does not support."""
     named = case.of_kind("cuda-named", "cuda-built", "toolkit")
     newest = max((version_tuple(fact.value) for fact in named), default=())
     compiled = _compiled_capabilities(newest) if newest else None
@@ -574,6 +574,9 @@ def _newer_than_named(case: Case) -> Iterator[Finding]:
     gpu = _gpu_above(case, min(limits)) if limits else None
     if gpu:
         yield possible("gpu_too_new_for_build", gpu)
+    for capability, device in _devices(case) if compiled else ():
+        if capability < compiled[0]:
+            yield possible("gpu_too_old_for_build", device)
 
 
 def _cudnn_of_words(case: Case) -> list[Fact]:
@@ -619,8 +622,9 @@ def _above_most(case: Case) -> Iterator[Finding]:
     """Compare the GPUs with the highest compute capability that a program knows."""
     for fact in case.of_kind("capability-most"):
         gpu = _gpu_above(case, version_tuple(fact.value))
-        if gpu and (case.faults() or case.unexplained()):
-            yield likely("gpu_too_new_for_build", gpu, fact)
+        if gpu:
+            finding = likely if case.faults() or case.unexplained() else possible
+            yield finding("gpu_too_new_for_build", gpu, fact)
 
 
 def _after_build(case: Case) -> Iterator[Finding]:
