@@ -574,8 +574,9 @@ def _beyond_named(case: Case) -> Iterator[Finding]:
     gpu = _gpu_above(case, min(limits)) if limits else None
     if gpu:
         yield possible("gpu_too_new_for_build", gpu)
-    for capability, device in _devices(case) if compiled else ():
-        if capability < compiled[0]:
+    lowest = compiled[0] if compiled else ()
+    for capability, device in _devices(case):
+        if capability < lowest:
             yield possible("gpu_too_old_for_build", device)
 
 
