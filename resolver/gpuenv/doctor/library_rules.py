@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Value
 from .catalog import library_owner
-from .facts import Case, first_of, with_names
+from .facts import Case, first_of, unsure_of, with_names
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
 
@@ -481,7 +481,7 @@ def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
     failed = [
         *case.about("status", "cudnn"),
         *case.symptoms("cudnn-start", "cudnn-call"),
-        *case.about("hints", "cuda_lib_missing"),
+        *unsure_of(case, "cuda_lib_missing"),
         *[fact for fact in case.about("says", "cpu_only_build") if "DNN" in fact.text],
     ]
     if stated and failed:

@@ -87,6 +87,7 @@ FOLLOWS: dict[str, set[str]] = {
     },
     "cuda_major_mismatch": {"mixed_cuda_wheels"},
     "lib_shadowing": {"mixed_cuda_wheels"},
+    "cudnn_major_mismatch": {"cuda_major_mismatch"},
     "unsupported_op_config": {
         "cpu_only_build",
         "out_of_memory_masked",
