@@ -42,7 +42,7 @@ LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dl
 _JAVA = "java-library"  # a message
 # Words of a package that was not loaded, or of a build that failed.
 _LOAD_OR_BUILD = re.compile(
-    r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*)\b"
+    r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*|link\w*)\b"
 )
 
 
@@ -297,7 +297,7 @@ def _other_cudnn(case: Case, major: str | None, present: dict[str, Fact]) -> Fac
     torch = case.first("version", subject="torch")
     if torch and version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 and major == "8":
         return torch
-    named = case.of_kind("cudnn-named")
+    named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
     return named[0] if major and _only_others_named(named, major) else None
 
 
