@@ -17,7 +17,7 @@ _CUDA_FILE = re.compile(
     r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|cudadevrt|nvjpeg|nvshmem|nvvm|"
     r"cudss|cutensor|cudf)"
     r"[\w-]*\.so(?:\.(\d{1,2}))?|"
-    r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
+    r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc|npp|nvjpeg)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
 # Files whose major version is CUDA's.
 _NAME_WITH_CUDA_VERSION = re.compile(
