@@ -112,6 +112,23 @@ def _installed_toolkit(case: Case) -> Iterator[str]:
         )
 
 
+def _compiler_of_extension(case: Case) -> Iterator[str]:
+    """Say which nvcc, or which build of torch, compiles an extension."""
+    compiler = case.first("toolkit", subject="nvcc")
+    build = case.first("cuda-built", subject="torch")
+    if compiler is None or build is None or not case.about("says", "cuda_major_mismatch"):
+        return
+    major = compiler.value.partition(".")[0]
+    other_build = f", or use a build of torch for CUDA {major}"
+    capability = _capability(case)
+    if capability and version_tuple(_first_cuda_for(capability)) > version_tuple(compiler.value):
+        other_build = ""
+    yield (
+        "An extension is compiled with the CUDA of torch's build: set CUDA_HOME to a toolkit of "
+        f"CUDA {build.value}{other_build}."
+    )
+
+
 def _linker_symbol(case: Case) -> Iterator[str]:
     """Say which libnvJitLink a missing symbol needs, and which package has an older one."""
     for missing in case.of_kind("symbol-missing"):
@@ -381,7 +398,7 @@ def _gib(size: int) -> str:
 _LIBRARIES: Sequence[_Advice] = (_owners, _installed_toolkit)
 _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "cuda_lib_missing": (_broken_release, *_LIBRARIES),
-    "cuda_major_mismatch": _LIBRARIES,
+    "cuda_major_mismatch": (*_LIBRARIES, _compiler_of_extension),
     "mixed_cuda_wheels": (_owners, _linker_symbol),
     "cudnn_missing": (_owners,),
     "cudnn_sublib_missing": (_owners,),

@@ -115,6 +115,8 @@ KINDS: dict[str, str] = {
     "cudnn-built": "subject: '' or the framework; value: the cuDNN that it was built with, '9.3.0'",
     "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (the "
     "source does not say which); value: the driver release, '550.54.14'",
+    "driver-named": "value: the driver release that a person or a report of the environment names; "
+    "it may be another one than the loaded driver",
     "driver-cuda-least": "value: the CUDA version that a program asks of the driver, '12.0'",
     "driver-least": "value: the oldest release of the driver that a program asks for, '535.54'",
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
