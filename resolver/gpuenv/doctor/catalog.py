@@ -15,7 +15,7 @@ from .status_codes import cuda_version, cudnn_version, version_tuple
 
 DIGITS = b"0123456789"
 _TERM = re.compile("%[a-z]+%")
-# The DLLs of CUDA 8.0 to 11.8 and of cuDNN 7 to 9: cudart64_80, cudart64_110, cudart64_12, cudnn64_9.
+# DLLs of CUDA and cuDNN: cudart64_80, cudart64_110, cudart64_12, nvrtc64_112_0, cudnn64_9.
 _DLL = re.compile(r"(\w+?)64_(\d{1,3})(?:_\d)?\.dll")
 _NEWEST_MAJOR = 20  # a greater number in the name of a DLL is a major and a minor version
 _FIRST_WITHOUT_SUFFIX = 13  # the first CUDA whose packages have no suffix
