@@ -133,6 +133,7 @@ class FailureWords(Value):
     subjects: tuple[tuple[str, str], ...]
     unrelated: tuple[str, ...]
     short: tuple[tuple[str, str], ...]
+    negations: tuple[tuple[str, str], ...]
     success: tuple[str, ...]
     alone: tuple[tuple[str, str], ...]
     harmless: tuple[str, ...]
@@ -157,6 +158,7 @@ def failure_words() -> FailureWords:
         subjects=tuple((text, rest) for text, rest in data["subjects"]),
         unrelated=tuple(data["unrelated"]),
         short=tuple((text, rest) for text, rest in data["short"]),
+        negations=tuple((text, rest) for text, rest in data["negations"]),
         success=tuple(data["success"]),
         alone=tuple((text, rest) for text, rest in data["alone"]),
         harmless=tuple(data["harmless"]),

@@ -483,6 +483,7 @@ def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
         *case.about("status", "cudnn"),
         *case.symptoms("cudnn-start", "cudnn-call"),
         *case.about("hints", "cuda_lib_missing"),
+        *[fact for fact in case.about("says", "cpu_only_build") if "DNN" in fact.text],
     ]
     if stated and failed:
         finding = possible if case.about("framework", "torch") else likely

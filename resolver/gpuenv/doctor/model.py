@@ -149,8 +149,10 @@ KINDS: dict[str, str] = {
     "architecture-range": "subject: framework; value: 'device lowest highest', the compute "
     "capability of a GPU, and the range that the build supports",
     "capability-least": "value: the lowest compute capability that a program asks for, '8.0'",
-    "architecture-missing": "subject: framework, library or ''; value: the message; there is no "
-    "code for this GPU",
+    "capability-most": "value: the highest compute capability that a program knows, '8.6'",
+    "build-year": "value: the year of a program, in the words of a reporter, '2019'",
+    "architecture-missing": "subject: framework, library, 'words' (of a reporter, that a program "
+    "refuses a GPU) or ''; value: the message; there is no code for this GPU",
     "compute-mode": "subject: index; value: default, exclusive-process, exclusive-thread or "
     "prohibited",
     "device-node": "subject: /dev path; value: 'yes', 'missing' or 'denied'",
