@@ -44,6 +44,7 @@ _CONDITIONS = frozenset(
         "no-gpu-seen",
         "kernel-updated",
         "driver-updated",
+        "hosted-runner",
         "early-status",
         "cuda-available",
         "gpu-backend",
