@@ -147,6 +147,9 @@ def suggested_by_unavailable(case: Case) -> Iterator[Finding]:
         is_tensorflow = "tensorflow" in _newest_releases(case)
         cause = "cuda_lib_missing" if is_tensorflow else "cpu_only_build"
         yield possible(cause, unavailable[0], gpus[0])
+    elif not unavailable:
+        for fact in case.symptoms("no-gpu-seen"):
+            yield possible("driver_not_found", fact)
 
 
 # ---- the CUDA version of a build ----------------------------------------------------------------

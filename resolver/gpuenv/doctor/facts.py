@@ -45,6 +45,7 @@ _CONDITIONS = frozenset(
         "kernel-updated",
         "driver-updated",
         "hosted-runner",
+        "seen-by-another-process",
         "early-status",
         "cuda-available",
         "gpu-backend",

@@ -358,6 +358,18 @@ def hidden_devices(case: Case) -> Iterator[Finding]:
         yield possible("visible_devices_wrong", hidden[0], case.symptoms("unexplained")[0])
 
 
+def devices_of_process(case: Case) -> Iterator[Finding]:
+    """Find a process that sees no GPU although another one does, in the words of a reporter.
+
+    Its variables differ; a container, or a module that is lost later, differs in more.
+    """
+    seen = first_of(case.symptoms("seen-by-another-process"))
+    if seen is None or case.first("container", value="yes") or case.symptoms("gpu-lost-later"):
+        return
+    for fact in (*_unseen_devices(case), *case.symptoms(*_NO_GPU)):
+        yield likely("visible_devices_wrong", fact, seen)
+
+
 def device_statuses(case: Case) -> Iterator[Finding]:
     """Find devices that refuse new processes, and causes that a CUDA status number names."""
     modes = case.preferred("compute-mode")
@@ -543,6 +555,7 @@ _RULES = (
     wsl_driver,
     wsl_devices,
     hidden_devices,
+    devices_of_process,
     device_statuses,
     hardware_errors,
     build_rules.cpu_builds,
