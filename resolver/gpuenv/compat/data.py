@@ -498,6 +498,8 @@ class CompatibilityData:
         capability = self.compute_capability(text)
         if capability is None:
             return None
+        if text in self._gpu_names:
+            return text, capability
         letters = "".join(_words(text))
         same = (name for name in self._gpu_names if "".join(_words(name)) == letters)
         return next(same, text), capability

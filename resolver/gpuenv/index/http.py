@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 _CHUNK = 1 << 16
 _DOWNLOAD_CHUNK = 1 << 20
 _RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
-_HINT = "check the URL and the network, or use --offline to solve from the snapshot and the cache"
+_HINT = "check the URL and the network; with --offline, a solve uses the snapshot and the cache"
 
 
 class Reply(Value):
