@@ -149,6 +149,9 @@ def suggested_by_unavailable(case: Case) -> Iterator[Finding]:
         is_tensorflow = "tensorflow" in _newest_releases(case)
         cause = "cuda_lib_missing" if is_tensorflow else "cpu_only_build"
         yield possible(cause, unavailable[0], gpus[0])
+    elif not unavailable:
+        for fact in case.symptoms("no-gpu-seen"):
+            yield possible("driver_not_found", fact)
 
 
 # ---- the CUDA version of a build ----------------------------------------------------------------
@@ -214,14 +217,19 @@ def driver_of_named(case: Case) -> Iterator[Finding]:
 def least_driver(case: Case) -> Iterator[Finding]:
     """Compare the driver with the oldest release that a program asks for.
 
-    If the log names the driver in words only, the CUDA versions of both are compared.
+    If the log names the driver in words only, the CUDA versions of both are compared. The release
+    that the program asks for may be read as the driver's, too.
     """
     for fact in case.of_kind("driver-least"):
         least = version_tuple(fact.value)
         drivers = {version_tuple(driver.value): driver for driver in case.of_kind("driver")}
         if not drivers:
             least = version_tuple(cuda_of_driver(fact.value))
-            drivers = {_driver_cuda(driver): driver for driver in case.of_kind("driver-cuda")}
+            drivers = {
+                _driver_cuda(driver): driver
+                for driver in case.of_kind("driver-cuda")
+                if driver.where != fact.where or _driver_cuda(driver) != least
+            }
         if not drivers:
             yield likely("driver_too_old", fact)
         elif max(drivers) < least:
