@@ -66,6 +66,7 @@ _STATUSES_OF_CODE = (
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
 _DOUBTFUL = ("flags", "words")  # lists of code that may not be those of the whole build
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
+_FIRST_CAPABILITY_OF_TRITON = (7, 0)  # README of Triton, "Compatibility"
 _CAUSES_OF_RELEASE = {"cuda": "cuda_major_mismatch", "cudnn": "cudnn_major_mismatch"}
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
@@ -149,6 +150,9 @@ def suggested_by_unavailable(case: Case) -> Iterator[Finding]:
         is_tensorflow = "tensorflow" in _newest_releases(case)
         cause = "cuda_lib_missing" if is_tensorflow else "cpu_only_build"
         yield possible(cause, unavailable[0], gpus[0])
+    elif not unavailable:
+        for fact in case.symptoms("no-gpu-seen"):
+            yield possible("driver_not_found", fact)
 
 
 # ---- the CUDA version of a build ----------------------------------------------------------------
@@ -214,14 +218,19 @@ def driver_of_named(case: Case) -> Iterator[Finding]:
 def least_driver(case: Case) -> Iterator[Finding]:
     """Compare the driver with the oldest release that a program asks for.
 
-    If the log names the driver in words only, the CUDA versions of both are compared.
+    If the log names the driver in words only, the CUDA versions of both are compared. The release
+    that the program asks for may be read as the driver's, too.
     """
     for fact in case.of_kind("driver-least"):
         least = version_tuple(fact.value)
         drivers = {version_tuple(driver.value): driver for driver in case.of_kind("driver")}
         if not drivers:
             least = version_tuple(cuda_of_driver(fact.value))
-            drivers = {_driver_cuda(driver): driver for driver in case.of_kind("driver-cuda")}
+            drivers = {
+                _driver_cuda(driver): driver
+                for driver in case.of_kind("driver-cuda")
+                if driver.where != fact.where or _driver_cuda(driver) != least
+            }
         if not drivers:
             yield likely("driver_too_old", fact)
         elif max(drivers) < least:
@@ -514,8 +523,10 @@ def invalid_images(case: Case) -> Iterator[Finding]:
         return
     if case.of_kind("architecture-missing"):
         return  # the same failure, with its reason
+    is_triton = any("triton" in image.text.lower() for image in images)
+    oldest = _FIRST_CAPABILITY_OF_TRITON if is_triton else _FIRST_CAPABILITY_OF_IMAGES
     for capability, gpu in _devices(case):
-        if capability < _FIRST_CAPABILITY_OF_IMAGES:
+        if capability < oldest:
             yield possible("gpu_too_old_for_build", images[0], gpu)
             return
     yield likely("driver_too_old", images[0])

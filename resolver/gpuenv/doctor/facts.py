@@ -44,6 +44,8 @@ _CONDITIONS = frozenset(
         "no-gpu-seen",
         "kernel-updated",
         "driver-updated",
+        "hosted-runner",
+        "seen-by-another-process",
         "early-status",
         "cuda-available",
         "gpu-backend",

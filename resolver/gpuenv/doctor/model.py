@@ -115,6 +115,8 @@ KINDS: dict[str, str] = {
     "cudnn-built": "subject: '' or the framework; value: the cuDNN that it was built with, '9.3.0'",
     "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (the "
     "source does not say which); value: the driver release, '550.54.14'",
+    "driver-named": "value: the driver release that a person or a report of the environment names; "
+    "it may be another one than the loaded driver",
     "driver-cuda-least": "value: the CUDA version that a program asks of the driver, '12.0'",
     "driver-least": "value: the oldest release of the driver that a program asks for, '535.54'",
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
@@ -175,7 +177,8 @@ KINDS: dict[str, str] = {
     "jit-compiled, musl, stub-path, libraries-of-host, early-status, started-without-gpu, "
     "started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, uvm-reloaded, "
     "suspended, growth, preallocated, cudnn-not-installed, memory-suffices, memory-short, "
-    "gpu-lost-later, gpu-works-on-host, no-gpu-seen, kernel-updated, driver-updated); value: ''",
+    "gpu-lost-later, gpu-works-on-host, no-gpu-seen, kernel-updated, driver-updated, "
+    "hosted-runner, seen-by-another-process); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-wanted": "subject: file name of a library that a program needs, in the words of a "
@@ -194,6 +197,9 @@ KINDS: dict[str, str] = {
     "wsl": "value: 'yes' or 'no'",
     "vgpu": "value: 'yes'; the GPU is a virtual GPU of a hypervisor",
     "secure-boot": "value: 'yes' or 'no'",
+    "kernel-built": "subject: nvidia; value: a release of the kernel for which the module is "
+    "installed, '6.8.0-40-generic'",
+    "kernel-running": "value: a release of the kernel that runs, in the same form or shortened",
     "module": "subject: nvidia, nvidia_uvm or nouveau; value: 'loaded', 'missing' (not built) or "
     "'absent' (not loaded)",
     "variable": "subject: name of an environment variable; value: its value",

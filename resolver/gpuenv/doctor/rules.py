@@ -34,6 +34,8 @@ _CAUSES_OF_UPDATES = {
     "driver-updated": "driver_userspace_kernel_mismatch",
     "kernel-updated": "driver_not_loaded",
 }
+# What messages say on a machine without a driver.
+_WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
@@ -140,6 +142,33 @@ def updated_hosts(case: Case) -> Iterator[Finding]:
                 yield likely(cause, fact, words)
             for fact in case.unexplained():
                 yield possible(cause, fact, words)
+
+
+def modules_of_kernels(case: Case) -> Iterator[Finding]:
+    """Find a kernel for which the driver's module is not installed, by dkms's list."""
+    built = case.about("kernel-built", "nvidia")
+    for running in case.of_kind("kernel-running") if built else ():
+        if not any(_is_same_kernel(running.value, fact.value) for fact in built):
+            yield likely("driver_not_loaded", running, *built)
+
+
+def _is_same_kernel(release: str, other: str) -> bool:
+    """Whether two releases are of one kernel; one of them may lack its last parts."""
+    return release.startswith(other) or other.startswith(release)
+
+
+def hosted_runners(case: Case) -> Iterator[Finding]:
+    """Find a machine of a CI service, which has no GPU, if the log shows none."""
+    hosted = first_of(case.symptoms("hosted-runner"))
+    if hosted is None or case.of_kind("driver", "driver-cuda", "smi-memory", "gpu"):
+        return
+    absent = [fact for fact in case.of_kind("hints", "maybe") if fact.subject in _WITHOUT_DRIVER]
+    insufficient = [fact for fact in case.of_kind("says") if fact.value in INSUFFICIENT_DRIVER]
+    numbers = _with_values(case.about("status", "cuda"), *_NO_DEVICE, *INSUFFICIENT_DRIVER)
+    for fact in (*_unseen_devices(case), *absent, *insufficient, *numbers):
+        yield likely("driver_not_found", fact, hosted)
+    for fact in case.symptoms(*_NO_GPU):
+        yield possible("driver_not_found", fact, hosted)
 
 
 def _lost_gpu(case: Case) -> list[Fact]:
@@ -329,6 +358,18 @@ def hidden_devices(case: Case) -> Iterator[Finding]:
         yield possible("visible_devices_wrong", hidden[0], case.symptoms("unexplained")[0])
 
 
+def devices_of_process(case: Case) -> Iterator[Finding]:
+    """Find a process that sees no GPU although another one does, in the words of a reporter.
+
+    Its variables differ; a container, or a module that is lost later, differs in more.
+    """
+    seen = first_of(case.symptoms("seen-by-another-process"))
+    if seen is None or case.first("container", value="yes") or case.symptoms("gpu-lost-later"):
+        return
+    for fact in (*_unseen_devices(case), *case.symptoms(*_NO_GPU)):
+        yield likely("visible_devices_wrong", fact, seen)
+
+
 def device_statuses(case: Case) -> Iterator[Finding]:
     """Find devices that refuse new processes, and causes that a CUDA status number names."""
     modes = case.preferred("compute-mode")
@@ -502,6 +543,8 @@ _RULES = (
     compat_path,
     driver_presence,
     updated_hosts,
+    modules_of_kernels,
+    hosted_runners,
     driver_state,
     container_devices,
     container_command,
@@ -512,6 +555,7 @@ _RULES = (
     wsl_driver,
     wsl_devices,
     hidden_devices,
+    devices_of_process,
     device_statuses,
     hardware_errors,
     build_rules.cpu_builds,

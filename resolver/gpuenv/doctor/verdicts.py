@@ -367,7 +367,7 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     if _is_of_container(finding, case) or _is_without_driver(finding, case):
         return finding.replace(confidence="possible")
     absent = [fact for cause in _DRIVER_ABSENT for fact in case.about("hints", cause)]
-    absent += case.about("library-missing", "libcuda.so.1")
+    absent += case.about("library-missing", "libcuda.so.1") + case.symptoms("hosted-runner")
     if absent and _may_lack_driver(finding, case):
         return finding.replace(confidence="possible")
     if finding.confidence == "proved" and _is_contradicted(finding, case):
