@@ -14,10 +14,12 @@ from .status_codes import version_tuple
 
 _CUDA_FILE = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparseLt|cusparse|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
-    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|cudadevrt|nvjpeg|nvshmem|nvvm|"
+    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|acc(?:cuda|host|device)|cudadevrt|"
+    r"nvjpeg|nvshmem|nvvm|"
     r"cudss|cutensor|cudf)"
     r"[\w-]*\.so(?:\.(\d{1,2}))?|"
-    r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc|npp|nvjpeg)[a-z-]*64_(\d{2})[\d_]*\.dll"
+    r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc|npp|nvjpeg)"
+    r"[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
 # Files whose major version is CUDA's.
 _NAME_WITH_CUDA_VERSION = re.compile(
