@@ -13,10 +13,12 @@ from .build_rules import named_broken_release
 from .catalog import (
     capability_of,
     compilers,
+    cuda_builds,
     cuda_of_ptx,
     driver_floor,
     gpus_of_shared_name,
     library_owner,
+    linux_name,
     toolkit_driver,
 )
 from .facts import Case
@@ -68,12 +70,14 @@ def _owners(case: Case) -> Iterator[str]:
             packages, cuda = _alternatives(owner.packages), _alternatives(owner.cuda)
             last = f", up to CUDA {owner.last}" if owner.last else ""
             yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
-    library = next(filter(None, map(_OLD_LIBRARY.fullmatch, names)), None)
-    if library is not None:
-        yield (
-            f"{library[0]} is a library of CUDA {library[1]}, of which pip has no packages: "
-            "conda's cudatoolkit has it, or use a newer release of the program."
-        )
+    for name in names:
+        library = _OLD_LIBRARY.fullmatch(linux_name(name))
+        if library is not None:
+            yield (
+                f"{name} is a library of CUDA {library[1]}, of which pip has no packages: "
+                "conda's cudatoolkit has it, or use a newer release of the program."
+            )
+            return
 
 
 def _alternatives(words: Sequence[str]) -> str:
@@ -110,6 +114,33 @@ def _installed_toolkit(case: Case) -> Iterator[str]:
             f"The installed CUDA {toolkit.value} does not have it, and another toolkit is not "
             f"needed: use a build of the framework for CUDA {major}, or install the package."
         )
+
+
+def _compiler_of_extension(case: Case) -> Iterator[str]:
+    """Say which nvcc, or which build of torch, compiles an extension."""
+    compiler = case.first("toolkit", subject="nvcc")
+    build = case.first("cuda-built", subject="torch")
+    if compiler is None or build is None or not case.about("says", "cuda_major_mismatch"):
+        return
+    major = compiler.value.partition(".")[0]
+    other_build = f", or use a build of torch for CUDA {major}"
+    capability = _capability(case)
+    if capability and version_tuple(_first_cuda_for(capability)) > version_tuple(compiler.value):
+        other_build = ""
+    yield (
+        "An extension is compiled with the CUDA of torch's build: set CUDA_HOME to a toolkit of "
+        f"CUDA {build.value}{other_build}."
+    )
+
+
+def _build_with_cuda(case: Case) -> Iterator[str]:
+    """Say where the build with CUDA is of the program whose build has none."""
+    facts = [fact for fact in case.log if fact.subject == "cpu_only_build" or fact.value == "none"]
+    text = "\n".join(fact.text for fact in facts).lower()
+    for build in cuda_builds():
+        if any(word in text for word in build.words):
+            yield build.says
+            return
 
 
 def _linker_symbol(case: Case) -> Iterator[str]:
@@ -381,7 +412,8 @@ def _gib(size: int) -> str:
 _LIBRARIES: Sequence[_Advice] = (_owners, _installed_toolkit)
 _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "cuda_lib_missing": (_broken_release, *_LIBRARIES),
-    "cuda_major_mismatch": _LIBRARIES,
+    "cpu_only_build": (_build_with_cuda,),
+    "cuda_major_mismatch": (*_LIBRARIES, _compiler_of_extension),
     "mixed_cuda_wheels": (_owners, _linker_symbol),
     "cudnn_missing": (_owners,),
     "cudnn_sublib_missing": (_owners,),

@@ -51,6 +51,7 @@ _KINDS_OF_CUDA = ("toolkit", "cuda-built", "cuda-named", "driver-cuda")
 _PTX_NOT_COMPILED = "PTX not compiled"
 _FIRST_YEAR_OF_PTX_STATUS = 2021  # drivers since then have a status of their own for newer PTX
 _STATUS_OF_OLD_GPUS = "invalid device function"
+_STATUSES_OF_OLD_GPUS = (_STATUS_OF_OLD_GPUS, "ARCH_MISMATCH")
 _STATUSES_OF_LOADER = ("no kernel image", _STATUS_OF_OLD_GPUS)
 # What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
 _LIBRARIES_THAT_START = ("cudnn", "cublas", "cusolver", "cusparse", "cufft", "curand")
@@ -63,6 +64,7 @@ _STATUSES_OF_CODE = (
     "CUDA_ERROR_NO_BINARY_FOR_GPU",
 )
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
+_DOUBTFUL = ("flags", "words")  # lists of code that may not be those of the whole build
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
 _CAUSES_OF_RELEASE = {"cuda": "cuda_major_mismatch", "cudnn": "cudnn_major_mismatch"}
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
@@ -292,7 +294,12 @@ def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capabilit
 
 
 def compiler_of_build(case: Case) -> Iterator[Finding]:
-    """Compare nvcc's version with the other CUDA versions of a log, if a build failed."""
+    """Compare nvcc's version with the other CUDA versions of a log, if a build failed.
+
+    An extension that lacks a symbol of torch was built.
+    """
+    if with_names(case, "companion_binary_mismatch", ("torch-symbol",)):
+        return
     nvcc = case.about("toolkit", "nvcc") or case.about("cuda-named", "installed")
     others = [fact for fact in case.of_kind("toolkit", "cuda-built") if fact.subject != "nvcc"]
     if not nvcc and case.of_kind("cuda-built"):
@@ -327,6 +334,8 @@ def architectures(case: Case) -> Iterator[Finding]:
     """Explain missing code for a GPU: is the GPU newer or older than the build supports?"""
     yield from _out_of_stated_range(case)
     yield from _below_least(case)
+    yield from _above_most(case)
+    yield from _after_build(case)
     missing, lists = _missing_code(case)
     if not missing:
         return
@@ -341,8 +350,10 @@ def architectures(case: Case) -> Iterator[Finding]:
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
     # The flags of one file may differ from those of another.
-    is_certain = case.failed("architecture") or any(fact.subject != "flags" for fact in lists)
+    is_certain = case.failed("architecture") or any(fact.subject not in _DOUBTFUL for fact in lists)
     finding = proved if is_certain else likely
+    if all(fact.subject == "words" for fact in missing):
+        finding = possible
     beyond = None if built_for else _beyond_toolkit(case, capability)
     beside = None if is_certain else _beside_working(case, capability)
     by_time = [] if built_for else list(_by_time(case, missing, facts, capability, finding))
@@ -447,7 +458,7 @@ def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[
     elif len(built_for) >= _MANY_ARCHITECTURES and min(built_for) <= _FIRST_OF_MANY:
         is_old = False
     else:
-        is_old = all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing)
+        is_old = all(fact.value in _STATUSES_OF_OLD_GPUS for fact in missing)
     if is_old:
         order.reverse()
     for cause in order:
@@ -537,18 +548,27 @@ def failed_executions(case: Case) -> Iterator[Finding]:
         yield possible("gpu_too_new_for_build", failed[0], *newer[:1])
 
 
+def wrong_numbers(case: Case) -> Iterator[Finding]:
+    """Suggest a GPU that is newer than what a log names if a program computes no numbers."""
+    if any(fact.value == "nan" for fact in case.about("outside", "program")):
+        yield from _beyond_named(case)
+
+
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:
     """Suggest a cause where many builds do not support the GPU yet, or have dropped it."""
-    yield from _newer_than_named(case)
+    yield from _beyond_named(case)
     for capability, fact in _devices(case):
-        if capability >= _NEW_CAPABILITY:
+        beside = _beside_working(case, capability)
+        if beside and beside[1].value != fact.value:
+            yield possible(beside[0], fact, beside[1])
+        elif capability >= _NEW_CAPABILITY:
             yield possible("gpu_too_new_for_build", fact)
         elif capability < _FIRST_COMMON_CAPABILITY:
             yield possible("gpu_too_old_for_build", fact)
 
 
-def _newer_than_named(case: Case) -> Iterator[Finding]:
-    """Suggest a GPU that is newer than the CUDA version or the framework that a log names."""
+def _beyond_named(case: Case) -> Iterator[Finding]:
+    """Suggest a GPU that the CUDA version or the framework that a log names does not support."""
     named = case.of_kind("cuda-named", "cuda-built", "toolkit")
     newest = max((version_tuple(fact.value) for fact in named), default=())
     compiled = _compiled_capabilities(newest) if newest else None
@@ -562,6 +582,10 @@ def _newer_than_named(case: Case) -> Iterator[Finding]:
     gpu = _gpu_above(case, min(limits)) if limits else None
     if gpu:
         yield possible("gpu_too_new_for_build", gpu)
+    lowest = compiled[0] if compiled else ()
+    for capability, device in _devices(case):
+        if capability < lowest:
+            yield possible("gpu_too_old_for_build", device)
 
 
 def _cudnn_of_words(case: Case) -> list[Fact]:
@@ -601,6 +625,26 @@ def _below_least(case: Case) -> Iterator[Finding]:
             yield possible("gpu_too_new_for_build", fact, later[0])
         elif not devices:
             yield possible("gpu_too_old_for_build", fact)
+
+
+def _above_most(case: Case) -> Iterator[Finding]:
+    """Compare the GPUs with the highest compute capability that a program knows."""
+    for fact in case.of_kind("capability-most"):
+        gpu = _gpu_above(case, version_tuple(fact.value))
+        if gpu:
+            finding = likely if case.faults() or case.unexplained() else possible
+            yield finding("gpu_too_new_for_build", gpu, fact)
+
+
+def _after_build(case: Case) -> Iterator[Finding]:
+    """Compare the years of the GPUs with the year of the program that fails."""
+    working = _working_gpus(case)
+    for fact in case.of_kind("build-year"):
+        for capability, gpu in _devices(case):
+            is_newer = year_of_gpu(capability) > int(fact.value)
+            if is_newer and capability not in working and (case.faults() or case.unexplained()):
+                yield likely("gpu_too_new_for_build", gpu, fact)
+                return
 
 
 def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:

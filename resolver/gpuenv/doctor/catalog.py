@@ -15,6 +15,9 @@ from .status_codes import cuda_version, cudnn_version, version_tuple
 
 DIGITS = b"0123456789"
 _TERM = re.compile("%[a-z]+%")
+# DLLs of CUDA and cuDNN: cudart64_80, cudart64_110, cudart64_12, nvrtc64_112_0, cudnn64_9.
+_DLL = re.compile(r"(\w+?)64_(\d{1,3})(?:_\d)?\.dll")
+_NEWEST_MAJOR = 20  # a greater number in the name of a DLL is a major and a minor version
 _FIRST_WITHOUT_SUFFIX = 13  # the first CUDA whose packages have no suffix
 _NAME_NOISE = re.compile(
     r"(?i)\bTesla(?=[A-Z]\d)|"
@@ -130,6 +133,7 @@ class FailureWords(Value):
     subjects: tuple[tuple[str, str], ...]
     unrelated: tuple[str, ...]
     short: tuple[tuple[str, str], ...]
+    negations: tuple[tuple[str, str], ...]
     success: tuple[str, ...]
     alone: tuple[tuple[str, str], ...]
     harmless: tuple[str, ...]
@@ -154,6 +158,7 @@ def failure_words() -> FailureWords:
         subjects=tuple((text, rest) for text, rest in data["subjects"]),
         unrelated=tuple(data["unrelated"]),
         short=tuple((text, rest) for text, rest in data["short"]),
+        negations=tuple((text, rest) for text, rest in data["negations"]),
         success=tuple(data["success"]),
         alone=tuple((text, rest) for text, rest in data["alone"]),
         harmless=tuple(data["harmless"]),
@@ -410,9 +415,38 @@ def dated_forms() -> tuple[DatedForm, ...]:
     )
 
 
+class CudaBuild(Value):
+    """Where the build with CUDA of a program is; a row [[cuda-build]] of releases.toml."""
+
+    words: tuple[str, ...]
+    says: str
+
+
+@cache
+def cuda_builds() -> tuple[CudaBuild, ...]:
+    """Return where the builds with CUDA of programs are."""
+    return tuple(
+        CudaBuild(words=tuple(row["words"]), says=row["says"]) for row in _releases()["cuda-build"]
+    )
+
+
+def linux_name(file_name: str) -> str:
+    """Return the name on Linux of a DLL: "cudart64_110.dll" -> "libcudart.so.11.0".
+
+    The name of any other file stays.
+    """
+    match = _DLL.fullmatch(file_name)
+    if match is None:
+        return file_name
+    name, version = match.groups()
+    if int(version) > _NEWEST_MAJOR:
+        version = f"{version[:-1]}.{version[-1]}"
+    return f"lib{name}.so.{version}"
+
+
 def library_owner(file_name: str) -> Owner | None:
     """Return what a library of CUDA belongs to by its file name, or None: "libcufft.so.11"."""
-    name, _, version = file_name.partition(".so.")
+    name, _, version = linux_name(file_name).partition(".so.")
     row = _owners().get(name)
     if row is None:
         return None

@@ -118,15 +118,35 @@ class FailureReader:
         return True
 
 
-def failure_of_short_text(text: bytes) -> Iterator[Fact]:
-    """Yield the first failure of any program, or of a GPU in another script, in a short text."""
+def failure_of_short_text(text: bytes, *, names_gpu: bool) -> Iterator[Fact]:
+    """Yield the first failure of any program in a short text, and the causes that it suggests.
+
+    A text that names a GPU reports a failure if it denies something, or is in another script.
+
+    Args:
+        names_gpu: whether a message found a GPU in the text. Words near a failure may show it, too.
+    """
     lowered = _harmless().sub(b" ", text.lower())
     places = [place for _number, place in _short().places(lowered)]
+    if not places and (names_gpu or _subjects().is_in(lowered)):
+        places = [place for _number, place in _negations().places(lowered)]
     if not places and _reports_in_another_script(lowered):
         places = [0]
     for place in places[:1]:
         start, end = _window(lowered, place)
-        yield _failure(lowered[start:end], 1 + lowered.count(b"\n", 0, place))
+        failure = _failure(lowered[start:end], 1 + lowered.count(b"\n", 0, place))
+        yield failure
+        if not _unrelated().search(lowered):
+            yield from _suggested_by(failure, lowered)
+
+
+def _suggested_by(failure: Fact, words: bytes) -> Iterator[Fact]:
+    """Yield the causes that the words of a failure suggest."""
+    for cause, pattern in _suggestions():
+        match = pattern.search(words)
+        if match is not None:
+            value = match[0].decode("utf-8", "replace")
+            yield failure.replace(kind="suggests", subject=cause, value=value)
 
 
 def _reports_in_another_script(text: bytes) -> bool:
@@ -225,6 +245,11 @@ def _alone() -> _Search:
 @cache
 def _short() -> _Search:
     return _Search(failure_words().short)
+
+
+@cache
+def _negations() -> _Search:
+    return _Search(failure_words().negations)
 
 
 @cache

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..model import Value
-from .catalog import library_owner
+from .catalog import library_owner, linux_name
 from .facts import Case, first_of, with_names
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
@@ -446,7 +446,8 @@ def _cudas_of_file(file_name: str) -> list[tuple[int, ...]]:
     owner = library_owner(file_name)
     if owner is None:
         return []
-    majors = [*owner.cuda, "10"] if ".so.10" in file_name else owner.cuda  # owners: from CUDA 11
+    is_of_cuda_10 = ".so.10" in linux_name(file_name)
+    majors = [*owner.cuda, "10"] if is_of_cuda_10 else owner.cuda  # owners: from CUDA 11
     return [(int(major),) for major in majors]
 
 
@@ -482,6 +483,7 @@ def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
         *case.about("status", "cudnn"),
         *case.symptoms("cudnn-start", "cudnn-call"),
         *case.about("hints", "cuda_lib_missing"),
+        *[fact for fact in case.about("says", "cpu_only_build") if "DNN" in fact.text],
     ]
     if stated and failed:
         finding = possible if case.about("framework", "torch") else likely

@@ -31,6 +31,7 @@ MAX_REPORT = 1 << 9  # bytes of a text that a person wrote about a failure, rath
 SHORT_LINES = 3  # of a text in which a failure of any program counts
 REPEATS = 4  # times that lines which differ only in digits are read
 MAX_FACTS = 2000  # of one log
+_KINDS_OF_GPU = ("gpu", "capability")
 # What was read more often than the first number in a row without a new fact is read at most the
 # second number of times in a block: messages of a line, and a needle of a long line.
 _IDLE_LINE = (512, 16)
@@ -82,7 +83,8 @@ def _read_parts(head: bytes, chunks: Iterable[bytes], *, with_failure: bool) -> 
     facts = max(readings, key=lambda facts: (_explained(facts), len(_failures(facts))))
     is_short = len(head) <= MAX_REPORT and head.strip().count(b"\n") < SHORT_LINES
     if with_failure and is_short and not _failures(facts):
-        return (*facts, *failure_of_short_text(head))
+        names_gpu = any(fact.kind in _KINDS_OF_GPU for fact in facts)
+        return (*facts, *failure_of_short_text(head, names_gpu=names_gpu))
     return facts
 
 

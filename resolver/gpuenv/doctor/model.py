@@ -115,6 +115,8 @@ KINDS: dict[str, str] = {
     "cudnn-built": "subject: '' or the framework; value: the cuDNN that it was built with, '9.3.0'",
     "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (the "
     "source does not say which); value: the driver release, '550.54.14'",
+    "driver-named": "value: the driver release that a person or a report of the environment names; "
+    "it may be another one than the loaded driver",
     "driver-cuda-least": "value: the CUDA version that a program asks of the driver, '12.0'",
     "driver-least": "value: the oldest release of the driver that a program asks for, '535.54'",
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
@@ -147,8 +149,10 @@ KINDS: dict[str, str] = {
     "architecture-range": "subject: framework; value: 'device lowest highest', the compute "
     "capability of a GPU, and the range that the build supports",
     "capability-least": "value: the lowest compute capability that a program asks for, '8.0'",
-    "architecture-missing": "subject: framework, library or ''; value: the message; there is no "
-    "code for this GPU",
+    "capability-most": "value: the highest compute capability that a program knows, '8.6'",
+    "build-year": "value: the year of a program, in the words of a reporter, '2019'",
+    "architecture-missing": "subject: framework, library, 'words' (of a reporter, that a program "
+    "refuses a GPU) or ''; value: the message; there is no code for this GPU",
     "compute-mode": "subject: index; value: default, exclusive-process, exclusive-thread or "
     "prohibited",
     "device-node": "subject: /dev path; value: 'yes', 'missing' or 'denied'",

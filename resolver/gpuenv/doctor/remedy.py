@@ -102,21 +102,20 @@ def find_remedy(
         same_versions.append(framework.name + _same_release(version))
         any_version.append(framework.name)
     failure = None
-    for asked in (tuple(same_versions), tuple(any_version)):
-        is_last = asked == tuple(any_version)
+    for asked in (same_versions, any_version):
         try:
-            request = Request(frameworks=asked, requirements=companions)
-            plan = solve(request, host, changes=is_last)
+            request = Request(frameworks=tuple(asked), requirements=companions)
+            plan = solve(request, host, changes=asked == any_version)
         except GpuEnvError as error:
-            failure = _failed(asked, error)
+            failure = _failed(tuple(asked), error)
             continue
         remedy = Remedy(
-            asked=asked,
+            asked=tuple(asked),
             command=_command(asked, companions, target, flags),
             choices=plan.choices,
             needs_driver=plan.needs.driver,
         )
-        if not is_last:
+        if asked == same_versions:
             return remedy
         builds = _suitable_builds(frameworks, host, data)
         if not builds:
@@ -227,7 +226,8 @@ def remedy_for_log(
     """Return the new solve for the machine and the frameworks that a log names.
 
     Returns:
-        None if the log names no GPU or no framework, or if one of them is unknown.
+        None if the log names no GPU or no framework, if one of them is unknown, or if the log's
+        nvcc cannot compile for the solution.
     """
     machine = _machine_of(log_facts)
     if machine is None:
@@ -239,9 +239,19 @@ def remedy_for_log(
     except InputError:
         return None
     remedy = find_remedy(machine.frameworks, host, None, machine.flags, data=data, solve=solve)
-    if remedy is None:
+    if remedy is None or not _suits_compiler(remedy.choices, log_facts):
         return None
     return remedy.replace(machine="the machine of the log")
+
+
+def _suits_compiler(choices: Iterable[Choice], log_facts: Sequence[Fact]) -> bool:
+    """Whether the nvcc of a log, which failed to compile an extension, can do so for the builds."""
+    failed = any((fact.kind, fact.subject) == ("says", "cuda_major_mismatch") for fact in log_facts)
+    compilers = [fact for fact in log_facts if (fact.kind, fact.subject) == ("toolkit", "nvcc")]
+    if not failed or not compilers:
+        return True
+    major = compilers[0].value.partition(".")[0]
+    return all(choice.cuda is None or str(choice.cuda[0]) == major for choice in choices)
 
 
 class _LogMachine(Value):
@@ -305,6 +315,8 @@ def _driver(log_facts: Sequence[Fact]) -> str:
     releases = [fact for fact in log_facts if fact.kind == "driver" and "." in fact.value]
     for fact in sorted(releases, key=lambda fact: fact.subject == "userspace"):
         return fact.value
+    for named in _values(log_facts, "driver-named"):
+        return named
     return next(map(toolkit_driver, _values(log_facts, "driver-cuda")), "")
 
 

@@ -570,6 +570,7 @@ _RULES = (
     build_rules.invalid_images,
     build_rules.jit_compiled,
     build_rules.failed_executions,
+    build_rules.wrong_numbers,
     build_rules.releases_without_gpu,
     build_rules.tensorflow_on_windows,
     build_rules.libraries_of_release,
