@@ -66,6 +66,7 @@ _STATUSES_OF_CODE = (
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
 _DOUBTFUL = ("flags", "words")  # lists of code that may not be those of the whole build
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
+_FIRST_CAPABILITY_OF_TRITON = (7, 0)  # README of Triton, "Compatibility"
 _CAUSES_OF_RELEASE = {"cuda": "cuda_major_mismatch", "cudnn": "cudnn_major_mismatch"}
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
@@ -522,8 +523,10 @@ def invalid_images(case: Case) -> Iterator[Finding]:
         return
     if case.of_kind("architecture-missing"):
         return  # the same failure, with its reason
+    is_triton = any("triton" in image.text.lower() for image in images)
+    oldest = _FIRST_CAPABILITY_OF_TRITON if is_triton else _FIRST_CAPABILITY_OF_IMAGES
     for capability, gpu in _devices(case):
-        if capability < _FIRST_CAPABILITY_OF_IMAGES:
+        if capability < oldest:
             yield possible("gpu_too_old_for_build", images[0], gpu)
             return
     yield likely("driver_too_old", images[0])
