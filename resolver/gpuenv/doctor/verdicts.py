@@ -234,27 +234,24 @@ def _suggested(case: Case) -> Finding | None:
     for finding in (*words, *suggested_by_gpu(case), *suggested_by_driver(case)):
         if finding.cause == "driver_too_old" and _driver_suffices(case):
             continue
-        finding = _of_surroundings(finding, case)
-        if refutation(case, finding.cause) is None:
-            by_cause.setdefault(finding.cause, []).extend(finding.facts)
+        cause = _cause_in_surroundings(finding.cause, case)
+        if refutation(case, cause) is None:
+            by_cause.setdefault(cause, []).extend(finding.facts)
     if not by_cause:
         return next(suggested_by_unavailable(case), None)
     cause = max(by_cause, key=lambda cause: (len(by_cause[cause]), causes()[cause].rank))
     return possible(cause, *by_cause[cause])
 
 
-def _of_surroundings(finding: Finding, case: Case) -> Finding:
-    """Return the finding with the cause that it has in WSL or in a container.
-
-    WSL and a container have no driver of their own.
-    """
-    if finding.cause not in _OWN_DRIVER:
-        return finding
+def _cause_in_surroundings(cause: str, case: Case) -> str:
+    """Return the cause that words suggest; WSL and a container have no driver of their own."""
+    if cause not in _OWN_DRIVER:
+        return cause
     if case.first("wsl", value="yes"):
-        return finding.replace(cause="wsl_driver_or_toolkit")
+        return "wsl_driver_or_toolkit"
     if case.first("container", value="yes") and not has_driver_of_container(case):
-        return finding.replace(cause="container_gpu_not_injected")
-    return finding
+        return "container_gpu_not_injected"
+    return cause
 
 
 def _confidence_of_failure(cause: str) -> str:
