@@ -164,7 +164,7 @@ def hosted_runners(case: Case) -> Iterator[Finding]:
         return
     absent = [fact for fact in case.of_kind("hints", "maybe") if fact.subject in _WITHOUT_DRIVER]
     insufficient = [fact for fact in case.of_kind("says") if fact.value in INSUFFICIENT_DRIVER]
-    numbers = _with_values(case.about("status", "cuda"), *_NO_DEVICE, *INSUFFICIENT_DRIVER)
+    numbers = _with_values(case.about("status", "cuda"), *INSUFFICIENT_DRIVER)
     for fact in (*_unseen_devices(case), *absent, *insufficient, *numbers):
         yield likely("driver_not_found", fact, hosted)
     for fact in case.symptoms(*_NO_GPU):
@@ -227,20 +227,21 @@ def _has_device_of_container(case: Case) -> bool:
     """Whether the log shows the GPU of its container, or a variable that selects a GPU."""
     if any(case.about("hints", cause) for cause in _WITH_DEVICE):
         return True
-    shown = _driver_of_container(case) or case.symptoms("cuda-available")
+    shown = has_driver_of_container(case) or case.symptoms("cuda-available")
     return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
 
 
-def _driver_of_container(case: Case) -> list[Fact]:
-    """Return what shows that a container has the driver or was started with the GPU."""
+def has_driver_of_container(case: Case) -> bool:
+    """Whether something shows that a container has the driver or was started with the GPU."""
     shown = case.of_kind("driver", "driver-cuda", "smi-memory")
-    return shown + case.symptoms("started-with-gpu")
+    return bool(shown or case.symptoms("started-with-gpu"))
 
 
 def _unseen_devices(case: Case) -> list[Fact]:
     """Return the messages that no device is seen, without those that a number is wrong."""
-    stated = case.about("hints", "visible_devices_wrong")
-    return [fact for fact in stated if fact.value == "no-device" and "ordinal" not in fact.text]
+    stated = _with_values(case.about("hints", "visible_devices_wrong"), "no-device")
+    named = [fact for fact in stated if "ordinal" not in fact.text]
+    return named + _with_values(case.about("status", "cuda"), *_NO_DEVICE)
 
 
 def container_command(case: Case) -> Iterator[Finding]:
@@ -271,7 +272,7 @@ def lacks_driver_of_container(fact: Fact, case: Case) -> bool:
     """Whether a program in a container misses a driver, and nothing shows that it has one."""
     if not fact.from_log or not case.symptoms("in-container"):
         return False
-    return fact.value in INSUFFICIENT_DRIVER and not _driver_of_container(case)
+    return fact.value in INSUFFICIENT_DRIVER and not has_driver_of_container(case)
 
 
 def devices_of_host(case: Case) -> Iterator[Finding]:
@@ -330,7 +331,6 @@ def wsl_devices(case: Case) -> Iterator[Finding]:
     if wsl is None:
         return
     unseen = _unseen_devices(case)
-    unseen += [fact for fact in case.about("status", "cuda") if fact.value in _NO_DEVICE]
     if case.first("container", value="yes") is None:
         unseen += case.about("hints", "driver_not_found")
         for fact in case.about("maybe", "driver_not_found"):

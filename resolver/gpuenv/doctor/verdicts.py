@@ -22,6 +22,7 @@ from .rules import (
     NO_DRIVER_FILES,
     SMI_FAILED,
     findings,
+    has_driver_of_container,
     lacks_driver_of_container,
 )
 from .status_codes import XID_PROGRAM, version_tuple
@@ -130,6 +131,8 @@ FOLLOWS: dict[str, set[str]] = {
         "companion_binary_mismatch",
     },
 }
+# Causes that words suggest, and that a machine with a driver of its own has.
+_OWN_DRIVER = ("driver_not_found", "driver_not_loaded")
 # A cause that a failure outside the GPU's environment explains: the area of that failure.
 EXPLAINED_OUTSIDE = {"install_resolution_failure": "network"}
 # Kinds of facts that show NVIDIA's driver or one of its GPUs.
@@ -232,12 +235,24 @@ def _suggested(case: Case) -> Finding | None:
     for finding in (*words, *suggested_by_gpu(case), *suggested_by_driver(case)):
         if finding.cause == "driver_too_old" and _driver_suffices(case):
             continue
-        if refutation(case, finding.cause) is None:
-            by_cause.setdefault(finding.cause, []).extend(finding.facts)
+        cause = _cause_in_surroundings(finding.cause, case)
+        if refutation(case, cause) is None:
+            by_cause.setdefault(cause, []).extend(finding.facts)
     if not by_cause:
         return next(suggested_by_unavailable(case), None)
     cause = max(by_cause, key=lambda cause: (len(by_cause[cause]), causes()[cause].rank))
     return possible(cause, *by_cause[cause])
+
+
+def _cause_in_surroundings(cause: str, case: Case) -> str:
+    """Return the cause that words suggest; WSL and a container have no driver of their own."""
+    if cause not in _OWN_DRIVER:
+        return cause
+    if case.first("wsl", value="yes"):
+        return "wsl_driver_or_toolkit"
+    if case.first("container", value="yes") and not has_driver_of_container(case):
+        return "container_gpu_not_injected"
+    return cause
 
 
 def _confidence_of_failure(cause: str) -> str:
