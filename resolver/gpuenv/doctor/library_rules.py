@@ -37,6 +37,7 @@ _DRIVER_FILE = re.compile(
 _SYMBOL_OF_CUDA = re.compile(
     r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])"
 )
+_SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital there: cublasCreate
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # Messages that some CUDA library did not load. They do not name it.
@@ -129,6 +130,8 @@ def missing_symbols(case: Case) -> Iterator[Finding]:
             yield likely("cudnn_sublibs_mixed", fact)
         elif "libcuda.so" in fact.text:
             continue  # a symbol of the driver: the driver is too old for the library
+        elif _SYMBOL_OF_DRIVER.match(fact.value):
+            yield likely("driver_too_old", fact)
         elif any(name and fact.value.lower().startswith(name) for name in files):
             continue  # a symbol of a library that is missing
         elif fact.subject == "cuda" and fact.value not in cudnn_symbols:

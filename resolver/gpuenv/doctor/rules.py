@@ -34,6 +34,7 @@ _CAUSES_OF_UPDATES = {
     "driver-updated": "driver_userspace_kernel_mismatch",
     "kernel-updated": "driver_not_loaded",
 }
+_OF_TENSORFLOW = "tensorflow/stream_executor"  # its source, before XLA was a project of its own
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -448,7 +449,8 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         if not row.mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
-    if growth and not rows:
+    if not rows and (growth or _OF_TENSORFLOW in failure.text):
+        # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
         yield possible("out_of_memory_masked", failure, growth)
 
 
