@@ -9,7 +9,8 @@ tests that run the changed function go first, the fastest test file before the s
 the other tests of these files, until BUDGET is spent. A failure or a timeout kills the mutant.
 
 Which functions a test calls is recorded once (mutate_plugin.py), in one run of each file of TESTS;
-`--map FILE` keeps that; only test files that changed, or whose data changed, are recorded again.
+`--map FILE` keeps that; only test files that changed, or whose data changed, are recorded again,
+or all if the names of functions changed. The tests of SLOW_TESTS have to pass before any change.
 Calls in child processes are not recorded: SLOW_TESTS run last for their packages.
 
 `--again FILE` runs only the survivors of a record, and counts them anew. Equivalent mutants are in
@@ -24,6 +25,7 @@ import datetime
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -54,16 +56,18 @@ TARGETS = (
 )  # fmt: skip
 # The test files that call these modules, except those whose single tests take longer than BUDGET.
 TESTS = (
-    "causes", "closure", "collect_builds", "command_rules", "companion_rows", "conda",
-    "conda_answers", "conda_environments", "conda_failures", "conda_foreign", "conda_mixed",
-    "conda_prefixes", "detection", "doctor_advice", "doctor_facts", "doctor_handles", "doctor_host",
-    "doctor_logs", "doctor_origin", "doctor_pasted", "doctor_reading", "doctor_reports",
-    "environment", "explain", "fleet_solve", "framework_names", "host_conditions", "host_fit",
-    "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show", "matrix_update",
-    "messages", "other_locks", "project", "provider", "refusals", "requirements", "resolution",
-    "resolution_families", "resolution_laws", "rule_cases", "rules", "section7", "shared_versions",
-    "snapshot", "solve", "suggestions", "tables", "target_lock", "value", "variant_grid",
-    "variant_provider", "variants", "verification", "what_if", "widening", "wrong_words",
+    "api", "asking", "causes", "check_lock", "closure", "collect_builds", "command_rules",
+    "commands", "companion_rows", "conda", "conda_answers", "conda_environments", "conda_failures",
+    "conda_foreign", "conda_mixed", "conda_prefixes", "detection", "doctor_advice", "doctor_dates",
+    "doctor_facts", "doctor_handles", "doctor_host", "doctor_logs", "doctor_origin",
+    "doctor_pasted", "doctor_reading", "doctor_reports", "documented_commands", "environment",
+    "explain", "explorer", "fleet_solve", "formats", "framework_names", "grid", "host_conditions",
+    "host_fit", "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show",
+    "matrix_update", "messages", "other_locks", "project", "provider", "refusals", "requirements",
+    "resolution", "resolution_families", "resolution_laws", "rule_cases", "rules", "section7",
+    "shared_versions", "snapshot", "solve", "suggestions", "tables", "target_lock", "tool_settings",
+    "value", "variant_grid", "variant_provider", "variants", "verification", "what_if", "widening",
+    "wrong_inputs", "wrong_words",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"
@@ -187,11 +191,15 @@ class Map:
             self.recorded = json.loads(file.read_text(encoding="utf-8"))
 
     def tests(self, checkout: Checkout) -> list[Test]:
-        """Return the tests of TESTS; record the files that changed since the map was written."""
+        """Return the tests of TESTS; record the files that changed since the map was written.
+
+        If a function has a new name, all files are recorded: the map has calls by names.
+        """
         tests = []
+        functions = digest_of_functions()
         for name in TESTS:
             file = f"tests/test_{name}.py"
-            digest = digest_of(ROOT / file)
+            digest = digest_of(ROOT / file) + functions
             if file not in self.recorded or self.recorded[file]["digest"] != digest:
                 print(f"recording {file}", flush=True)
                 self.recorded[file] = {"digest": digest, "tests": record_file(checkout, file)}
@@ -213,6 +221,17 @@ def digest_of(test_file: Path) -> str:
         if f'"{path.name}"'.encode() in text:
             for file in [path, *sorted(path.rglob("*"))]:
                 digest.update(file.read_bytes() if file.is_file() else file.name.encode())
+    return digest.hexdigest()
+
+
+def digest_of_functions() -> str:
+    """Return a hash of the names of all modules and functions of the package."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        names = re.findall(
+            r"^ *(?:def|class) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        digest.update(f"{path.relative_to(ROOT)} {names}\n".encode())
     return digest.hexdigest()
 
 
@@ -365,6 +384,7 @@ def measure(options: argparse.Namespace) -> list[Outcome]:
         checkout = checkouts.get()
         chosen = chosen_mutants(checkout.folder / PACKAGE, options)
         tests = Map(options.map).tests(checkout)
+        check_slow_tests(checkout)
         checkouts.put(checkout)
 
         def outcome(mutant: Mutant) -> Outcome:
@@ -381,6 +401,14 @@ def measure(options: argparse.Namespace) -> list[Outcome]:
 
         with ThreadPoolExecutor(options.jobs) as pool:
             return list(pool.map(outcome, chosen))
+
+
+def check_slow_tests(checkout: Checkout) -> None:
+    """End the script if a test of SLOW_TESTS fails without a change: it would kill every mutant."""
+    for tests in {tuple(tests) for tests in SLOW_TESTS.values()}:
+        reason = failure(checkout, list(tests), BUDGET)
+        if reason:
+            sys.exit(f"{reason} fails without a change: correct it first")
 
 
 def described(mutant: Mutant) -> str:

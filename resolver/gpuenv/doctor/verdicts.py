@@ -14,7 +14,7 @@ from .build_rules import (
     suggested_by_unavailable,
 )
 from .catalog import Area, areas, causes, cuda_of_driver
-from .facts import Case, is_absence
+from .facts import Case, is_absence, with_names
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import (
     COMPARES_DRIVER,
@@ -410,6 +410,8 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
         return bool(case.of_kind("smi-memory"))  # nvidia-smi worked
     if finding.cause == "cpu_only_build":
         return any(fact.value != "none" for fact in case.of_kind("cuda-built"))
+    if finding.cause == "container_gpu_not_injected":
+        return bool(with_names(case, "driver_not_found", ("machine-without-nvidia",)))
     return False
 
 
