@@ -14,7 +14,7 @@ from .build_rules import (
     suggested_by_unavailable,
 )
 from .catalog import Area, areas, causes, cuda_of_driver
-from .facts import Case, is_absence, with_names
+from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import (
     COMPARES_DRIVER,
@@ -381,6 +381,8 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
         return finding.replace(confidence="possible")
     if _is_of_container(finding, case) or _is_without_driver(finding, case):
         return finding.replace(confidence="possible")
+    if finding.cause == "container_gpu_not_injected" and _has_no_gpu_in_words(case):
+        return finding.replace(confidence="possible")
     absent = [fact for cause in _DRIVER_ABSENT for fact in case.about("hints", cause)]
     absent += case.about("library-missing", "libcuda.so.1") + case.symptoms("hosted-runner")
     if absent and _may_lack_driver(finding, case):
@@ -388,6 +390,12 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     if finding.confidence == "proved" and _is_contradicted(finding, case):
         return finding.replace(confidence="likely")
     return finding
+
+
+def _has_no_gpu_in_words(case: Case) -> bool:
+    """Whether a reporter says that the machine has no NVIDIA GPU."""
+    told = case.about("told", "driver_not_found")
+    return any(fact.value == "machine-without-nvidia" for fact in told)
 
 
 def _may_be_of_container(finding: Finding, case: Case) -> bool:
@@ -404,14 +412,12 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
         return False
     if finding.cause == "driver_too_old":
         return _driver_suffices(case) or _may_lack_driver(finding, case)
-    if finding.cause == "driver_userspace_kernel_mismatch" and case.first("wsl", value="yes"):
-        return True  # the kernel module is that of Windows
     if finding.cause in ("driver_not_loaded", "driver_userspace_kernel_mismatch"):
-        return bool(case.of_kind("smi-memory"))  # nvidia-smi worked
+        # In WSL, the kernel module is that of Windows.
+        in_wsl = finding.cause != "driver_not_loaded" and case.first("wsl", value="yes")
+        return bool(in_wsl or case.of_kind("smi-memory"))  # nvidia-smi worked
     if finding.cause == "cpu_only_build":
         return any(fact.value != "none" for fact in case.of_kind("cuda-built"))
-    if finding.cause == "container_gpu_not_injected":
-        return bool(with_names(case, "driver_not_found", ("machine-without-nvidia",)))
     return False
 
 
