@@ -333,10 +333,8 @@ def _differs(cuda: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 def architectures(case: Case) -> Iterator[Finding]:
     """Explain missing code for a GPU: is the GPU newer or older than the build supports?"""
-    yield from _out_of_stated_range(case)
-    yield from _below_least(case)
-    yield from _above_most(case)
-    yield from _after_build(case)
+    for stated in (_out_of_stated_range, _below_least, _above_most, _after_build):
+        yield from stated(case)
     missing, lists = _missing_code(case)
     if not missing:
         return
@@ -350,13 +348,9 @@ def architectures(case: Case) -> Iterator[Finding]:
         return
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
-    # The flags of one file may differ from those of another.
-    is_certain = case.failed("architecture") or any(fact.subject not in _DOUBTFUL for fact in lists)
-    finding = proved if is_certain else likely
-    if all(fact.subject == "words" for fact in missing):
-        finding = possible
+    finding = _sureness_of_missing(case, missing, lists)
     beyond = None if built_for else _beyond_toolkit(case, capability)
-    beside = None if is_certain else _beside_working(case, capability)
+    beside = None if _is_certain(case, lists) else _beside_working(case, capability)
     by_time = [] if built_for else list(_by_time(case, missing, facts, capability, finding))
     if beside:
         cause, working = beside
@@ -372,6 +366,21 @@ def architectures(case: Case) -> Iterator[Finding]:
         yield finding("gpu_too_old_for_build", *facts)
     else:
         yield from _new_or_old(case, missing, facts)
+
+
+def _is_certain(case: Case, lists: list[Fact]) -> bool:
+    """Whether a list is of the whole build. The flags of one file may differ from others'."""
+    of_build = any(fact.subject not in _DOUBTFUL for fact in lists)
+    return of_build or case.failed("architecture") is not None
+
+
+def _sureness_of_missing(
+    case: Case, missing: list[Fact], lists: list[Fact]
+) -> Callable[..., Finding]:
+    """Return how sure a verdict about missing code is; what a person tells is only possible."""
+    if all(fact.subject == "words" for fact in missing):
+        return possible
+    return proved if _is_certain(case, lists) else likely
 
 
 def _by_time(
