@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache, partial
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any
 
 from ..model import Value
@@ -197,8 +197,12 @@ def literal_search(literals: Sequence[bytes], *, prepared: bool) -> Callable[[by
 
 @cache
 def _has_automaton() -> bool:
-    """Whether ahocorasick-rs is installed. It has no wheel for every Python."""
-    return find_spec("ahocorasick_rs") is not None
+    """Whether ahocorasick-rs can be imported. It has no wheel for every Python."""
+    try:
+        import_module("ahocorasick_rs")
+    except ImportError:
+        return False
+    return True
 
 
 def find_each(literals: Sequence[bytes], text: bytes) -> Places:
