@@ -1,4 +1,4 @@
-"""Years of logs: dates in several forms, and texts that programs print since a year."""
+"""The years of logs: dates in several forms, and texts that no program printed before a year."""
 
 from __future__ import annotations
 

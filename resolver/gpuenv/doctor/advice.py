@@ -134,7 +134,7 @@ def _compiler_of_extension(case: Case) -> Iterator[str]:
 
 
 def _build_with_cuda(case: Case) -> Iterator[str]:
-    """Say where the build with CUDA is of the program whose build has none."""
+    """Say where a program that was built without CUDA has a build with it."""
     facts = [fact for fact in case.log if fact.subject == "cpu_only_build" or fact.value == "none"]
     text = "\n".join(fact.text for fact in facts).lower()
     for build in cuda_builds():
@@ -203,30 +203,42 @@ def _compat(case: Case) -> Iterator[str]:
 
 def _code_for_new(case: Case) -> Iterator[str]:
     """Say which CUDA release is the first with code for the GPU, and what else may lack it."""
-    refused = _refused_capability(case)
-    if refused is not None:
-        yield from _unknown_to_compiler(refused)
-        return
-    capability = _capability(case)
-    cuda = _first_cuda_for(capability) if capability else ""
-    if capability and cuda:
-        name = _dotted(capability)
-        yield f"A GPU of compute capability {name} needs a build for CUDA {cuda} or newer."
-    yield from _other_binaries(case)
+    return _missing_code(case, _unknown_to_compiler, _unknown_to_build)
 
 
 def _code_for_old(case: Case) -> Iterator[str]:
     """Say which CUDA release is the first without code for the GPU, and what else may lack it."""
+    return _missing_code(case, _dropped_by_compiler, _dropped_by_build)
+
+
+def _missing_code(
+    case: Case,
+    of_compiler: Callable[[Capability], Iterator[str]],
+    of_build: Callable[[Capability], Iterator[str]],
+) -> Iterator[str]:
+    """Say what the compiler that refuses a GPU lacks, or else what the build lacks."""
     refused = _refused_capability(case)
     if refused is not None:
-        yield from _dropped_by_compiler(refused)
+        yield from of_compiler(refused)
         return
     capability = _capability(case)
-    cuda = _first_cuda_without(capability) if capability else ""
-    if capability and cuda:
-        name = _dotted(capability)
-        yield f"Builds for CUDA {cuda} or newer have no code for compute capability {name}."
+    if capability:
+        yield from of_build(capability)
     yield from _other_binaries(case)
+
+
+def _unknown_to_build(capability: Capability) -> Iterator[str]:
+    """Say which CUDA release is the first with code for a GPU."""
+    cuda, name = _first_cuda_for(capability), _dotted(capability)
+    if cuda:
+        yield f"A GPU of compute capability {name} needs a build for CUDA {cuda} or newer."
+
+
+def _dropped_by_build(capability: Capability) -> Iterator[str]:
+    """Say which CUDA release is the first without code for a GPU."""
+    cuda, name = _first_cuda_without(capability), _dotted(capability)
+    if cuda:
+        yield f"Builds for CUDA {cuda} or newer have no code for compute capability {name}."
 
 
 def _refused_capability(case: Case) -> Capability | None:

@@ -390,7 +390,7 @@ def _by_time(
     capability: Capability,
     finding: Callable[..., Finding],
 ) -> Iterator[Finding]:
-    """Explain missing code if the log names old and new GPUs, or by the age of the GPU then."""
+    """Explain missing code by the ages of the GPUs in a log, and by the year of the log."""
     if _are_on_both_sides(case):
         yield from _new_or_old(case, missing, facts)
     elif _is_new_in_its_time(case, capability):
@@ -561,7 +561,7 @@ def failed_executions(case: Case) -> Iterator[Finding]:
 
 
 def wrong_numbers(case: Case) -> Iterator[Finding]:
-    """Suggest a GPU that is newer than what a log names if a program computes no numbers."""
+    """Suggest that the build does not support the GPU if the results of a program are NaN."""
     if any(fact.value == "nan" for fact in case.about("outside", "program")):
         yield from _beyond_named(case)
 

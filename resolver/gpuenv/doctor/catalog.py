@@ -416,7 +416,7 @@ def dated_forms() -> tuple[DatedForm, ...]:
 
 
 class CudaBuild(Value):
-    """Where the build with CUDA of a program is; a row [[cuda-build]] of releases.toml."""
+    """Where a program has a build with CUDA: a row [[cuda-build]] of releases.toml."""
 
     words: tuple[str, ...]
     says: str
@@ -424,7 +424,7 @@ class CudaBuild(Value):
 
 @cache
 def cuda_builds() -> tuple[CudaBuild, ...]:
-    """Return where the builds with CUDA of programs are."""
+    """Return where programs have builds with CUDA."""
     return tuple(
         CudaBuild(words=tuple(row["words"]), says=row["says"]) for row in _releases()["cuda-build"]
     )

@@ -101,10 +101,9 @@ class FailureReader:
             self.facts[0] = failure
         self._failures += 1
         for number, (cause, pattern) in list(self._suggestions.items()):
-            match = pattern.search(words)
-            if match is not None:
-                value = match[0].decode("utf-8", "replace")
-                self.facts.append(failure.replace(kind="suggests", subject=cause, value=value))
+            suggestion = _suggested_by(failure, words, cause, pattern)
+            if suggestion is not None:
+                self.facts.append(suggestion)
                 del self._suggestions[number]
 
     def _is_new(self, window: bytes) -> bool:
@@ -137,16 +136,19 @@ def failure_of_short_text(text: bytes, *, names_gpu: bool) -> Iterator[Fact]:
         failure = _failure(lowered[start:end], 1 + lowered.count(b"\n", 0, place))
         yield failure
         if not _unrelated().search(lowered):
-            yield from _suggested_by(failure, lowered)
+            suggested = [_suggested_by(failure, lowered, *pair) for pair in _suggestions()]
+            yield from filter(None, suggested)
 
 
-def _suggested_by(failure: Fact, words: bytes) -> Iterator[Fact]:
-    """Yield the causes that the words of a failure suggest."""
-    for cause, pattern in _suggestions():
-        match = pattern.search(words)
-        if match is not None:
-            value = match[0].decode("utf-8", "replace")
-            yield failure.replace(kind="suggests", subject=cause, value=value)
+def _suggested_by(
+    failure: Fact, words: bytes, cause: str, pattern: re.Pattern[bytes]
+) -> Fact | None:
+    """Return the fact that the words of a failure suggest a cause, or None."""
+    match = pattern.search(words)
+    if match is None:
+        return None
+    value = match[0].decode("utf-8", "replace")
+    return failure.replace(kind="suggests", subject=cause, value=value)
 
 
 def _reports_in_another_script(text: bytes) -> bool:

@@ -315,9 +315,8 @@ def _driver(log_facts: Sequence[Fact]) -> str:
     releases = [fact for fact in log_facts if fact.kind == "driver" and "." in fact.value]
     for fact in sorted(releases, key=lambda fact: fact.subject == "userspace"):
         return fact.value
-    for named in _values(log_facts, "driver-named"):
-        return named
-    return next(map(toolkit_driver, _values(log_facts, "driver-cuda")), "")
+    named = next(_values(log_facts, "driver-named"), "")
+    return named or next(map(toolkit_driver, _values(log_facts, "driver-cuda")), "")
 
 
 def _frameworks(log_facts: Sequence[Fact]) -> tuple[tuple[str, str], ...]:

@@ -148,7 +148,9 @@ def updated_hosts(case: Case) -> Iterator[Finding]:
 def modules_of_kernels(case: Case) -> Iterator[Finding]:
     """Find a kernel for which the driver's module is not installed, by dkms's list."""
     built = case.about("kernel-built", "nvidia")
-    for running in case.of_kind("kernel-running") if built else ():
+    if not built:
+        return
+    for running in case.of_kind("kernel-running"):
         if not any(_is_same_kernel(running.value, fact.value) for fact in built):
             yield likely("driver_not_loaded", running, *built)
 
@@ -159,7 +161,7 @@ def _is_same_kernel(release: str, other: str) -> bool:
 
 
 def hosted_runners(case: Case) -> Iterator[Finding]:
-    """Find a machine of a CI service, which has no GPU, if the log shows none."""
+    """Explain a missing GPU on a machine of a CI service: these machines have none."""
     hosted = first_of(case.symptoms("hosted-runner"))
     if hosted is None or case.of_kind("driver", "driver-cuda", "smi-memory", "gpu"):
         return
