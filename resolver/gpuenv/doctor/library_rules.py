@@ -318,8 +318,11 @@ def stated_requirements(case: Case) -> Iterator[Finding]:
     for required in case.about("required", "cudnn"):
         named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
         named = [fact for fact in named if fact.from_log]
+        present = _cudnn_majors(case)
         if _only_others_named(named, required.value):
             yield likely("cudnn_major_mismatch", required, named[0])
+        elif present and required.value not in present:
+            yield likely("cudnn_major_mismatch", required, next(iter(present.values())))
     yield from _stated_cuda(case)
 
 
@@ -427,8 +430,11 @@ def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
     named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
     of_torch = [fact for fact in builds if fact.subject == "torch" and fact.value != "none"]
     named = [fact for fact in of_torch or named if fact.from_log]
-    # The name of a package says what it needs, and not what is there.
+    # The name of a package says what it needs, and not what is there. That of nvidia-smi is what
+    # the driver supports.
     named = [fact for fact in named if fact.subject != "package"] or named
+    of_driver = {(fact.where, fact.value) for fact in case.about("driver-cuda", "smi")}
+    named = [fact for fact in named if (fact.where, fact.value) not in of_driver]
     versions = [version_tuple(fact.value) for fact in named]
     if not fitting or any(_is_version_of(version, fitting) for version in versions):
         return None

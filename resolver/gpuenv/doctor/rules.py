@@ -231,7 +231,8 @@ def _has_device_of_container(case: Case) -> bool:
     if any(case.about("hints", cause) for cause in _WITH_DEVICE):
         return True
     shown = has_driver_of_container(case) or case.symptoms("cuda-available")
-    return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
+    chosen = case.about("variable", "CUDA_VISIBLE_DEVICES") or case.of_kind("chosen-devices")
+    return bool(shown or chosen)
 
 
 def has_driver_of_container(case: Case) -> bool:
