@@ -42,7 +42,7 @@ _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # Messages that some CUDA library did not load. They do not name it.
 LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
-_JAVA = "java-library"  # a message
+_UNNAMED_LIBRARIES = ("java-library", "unable-to-load-cuda-library", *LIBRARY_NOT_LOADED)
 # Words of a package that was not loaded, or of a build that failed.
 _LOAD_OR_BUILD = re.compile(
     r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*|link\w*)\b"
@@ -372,9 +372,12 @@ def _missing_cuda(case: Case) -> Iterator[Finding]:
 
 
 def java_libraries(case: Case) -> Iterator[Finding]:
-    """Find a library of Java that is built for another CUDA version than the installed one."""
+    """Find a package that is built for another CUDA version than the installed one.
+
+    Its message does not name the library that did not load, as those of Java and of JAX.
+    """
     installed = case.about("cuda-named", "installed")
-    failed = [fact for fact in case.about("hints", "cuda_lib_missing") if fact.value == _JAVA]
+    failed = with_names(case, "cuda_lib_missing", _UNNAMED_LIBRARIES)
     present = {version_tuple(fact.value)[:1] for fact in installed}
     for named in [*case.about("cuda-named", ""), *case.about("cuda-named", "package")]:
         if failed and installed and version_tuple(named.value)[:1] not in present:
