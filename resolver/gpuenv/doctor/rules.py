@@ -34,7 +34,8 @@ _CAUSES_OF_UPDATES = {
     "driver-updated": "driver_userspace_kernel_mismatch",
     "kernel-updated": "driver_not_loaded",
 }
-_OF_TENSORFLOW = "tensorflow/stream_executor"  # its source, before XLA was a project of its own
+# TensorFlow's source, before XLA was a project of its own.
+_OF_TENSORFLOW = re.compile(r"tensorflow/stream_executor|(?<!/)\bcuda_dnn\.cc")
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -220,6 +221,10 @@ def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
     if case.symptoms("cuda-available"):
         return
     unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
+    chosen = first_of(case.of_kind("chosen-devices"))
+    if chosen and unavailable:
+        yield possible("visible_devices_wrong", unavailable[0], chosen)
+        return
     if case.unexplained() or case.of_kind("gpu", "driver"):
         unavailable += case.symptoms("reported-unavailable")
     for fact in unavailable:
@@ -452,7 +457,7 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         if not row.mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
-    if not rows and (growth or _OF_TENSORFLOW in failure.text):
+    if not rows and (growth or _OF_TENSORFLOW.search(failure.text)):
         # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
         yield possible("out_of_memory_masked", failure, growth)
 
