@@ -73,6 +73,8 @@ def _compare_cudnn(
     loaded_version, built_version = version_tuple(loaded.value), version_tuple(built.value)
     if not loaded_version or not built_version or loaded_version == built_version:
         return
+    if loaded.subject == "words" and not (case.faults() or case.unexplained()):
+        return
     same_major = loaded_version[:1] == built_version[:1]
     finding = proved
     if loaded.value in [fact.value for fact in builds]:
