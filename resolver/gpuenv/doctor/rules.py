@@ -34,8 +34,8 @@ _CAUSES_OF_UPDATES = {
     "driver-updated": "driver_userspace_kernel_mismatch",
     "kernel-updated": "driver_not_loaded",
 }
-# TensorFlow's source, before XLA was a project of its own.
-_OF_TENSORFLOW = re.compile(r"tensorflow/stream_executor|(?<!/)\bcuda_dnn\.cc")
+# TensorFlow, in its source before XLA was a project of its own, or by its name.
+_OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -457,7 +457,8 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         if not row.mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
-    if not rows and (growth or _OF_TENSORFLOW.search(failure.text)):
+    is_of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
+    if not rows and (growth or is_of_tensorflow):
         # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
         yield possible("out_of_memory_masked", failure, growth)
 
