@@ -54,3 +54,20 @@ def test_a_conflict_is_told_in_sentences() -> None:
     (finding,) = rules.findings(Case(facts_of(rows, of_log=True), ()))
     texts = [fact.text for fact in finding.facts]
     assert texts == ["you require torch==2.0.0", "b 1.0 requires torch==2.1"]
+
+
+@pytest.mark.parametrize(
+    ("packages", "overwritten"),
+    [
+        (["onnxruntime", "onnxruntime-gpu"], True),
+        (["onnxruntime"], False),
+        (["onnxruntime-gpu"], False),
+        (["numpy"], False),
+    ],
+)
+def test_two_packages_of_onnx_runtime_install_the_same_files(
+    packages: list[str], overwritten: bool
+) -> None:
+    rows = [("package", name, "1.18") for name in packages]
+    assert build_rules.overwrites_cuda_build(Case((), facts_of(rows, of_log=False))) is overwritten
+    assert not build_rules.overwrites_cuda_build(Case(facts_of(rows, of_log=True), ()))
