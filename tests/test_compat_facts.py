@@ -14,6 +14,7 @@ from gpuenv.compat import conda_parts, conda_records, evaluate, rules, variants
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import (
     common_code,
+    driver_branch,
     parse_target,
     ptx_runs,
     reaches_floor,
@@ -179,6 +180,36 @@ def test_the_newest_toolkit_that_made_ptx(
     codes: Sequence[tuple[str, tuple[int, int] | None]], made_by: tuple[int, int] | None
 ) -> None:
     assert common_code([code_of("", ptx, cuda) for ptx, cuda in codes], []).made_by == made_by
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        ("80 90", "80 86", "80"),
+        ("80 90", "86 90", "86 90"),
+        ("80", "86", "86"),
+        ("90", "90a", "90"),
+        ("80", "90", ""),
+        ("80", "", ""),
+        ("70 80", "80 90", "80"),
+        ("80", None, None),
+    ],
+)
+def test_the_sass_that_two_libraries_have_in_common(
+    first: str, second: str | None, common: str | None
+) -> None:
+    devices = [(7, 0), (8, 0), (8, 6), (9, 0)]
+    for codes in ([first, second], [second, first]):
+        made = common_code([code_of(sass) for sass in codes], devices)
+        assert made.sass == (None if common is None else tuple(common.split()))
+
+
+@pytest.mark.parametrize(
+    ("release", "branch"),
+    [("418.39", 418), ("449.9", 449), ("450.1", 450), ("454.99", 450), ("580.65.06", 580)],
+)
+def test_the_branch_of_a_driver(release: str, branch: int) -> None:
+    assert driver_branch(release) == branch
 
 
 def test_the_evidence_of_common_code_is_that_of_the_weakest() -> None:

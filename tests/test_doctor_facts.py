@@ -420,6 +420,8 @@ def check(name: str, subject: str, status: str, *marks: tuple[str, str, str]) ->
     return Check(name=name, subject=subject, status=status, evidence="seen", marks=marks)
 
 
+NO_CODE = ("no-code", "y.so", "9.0")
+VARIABLES = check("loader", "variables", "fail")
 CHECKS: list[tuple[str, list[Check], list[Row]]] = [
     ("variables", [check("loader", "variables", "fail")], [("test", "loader-path", "fail")]),
     ("other loader checks", [check("loader", "cache", "fail")], []),
@@ -622,6 +624,39 @@ CHECKS: list[tuple[str, list[Check], list[Row]]] = [
         [("status", "cuda", "CUDA_ERROR_UNKNOWN")],
     ),
     ("a check without facts", [check("rules", "torch", "fail")], []),
+    (
+        "a file without code for the device",
+        [check("device code", "torch 2.8", "fail", ("no-code", "x.so", "7.5 8.0"), NO_CODE)],
+        [
+            ("architectures", "torch", "7.5 8.0"),
+            ("architecture-missing", "torch", "seen"),
+            ("test", "architecture", "fail"),
+        ],
+    ),
+    (
+        "a file that may not be needed",
+        [check("device code", "torch 2.8", "pass", NO_CODE)],
+        [("architectures", "torch", "9.0")],
+    ),
+    (
+        "a file of unknown code",
+        [
+            check("device code", "torch 2.8", "pass", ("no-code", "x.so", "")),
+            check("device code", "jax", "pass", ("other", "x.so", "9.0")),
+            check("device code", "jax", "pass"),
+        ],
+        [],
+    ),
+    (
+        "a good convolution",
+        [check("cudnn convolution", "GPU 0", "pass")],
+        [("test", name, "pass") for name in ("float32-convolution", "other-stream", "one-folder")],
+    ),
+    (
+        "the loader's variables come first",
+        [check("libc", "", "fail"), check("glibc", "", "pass"), VARIABLES],
+        [("test", "loader-path", "fail"), ("test", "libc", "pass")],
+    ),
 ]
 
 
