@@ -952,7 +952,7 @@ def test_the_kinds_of_faults(kind: str, subject: str, is_fault: bool) -> None:
     assert bool(Case([logged(kind, subject, "1")], []).faults()) is is_fault
 
 
-def test_a_failed_test_of_the_host_is_a_fault() -> None:
+def test_a_test_of_the_host_is_a_fault_if_it_failed() -> None:
     def result(value: str) -> Fact:
         return Fact(kind="test", subject="nvml", value=value, where="host: x")
 
