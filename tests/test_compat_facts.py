@@ -302,6 +302,9 @@ def test_each_gpu_is_compared_with_the_branches() -> None:
     assert rules.branch_reasons(many.replace(driver="580.10"), last, 600) == ()
     mixed = host((7, 0), (8, 0), (6, 1), driver="581.10")
     assert len(rules.branch_reasons(mixed, {**last, (7, 0): (585, "a")}, 600)) == 0
+    mixed = mixed.replace(driver="590.10")
+    found = rules.branch_reasons(mixed, {(7, 0): (595, "a"), (6, 1): (580, "b")}, 600)
+    assert [reason.subject for reason in found] == ["GPU 2"]
     late = rules.branch_reasons(host((8, 0), driver="605.1"), last, 600)
     assert [reason.code for reason in late] == ["driver-branch-unknown"]
     assert rules.branch_reasons(host((8, 0), driver="600.1"), last, 600) == ()
