@@ -98,11 +98,20 @@ def _compat_library(case: Case) -> Fact | None:
 
 
 def compat_path(case: Case) -> Iterator[Finding]:
-    """Suggest the forward-compatibility libcuda that a path names, if CUDA is not available."""
+    """Find the forward-compatibility libcuda that a path names, if CUDA is not available.
+
+    It is the likely cause if the log shows the driver, so that the GPU is there.
+    """
     paths = case.symptoms("compat-path")
+    if not paths:
+        return
     failures = case.symptoms("cuda-unavailable")
+    if has_driver_of_container(case):
+        lost = [*_lost_gpu(case), *case.about("maybe", "driver_not_found")]
+        for fact in lost:
+            yield likely("compat_libcuda_misuse", fact, paths[0])
     failures += [fact for fact in case.symptoms("unexplained") if "compat" in fact.text]
-    if paths and failures:
+    if failures:
         yield possible("compat_libcuda_misuse", failures[0], paths[0])
 
 

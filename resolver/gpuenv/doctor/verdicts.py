@@ -71,6 +71,7 @@ FOLLOWS: dict[str, set[str]] = {
     "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
     "gpu_too_old_for_build": {"driver_too_old"},  # a driver that cannot compile the build's PTX
     "container_gpu_not_injected": {
+        "compat_libcuda_misuse",
         "driver_not_loaded",
         "driver_too_old",
         "gpu_busy_or_exclusive",
@@ -573,10 +574,17 @@ def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
         return False
     if all(fact.from_log for fact in finding.facts):
         if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):
-            return True
+            return not _states_absent_driver(finding)
         if case.about("outside", "other-gpu"):
             return not case.of_kind(*_NVIDIA_KINDS)
     return EXPLAINED_OUTSIDE.get(finding.cause) == outside.area
+
+
+def _states_absent_driver(finding: Finding) -> bool:
+    """Whether a message states that NVIDIA's driver is absent, as it is on a machine without it."""
+    if finding.cause != "driver_not_found":
+        return False
+    return any(fact.kind in ("says", "hints", "library-missing") for fact in finding.facts)
 
 
 def _abstention(case: Case) -> Diagnosis:
