@@ -235,10 +235,15 @@ def least_driver(case: Case) -> Iterator[Finding]:
             yield likely("driver_too_old", fact)
         elif max(drivers) < least:
             yield likely("driver_too_old", fact, drivers[max(drivers)])
-    for fact in case.of_kind("driver-cuda-least"):
+    for fact in case.of_kind("driver-cuda-least", "cuda-least"):
         drivers = {_driver_cuda(driver): driver for driver in case.of_kind("driver-cuda", "driver")}
-        if drivers and max(drivers) < version_tuple(fact.value):
-            yield likely("driver_too_old", fact, drivers[max(drivers)])
+        least = version_tuple(fact.value)
+        if drivers and max(drivers) < least:
+            # A driver runs the later minor versions of its own major version, too.
+            is_later_major = max(drivers)[:1] < least[:1] and not case.of_kind("toolkit")
+            is_sure = fact.kind == "driver-cuda-least" or is_later_major
+            finding = likely if is_sure else possible
+            yield finding("driver_too_old", fact, drivers[max(drivers)])
 
 
 def suggested_by_driver(case: Case) -> Iterator[Finding]:
@@ -364,6 +369,8 @@ def architectures(case: Case) -> Iterator[Finding]:
         yield finding("gpu_too_new_for_build", *facts)
     elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
         yield finding("gpu_too_old_for_build", *facts)
+    elif capability <= _LAST_OLD_CAPABILITY and _is_of_nvrtc(missing):
+        yield likely("gpu_too_old_for_build", *facts)
     else:
         yield from _new_or_old(case, missing, facts)
 
@@ -372,6 +379,11 @@ def _is_certain(case: Case, lists: list[Fact]) -> bool:
     """Whether a list is of the whole build. The flags of one file may differ from others'."""
     of_build = any(fact.subject not in _DOUBTFUL for fact in lists)
     return of_build or case.failed("architecture") is not None
+
+
+def _is_of_nvrtc(missing: list[Fact]) -> bool:
+    """Whether NVRTC refuses a GPU; a program brings its own, which is mostly a late one."""
+    return any("nvrtc" in fact.text.lower() for fact in missing)
 
 
 def _sureness_of_missing(

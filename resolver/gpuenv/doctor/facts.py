@@ -9,6 +9,8 @@ from ..model import Value
 from .model import TESTS, Fact
 
 _TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device outweighs any pass
+# Kinds of facts that show NVIDIA's driver or one of its GPUs.
+NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
 LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations may fail
 LEAST_BYTES_OF_HANDLE = 128 << 20  # with less, a handle of cuDNN cannot be created
 # CUDA libraries: a failure to load one of these is a fault. TensorRT and others are optional.
@@ -45,6 +47,7 @@ _CONDITIONS = frozenset(
         "kernel-updated",
         "driver-updated",
         "hosted-runner",
+        "machine-without-gpu",
         "seen-by-another-process",
         "early-status",
         "cuda-available",
@@ -113,6 +116,13 @@ class Memory(Value):
     def nearly_full(self) -> bool:
         """Whether the free memory is too small for cuDNN to start."""
         return is_nearly_full(self.free, self.total)
+
+
+def gpus_of_other_makers(case: Case) -> list[Fact]:
+    """Return where a log names another maker's GPU; nothing if it shows one of NVIDIA, too."""
+    if case.of_kind(*NVIDIA_KINDS) or case.symptoms("nvidia-gpu"):
+        return []
+    return case.symptoms("other-gpu")
 
 
 def is_mostly_free(free: int, total: int) -> bool:

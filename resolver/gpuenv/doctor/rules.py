@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterator
 
 from . import build_rules, library_rules
-from .facts import LEAST_BYTES_OF_HANDLE, Case, Memory, first_of
+from .facts import (
+    LEAST_BYTES_OF_HANDLE,
+    NVIDIA_KINDS,
+    Case,
+    Memory,
+    first_of,
+    gpus_of_other_makers,
+)
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
 
@@ -174,13 +181,33 @@ def hosted_runners(case: Case) -> Iterator[Finding]:
     hosted = first_of(case.symptoms("hosted-runner"))
     if hosted is None or case.of_kind("driver", "driver-cuda", "smi-memory", "gpu"):
         return
-    absent = [fact for fact in case.of_kind("hints", "maybe") if fact.subject in _WITHOUT_DRIVER]
-    insufficient = [fact for fact in case.of_kind("says") if fact.value in INSUFFICIENT_DRIVER]
-    numbers = _with_values(case.about("status", "cuda"), *INSUFFICIENT_DRIVER)
-    for fact in (*_unseen_devices(case), *absent, *insufficient, *numbers):
+    for fact in _absent_driver(case):
         yield likely("driver_not_found", fact, hosted)
     for fact in case.symptoms(*_NO_GPU):
         yield possible("driver_not_found", fact, hosted)
+
+
+def machines_without_gpu(case: Case) -> Iterator[Finding]:
+    """Explain a missing GPU on a machine that has none, or only one of another maker, by words."""
+    without = case.symptoms("machine-without-gpu")
+    if without and not case.of_kind(*NVIDIA_KINDS):
+        for fact in (*_absent_driver(case), *case.symptoms(*_NO_GPU)):
+            yield likely("driver_not_found", fact, without[0])
+        for fact in case.unexplained():
+            yield possible("driver_not_found", fact, without[0])
+    others = gpus_of_other_makers(case)
+    if others:
+        for fact in (*_unseen_devices(case), *case.symptoms("no-gpu-seen")):
+            yield likely("driver_not_found", fact, others[0])
+
+
+def _absent_driver(case: Case) -> list[Fact]:
+    """Return the messages of a program that finds no driver, or no GPU."""
+    absent = [fact for fact in case.of_kind("hints", "maybe") if fact.subject in _WITHOUT_DRIVER]
+    insufficient = [fact for fact in case.of_kind("says") if fact.value in INSUFFICIENT_DRIVER]
+    numbers = _with_values(case.about("status", "cuda"), *INSUFFICIENT_DRIVER)
+    libraries = case.about("library-missing", "libcuda.so.1")
+    return [*_unseen_devices(case), *absent, *insufficient, *numbers, *libraries]
 
 
 def _lost_gpu(case: Case) -> list[Fact]:
@@ -558,6 +585,7 @@ _RULES = (
     updated_hosts,
     modules_of_kernels,
     hosted_runners,
+    machines_without_gpu,
     driver_state,
     container_devices,
     container_command,

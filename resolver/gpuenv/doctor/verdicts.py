@@ -14,7 +14,7 @@ from .build_rules import (
     suggested_by_unavailable,
 )
 from .catalog import Area, areas, causes, cuda_of_driver
-from .facts import Case, is_absence
+from .facts import NVIDIA_KINDS, Case, gpus_of_other_makers, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import (
     COMPARES_DRIVER,
@@ -136,8 +136,6 @@ FOLLOWS: dict[str, set[str]] = {
 _OWN_DRIVER = ("driver_not_found", "driver_not_loaded")
 # A cause that a failure outside the GPU's environment explains: the area of that failure.
 EXPLAINED_OUTSIDE = {"install_resolution_failure": "network"}
-# Kinds of facts that show NVIDIA's driver or one of its GPUs.
-_NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
 # Causes by whose messages a program shows that it has no NVIDIA GPU.
 _WITHOUT_NVIDIA_GPU = {
     "container_gpu_not_injected",
@@ -395,6 +393,8 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
 
 def _has_no_gpu_in_words(case: Case) -> bool:
     """Whether a reporter says that the machine has no NVIDIA GPU."""
+    if case.symptoms("machine-without-gpu") and not case.of_kind(*NVIDIA_KINDS):
+        return True
     told = case.about("told", "driver_not_found")
     return any(fact.value == "machine-without-nvidia" for fact in told)
 
@@ -550,7 +550,7 @@ def _outside(case: Case) -> Outside | None:
             facts += [fact for fact in case.of_kind("xid") if fact.value in XID_PROGRAM]
         if facts:
             return _failure_of(area, facts)
-    named = _other_gpus(case)
+    named = gpus_of_other_makers(case)
     if named and (case.faults() or case.unexplained()):
         return _failure_of(areas()["other-gpu"], named)
     return None
@@ -561,30 +561,17 @@ def _failure_of(area: Area, facts: Iterable[Fact]) -> Outside:
     return Outside(area=area.id, title=area.title, evidence=evidence, fix=area.fix)
 
 
-def _other_gpus(case: Case) -> list[Fact]:
-    """Return where a log names another maker's GPU; nothing if it shows one of NVIDIA, too."""
-    if case.of_kind(*_NVIDIA_KINDS) or case.symptoms("nvidia-gpu"):
-        return []
-    return case.symptoms("other-gpu")
-
-
 def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
     """Whether a failure outside the GPU's environment explains a finding."""
     if outside is None:
         return False
     if all(fact.from_log for fact in finding.facts):
-        if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):
-            return not _states_absent_driver(finding)
+        if finding.cause in _WITHOUT_NVIDIA_GPU and gpus_of_other_makers(case):
+            # What states that NVIDIA's driver is absent names the cause, too.
+            return finding.cause != "driver_not_found" or finding.confidence == "possible"
         if case.about("outside", "other-gpu"):
-            return not case.of_kind(*_NVIDIA_KINDS)
+            return not case.of_kind(*NVIDIA_KINDS)
     return EXPLAINED_OUTSIDE.get(finding.cause) == outside.area
-
-
-def _states_absent_driver(finding: Finding) -> bool:
-    """Whether a message states that NVIDIA's driver is absent, as it is on a machine without it."""
-    if finding.cause != "driver_not_found":
-        return False
-    return any(fact.kind in ("says", "hints", "library-missing") for fact in finding.facts)
 
 
 def _abstention(case: Case) -> Diagnosis:
