@@ -348,6 +348,8 @@ def architectures(case: Case) -> Iterator[Finding]:
         return
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
+    if device is None and missing == lists[:1] and any(_devices(case)):
+        return  # the list is no sign of missing code: the build has code for the GPU
     if device is None:
         yield from _new_or_old(case, missing, [*missing[:2], *lists[:1]])
         return

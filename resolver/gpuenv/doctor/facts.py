@@ -48,6 +48,7 @@ _CONDITIONS = frozenset(
         "driver-updated",
         "hosted-runner",
         "machine-without-gpu",
+        "module-held-back",
         "seen-by-another-process",
         "early-status",
         "cuda-available",

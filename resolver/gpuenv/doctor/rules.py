@@ -161,6 +161,19 @@ def updated_hosts(case: Case) -> Iterator[Finding]:
                 yield possible(cause, fact, words)
 
 
+def modules_held_back(case: Case) -> Iterator[Finding]:
+    """Find a module that the kernel does not load, by words, if a program finds no GPU."""
+    held_back = first_of(case.symptoms("module-held-back"))
+    if held_back is None or case.first("container", value="yes"):
+        return
+    if case.of_kind("driver", "smi-memory"):
+        return  # nvidia-smi worked
+    for fact in (*_absent_driver(case), *_lost_gpu(case), *case.symptoms(*_NO_GPU)):
+        yield likely("driver_not_loaded", fact, held_back)
+    for fact in case.unexplained():
+        yield possible("driver_not_loaded", fact, held_back)
+
+
 def modules_of_kernels(case: Case) -> Iterator[Finding]:
     """Find a kernel for which the driver's module is not installed, by dkms's list."""
     built = case.about("kernel-built", "nvidia")
@@ -583,6 +596,7 @@ _RULES = (
     compat_path,
     driver_presence,
     updated_hosts,
+    modules_held_back,
     modules_of_kernels,
     hosted_runners,
     machines_without_gpu,
