@@ -21,7 +21,7 @@ from .catalog import (
     linux_name,
     toolkit_driver,
 )
-from .facts import Case
+from .facts import Case, gpus_of_other_makers
 from .status_codes import version_tuple
 
 _MAX_OWNERS = 2  # libraries whose owners are named
@@ -171,6 +171,15 @@ def _driver_of_build(case: Case) -> Iterator[str]:
         if floor:
             yield f"A build for CUDA {build.value} needs driver {floor} or newer."
             return
+
+
+def _other_maker(case: Case) -> Iterator[str]:
+    """Say that CUDA cannot use the GPU that the log names."""
+    if gpus_of_other_makers(case):
+        yield (
+            "The log names only a GPU of another maker, which CUDA cannot use: use the build of the "
+            "program for it (ROCm, oneAPI, Metal), or the CPU."
+        )
 
 
 def _ptx(case: Case) -> Iterator[str]:
@@ -430,6 +439,7 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "cudnn_missing": (_owners,),
     "cudnn_sublib_missing": (_owners,),
     "cudnn_major_mismatch": (_owners,),
+    "driver_not_found": (_other_maker,),
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),
     "lib_shadowing": (_linker_symbol,),

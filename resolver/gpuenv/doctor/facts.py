@@ -34,6 +34,7 @@ _CONDITIONS = frozenset(
         "memory-suffices",
         "memory-short",
         "other-gpu",
+        "build-for-other-gpu",
         "nvidia-gpu",
         "jit-compiled",
         "reported-unavailable",

@@ -209,7 +209,7 @@ def machines_without_gpu(case: Case) -> Iterator[Finding]:
         for fact in case.unexplained():
             yield possible("driver_not_found", fact, without[0])
     others = gpus_of_other_makers(case)
-    if others:
+    if others and not case.symptoms("build-for-other-gpu"):
         for fact in (*_unseen_devices(case), *case.symptoms("no-gpu-seen")):
             yield likely("driver_not_found", fact, others[0])
 

@@ -245,7 +245,8 @@ def _suggested(case: Case) -> Finding | None:
 
 def _cause_in_surroundings(cause: str, case: Case) -> str:
     """Return the cause that words suggest; WSL and a container have no driver of their own."""
-    if cause not in _OWN_DRIVER:
+    is_unseen = cause == "visible_devices_wrong" and not case.of_kind("variable")
+    if cause not in _OWN_DRIVER and not is_unseen:
         return cause
     if case.first("wsl", value="yes"):
         return "wsl_driver_or_toolkit"
@@ -567,11 +568,17 @@ def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
         return False
     if all(fact.from_log for fact in finding.facts):
         if finding.cause in _WITHOUT_NVIDIA_GPU and gpus_of_other_makers(case):
-            # What states that NVIDIA's driver is absent names the cause, too.
-            return finding.cause != "driver_not_found" or finding.confidence == "possible"
+            return not _states_absent_driver(finding, case)
         if case.about("outside", "other-gpu"):
             return not case.of_kind(*NVIDIA_KINDS)
     return EXPLAINED_OUTSIDE.get(finding.cause) == outside.area
+
+
+def _states_absent_driver(finding: Finding, case: Case) -> bool:
+    """Whether a log states that NVIDIA's driver is absent, and the program is a build for it."""
+    if finding.cause != "driver_not_found" or case.symptoms("build-for-other-gpu"):
+        return False
+    return finding.confidence != "possible"
 
 
 def _abstention(case: Case) -> Diagnosis:
