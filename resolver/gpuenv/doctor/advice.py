@@ -177,8 +177,8 @@ def _other_maker(case: Case) -> Iterator[str]:
     """Say that CUDA cannot use the GPU that the log names."""
     if gpus_of_other_makers(case):
         yield (
-            "The log names only a GPU of another maker, which CUDA cannot use: use the build of the "
-            "program for it (ROCm, oneAPI, Metal), or the CPU."
+            "The log names only a GPU of another maker, which CUDA cannot use: use the program's "
+            "build for it (ROCm, oneAPI, Metal), or the CPU."
         )
 
 

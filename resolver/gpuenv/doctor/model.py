@@ -118,7 +118,7 @@ KINDS: dict[str, str] = {
     "driver-named": "value: the driver release that a person or a report of the environment names; "
     "it may be another one than the loaded driver",
     "driver-cuda-least": "value: the CUDA version that a program asks of the driver, '12.0'",
-    "cuda-least": "value: the oldest CUDA version that a program asks for, of a driver or a toolkit",
+    "cuda-least": "value: the oldest CUDA version that a program asks for (driver or toolkit)",
     "driver-least": "value: the oldest release of the driver that a program asks for, '535.54'",
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
     "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' "
