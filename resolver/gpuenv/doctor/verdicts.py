@@ -217,7 +217,8 @@ def _stated(case: Case) -> Iterator[Finding]:
             yield Finding(cause=fact.subject, confidence=confidence, facts=(fact,))
     if case.faults() or case.unexplained():
         for fact in case.of_kind("told"):
-            yield Finding(cause=fact.subject, confidence="likely", facts=(fact,))
+            if fact.value != "machine-without-gpu" or not case.of_kind(*NVIDIA_KINDS):
+                yield Finding(cause=fact.subject, confidence="likely", facts=(fact,))
     for cause in causes().values():
         failures = tuple(filter(None, map(case.failed, cause.fails)))
         if failures:
