@@ -47,6 +47,8 @@ _FIRST_OF_MANY = (3, 5)
 # A build that has no code for this GPU and for older ones lacks code for an old GPU.
 _LAST_OLD_CAPABILITY = (6, 2)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
+_KINDS_OF_BUILD = ("toolkit", "cuda-built", "cuda-named")
+_FIRST_CUDA_FOR_ALL = (13, 0)  # compiles for all new GPUs, and for none before 7.5
 _KINDS_OF_CUDA = ("toolkit", "cuda-built", "cuda-named", "driver-cuda")
 _PTX_NOT_COMPILED = "PTX not compiled"
 _FIRST_YEAR_OF_PTX_STATUS = 2021  # drivers since then have a status of their own for newer PTX
@@ -405,12 +407,36 @@ def _by_time(
     finding: Callable[..., Finding],
 ) -> Iterator[Finding]:
     """Explain missing code by the ages of the GPUs in a log, and by the year of the log."""
-    if _are_on_both_sides(case):
+    outside = _outside_of_cuda(case)
+    if _are_on_both_sides(case) and outside:
+        cause, gpu, named = outside
+        sure = possible if finding is possible else likely
+        yield sure(cause, *missing[:2], gpu, named)
+    elif _are_on_both_sides(case):
         yield from _new_or_old(case, missing, facts)
     elif _is_new_in_its_time(case, capability):
         yield finding("gpu_too_new_for_build", *facts, _latest_year(case)[1])
     elif _is_of_any_time(case, missing, capability):
         yield from _new_or_old(case, missing, facts)
+
+
+def _outside_of_cuda(case: Case) -> tuple[str, Fact, Fact] | None:
+    """Return the cause, the GPU and the CUDA version if it has code for all named GPUs but this."""
+    named = {version_tuple(fact.value): fact for fact in case.of_kind(*_KINDS_OF_BUILD)}
+    compiled = _compiled_capabilities(max(named)) if named else None
+    if compiled is None:
+        return None
+    working = _working_gpus(case)
+    found: dict[str, Fact] = {}
+    for capability, gpu in _devices(case):
+        if capability not in working and capability < compiled[0]:
+            found.setdefault("gpu_too_old_for_build", gpu)
+        elif capability not in working and capability > compiled[1]:
+            found.setdefault("gpu_too_new_for_build", gpu)
+    if len(found) != 1:
+        return None
+    cause, gpu = found.popitem()
+    return cause, gpu, named[max(named)]
 
 
 def _missing_code(case: Case) -> tuple[list[Fact], list[Fact]]:
@@ -477,7 +503,7 @@ def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[
     built_for = _built_for(case)
     if working:
         is_old = max(working) > _LAST_COMMON_CAPABILITY
-    elif built_for and min(built_for) > _LAST_OLD_CAPABILITY:
+    elif _dropped_gpus(case) or (built_for and min(built_for) > _LAST_OLD_CAPABILITY):
         is_old = True
     elif len(built_for) >= _MANY_ARCHITECTURES and min(built_for) <= _FIRST_OF_MANY:
         is_old = False
@@ -487,6 +513,15 @@ def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[
         order.reverse()
     for cause in order:
         yield possible(cause, *facts)
+
+
+def _dropped_gpus(case: Case) -> bool:
+    """Whether a build has dropped GPUs, if the log names none: an older one works, or its CUDA."""
+    if any(_devices(case)):
+        return False
+    versions = [version_tuple(fact.value) for fact in case.of_kind(*_KINDS_OF_BUILD)]
+    is_late = max(versions, default=()) >= _FIRST_CUDA_FOR_ALL
+    return is_late or bool(case.symptoms("older-release-works"))
 
 
 def _not_compiled(case: Case, failed: Fact) -> Iterator[Finding]:

@@ -50,6 +50,7 @@ _CONDITIONS = frozenset(
         "hosted-runner",
         "machine-without-gpu",
         "module-held-back",
+        "older-release-works",
         "seen-by-another-process",
         "early-status",
         "cuda-available",
