@@ -42,7 +42,7 @@ def reasons_against(
     except OfflineError:
         return (*reasons, not_cached(release.wheel))
     for library in libraries:
-        for reason in facts.reasons(library):
+        for reason in facts.reasons_of_pinned(library):
             if reason not in reasons:
                 reasons.append(reason)
     return tuple(reasons)
