@@ -47,6 +47,8 @@ _FIRST_OF_MANY = (3, 5)
 # A build that has no code for this GPU and for older ones lacks code for an old GPU.
 _LAST_OLD_CAPABILITY = (6, 2)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
+_KINDS_OF_BUILD = ("toolkit", "cuda-built", "cuda-named")
+_FIRST_CUDA_FOR_ALL = (13,)  # compiles for all new GPUs, and for none before 7.5
 _KINDS_OF_CUDA = ("toolkit", "cuda-built", "cuda-named", "driver-cuda")
 _PTX_NOT_COMPILED = "PTX not compiled"
 _FIRST_YEAR_OF_PTX_STATUS = 2021  # drivers since then have a status of their own for newer PTX
@@ -236,10 +238,15 @@ def least_driver(case: Case) -> Iterator[Finding]:
             yield likely("driver_too_old", fact)
         elif max(drivers) < least:
             yield likely("driver_too_old", fact, drivers[max(drivers)])
-    for fact in case.of_kind("driver-cuda-least"):
+    for fact in case.of_kind("driver-cuda-least", "cuda-least"):
         drivers = {_driver_cuda(driver): driver for driver in case.of_kind("driver-cuda", "driver")}
-        if drivers and max(drivers) < version_tuple(fact.value):
-            yield likely("driver_too_old", fact, drivers[max(drivers)])
+        least = version_tuple(fact.value)
+        if drivers and max(drivers) < least:
+            # A driver runs the later minor versions of its own major version, too.
+            is_later_major = max(drivers)[:1] < least[:1] and not case.of_kind("toolkit")
+            is_sure = fact.kind == "driver-cuda-least" or is_later_major
+            finding = likely if is_sure else possible
+            yield finding("driver_too_old", fact, drivers[max(drivers)])
 
 
 def suggested_by_driver(case: Case) -> Iterator[Finding]:
@@ -344,6 +351,8 @@ def architectures(case: Case) -> Iterator[Finding]:
         return
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
+    if device is None and missing == lists[:1] and any(_devices(case)):
+        return  # the list is no sign of missing code: the build has code for the GPU
     if device is None:
         yield from _new_or_old(case, missing, [*missing[:2], *lists[:1]])
         return
@@ -365,6 +374,8 @@ def architectures(case: Case) -> Iterator[Finding]:
         yield finding("gpu_too_new_for_build", *facts)
     elif capability < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case):
         yield finding("gpu_too_old_for_build", *facts)
+    elif capability <= _LAST_OLD_CAPABILITY and _is_of_nvrtc(missing):
+        yield likely("gpu_too_old_for_build", *facts)
     else:
         yield from _new_or_old(case, missing, facts)
 
@@ -373,6 +384,11 @@ def _is_certain(case: Case, lists: list[Fact]) -> bool:
     """Whether a list is of the whole build. The flags of one file may differ from others'."""
     of_build = any(fact.subject not in _DOUBTFUL for fact in lists)
     return of_build or case.failed("architecture") is not None
+
+
+def _is_of_nvrtc(missing: list[Fact]) -> bool:
+    """Whether NVRTC refuses a GPU; a program brings its own, which is mostly a late one."""
+    return any("nvrtc" in fact.text.lower() for fact in missing)
 
 
 def _sureness_of_missing(
@@ -392,12 +408,36 @@ def _by_time(
     finding: Callable[..., Finding],
 ) -> Iterator[Finding]:
     """Explain missing code by the ages of the GPUs in a log, and by the year of the log."""
-    if _are_on_both_sides(case):
+    outside = _outside_of_cuda(case)
+    if _are_on_both_sides(case) and outside:
+        cause, gpu, named = outside
+        sure = possible if finding is possible else likely
+        yield sure(cause, *missing[:2], gpu, named)
+    elif _are_on_both_sides(case):
         yield from _new_or_old(case, missing, facts)
     elif _is_new_in_its_time(case, capability):
         yield finding("gpu_too_new_for_build", *facts, _latest_year(case)[1])
     elif _is_of_any_time(case, missing, capability):
         yield from _new_or_old(case, missing, facts)
+
+
+def _outside_of_cuda(case: Case) -> tuple[str, Fact, Fact] | None:
+    """Return the cause, the GPU and the CUDA version if it has code for all named GPUs but this."""
+    named = {version_tuple(fact.value): fact for fact in case.of_kind(*_KINDS_OF_BUILD)}
+    compiled = _compiled_capabilities(max(named)) if named else None
+    if compiled is None:
+        return None
+    working = _working_gpus(case)
+    found: dict[str, Fact] = {}
+    for capability, gpu in _devices(case):
+        if capability not in working and capability < compiled[0]:
+            found.setdefault("gpu_too_old_for_build", gpu)
+        elif capability not in working and capability > compiled[1]:
+            found.setdefault("gpu_too_new_for_build", gpu)
+    if len(found) != 1:
+        return None
+    cause, gpu = found.popitem()
+    return cause, gpu, named[max(named)]
 
 
 def _missing_code(case: Case) -> tuple[list[Fact], list[Fact]]:
@@ -464,7 +504,7 @@ def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[
     built_for = _built_for(case)
     if working:
         is_old = max(working) > _LAST_COMMON_CAPABILITY
-    elif built_for and min(built_for) > _LAST_OLD_CAPABILITY:
+    elif _dropped_gpus(case) or (built_for and min(built_for) > _LAST_OLD_CAPABILITY):
         is_old = True
     elif len(built_for) >= _MANY_ARCHITECTURES and min(built_for) <= _FIRST_OF_MANY:
         is_old = False
@@ -474,6 +514,15 @@ def _new_or_old(case: Case, missing: list[Fact], facts: list[Fact]) -> Iterator[
         order.reverse()
     for cause in order:
         yield possible(cause, *facts)
+
+
+def _dropped_gpus(case: Case) -> bool:
+    """Whether a build has dropped GPUs, if the log names none: an older one works, or its CUDA."""
+    if any(_devices(case)):
+        return False
+    versions = [version_tuple(fact.value) for fact in case.of_kind(*_KINDS_OF_BUILD)]
+    is_late = max(versions, default=()) >= _FIRST_CUDA_FOR_ALL
+    return is_late or bool(case.symptoms("older-release-works"))
 
 
 def _not_compiled(case: Case, failed: Fact) -> Iterator[Finding]:

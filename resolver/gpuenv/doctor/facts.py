@@ -9,6 +9,8 @@ from ..model import Value
 from .model import TESTS, Fact
 
 _TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device outweighs any pass
+# Kinds of facts that show NVIDIA's driver or one of its GPUs.
+NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
 LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations may fail
 LEAST_BYTES_OF_HANDLE = 128 << 20  # with less, a handle of cuDNN cannot be created
 # CUDA libraries: a failure to load one of these is a fault. TensorRT and others are optional.
@@ -45,6 +47,9 @@ _CONDITIONS = frozenset(
         "kernel-updated",
         "driver-updated",
         "hosted-runner",
+        "machine-without-gpu",
+        "module-held-back",
+        "older-release-works",
         "seen-by-another-process",
         "early-status",
         "cuda-available",

@@ -118,6 +118,7 @@ KINDS: dict[str, str] = {
     "driver-named": "value: the driver release that a person or a report of the environment names; "
     "it may be another one than the loaded driver",
     "driver-cuda-least": "value: the CUDA version that a program asks of the driver, '12.0'",
+    "cuda-least": "value: the oldest CUDA version that a program asks for (driver or toolkit)",
     "driver-least": "value: the oldest release of the driver that a program asks for, '535.54'",
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
     "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' "
@@ -175,11 +176,11 @@ KINDS: dict[str, str] = {
     "nccl, invalid-image, unexplained), or a condition that may explain one or rule out a cause "
     "(cuda-unavailable, cuda-available, cuda-asked, took-cpu, reported-unavailable, "
     "jit-compiled, musl, stub-path, libraries-of-host, early-status, started-without-gpu, "
-    "started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, uvm-reloaded, "
-    "suspended, growth, preallocated, cudnn-not-installed, memory-suffices, memory-short, "
-    "gpu-lost-later, gpu-works-on-host, fails-on-host, no-gpu-seen, gpu-backend, "
-    "kernel-updated, driver-updated, "
-    "hosted-runner, seen-by-another-process); value: ''",
+    "started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, "
+    "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices, "
+    "memory-short, gpu-lost-later, gpu-works-on-host, fails-on-host, no-gpu-seen, gpu-backend, "
+    "kernel-updated, driver-updated, hosted-runner, machine-without-gpu, module-held-back, "
+    "older-release-works, seen-by-another-process); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-wanted": "subject: file name of a library that a program needs, in the words of a "

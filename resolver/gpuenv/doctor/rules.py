@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from . import build_rules, library_rules
-from .facts import LEAST_BYTES_OF_HANDLE, Case, Memory, first_of
+from .facts import LEAST_BYTES_OF_HANDLE, NVIDIA_KINDS, Case, Memory, first_of
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
 
@@ -99,11 +99,20 @@ def _compat_library(case: Case) -> Fact | None:
 
 
 def compat_path(case: Case) -> Iterator[Finding]:
-    """Suggest the forward-compatibility libcuda that a path names, if CUDA is not available."""
+    """Find the forward-compatibility libcuda that a path names, if CUDA is not available.
+
+    It is the likely cause if the log shows the driver, so that the GPU is there.
+    """
     paths = case.symptoms("compat-path")
+    if not paths:
+        return
     failures = case.symptoms("cuda-unavailable")
+    if has_driver_of_container(case):
+        lost = [*_lost_gpu(case), *case.about("maybe", "driver_not_found")]
+        for fact in lost:
+            yield likely("compat_libcuda_misuse", fact, paths[0])
     failures += [fact for fact in case.symptoms("unexplained") if "compat" in fact.text]
-    if paths and failures:
+    if failures:
         yield possible("compat_libcuda_misuse", failures[0], paths[0])
 
 
@@ -146,6 +155,19 @@ def updated_hosts(case: Case) -> Iterator[Finding]:
                 yield possible(cause, fact, words)
 
 
+def modules_held_back(case: Case) -> Iterator[Finding]:
+    """Find a module that the kernel does not load, by words, if a program finds no GPU."""
+    held_back = first_of(case.symptoms("module-held-back"))
+    if held_back is None or case.first("container", value="yes"):
+        return
+    if case.of_kind("driver", "smi-memory"):
+        return  # nvidia-smi worked
+    for fact in (*_absent_driver(case), *_lost_gpu(case), *case.symptoms(*_NO_GPU)):
+        yield likely("driver_not_loaded", fact, held_back)
+    for fact in case.unexplained():
+        yield possible("driver_not_loaded", fact, held_back)
+
+
 def modules_of_kernels(case: Case) -> Iterator[Finding]:
     """Find a kernel for which the driver's module is not installed, by dkms's list."""
     built = case.about("kernel-built", "nvidia")
@@ -166,13 +188,30 @@ def hosted_runners(case: Case) -> Iterator[Finding]:
     hosted = first_of(case.symptoms("hosted-runner"))
     if hosted is None or case.of_kind("driver", "driver-cuda", "smi-memory", "gpu"):
         return
-    absent = [fact for fact in case.of_kind("hints", "maybe") if fact.subject in _WITHOUT_DRIVER]
-    insufficient = [fact for fact in case.of_kind("says") if fact.value in INSUFFICIENT_DRIVER]
-    numbers = _with_values(case.about("status", "cuda"), *INSUFFICIENT_DRIVER)
-    for fact in (*_unseen_devices(case), *absent, *insufficient, *numbers):
+    for fact in _absent_driver(case):
         yield likely("driver_not_found", fact, hosted)
     for fact in case.symptoms(*_NO_GPU):
         yield possible("driver_not_found", fact, hosted)
+
+
+def machines_without_gpu(case: Case) -> Iterator[Finding]:
+    """Explain a missing GPU on a machine that has none, by words."""
+    without = case.symptoms("machine-without-gpu")
+    if not without or case.of_kind(*NVIDIA_KINDS):
+        return
+    for fact in (*_absent_driver(case), *case.symptoms(*_NO_GPU)):
+        yield likely("driver_not_found", fact, without[0])
+    for fact in case.unexplained():
+        yield possible("driver_not_found", fact, without[0])
+
+
+def _absent_driver(case: Case) -> list[Fact]:
+    """Return the messages of a program that finds no driver, or no GPU."""
+    absent = [fact for fact in case.of_kind("hints", "maybe") if fact.subject in _WITHOUT_DRIVER]
+    insufficient = [fact for fact in case.of_kind("says") if fact.value in INSUFFICIENT_DRIVER]
+    numbers = _with_values(case.about("status", "cuda"), *INSUFFICIENT_DRIVER)
+    libraries = case.about("library-missing", "libcuda.so.1")
+    return [*_unseen_devices(case), *absent, *insufficient, *numbers, *libraries]
 
 
 def _lost_gpu(case: Case) -> list[Fact]:
@@ -551,8 +590,10 @@ _RULES = (
     compat_path,
     driver_presence,
     updated_hosts,
+    modules_held_back,
     modules_of_kernels,
     hosted_runners,
+    machines_without_gpu,
     driver_state,
     container_devices,
     container_command,

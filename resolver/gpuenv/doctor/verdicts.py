@@ -14,7 +14,7 @@ from .build_rules import (
     suggested_by_unavailable,
 )
 from .catalog import Area, areas, causes, cuda_of_driver
-from .facts import Case, is_absence
+from .facts import NVIDIA_KINDS, Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import (
     COMPARES_DRIVER,
@@ -71,6 +71,7 @@ FOLLOWS: dict[str, set[str]] = {
     "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
     "gpu_too_old_for_build": {"driver_too_old"},  # a driver that cannot compile the build's PTX
     "container_gpu_not_injected": {
+        "compat_libcuda_misuse",
         "driver_not_loaded",
         "driver_too_old",
         "gpu_busy_or_exclusive",
@@ -140,8 +141,6 @@ FOLLOWS: dict[str, set[str]] = {
 _OWN_DRIVER = ("driver_not_found", "driver_not_loaded")
 # A cause that a failure outside the GPU's environment explains: the area of that failure.
 EXPLAINED_OUTSIDE = {"install_resolution_failure": "network"}
-# Kinds of facts that show NVIDIA's driver or one of its GPUs.
-_NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
 # Causes by whose messages a program shows that it has no NVIDIA GPU.
 _WITHOUT_NVIDIA_GPU = {
     "container_gpu_not_injected",
@@ -223,7 +222,8 @@ def _stated(case: Case) -> Iterator[Finding]:
             yield Finding(cause=fact.subject, confidence=confidence, facts=(fact,))
     if case.faults() or case.unexplained():
         for fact in case.of_kind("told"):
-            yield Finding(cause=fact.subject, confidence="likely", facts=(fact,))
+            if fact.value != "machine-without-gpu" or not case.of_kind(*NVIDIA_KINDS):
+                yield Finding(cause=fact.subject, confidence="likely", facts=(fact,))
     for cause in causes().values():
         failures = tuple(filter(None, map(case.failed, cause.fails)))
         if failures:
@@ -251,7 +251,8 @@ def _suggested(case: Case) -> Finding | None:
 
 def _cause_in_surroundings(cause: str, case: Case) -> str:
     """Return the cause that words suggest; WSL and a container have no driver of their own."""
-    if cause not in _OWN_DRIVER:
+    is_unseen = cause == "visible_devices_wrong" and not case.of_kind("variable")
+    if cause not in _OWN_DRIVER and not is_unseen:
         return cause
     if case.first("wsl", value="yes"):
         return "wsl_driver_or_toolkit"
@@ -399,6 +400,8 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
 
 def _has_no_gpu_in_words(case: Case) -> bool:
     """Whether a reporter says that the machine has no NVIDIA GPU."""
+    if case.symptoms("machine-without-gpu") and not case.of_kind(*NVIDIA_KINDS):
+        return True
     told = case.about("told", "driver_not_found")
     return any(fact.value == "machine-without-nvidia" for fact in told)
 
@@ -567,7 +570,7 @@ def _failure_of(area: Area, facts: Iterable[Fact]) -> Outside:
 
 def _other_gpus(case: Case) -> list[Fact]:
     """Return where a log names another maker's GPU; nothing if it shows one of NVIDIA, too."""
-    if case.of_kind(*_NVIDIA_KINDS) or case.symptoms("nvidia-gpu"):
+    if case.of_kind(*NVIDIA_KINDS) or case.symptoms("nvidia-gpu"):
         return []
     return case.symptoms("other-gpu")
 
@@ -580,7 +583,7 @@ def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
         if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):
             return True
         if case.about("outside", "other-gpu"):
-            return not case.of_kind(*_NVIDIA_KINDS)
+            return not case.of_kind(*NVIDIA_KINDS)
     return EXPLAINED_OUTSIDE.get(finding.cause) == outside.area
 
 
