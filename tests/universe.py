@@ -58,7 +58,7 @@ def rows(packages: Packages) -> Iterator[Row]:
     """The files of a universe.
 
     A release has `requires`, `python` (on its page and in its metadata), `inner_python` (in its
-    metadata only), `yanked` (True or the file's tag), `tags` (one wheel each), `sdist` (True or
+    metadata only), `index`, `yanked` (True or the file's tag), `tags` (one wheel each), `sdist` (True or
     "dynamic") and `wheel` (False: none).
     """
     for name, releases in packages.items():
@@ -99,7 +99,7 @@ class Universe(Index):
                 size=1,
                 requires_python=row.release.get("python"),
                 yanked=row.yanked,
-                index=index,
+                index=row.release.get("index", index),
             )
             self._files[name].append((wheel, row))
         for found in self._files.values():

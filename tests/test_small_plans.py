@@ -1,0 +1,101 @@
+"""Plans and refusals of small made-up universes, word for word, on hosts with and without GPUs."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv.compat import data
+from gpuenv.errors import NoSolutionError, Reason
+from gpuenv.model import Needs, Plan, Request, show_pair
+from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve import solver
+from universe import Universe
+
+CONTENT = tomllib.loads((Path(__file__).parent / "data" / "small_plans.toml").read_text())
+DATA = data.load()
+
+
+def packages_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The packages of a case: a release that is a list has these requirements."""
+    packages: dict[str, dict[str, Any]] = {}
+    for name, releases in case["packages"].items():
+        packages[name] = {
+            version: {"requires": release} if isinstance(release, list) else release
+            for version, release in releases.items()
+        }
+    return packages
+
+
+def request_of(case: dict[str, Any]) -> Request:
+    return Request(
+        frameworks=tuple(case.get("frameworks", ())),
+        requirements=tuple(case.get("requires", ())),
+        constraints=tuple(case.get("constraints", ())),
+        allow_sdist=tuple(case.get("allow_sdist", ())),
+        default_index_only=case.get("default_index_only", False),
+        preferences=tuple(case.get("preferences", {}).items()),
+        builds=tuple(case.get("builds", {}).items()),
+        pre=case.get("pre", False),
+    )
+
+
+def answer(case: dict[str, Any]) -> list[str]:
+    """The lines of a plan or of a refusal."""
+    given = {"gpus": [], "python": "3.12", "platform": "linux-x86_64", "glibc": "2.28"}
+    facts = {name: fact for name, fact in (given | case.get("host", {})).items() if fact != ""}
+    try:
+        plan = solver.solve(
+            request_of(case),
+            gpuenv.describe(**facts),
+            DATA,
+            Universe(packages_of(case)),
+            TargetEnvironment,
+            changes=case.get("changes", False),
+        )
+    except NoSolutionError as refusal:
+        explanation = refusal.explanation
+        lines = [f"no solution for {explanation.subject}"]
+        lines += [f"reason {text(reason)}" for reason in explanation.reasons]
+        return lines + [f"change {one.change}: {one.gives}" for one in explanation.changes]
+    return list(plan_lines(plan, with_missing=case.get("with_missing", False)))
+
+
+def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
+    """The lines of a plan; with the builds that have no wheel only if a case asks for them.
+
+    A range in the request keeps newer releases of the data out of them.
+    """
+    for pin in plan.pins:
+        requires = f" requires {', '.join(pin.dependencies)}" if pin.dependencies else ""
+        yield f"pin {pin.wheel.name} {pin.wheel.version}{requires}"
+    for one in plan.choices:
+        cuda = f", CUDA {show_pair(one.cuda)}" if one.cuda else ""
+        cudnn = f", cuDNN {one.cudnn}" if one.cudnn else ""
+        yield f"choice {one.framework} {one.version} {one.variant}{cuda}{cudnn}"
+    if plan.host.gpus:
+        yield f"needs {needs_text(plan.needs)}"
+    for skipped in plan.skipped:
+        for reason in skipped.reasons:
+            if reason.code != "no-wheel" or with_missing:
+                yield f"skipped {skipped.name} {skipped.version}: {text(reason)}"
+    for warning in plan.warnings:
+        yield f"warning {text(warning)}"
+
+
+def needs_text(needs: Needs) -> str:
+    devices = " ".join(map(show_pair, needs.compute_capabilities))
+    cuda = show_pair(needs.cuda) if needs.cuda else "none"
+    return f"driver {needs.driver or 'none'}, CUDA {cuda}, devices {devices or 'any'}"
+
+
+def text(reason: Reason) -> str:
+    return f"{reason.code} {reason.subject}: {reason.need}; {reason.have}"
+
+
+@pytest.mark.parametrize("case", CONTENT["case"], ids=lambda case: str(case["name"]))
+def test_an_answer_word_for_word(case: dict[str, Any]) -> None:
+    assert answer(case) == case["answer"].splitlines()
