@@ -1,5 +1,6 @@
 """Plans and refusals of small made-up universes, word for word, on hosts with and without GPUs."""
 
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 import gpuenv
 from gpuenv.compat import data
+from gpuenv.compat.data import CompatibilityData
+from gpuenv.compat.user_rows import UserRows
 from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Needs, Plan, Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
@@ -28,6 +31,11 @@ def packages_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
             for version, release in releases.items()
         }
     return packages
+
+
+def data_of(case: dict[str, Any]) -> CompatibilityData:
+    """The shipped data, with the user's own rows that a case has."""
+    return data.load(user_rows=UserRows(rows=case["rows"])) if "rows" in case else DATA
 
 
 def request_of(case: dict[str, Any]) -> Request:
@@ -51,7 +59,7 @@ def answer(case: dict[str, Any]) -> list[str]:
         plan = solver.solve(
             request_of(case),
             gpuenv.describe(**facts),
-            DATA,
+            data_of(case),
             Universe(packages_of(case)),
             TargetEnvironment,
             changes=case.get("changes", False),
@@ -75,13 +83,19 @@ def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
     for one in plan.choices:
         cuda = f", CUDA {show_pair(one.cuda)}" if one.cuda else ""
         cudnn = f", cuDNN {one.cudnn}" if one.cudnn else ""
-        yield f"choice {one.framework} {one.version} {one.variant}{cuda}{cudnn}"
-    if plan.host.gpus:
+        sass = f", sass {' '.join(one.sass)}" if one.sass else ""
+        ptx = f", ptx {' '.join(one.ptx)}" if one.ptx else ""
+        yield f"choice {one.framework} {one.version} {one.variant}{cuda}{cudnn}{sass}{ptx}"
+    for variant, (name, metadata) in zip(plan.variants, plan.variant_metadata, strict=True):
+        assert variant.name == name
+        yield f"variant {name} {variant.label} of {', '.join(json.loads(metadata)['variants'])}"
+    if plan.host.gpus or plan.needs.glibc:
         yield f"needs {needs_text(plan.needs)}"
     for skipped in plan.skipped:
         for reason in skipped.reasons:
             if reason.code != "no-wheel" or with_missing:
-                yield f"skipped {skipped.name} {skipped.version}: {text(reason)}"
+                later = " (later)" * skipped.is_later
+                yield f"skipped {skipped.name} {skipped.version}{later}: {text(reason)}"
     for warning in plan.warnings:
         yield f"warning {text(warning)}"
 
@@ -89,7 +103,8 @@ def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
 def needs_text(needs: Needs) -> str:
     devices = " ".join(map(show_pair, needs.compute_capabilities))
     cuda = show_pair(needs.cuda) if needs.cuda else "none"
-    return f"driver {needs.driver or 'none'}, CUDA {cuda}, devices {devices or 'any'}"
+    glibc = f", glibc {show_pair(needs.glibc)}" if needs.glibc else ""
+    return f"driver {needs.driver or 'none'}, CUDA {cuda}, devices {devices or 'any'}{glibc}"
 
 
 def text(reason: Reason) -> str:
