@@ -48,6 +48,7 @@ def request_of(case: dict[str, Any]) -> Request:
         preferences=tuple(case.get("preferences", {}).items()),
         builds=tuple(case.get("builds", {}).items()),
         pre=case.get("pre", False),
+        hashes=tuple((name, tuple(found)) for name, found in case.get("hashes", {}).items()),
     )
 
 
