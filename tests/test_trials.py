@@ -17,6 +17,7 @@ from gpuenv.resolve.graph import (
 from gpuenv.resolve.resolution import MAX_TRIAL_CONFLICTS, ImpossibleError
 from test_provider import TORCH_ITSELF, Cause
 
+PAIRS = ["a b", "a c", "a d", "a e", "b c", "b d", "b e", "c d", "c e", "d e"]
 ASKED = {name: PackageRequirement(name, (), "") for name in "abcdefgh"}
 ASKED["x"] = PackageRequirement("a", ("x",), "")
 ASKED["torch"] = FrameworkRequirement(TORCH_ITSELF, "")
@@ -118,8 +119,7 @@ def test_an_answer_that_few_conflicts_do_not_give_is_asked_for_again() -> None:
             "a b c d e",
             ["b d", "a c"],
             ["a c", "b d"],
-            ["a c e", "e", "a", "b", "c", "d", "a b", "a c", "a d", "a e"]
-            + ["b c", "b d", "b e", "c d", "c e", "d e"],
+            ["a c e", "e", *"abcd", *PAIRS],
         ),
         # Three that no pair explains: each of them counts, the others do not.
         ("a b c d", ["a b c"], ["a b c"], None),
