@@ -1,4 +1,4 @@
-"""`gpuenv matrix html`: its tables and, in a headless Chromium, its page."""
+"""`gpuenv matrix html`: its tables, its script in V8 and, in a headless Chromium, its page."""
 
 import json
 import subprocess
@@ -7,46 +7,73 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from py_mini_racer import MiniRacer
 
 import browser
 from gpuenv import api
 from gpuenv.compat.data import CompatibilityData
 from gpuenv.errors import NoSolutionError
 from gpuenv.index.factory import open_indexes
-from gpuenv.model import IndexOptions, Request
+from gpuenv.model import IndexOptions, Request, parse_release, show_pair
 from gpuenv.render import html
 from gpuenv.resolve.answer_tables import AnswerTables
 
 ROOT = Path(__file__).parent.parent
 PLATFORM = "linux-x86_64"
+CHOICES = tomllib.loads((ROOT / "tests/data/explorer_choices.toml").read_text())["choice"]
 needs_browser = pytest.mark.skipif(not browser.CHROMIUM, reason="Debian's chromium is missing")
 
-# (framework, GPUs, driver, Python)
-CHOICES = [
-    ("torch", ["GTX 1080 Ti"], "580", "3.12"),
-    ("torch", ["sm_120"], "570.86.10", "3.13"),
-    ("torch", ["V100", "H100"], "580.65.06", "3.11"),
-    ("torch", ["K80"], "470.256.02", "3.12"),
-    ("torch", ["K80", "B200"], "535.183.01", "3.12"),
-    ("torch", ["H100"], "", "3.10"),
-    ("torch", ["none"], "", "3.12"),
-    ("jax", ["V100"], "550.54.14", "3.12"),
-    ("jax", ["H100"], "640", "3.12"),
-    ("tensorflow", ["T4"], "470.256.02", "3.11"),
-    ("tensorflow", ["T4"], "580", "3.15"),
-    ("tensorflow", ["none"], "", "3.15"),
-    ("cupy", ["sm_37"], "470", "3.12"),
-    ("onnxruntime", ["V100"], "550.54.14", "3.12"),
-]
+
+class DataOf(CompatibilityData):
+    """The data of some frameworks, without libraries: the tables of one are made in a second."""
+
+    names = ()
+
+    def all_frameworks(self):
+        return [framework for framework in super().all_frameworks() if framework.name in self.names]
+
+    def libraries(self):
+        return ()
+
+
+def tables_of(platforms, frameworks=()):
+    """Return the tables as the page embeds them: of some frameworks, or of everything."""
+    data = api.compatibility_data()
+    if frameworks:
+        data = DataOf(data.folder)
+        data.names = frameworks
+    snapshot, index = open_indexes(IndexOptions(offline=True), data.folder)
+    document = AnswerTables(data, index, snapshot.environment).document(platforms)
+    return {"data": api.data_version(snapshot.version), **json.loads(json.dumps(document))}
 
 
 @pytest.fixture(scope="module")
 def tables():
-    """Return the tables of one platform, as the page embeds them."""
-    data = api.compatibility_data()
-    snapshot, index = open_indexes(IndexOptions(offline=True), data.folder)
-    document = AnswerTables(data, index, snapshot.environment).document([PLATFORM])
-    return {"data": api.data_version(snapshot.version), **json.loads(json.dumps(document))}
+    """Return all tables of one platform."""
+    return tables_of([PLATFORM])
+
+
+class Script:
+    """The script of the page without its form: V8 runs it, and no browser is needed."""
+
+    def __init__(self, tables):
+        self._engine = MiniRacer()
+        content = json.dumps(json.dumps(tables))
+        self._engine.eval(
+            f"const content = {{textContent: {content}}};"
+            "const document = {getElementById: () => content, querySelector: () => null};"
+        )
+        self._engine.eval((Path(html.__file__).parent / "explorer.js").read_text())
+
+    def evaluate(self, expression):
+        """Return the value of an expression, as `browser.Browser.evaluate` does."""
+        return json.loads(self._engine.eval(f"JSON.stringify({expression})"))
+
+
+@pytest.fixture(scope="module")
+def script(tables):
+    """Return the script with all tables of one platform."""
+    return Script(tables)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +99,96 @@ def test_the_tables_have_every_release_with_its_evidence(tables):
             assert release.get("evidence", "unknown") in ("scanned", "documented", "unknown")
 
 
+def shown_facts(tables, row):
+    """Return the facts of a row of the tables with its source as a text."""
+    source = tables["texts"][row["source"]] if "source" in row else None
+    return {**{name: row.get(name) for name in ("cuda", "cudnn", "evidence")}, "source": source}
+
+
+def expected_facts(build, *, cuda):
+    """Return the same facts from the data."""
+    evidence = build.code.evidence if build.code.sass is not None else "unknown"
+    return {
+        "cuda": cuda,
+        "cudnn": build.cudnn or None,
+        "evidence": evidence,
+        "source": build.code.source,
+    }
+
+
+def test_the_rows_of_builds_state_the_facts_of_the_data(tables):
+    data = api.compatibility_data()
+    for name in ("torch", "onnxruntime"):
+        distribution = data.framework(name).distribution
+        builds = {build.local: build for build in data.builds(distribution, PLATFORM)}
+        rows = tables["platforms"][PLATFORM]["frameworks"][name]["releases"]
+        shown = {(row["public"], row["variant"]) for row in rows}
+        assert {(build.version, build.variant) for build in builds.values()} <= shown
+        for row in rows:
+            build = builds.get(row["version"])
+            if build is None:
+                continue  # the builds of a way have the name of its variant
+            assert shown_facts(tables, row) == expected_facts(
+                build, cuda=build.cuda and show_pair(build.cuda)
+            )
+            assert (row["public"], row["variant"]) == (build.version, build.variant)
+            assert row["cpu"] == (build.cuda is None)
+
+
+def test_the_rows_of_libraries_state_the_facts_of_the_data(tables):
+    data = api.compatibility_data()
+    shown = tables["platforms"][PLATFORM]["libraries"]
+    assert {"nvidia-cudnn-cu12", "torchvision", "flash-attn"} <= set(shown)
+    assert "nvidia-cublas-cu12" not in shown  # no companion
+    for distribution, rows in shown.items():
+        libraries = data.releases(distribution, PLATFORM)
+        assert [row["version"] for row in rows] == [one.version for one in reversed(libraries)]
+        for row, library in zip(reversed(rows), libraries, strict=True):
+            cuda = show_pair(library.cuda) if library.cuda else str(library.cuda_major or "")
+            assert shown_facts(tables, row) == expected_facts(library, cuda=cuda or None)
+
+
+LIBRARY_HOSTS = [
+    ("sm_90", "580.65.06"), ("sm_90", "450.80.02"), ("sm_90", ""), ("sm_52", "580.65.06"),
+    ("sm_70", "580.65.06"), ("sm_120", "570.86.10"), ("sm_100", "525.60.13"),
+    ("sm_35", "470.256.02"), ("sm_103", "590.44"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("library", ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13"])
+def test_a_library_is_accepted_where_the_solver_accepts_it(script, library):
+    for gpu, driver in LIBRARY_HOSTS:
+        choice = fields_of((library, [gpu], driver, "3.12", PLATFORM))
+        [answer] = script.evaluate(f"[{json.dumps(choice)}].map({LIBRARY_ANSWER})")
+        host = api.describe(gpus=[gpu], driver=driver or None, python="3.12").replace(glibc=None)
+        for version in list(answer)[3::8]:
+            request = Request(requirements=(f"{library}=={version}",))
+            try:
+                api.solve(request, host, IndexOptions(offline=True))
+                is_solved = True
+            except NoSolutionError:
+                is_solved = False
+            assert answer[version] == is_solved, (gpu, driver, version)
+
+
+def test_the_intervals_of_drivers_begin_where_the_rules_change(tables):
+    """The data knows the CUDA version of each branch from its oldest to its newest one."""
+    data = api.compatibility_data()
+    platform = tables["platforms"][PLATFORM]
+    thresholds, cuda = platform["thresholds"], platform["cuda"]
+    assert thresholds == sorted(thresholds, key=parse_release)
+    assert len(cuda) == len(thresholds) + 1
+    for threshold, version in zip(thresholds, cuda[1:], strict=True):
+        known = data.driver_cuda(threshold)
+        assert version == (known and show_pair(known))
+    assert cuda[0] is None  # a driver that is older than all thresholds
+    assert {f"{branch}.00" for branch in data.branches} < set(thresholds)
+    assert int(thresholds[-1].split(".")[0]) > data.newest_branch()
+    for major in data.floors:
+        floor = data.driver_floor((major, 0), "linux")
+        assert floor is None or floor[0] in thresholds
+
+
 def test_a_variant_that_a_release_lacks_is_in_the_tables(tables):
     """The solver passes over JAX 0.6.2 for CUDA 13: it has no extra for that."""
     releases = tables["platforms"][PLATFORM]["frameworks"]["jax"]["releases"]
@@ -91,7 +208,7 @@ def test_the_page_is_one_small_file_without_addresses_to_load(tables):
     assert "</script" not in json.dumps(tables)
 
 
-def solver_answer(framework, gpus, driver, python, platform=PLATFORM):
+def solver_answer(framework, gpus, driver, python, platform):
     host = api.describe(gpus=gpus, driver=driver or None, python=python, platform=platform)
     request = Request(frameworks=(framework,))
     try:
@@ -120,11 +237,23 @@ EXPLORER_ANSWER = """((choice) => {
 })"""
 
 
-def explorer_answers(chromium, choices):
-    """Return the page's answers to (framework, gpus, driver, python, platform)."""
+LIBRARY_ANSWER = """((choice) => {
+  const { judged } = answer(hostOf(choice).host);
+  const isAccepted = (one) => one.reasons.every((reason) => reason.doubt);
+  return Object.fromEntries(judged.map((one) => [one.release.version, isAccepted(one)]));
+})"""
+
+
+def fields_of(choice):
+    """Return a choice as the script reads it."""
     names = ("framework", "gpus", "driver", "python", "platform")
-    texts = json.dumps([dict(zip(names, choice, strict=True)) for choice in choices])
-    return chromium.evaluate(f"{texts}.map({EXPLORER_ANSWER})")
+    return dict(zip(names, choice, strict=True))
+
+
+def explorer_answers(page_or_script, choices):
+    """Return the answers of a page or its script to (framework, gpus, driver, python, platform)."""
+    texts = json.dumps([fields_of(choice) for choice in choices])
+    return page_or_script.evaluate(f"{texts}.map({EXPLORER_ANSWER})")
 
 
 def require_agreement(expected, answer):
@@ -135,46 +264,47 @@ def require_agreement(expected, answer):
     assert {version: reasons.get(version) for version in skipped} == skipped
 
 
-@needs_browser
-def test_the_page_answers_as_the_solver(page):
-    page.open(page.url)
-    answers = explorer_answers(page, [(*choice, PLATFORM) for choice in CHOICES])
-    for choice, answer in zip(CHOICES, answers, strict=True):
+def choices_on(*platforms):
+    """Return the choices on some platforms as tuples."""
+    fields = ("framework", "gpus", "driver", "python", "platform")
+    choices = [tuple(choice[field] for field in fields) for choice in CHOICES]
+    return [choice for choice in choices if choice[-1] in platforms]
+
+
+def require_answers(page_or_script, choices):
+    """Fail if a page or its script answers a choice differently from the solver."""
+    answers = explorer_answers(page_or_script, choices)
+    for choice, answer in zip(choices, answers, strict=True):
         require_agreement(solver_answer(*choice), answer)
 
 
-class OnlyCupy(CompatibilityData):
-    """The data of CuPy alone: its tables are made in a second."""
-
-    def all_frameworks(self):
-        return [one for one in super().all_frameworks() if one.name == "cupy"]
-
-    def libraries(self):
-        return ()
-
-
 @needs_browser
-def test_doubts_about_a_library_that_no_build_pins_count(page, tmp_path):
-    """On a B300, CuPy's cuBLAS 12.9 is to be avoided. So its build for CUDA 13 is chosen."""
-    choice = ("cupy", ["sm_103"], "590.44", "3.12", "win-amd64")
-    data = OnlyCupy(api.compatibility_data().folder)
-    snapshot, index = open_indexes(IndexOptions(offline=True), data.folder)
-    tables = AnswerTables(data, index, snapshot.environment).document(["win-amd64"])
-    tables["platforms"][PLATFORM] = tables["platforms"]["win-amd64"]  # for the fields of the form
-    file = tmp_path / "cupy.html"
-    file.write_text(html.explorer_html({"data": "", **tables}), encoding="utf-8")
-    page.open(file.as_uri())
-    [answer] = explorer_answers(page, [choice])
-    assert answer["variant"] == "cuda13x"
-    require_agreement(solver_answer(*choice), answer)
+def test_the_page_answers_as_the_solver(page):
+    require_answers(page, choices_on(PLATFORM))
 
 
-@needs_browser
-def test_gpu_names_are_read_as_the_program_reads_them(page):
+def test_the_script_answers_as_the_solver(script):
+    require_answers(script, choices_on(PLATFORM))
+
+
+@pytest.mark.parametrize(
+    ("platform", "frameworks"),
+    [
+        ("linux-aarch64", ("jax", "onnxruntime", "tensorflow", "torch")),
+        ("win-amd64", ("cupy", "jax", "tensorflow", "torch")),
+    ],
+)
+def test_the_script_answers_as_the_solver_on_other_platforms(platform, frameworks):
+    tables = tables_of([platform], frameworks)
+    tables["platforms"][PLATFORM] = tables["platforms"][platform]  # for the fields of the form
+    require_answers(Script(tables), choices_on(platform))
+
+
+def test_gpu_names_are_read_as_the_program_reads_them(script):
     data = api.compatibility_data()
     names = [*data.gpu_names(), "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "1080 ti", "4090", "h100 pcie",
              "gtx1080ti", "A6000", "RTX 6000", "nonsense", "RTX A5000 24 GB"]  # fmt: skip
-    capabilities = page.evaluate(
+    capabilities = script.evaluate(
         f"{json.dumps(names)}.map((name) => tables.capabilities[parseGpu(name).capability] ?? null)"
     )
     for name, capability in zip(names, capabilities, strict=True):
@@ -192,7 +322,7 @@ def test_a_choice_by_keyboard_a_link_and_the_back_button(page):
     page.type("580")
     page.press("Enter")
     title = page.text("#answer-title")
-    expected = solver_answer("torch", ["gtx1080ti"], "580", "3.12")
+    expected = solver_answer("torch", ["gtx1080ti"], "580", "3.12", PLATFORM)
     assert title.startswith(f"torch {expected['version']}")
     assert "gpuenv solve --framework torch --gpu gtx1080ti --driver 580" in page.text("#command")
     link = page.evaluate("location.href")

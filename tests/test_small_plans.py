@@ -15,7 +15,7 @@ from gpuenv.compat.user_rows import UserRows
 from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Needs, Plan, Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
-from gpuenv.resolve import solver
+from gpuenv.resolve import explain, solver
 from universe import Universe
 
 CONTENT = tomllib.loads((Path(__file__).parent / "data" / "small_plans.toml").read_text())
@@ -52,8 +52,8 @@ def request_of(case: dict[str, Any]) -> Request:
     )
 
 
-def answer(case: dict[str, Any]) -> list[str]:
-    """The lines of a plan or of a refusal."""
+def answer(case: dict[str, Any], *, is_lazy: bool = False) -> list[str]:
+    """The lines of a plan or of a refusal. The index is `is_lazy`, or lists all files."""
     given = {"gpus": [], "python": "3.12", "platform": "linux-x86_64", "glibc": "2.28"}
     facts = {name: fact for name, fact in (given | case.get("host", {})).items() if fact != ""}
     try:
@@ -61,7 +61,7 @@ def answer(case: dict[str, Any]) -> list[str]:
             request_of(case),
             gpuenv.describe(**facts),
             data_of(case),
-            Universe(packages_of(case)),
+            Universe(packages_of(case), is_lazy=is_lazy),
             TargetEnvironment,
             changes=case.get("changes", False),
         )
@@ -112,6 +112,18 @@ def text(reason: Reason) -> str:
     return f"{reason.code} {reason.subject}: {reason.need}; {reason.have}"
 
 
+@pytest.mark.parametrize("is_lazy", [False, True], ids=["files", "releases"])
 @pytest.mark.parametrize("case", CONTENT["case"], ids=lambda case: str(case["name"]))
-def test_an_answer_word_for_word(case: dict[str, Any]) -> None:
-    assert answer(case) == case["answer"].splitlines()
+def test_an_answer_word_for_word(case: dict[str, Any], is_lazy: bool) -> None:
+    assert answer(case, is_lazy=is_lazy) == case["answer"].splitlines()
+
+
+@pytest.mark.parametrize("case", CONTENT["unknown_groups"], ids=lambda case: str(case["name"]))
+def test_the_reasons_if_too_little_is_known_about_groups(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each requirement has its reasons, and the proof of the refusal has the others."""
+    monkeypatch.setattr(explain, "conflicting_groups", lambda trials, roots: [])
+    (asked,) = (one for one in CONTENT["case"] if one["name"] == case["name"])
+    changed = asked | {"changes": case.get("changes", False)}
+    assert answer(changed)[1:] == case["answer"].splitlines()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpuenv.errors import InputError, Reason, UnusableFileError
-from gpuenv.index.protocol import Index
+from gpuenv.index.protocol import Index, Releases
 from gpuenv.index.variants import ReleaseVariants, parse, split_variant_marker
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import (
@@ -92,13 +92,20 @@ def parsed(text: str) -> Requirement:
 class Universe(Index):
     """An index of a universe, without any network. `asked` are the names that it was asked for.
 
-    No file is made: the hash is one of its name.
+    No file is made: the hash is one of its name. With `is_lazy` it lists releases, whose files are
+    asked for one by one.
     """
 
     def __init__(
-        self, packages: Packages, index: str = "https://index.test/simple", base: str = BASE
+        self,
+        packages: Packages,
+        index: str = "https://index.test/simple",
+        base: str = BASE,
+        *,
+        is_lazy: bool = False,
     ) -> None:
         self.asked: list[str] = []
+        self._is_lazy = is_lazy
         self._files: dict[str, list[tuple[Wheel, Row]]] = {
             normalize_name(name): [] for name in packages
         }
@@ -125,6 +132,20 @@ class Universe(Index):
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         self.asked.append(name)
         return [wheel for wheel, row in self._files.get(name, ()) if row.tag]
+
+    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        if not self._is_lazy or any(row.label for _, row in self._files.get(name, ())):
+            return None
+        fitting: dict[str, list[Wheel]] = {}
+        for wheel in self.wheels(name):
+            fits = environment.accepts_python(wheel.requires_python)
+            if fits and environment.rank(wheel.filename) is not None:
+                fitting.setdefault(wheel.version, []).append(wheel)
+        yanked = {
+            version: all(wheel.yanked is not None for wheel in wheels)
+            for version, wheels in fitting.items()
+        }
+        return Releases(yanked, fitting.__getitem__)
 
     def sdists(self, name: str) -> Sequence[Wheel]:
         return [wheel for wheel, row in self._files.get(name, ()) if not row.tag]

@@ -90,9 +90,10 @@ def build_reasons(
 def library_reasons(
     subject: str, library: Library | None, host: Host, data: CompatibilityData
 ) -> Facts:
-    """R2 for a CUDA library, and R1 for a framework's own library, whose toolkit is known.
+    """R2 for a CUDA library, and R1 for a library whose toolkit is known.
 
-    For other libraries the builds of the frameworks decide which driver the environment needs.
+    For other libraries of an environment, the builds of the frameworks decide which driver it
+    needs; see `with_first_toolkit` for a library without a framework.
 
     Returns:
         Reasons by host fact. Codes: those of the rules, library-unknown.
@@ -109,6 +110,13 @@ def library_reasons(
     if library.cuda is not None:
         facts["__driver"] = driver_reasons(subject, library.cuda, host, data)
     return facts
+
+
+def with_first_toolkit(library: Library) -> Library:
+    """Return a library with the first toolkit of its CUDA major if its own is not known."""
+    if library.cuda is not None or not library.cuda_major:
+        return library
+    return library.replace(cuda=(library.cuda_major, 0))
 
 
 def _best_facts(subject: str, library: Library, host: Host, data: CompatibilityData) -> Facts:

@@ -175,7 +175,7 @@ def loaded_files(case: Case) -> Iterator[Finding]:
     """Find libraries that the loader took from another place, by its trace in a log."""
     loaded = [fact for fact in case.of_kind("library-from") if fact.from_log]
     cudnn = [fact for fact in loaded if _CUDNN_FILE.match(fact.subject)]
-    for fact in cudnn[1:]:
+    for fact in cudnn:
         if _folder(fact) != _folder(cudnn[0]):
             yield likely("cudnn_sublibs_mixed", cudnn[0], fact)
     for fact in loaded:
@@ -307,8 +307,8 @@ def _other_cudnn(case: Case, major: str | None, present: dict[str, Fact]) -> Fac
 
 
 def _only_others_named(named: list[Fact], major: str) -> bool:
-    """Whether a log names versions, and none of the major version."""
-    return bool(named) and all(fact.value.split(".")[0] != major for fact in named)
+    """Whether a log names major versions, and not this one."""
+    return bool(named) and all(fact.value != major for fact in named)
 
 
 def stated_requirements(case: Case) -> Iterator[Finding]:

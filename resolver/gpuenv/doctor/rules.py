@@ -396,9 +396,8 @@ def device_statuses(case: Case) -> Iterator[Finding]:
 def hardware_errors(case: Case) -> Iterator[Finding]:
     """Find failing hardware by its Xid and its ECC errors."""
     for xid in case.of_kind("xid"):
-        number = int(xid.value) if xid.value.isdigit() else 0
-        if number in XID_HARDWARE:
-            finding = proved if number in XID_CERTAIN else likely
+        if xid.value.isdigit() and int(xid.value) in XID_HARDWARE:
+            finding = proved if int(xid.value) in XID_CERTAIN else likely
             yield finding("gpu_hardware_fault", xid)
     for ecc in case.of_kind("ecc"):
         if ecc.value.isdigit() and int(ecc.value) > 0:
@@ -446,9 +445,7 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         yield likely("out_of_memory_masked", failure, shown[0].fact)
     preallocated = first_of(case.symptoms("preallocated"))
     for row in rows:
-        if row.fact.kind != "free-bytes":
-            continue
-        if not row.mostly_free:
+        if row.fact.kind == "free-bytes" and not row.mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
     if not rows and (growth or _OF_TENSORFLOW in failure.text):
@@ -488,7 +485,7 @@ def conflicting_requirements(case: Case) -> Iterator[Finding]:
 
 def _required_package(requirement: str) -> str:
     """Return the name of a package: "torch==2.0.0" -> "torch"."""
-    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
 
 
 def _as_sentence(requirement: Fact) -> Fact:

@@ -533,7 +533,7 @@ class _Judge:
             facts = self._facts_on(row.store, host)
             reasons = self._own_reasons(row, facts)
             for library in libraries:
-                reasons += facts.reasons(library)
+                reasons += facts.reasons_of_pinned(library)
             return _tier(row.build, host), reasons
 
         if row.build is not None:
@@ -562,12 +562,13 @@ class _Judge:
         """Return the columns of a distribution with device code."""
         name, version = library.name, library.version
         subject = f"{name} {version}"
+        alone = evaluate.with_first_toolkit(library)
 
         def judge(host: Host) -> Verdict:
             reasons: list[Reason] = []
             if host.gpus:
                 reasons += evaluate.host_reasons(host, self._data)
-            facts = evaluate.library_reasons(subject, library, host, self._data)
+            facts = evaluate.library_reasons(subject, alone, host, self._data)
             for fact in ("__driver", "__sm"):
                 reasons += facts.get(fact, ())
             reasons += evaluate.known_bad_reasons(name, version, host, self._data)
@@ -649,7 +650,6 @@ class _Judge:
                 divide(middle, last)
 
         for first, last in self._drivers.spans:
-            at(first)
             divide(first, last)
         column: list[tuple[int, int, tuple[int, ...]]] = []
         for interval in sorted(verdicts):

@@ -182,9 +182,7 @@ def _requested_choices(solution: Solution) -> dict[str, Choice]:
                 solution, name, variant.version, variant.build, variant.way.variant
             )
         elif isinstance(root, PackageRequirement) and store.on_path(root.name) and not root.extras:
-            framework = store.framework_of(root.name)
-            assert framework is not None
-            name = framework.name
+            name = root.name  # the framework's: one distribution has all of its builds
             if name not in choices:
                 candidate = solution.pinned[root.name]
                 choices[name] = _choice(

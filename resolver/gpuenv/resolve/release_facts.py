@@ -63,6 +63,14 @@ class ReleaseFacts:
         """Return every reason against a build, whether or not an index has a wheel of it."""
         return [reason for reasons in self._build_facts(build).values() for reason in reasons]
 
+    def reasons_of_pinned(self, library: Candidate) -> list[Reason]:
+        """Return every reason against a library that a build pins, except those of the driver.
+
+        The toolkit of the build decides which driver both need.
+        """
+        facts = self.facts(library)
+        return [reason for fact in facts if fact != "__driver" for reason in facts[fact]]
+
     def _find_facts(self, release: Release) -> Facts:
         other_build = self._other_build(release)
         return {"__build": other_build} if other_build else self._facts_of_release(release)
@@ -121,11 +129,18 @@ class ReleaseFacts:
             return {}
         if library is None and not self._host.gpus:
             return {}
-        return evaluate.library_reasons(subject, library, self._host, self._data)
+        if library is not None:
+            library = evaluate.with_first_toolkit(library)
+        facts = evaluate.library_reasons(subject, library, self._host, self._data)
+        return self._with_host_reasons(facts)
 
     def _build_facts(self, build: Build) -> Facts:
         subject, on_path = f"{build.name} {build.local}", self._store.on_path(build.name)
         facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=on_path)
+        return self._with_host_reasons(facts)
+
+    def _with_host_reasons(self, facts: Facts) -> Facts:
+        """Add the reasons against the host's driver to the facts of a build that needs CUDA."""
         if "__driver" not in facts:
             return facts
         return facts | {"__driver": self._host_reasons + facts["__driver"]}
@@ -145,7 +160,7 @@ class ReleaseFacts:
             facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=True)
             if build.cuda is None:
                 return facts
-            facts = facts | {"__driver": self._host_reasons + facts["__driver"]}
+            facts = self._with_host_reasons(facts)
         extra_reasons = self._missing_extra(variant)
         if not extra_reasons:
             return facts

@@ -42,7 +42,7 @@ def reasons_against(
     except OfflineError:
         return (*reasons, not_cached(release.wheel))
     for library in libraries:
-        for reason in facts.reasons(library):
+        for reason in facts.reasons_of_pinned(library):
             if reason not in reasons:
                 reasons.append(reason)
     return tuple(reasons)
@@ -223,8 +223,7 @@ class Skipped:
 
     def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
         """Return whether no candidate of a node meets both of two requirements."""
-        if isinstance(needed, AgreementRequirement):
-            assert isinstance(other, AgreementRequirement)  # of the same topic
+        if isinstance(needed, AgreementRequirement) and isinstance(other, AgreementRequirement):
             return not needed.agrees_with(other)
         if isinstance(needed, PackageRequirement) and isinstance(other, PackageRequirement):
             return not self._provider.admitted(needed, other)
