@@ -34,7 +34,8 @@ _CAUSES_OF_UPDATES = {
     "driver-updated": "driver_userspace_kernel_mismatch",
     "kernel-updated": "driver_not_loaded",
 }
-_OF_TENSORFLOW = "tensorflow/stream_executor"  # its source, before XLA was a project of its own
+# TensorFlow, in its source before XLA was a project of its own, or by its name.
+_OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -220,6 +221,10 @@ def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
     if case.symptoms("cuda-available"):
         return
     unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
+    chosen = first_of(case.of_kind("chosen-devices"))
+    if chosen and unavailable:
+        yield possible("visible_devices_wrong", unavailable[0], chosen)
+        return
     if case.unexplained() or case.of_kind("gpu", "driver"):
         unavailable += case.symptoms("reported-unavailable")
     for fact in unavailable:
@@ -231,7 +236,8 @@ def _has_device_of_container(case: Case) -> bool:
     if any(case.about("hints", cause) for cause in _WITH_DEVICE):
         return True
     shown = has_driver_of_container(case) or case.symptoms("cuda-available")
-    return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
+    chosen = case.about("variable", "CUDA_VISIBLE_DEVICES") or case.of_kind("chosen-devices")
+    return bool(shown or chosen)
 
 
 def has_driver_of_container(case: Case) -> bool:
@@ -448,7 +454,8 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         if row.fact.kind == "free-bytes" and not row.mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
-    if not rows and (growth or _OF_TENSORFLOW in failure.text):
+    is_of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
+    if not rows and (growth or is_of_tensorflow):
         # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
         yield possible("out_of_memory_masked", failure, growth)
 
