@@ -13,9 +13,10 @@ from gpuenv.compat import data
 from gpuenv.compat.data import CompatibilityData
 from gpuenv.compat.user_rows import UserRows
 from gpuenv.errors import NoSolutionError, Reason
-from gpuenv.model import Needs, Plan, Request, show_pair
+from gpuenv.model import Gpu, Host, Needs, Plan, Python, Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import explain, solver
+from gpuenv.resolve.plan import digest
 from universe import Universe
 
 CONTENT = tomllib.loads((Path(__file__).parent / "data" / "small_plans.toml").read_text())
@@ -127,3 +128,19 @@ def test_the_reasons_if_too_little_is_known_about_groups(
     (asked,) = (one for one in CONTENT["case"] if one["name"] == case["name"])
     changed = asked | {"changes": case.get("changes", False)}
     assert answer(changed)[1:] == case["answer"].splitlines()
+
+
+def test_digests_of_requests() -> None:
+    """A digest is in each lock: it must stay, and each input must count."""
+    host = Host(
+        glibc=(2, 28),
+        python=Python(version=(3, 12)),
+        gpus=(Gpu(name="A100", compute_capability=(8, 0)),),
+        driver="550.54.14",
+        driver_cuda=(12, 4),
+    )
+    request = Request(frameworks=("torch",), requirements=("a",), constraints=("a<2",))
+    plan = Plan(request=request, host=host, pins=(), choices=(), needs=Needs(), data="1")
+    full = request.replace(allow_sdist=("a",), builds=(("torch", "cu126"),))
+    assert digest(plan) == ""
+    assert digest(plan.replace(request=full)) == ""
