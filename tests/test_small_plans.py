@@ -142,5 +142,7 @@ def test_digests_of_requests() -> None:
     request = Request(frameworks=("torch",), requirements=("a",), constraints=("a<2",))
     plan = Plan(request=request, host=host, pins=(), choices=(), needs=Needs(), data="1")
     full = request.replace(allow_sdist=("a",), builds=(("torch", "cu126"),))
-    assert digest(plan) == ""
-    assert digest(plan.replace(request=full)) == ""
+    assert digest(plan) == ("67049dd388543a1afcc0f26c9f7f00e5adea1c475e58f442dbd1cc0b9c58d152")
+    assert digest(plan.replace(request=full)) == (
+        "2f51b1d73fc9910f55733e15f71bc2b71c296e5923b602d6e40dd609f3ef29e0"
+    )
