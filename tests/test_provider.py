@@ -212,6 +212,12 @@ def test_a_file_meets_the_requirement_of_that_file_only() -> None:
     first, second = candidate("a", "1.0", asked), candidate("a", "2.0", asked)
     assert asked.is_satisfied_by(SameFileRequirement(first.wheel), first)
     assert not asked.is_satisfied_by(SameFileRequirement(first.wheel), second)
+    variants = {"x": {"nvidia": {"sm_arch": ["90_real"]}}, "null": {}}
+    asked = provider(packages={"a": {"1.0": {"variants": variants}}})
+    first, second = asked.store.candidates("a")
+    assert first.version == second.version
+    assert asked.is_satisfied_by(SameFileRequirement(first.wheel), first)
+    assert not asked.is_satisfied_by(SameFileRequirement(first.wheel), second)
 
 
 @pytest.mark.parametrize(("value", "meets"), [("12", True), ("13", False)])

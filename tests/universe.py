@@ -1,11 +1,13 @@
 """Small made-up package universes: an index in memory, or a loopback index for pip and uv."""
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpuenv.errors import InputError, Reason, UnusableFileError
-from gpuenv.index.protocol import Index
+from gpuenv.index.protocol import Index, Releases
+from gpuenv.index.variants import ReleaseVariants, parse, split_variant_marker
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import (
     TargetEnvironment,
@@ -14,6 +16,7 @@ from gpuenv.requirements.target import (
     version_key,
 )
 from index_server import File, IndexServer, make_sdist, make_wheel
+from variant_maker import metadata
 
 BASE = "https://files.test/files/"
 Release = dict[str, Any]
@@ -21,17 +24,19 @@ Packages = dict[str, dict[str, Release]]
 
 
 class Row(NamedTuple):
-    """A file of a universe; `tag` is "" for a source distribution."""
+    """A file of a universe; `tag` is "" for a source distribution, `label` that of a variant."""
 
     name: str
     version: str
     tag: str
     release: Release
+    label: str = ""
 
     @property
     def filename(self) -> str:
         stem = f"{self.name.replace('-', '_')}-{self.version}"
-        return f"{stem}-{self.tag}.whl" if self.tag else f"{stem}.tar.gz"
+        parts = [part for part in (stem, self.tag, self.label) if part]
+        return f"{'-'.join(parts)}.whl" if self.tag else f"{stem}.tar.gz"
 
     @property
     def yanked(self) -> str | None:
@@ -58,13 +63,15 @@ def rows(packages: Packages) -> Iterator[Row]:
     """The files of a universe.
 
     A release has `requires`, `python` (on its page and in its metadata), `inner_python` (in its
-    metadata only), `yanked` (True or the file's tag), `tags` (one wheel each), `sdist` (True or
-    "dynamic") and `wheel` (False: none).
+    metadata only), `index`, `yanked` (True or the file's tag), `tags` (one wheel each), `variants`
+    (the properties of each label; "" is an ordinary wheel), `sdist` (True or "dynamic") and
+    `wheel` (False: none).
     """
     for name, releases in packages.items():
         for version, release in releases.items():
             for tag in release.get("tags", ["py3-none-any"]) if release.get("wheel", True) else ():
-                yield Row(name, version, tag, release)
+                for label in release.get("variants", [""]):
+                    yield Row(name, version, tag, release, label)
             if release.get("sdist"):
                 yield Row(name, version, "", release)
 
@@ -75,16 +82,30 @@ def serve(server: IndexServer, packages: Packages) -> None:
         server.projects.setdefault(normalize_name(row.name), []).append(row.made())
 
 
+def parsed(text: str) -> Requirement:
+    """The requirement of a file; its marker may be about the variant of the file."""
+    text, variant_marker = split_variant_marker(text)
+    requirement = parse_requirement(text)
+    return requirement.replace(marker=variant_marker) if variant_marker else requirement
+
+
 class Universe(Index):
     """An index of a universe, without any network. `asked` are the names that it was asked for.
 
-    No file is made: the hash is one of its name.
+    No file is made: the hash is one of its name. With `is_lazy` it lists releases, whose files are
+    asked for one by one.
     """
 
     def __init__(
-        self, packages: Packages, index: str = "https://index.test/simple", base: str = BASE
+        self,
+        packages: Packages,
+        index: str = "https://index.test/simple",
+        base: str = BASE,
+        *,
+        is_lazy: bool = False,
     ) -> None:
         self.asked: list[str] = []
+        self._is_lazy = is_lazy
         self._files: dict[str, list[tuple[Wheel, Row]]] = {
             normalize_name(name): [] for name in packages
         }
@@ -99,7 +120,7 @@ class Universe(Index):
                 size=1,
                 requires_python=row.release.get("python"),
                 yanked=row.yanked,
-                index=index,
+                index=row.release.get("index", index),
             )
             self._files[name].append((wheel, row))
         for found in self._files.values():
@@ -111,6 +132,20 @@ class Universe(Index):
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         self.asked.append(name)
         return [wheel for wheel, row in self._files.get(name, ()) if row.tag]
+
+    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        if not self._is_lazy or any(row.label for _, row in self._files.get(name, ())):
+            return None
+        fitting: dict[str, list[Wheel]] = {}
+        for wheel in self.wheels(name):
+            fits = environment.accepts_python(wheel.requires_python)
+            if fits and environment.rank(wheel.filename) is not None:
+                fitting.setdefault(wheel.version, []).append(wheel)
+        yanked = {
+            version: all(wheel.yanked is not None for wheel in wheels)
+            for version, wheels in fitting.items()
+        }
+        return Releases(yanked, fitting.__getitem__)
 
     def sdists(self, name: str) -> Sequence[Wheel]:
         return [wheel for wheel, row in self._files.get(name, ()) if not row.tag]
@@ -126,7 +161,7 @@ class Universe(Index):
                     have="dynamic",
                 )
             )
-        return [parse_requirement(text) for text in row.release.get("requires", ())]
+        return [parsed(text) for text in row.release.get("requires", ())]
 
     def requires_python(self, wheel: Wheel) -> str | None:
         release = self._row(wheel).release
@@ -142,6 +177,11 @@ class Universe(Index):
                 sha256 = fragment.removeprefix("sha256=") or wheel.sha256
                 return wheel.replace(url=bare, sha256=sha256, index="url", yanked=None)
         raise InputError(f"{bare} is not there")
+
+    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+        properties = dict(self._row(wheels[0]).release["variants"])
+        properties.pop("", None)
+        return parse(json.dumps(metadata(properties)).encode(), wheels[0].name)
 
     def _row(self, wheel: Wheel) -> Row:
         return next(row for one, row in self._files[wheel.name] if one.filename == wheel.filename)

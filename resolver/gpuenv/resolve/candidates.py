@@ -385,17 +385,17 @@ class CandidateStore:
     def _build_order(self, candidate: Candidate, place: int) -> tuple[object, ...]:
         build = candidate.build
         if candidate.variant is not None:
-            return (0, place, 0, (-1, 0), (False, False))  # PEP 825 orders them
+            return (0, place)  # before other files of the release; PEP 825 orders them
         if build is None:
             return (0, place, 3, (0, 0), (True, True))
         evidence = (build.code.evidence != "scanned", build.index != "default")
         if not self.host.gpus:
             return (build.cuda is not None, place, 0, (0, 0), evidence)
         if build.cuda is None:
-            return (1, place, 0, (0, 0), evidence)
+            return (1, place, evidence)  # compared with other CPU builds only
         return (0, place, *self._code_order(build), evidence)
 
-    def _code_order(self, build: Build | None) -> tuple[int, tuple[int, int]]:
+    def _code_order(self, build: Build | None) -> tuple[int, tuple[int, ...]]:
         """Return how well a CUDA build serves the devices and the driver (smaller is better)."""
         if not self.host.gpus or build is None or build.cuda is None:
             return 3, (0, 0)
@@ -443,12 +443,12 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def _toolkit_distance(toolkit: CudaVersion, driver: CudaVersion | None) -> tuple[int, int]:
+def _toolkit_distance(toolkit: CudaVersion, driver: CudaVersion | None) -> tuple[int, ...]:
     """Return how far a toolkit is from the driver's CUDA version.
 
     At the same distance the older toolkit comes first. Without a known driver the newest does.
     """
     if driver is None:
-        return (-(toolkit[0] * 100 + toolkit[1]), 0)
+        return (-toolkit[0], -toolkit[1])
     gap = (toolkit[0] - driver[0]) * 100 + toolkit[1] - driver[1]
     return (abs(gap), gap)

@@ -254,11 +254,10 @@ class _Member:
                 continue
             for agreement in self._facts.agreements(release):
                 opposite = other._opposite(agreement)
-                code = _code(agreement)
-                if opposite is None or code == "two-owners":
-                    continue
-                need, have = _topic_text(agreement), _with_owner(*opposite)
-                yield Reason(code=code, subject=release.label, need=need, have=have)
+                if opposite is not None:
+                    code, need = _code(agreement), _topic_text(agreement)
+                    have = _with_owner(*opposite)
+                    yield Reason(code=code, subject=release.label, need=need, have=have)
 
     def _agreements(self, node: AgreementId) -> list[tuple[str, AgreementRequirement]]:
         agreements = []

@@ -7,6 +7,7 @@ only-sdist, no-wheel-for-target, requires-python, hash, yanked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from string import ascii_lowercase
 
 from ..errors import Reason
 from ..model import Build, Wheel, show_pair
@@ -160,9 +161,8 @@ def _listed_builds(
 
 def _version_range(store: CandidateStore, name: str, versions: Sequence[str]) -> str:
     """Return the oldest and the newest version. `versions` begins with the newest one."""
-    text = versions[0]
-    if len(versions) > 1:
-        text = f"{versions[-1]} to {versions[0]}"
+    newest, oldest = versions[0], versions[-1]
+    text = newest if newest == oldest else f"{oldest} to {newest}"
     if store.is_in_data(name):
         text += " (in the compatibility data)"
     return text
@@ -235,8 +235,13 @@ def _unfit_file_reasons(
         tag_fits += sdists
     python_fits = [file for file in tag_fits if environment.accepts_python(file.requires_python)]
     hashes = dict(store.request.hashes).get(name)
-    if python_fits and hashes is not None:
-        yield _hash_reason(subject, hashes, python_fits)
+    if python_fits:
+        if hashes is not None:
+            yield _hash_reason(subject, hashes, python_fits)
+        else:
+            have = "files of other indexes only, which --default-index-only excludes"
+            need = "a file of the default index"
+            yield Reason(code="not-in-index", subject=subject, need=need, have=have)
         return
     if tag_fits:
         yield _python_reason(store, subject, tag_fits)
@@ -247,7 +252,7 @@ def _unfit_file_reasons(
 
 
 def _python_reason(store: CandidateStore, subject: str, files: Sequence[Wheel]) -> Reason:
-    pythons = _first([file.requires_python or "any" for file in files])
+    pythons = _first([str(file.requires_python) for file in files])
     have = python_text(store.host)
     return Reason(code="requires-python", subject=subject, need=f"Python {pythons}", have=have)
 
@@ -287,7 +292,7 @@ def _distance(tags: str, platform: str) -> tuple[bool, int, int]:
     python, _, platforms = tags.split("-")
     system, _, machine = platform.partition("-")
     is_near = platforms == "any" or (system in platforms and platforms.endswith(machine))
-    digits = python.partition(".")[0].lstrip("abcdefghijklmnopqrstuvwxyz")
+    digits = python.partition(".")[0].lstrip(ascii_lowercase)
     return not is_near, -int(digits[:1] or 0), -int(digits[1:] or 0)
 
 

@@ -182,8 +182,7 @@ def _requested_choices(solution: Solution) -> dict[str, Choice]:
                 solution, name, variant.version, variant.build, variant.way.variant
             )
         elif isinstance(root, PackageRequirement) and store.on_path(root.name) and not root.extras:
-            framework = store.framework_of(root.name)
-            name = root.name if framework is None else framework.name
+            name = root.name  # the framework's: one distribution has all of its builds
             if name not in choices:
                 candidate = solution.pinned[root.name]
                 choices[name] = _choice(
@@ -226,11 +225,10 @@ def _distribution(way: Way) -> str:
 def _choice(
     solution: Solution, framework: str, version: str, build: Build | None, variant: str
 ) -> Choice:
-    cudnn = None
-    for name in solution.pinned:  # sorted
-        if name.startswith("nvidia-cudnn-"):
-            cudnn = solution.pinned[name].version
-            break
+    pinned = solution.pinned
+    cudnn = next(
+        (pinned[name].version for name in pinned if name.startswith("nvidia-cudnn-")), None
+    )
     if build is None:
         variant = variant.strip("*") or "unknown"
         return Choice(framework=framework, version=version, variant=variant, cuda=None, cudnn=cudnn)

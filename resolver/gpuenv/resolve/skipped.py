@@ -54,17 +54,15 @@ def pinned_libraries(store: CandidateStore, release: Release) -> list[Candidate]
     Raises:
         PackageIndexError: see Index.dependencies.
     """
-    libraries = []
+    libraries: list[Candidate] = []
     environment = store.environment
     for dependency in store.dependencies(release.wheel):
         if not is_exact(dependency.specifier) or not store.data.is_library(dependency.name):
             continue
         if dependency.marker and not environment.marker(dependency.marker, ()):
             continue
-        for library in store.candidates(dependency.name):
-            if environment.contains(dependency.specifier, library.version, True):
-                libraries.append(library)
-                break
+        pinned = store.in_ranges(dependency.name, [dependency.specifier])
+        libraries += pinned[:1]
     return libraries
 
 
@@ -201,7 +199,7 @@ class Skipped:
 
         first: Reason | None = None
         for cause in self._provider.full_causes(self._provider.why_excluded(release)):
-            if not isinstance(cause.requirement, PackageRequirement):
+            if cause.parent is None or not isinstance(cause.requirement, PackageRequirement):
                 continue
             reason = self._missing(release, cause.requirement, cause.parent)
             if reason.have != NO_CANDIDATE:

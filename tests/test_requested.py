@@ -1,0 +1,102 @@
+"""The frameworks that a request names, and requests that ask for versions of them."""
+
+import pytest
+
+from gpuenv.compat import data
+from gpuenv.errors import InputError
+from gpuenv.model import Host, Python, Request
+from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve.requested import framework_names, read_request, with_versions
+
+DATA = data.load()
+HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
+
+
+def ways(*texts: str, frameworks: tuple[str, ...] = ()) -> list[str]:
+    """What each text of a request leaves of its framework, and its other requirements."""
+    request = Request(frameworks=frameworks, requirements=texts)
+    rows, others = read_request(request, DATA, TargetEnvironment(HOST))
+    found = [
+        f"{framework.name}: {', '.join(' '.join(way.requires) for way in framework.ways)}"
+        for framework, _ in rows
+    ]
+    return found + [f"other: {requirement}" for requirement in others]
+
+
+def test_all_names_of_the_frameworks() -> None:
+    names = {name: framework.name for name, framework in framework_names(DATA).items()}
+    assert names == {
+        "cupy": "cupy",
+        "cupy-cuda11x": "cupy",
+        "cupy-cuda12x": "cupy",
+        "cupy-cuda13x": "cupy",
+        "jax": "jax",
+        "jax-cpu": "jax",
+        "onnxruntime": "onnxruntime",
+        "onnxruntime-cpu": "onnxruntime",
+        "onnxruntime-gpu": "onnxruntime",
+        "tensorflow": "tensorflow",
+        "tensorflow-cpu": "tensorflow",
+        "torch": "torch",
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["jax"], ["jax: jax[cuda13], jax[cuda12], jax"]),
+        (["jax[cuda12]"], ["jax: jax[cuda12]"]),
+        (["jax[cuda12-local]"], ["jax: jax[cuda12-local]"]),
+        (["jax[cpu]"], ["jax: jax"]),
+        (["jax[cuda12,cuda13]"], ["jax: jax[cuda13], jax[cuda12]"]),
+        (["jax[cuda12,k8s]"], ["jax: jax[cuda12] jax[k8s]"]),
+        (["jax[k8s,x]"], ["jax: jax[cuda13] jax[k8s,x], jax[cuda12] jax[k8s,x], jax jax[k8s,x]"]),
+        (["jax[cuda12]", "jax<1", "jax[k8s]"], ["jax: jax[cuda12] jax[k8s]"] * 3),
+        (["jax", "jax[cuda12-local]"], ["jax: jax[cuda12-local]"] * 2),
+        (["jax[cuda12-local]", "jax[cuda12]"], ["jax: jax[cuda12-local]"] * 2),
+        (["jax[cuda12]; sys_platform == 'win32'", "app"], ["other: app"]),
+        (["jax[cuda12]; sys_platform == 'linux'"], ["jax: jax[cuda12]"]),
+        (["jax @ https://files.test/jax.whl"], ["other: jax @ https://files.test/jax.whl"]),
+        (["cupy-cuda12x"], ["cupy: cupy-cuda12x[ctk]"]),
+        (["onnxruntime"], ["onnxruntime: onnxruntime-gpu[cuda,cudnn], onnxruntime"]),
+        (["onnxruntime-gpu"], ["onnxruntime: onnxruntime-gpu[cuda,cudnn]"]),
+        (["onnxruntime-gpu[cuda]"], ["onnxruntime: onnxruntime-gpu[cuda,cudnn]"]),
+        (["tensorflow[and-cuda]"], ["tensorflow: tensorflow[and-cuda]"]),
+        (["tensorflow-cpu"], ["tensorflow: tensorflow-cpu"]),
+        (["torch[opt-einsum]"], ["torch: torch"]),
+    ],
+)
+def test_the_ways_that_texts_leave(texts: list[str], expected: list[str]) -> None:
+    assert ways(*texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "texts", "message"),
+    [
+        (["jax", "jax<1"], [], "given twice"),
+        (["onnx"], [], "no framework has that name; did you mean onnxruntime"),
+        (["pytorch"], [], "no framework has that name; did you mean torch"),
+        (["tensorflw"], [], "no framework has that name; did you mean tensorflow"),
+        (["zzz"], [], "no framework has that name; known are cupy, jax"),
+        (["cupy-cuda12x"], [], "no framework has that name"),
+        (["torch; python_version > '3'"], [], "takes NAME or NAME with a version range"),
+        (["torch @ https://files.test/torch.whl"], [], "takes NAME or NAME with a version range"),
+        ([], ["jax[cuda12]", "jax[cuda13]"], "different builds of jax; keep one of them"),
+        ([], ["tensorflow-cpu", "tensorflow[and-cuda]"], "different builds of tensorflow"),
+    ],
+)
+def test_mistakes(frameworks: list[str], texts: list[str], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        ways(*texts, frameworks=tuple(frameworks))
+    assert message in f"{error.value}; {error.value.hint}"
+
+
+def test_a_version_of_a_framework_that_is_only_a_dependency_is_a_constraint() -> None:
+    request = Request(
+        frameworks=("torch",), requirements=("jax[cuda12]", "app"), constraints=("app<2",)
+    )
+    versions = {"torch": "2.9.0", "jax": "0.6.2", "cupy": "13.6.0"}
+    changed = with_versions(request, versions, DATA)
+    assert changed.frameworks == request.frameworks
+    assert changed.requirements == ("jax[cuda12]", "app", "torch==2.9.0", "jax==0.6.2")
+    assert changed.constraints == ("app<2", "cupy==13.6.0")

@@ -1,0 +1,148 @@
+"""Plans and refusals of small made-up universes, word for word, on hosts with and without GPUs."""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv.compat import data
+from gpuenv.compat.data import CompatibilityData
+from gpuenv.compat.user_rows import UserRows
+from gpuenv.errors import NoSolutionError, Reason
+from gpuenv.model import Gpu, Host, Needs, Plan, Python, Request, show_pair
+from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve import explain, solver
+from gpuenv.resolve.plan import digest
+from universe import Universe
+
+CONTENT = tomllib.loads((Path(__file__).parent / "data" / "small_plans.toml").read_text())
+DATA = data.load()
+
+
+def packages_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The packages of a case: a release that is a list has these requirements."""
+    packages: dict[str, dict[str, Any]] = {}
+    for name, releases in case["packages"].items():
+        packages[name] = {
+            version: {"requires": release} if isinstance(release, list) else release
+            for version, release in releases.items()
+        }
+    return packages
+
+
+def data_of(case: dict[str, Any]) -> CompatibilityData:
+    """The shipped data, with the user's own rows that a case has."""
+    return data.load(user_rows=UserRows(rows=case["rows"])) if "rows" in case else DATA
+
+
+def request_of(case: dict[str, Any]) -> Request:
+    return Request(
+        frameworks=tuple(case.get("frameworks", ())),
+        requirements=tuple(case.get("requires", ())),
+        constraints=tuple(case.get("constraints", ())),
+        allow_sdist=tuple(case.get("allow_sdist", ())),
+        default_index_only=case.get("default_index_only", False),
+        preferences=tuple(case.get("preferences", {}).items()),
+        builds=tuple(case.get("builds", {}).items()),
+        pre=case.get("pre", False),
+        hashes=tuple((name, tuple(found)) for name, found in case.get("hashes", {}).items()),
+    )
+
+
+def answer(case: dict[str, Any], *, is_lazy: bool = False) -> list[str]:
+    """The lines of a plan or of a refusal. The index is `is_lazy`, or lists all files."""
+    given = {"gpus": [], "python": "3.12", "platform": "linux-x86_64", "glibc": "2.28"}
+    facts = {name: fact for name, fact in (given | case.get("host", {})).items() if fact != ""}
+    try:
+        plan = solver.solve(
+            request_of(case),
+            gpuenv.describe(**facts),
+            data_of(case),
+            Universe(packages_of(case), is_lazy=is_lazy),
+            TargetEnvironment,
+            changes=case.get("changes", False),
+        )
+    except NoSolutionError as refusal:
+        explanation = refusal.explanation
+        lines = [f"no solution for {explanation.subject}"]
+        lines += [f"reason {text(reason)}" for reason in explanation.reasons]
+        return lines + [f"change {one.change}: {one.gives}" for one in explanation.changes]
+    return list(plan_lines(plan, with_missing=case.get("with_missing", False)))
+
+
+def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
+    """The lines of a plan; with the builds that have no wheel only if a case asks for them.
+
+    A range in the request keeps newer releases of the data out of them.
+    """
+    for pin in plan.pins:
+        requires = f" requires {', '.join(pin.dependencies)}" if pin.dependencies else ""
+        yield f"pin {pin.wheel.name} {pin.wheel.version}{requires}"
+    for one in plan.choices:
+        cuda = f", CUDA {show_pair(one.cuda)}" if one.cuda else ""
+        cudnn = f", cuDNN {one.cudnn}" if one.cudnn else ""
+        sass = f", sass {' '.join(one.sass)}" if one.sass else ""
+        ptx = f", ptx {' '.join(one.ptx)}" if one.ptx else ""
+        yield f"choice {one.framework} {one.version} {one.variant}{cuda}{cudnn}{sass}{ptx}"
+    for variant, (name, metadata) in zip(plan.variants, plan.variant_metadata, strict=True):
+        assert variant.name == name
+        yield f"variant {name} {variant.label} of {', '.join(json.loads(metadata)['variants'])}"
+    if plan.host.gpus or plan.needs.glibc:
+        yield f"needs {needs_text(plan.needs)}"
+    for skipped in plan.skipped:
+        for reason in skipped.reasons:
+            if reason.code != "no-wheel" or with_missing:
+                later = " (later)" * skipped.is_later
+                yield f"skipped {skipped.name} {skipped.version}{later}: {text(reason)}"
+    for warning in plan.warnings:
+        yield f"warning {text(warning)}"
+
+
+def needs_text(needs: Needs) -> str:
+    devices = " ".join(map(show_pair, needs.compute_capabilities))
+    cuda = show_pair(needs.cuda) if needs.cuda else "none"
+    glibc = f", glibc {show_pair(needs.glibc)}" if needs.glibc else ""
+    return f"driver {needs.driver or 'none'}, CUDA {cuda}, devices {devices or 'any'}{glibc}"
+
+
+def text(reason: Reason) -> str:
+    return f"{reason.code} {reason.subject}: {reason.need}; {reason.have}"
+
+
+@pytest.mark.parametrize("is_lazy", [False, True], ids=["files", "releases"])
+@pytest.mark.parametrize("case", CONTENT["case"], ids=lambda case: str(case["name"]))
+def test_an_answer_word_for_word(case: dict[str, Any], is_lazy: bool) -> None:
+    assert answer(case, is_lazy=is_lazy) == case["answer"].splitlines()
+
+
+@pytest.mark.parametrize("case", CONTENT["unknown_groups"], ids=lambda case: str(case["name"]))
+def test_the_reasons_if_too_little_is_known_about_groups(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each requirement has its reasons, and the proof of the refusal has the others."""
+    monkeypatch.setattr(explain, "conflicting_groups", lambda trials, roots: [])
+    (asked,) = (one for one in CONTENT["case"] if one["name"] == case["name"])
+    changed = asked | {"changes": case.get("changes", False)}
+    assert answer(changed)[1:] == case["answer"].splitlines()
+
+
+def test_digests_of_requests() -> None:
+    """A digest is in each lock: it must stay, and each input must count."""
+    host = Host(
+        glibc=(2, 28),
+        python=Python(version=(3, 12)),
+        gpus=(Gpu(name="A100", compute_capability=(8, 0)),),
+        driver="550.54.14",
+        driver_cuda=(12, 4),
+    )
+    request = Request(frameworks=("torch",), requirements=("a",), constraints=("a<2",))
+    plan = Plan(request=request, host=host, pins=(), choices=(), needs=Needs(), data="1")
+    full = request.replace(allow_sdist=("a",), builds=(("torch", "cu126"),))
+    assert digest(plan) == ("67049dd388543a1afcc0f26c9f7f00e5adea1c475e58f442dbd1cc0b9c58d152")
+    assert digest(plan.replace(request=full)) == (
+        "2f51b1d73fc9910f55733e15f71bc2b71c296e5923b602d6e40dd609f3ef29e0"
+    )
