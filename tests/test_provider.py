@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpuenv.errors import NoSolutionError, Reason
+from gpuenv.errors import NoSolutionError, Reason, UnfinishedError
 from gpuenv.model import Build, Code, Host, Python, Request, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement
 from gpuenv.resolve import resolution
@@ -426,8 +426,11 @@ def test_a_requirement_that_is_impossible_alone_ends_a_long_search(
         },
         "requires": ["many", "bad"],
     }
-    monkeypatch.setattr(resolution, "MAX_CONFLICTS", 2 * resolution.PATIENCE)
+    monkeypatch.setattr(resolution.resolve, "__defaults__", (resolution.PATIENCE + 1,))
     with pytest.raises(NoSolutionError):
+        solved(case)
+    monkeypatch.setattr(resolution.resolve, "__defaults__", (resolution.PATIENCE,))
+    with pytest.raises(UnfinishedError, match=f"{resolution.PATIENCE} conflicts for many, bad"):
         solved(case)
 
 
