@@ -63,7 +63,7 @@ TESTS = (
     "doctor_pasted", "doctor_reading", "doctor_reports", "documented_commands", "environment",
     "explain", "explorer", "fleet_solve", "formats", "framework_names", "grid", "host_conditions",
     "host_fit", "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show",
-    "matrix_update", "messages", "other_locks", "project", "provider", "refusals", "requirements",
+    "matrix_update", "messages", "other_locks", "project", "provider", "refusals", "release_facts", "requirements",
     "resolution", "resolution_families", "resolution_laws", "rule_cases", "rules", "section7",
     "shared_versions", "snapshot", "solve", "suggestions", "tables", "target_lock", "tool_settings",
     "value", "variant_grid", "variant_provider", "variants", "verification", "what_if", "widening",
