@@ -65,7 +65,7 @@ TESTS = (
     "host_fit", "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show",
     "matrix_update", "messages", "other_locks", "project", "provider", "refusals", "release_facts", "requirements",
     "resolution", "resolution_families", "resolution_laws", "rule_cases", "rules", "section7",
-    "shared_versions", "snapshot", "solve", "suggestions", "tables", "target_lock", "tool_settings",
+    "shared_versions", "snapshot", "solve", "solver", "suggestions", "tables", "target_lock", "tool_settings",
     "value", "variant_grid", "variant_provider", "variants", "verification", "what_if", "widening",
     "wrong_inputs", "wrong_words",
 )  # fmt: skip
