@@ -57,18 +57,19 @@ TARGETS = (
 # The test files that call these modules, except those whose single tests take longer than BUDGET.
 TESTS = (
     "api", "asking", "causes", "check_lock", "closure", "collect_builds", "command_rules",
-    "commands", "companion_rows", "conda", "conda_answers", "conda_environments",
-    "conda_failures", "conda_foreign", "conda_mixed", "conda_prefixes", "detection",
-    "doctor_advice", "doctor_dates", "doctor_facts", "doctor_handles", "doctor_host",
-    "doctor_logs", "doctor_origin", "doctor_pasted", "doctor_reading", "doctor_reports",
-    "documented_commands", "environment", "explain", "explorer", "fleet_solve", "formats",
-    "framework_names", "grid", "host_conditions", "host_fit", "hosts", "installed",
-    "lock_format", "matrix", "matrix_audit", "matrix_show", "matrix_update", "messages",
-    "other_locks", "project", "provider", "refusals", "release_facts", "requirements",
-    "resolution", "resolution_families", "resolution_laws", "rule_cases", "rules", "section7",
-    "shared_versions", "snapshot", "solve", "solver", "suggestions", "tables", "target_lock",
-    "tool_settings", "value", "variant_grid", "variant_provider", "variants", "verification",
-    "what_if", "widening", "wrong_inputs", "wrong_words",
+    "commands", "companion_rows", "compat_facts", "conda", "conda_answers",
+    "conda_environments", "conda_failures", "conda_foreign", "conda_mixed", "conda_prefixes",
+    "detection", "doctor_advice", "doctor_dates", "doctor_facts", "doctor_handles",
+    "doctor_host", "doctor_logs", "doctor_origin", "doctor_pasted", "doctor_reading",
+    "doctor_reports", "doctor_rules", "documented_commands", "environment", "explain",
+    "explorer", "fleet_solve", "formats", "framework_names", "grid", "host_conditions",
+    "host_fit", "hosts", "installed", "lock_format", "lock_tables", "matrix", "matrix_audit",
+    "matrix_show", "matrix_update", "messages", "other_locks", "project", "provider",
+    "refusals", "release_facts", "requirements", "resolution", "resolution_families",
+    "resolution_laws", "rule_cases", "rules", "section7", "shared_versions", "snapshot",
+    "solve", "solver", "suggestions", "tables", "target_lock", "tool_settings", "value",
+    "variant_grid", "variant_provider", "variants", "verification", "what_if", "widening",
+    "wrong_inputs", "wrong_words",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"

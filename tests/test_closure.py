@@ -314,3 +314,56 @@ def test_no_time_is_no_pass(site: Site) -> None:
 
 def test_nothing_of_cuda(site: Site) -> None:
     assert site.check("torch").status == "pass"
+
+
+def test_a_name_of_the_library_itself_is_no_name_of_a_member(site: Site) -> None:
+    """A family has members without a version only if a library names another one of them."""
+    site.add(
+        "nvidia/cudnn/lib/libcudnn.so.9",
+        "nvidia-cudnn-cu13",
+        names=["libcudnn.so", "libcudnn_extra.so"],
+    )
+    assert site.check().status == "pass"
+
+
+@pytest.mark.parametrize("tags", ["--disable-new-dtags", "--enable-new-dtags"])
+def test_the_loader_takes_a_library_of_rpath_first_and_of_runpath_last(
+    site: Site, tmp_path: Path, tags: str
+) -> None:
+    other = Site(tmp_path / "a").add("libcublas.so.13", "toolkit")
+    variable = Site(tmp_path / "b").add("libcublas.so.13", "toolkit")
+    cudnn(site)
+    site.add(
+        "nvidia/cusolver/lib/libcusolver.so.12",
+        "nvidia-cusolver",
+        needs=[other],
+        flags=[f"-Wl,{tags},-rpath,{other.parent}"],
+    )
+    found = site.check(env={"LD_LIBRARY_PATH": str(variable.parent)})
+    taken = other if tags == "--disable-new-dtags" else variable
+    assert found.marks == (("outside", "libcublas.so.13", str(taken)),)
+    found = site.check()
+    assert found.marks == (("outside", "libcublas.so.13", str(other)),)
+
+
+def test_the_path_of_cudnn_is_named_by_its_major_version(site: Site) -> None:
+    twelve = site.add("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12")
+    thirteen = site.add("nvidia/cu13/lib/libcublas.so.13", "nvidia-cublas")
+    site.add("nvidia/cudnn/lib/libcudnn.so.9.1.0", "nvidia-cudnn-cu13", needs=[twelve, thirteen])
+    found = site.check()
+    assert found.status == "fail"
+    assert found.marks == (("mixed", "cuDNN 9", "libcublas.so.12 and libcublas.so.13"),)
+
+
+def test_the_marks_of_what_is_missing_and_of_what_is_broken(site: Site) -> None:
+    cudnn(site, named=("ops", "cnn", "tensor_ir"))
+    broken = site.folder / "nvidia/nccl/lib/libnccl.so.2"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("no library")
+    site.own("nvidia/nccl/lib/libnccl.so.2", "nvidia-nccl-cu13")
+    marks = site.check().marks
+    assert [mark[:2] for mark in marks] == [
+        ("broken", str(broken)),
+        ("missing", "libcudnn_tensor_ir.so.9"),
+    ]
+    assert marks[1][2] == "libcudnn.so.9"

@@ -1,5 +1,7 @@
 """The facts of the host and of checks, case by case: each threshold, table row and branch."""
 
+import re
+
 import pytest
 
 import gpuenv
@@ -7,7 +9,14 @@ from gpuenv.compat.data import load
 from gpuenv.compat.parts import known_builds
 from gpuenv.doctor import check_facts, host_facts
 from gpuenv.doctor.catalog import causes
-from gpuenv.doctor.facts import Case, is_mostly_free, is_nearly_full
+from gpuenv.doctor.facts import (
+    Case,
+    is_absence,
+    is_mostly_free,
+    is_nearly_full,
+    unsure_of,
+    with_names,
+)
 from gpuenv.doctor.model import KINDS, PROBE_TESTS, TESTS, Fact
 from gpuenv.errors import Reason
 from gpuenv.model import Check, Gpu, Host, Problem
@@ -411,6 +420,8 @@ def check(name: str, subject: str, status: str, *marks: tuple[str, str, str]) ->
     return Check(name=name, subject=subject, status=status, evidence="seen", marks=marks)
 
 
+NO_CODE = ("no-code", "y.so", "9.0")
+VARIABLES = check("loader", "variables", "fail")
 CHECKS: list[tuple[str, list[Check], list[Row]]] = [
     ("variables", [check("loader", "variables", "fail")], [("test", "loader-path", "fail")]),
     ("other loader checks", [check("loader", "cache", "fail")], []),
@@ -613,6 +624,39 @@ CHECKS: list[tuple[str, list[Check], list[Row]]] = [
         [("status", "cuda", "CUDA_ERROR_UNKNOWN")],
     ),
     ("a check without facts", [check("rules", "torch", "fail")], []),
+    (
+        "a file without code for the device",
+        [check("device code", "torch 2.8", "fail", ("no-code", "x.so", "7.5 8.0"), NO_CODE)],
+        [
+            ("architectures", "torch", "7.5 8.0"),
+            ("architecture-missing", "torch", "seen"),
+            ("test", "architecture", "fail"),
+        ],
+    ),
+    (
+        "a file that may not be needed",
+        [check("device code", "torch 2.8", "pass", NO_CODE)],
+        [("architectures", "torch", "9.0")],
+    ),
+    (
+        "a file of unknown code",
+        [
+            check("device code", "torch 2.8", "pass", ("no-code", "x.so", "")),
+            check("device code", "jax", "pass", ("other", "x.so", "9.0")),
+            check("device code", "jax", "pass"),
+        ],
+        [],
+    ),
+    (
+        "a good convolution",
+        [check("cudnn convolution", "GPU 0", "pass")],
+        [("test", name, "pass") for name in ("float32-convolution", "other-stream", "one-folder")],
+    ),
+    (
+        "the loader's variables come first",
+        [check("libc", "", "fail"), check("glibc", "", "pass"), VARIABLES],
+        [("test", "loader-path", "fail"), ("test", "libc", "pass")],
+    ),
 ]
 
 
@@ -851,3 +895,189 @@ def test_memory_of_the_log_outweighs_the_host() -> None:
     assert Case(smi, host).free_memory_fact() is None
     assert Case(smi, host).memory()[0].free == 1920 * MIB
     assert Case(full[:1], host).free_memory_fact() == host[0]  # no total: no measurement
+
+
+# ---- what is a fault, and what is absent --------------------------------------------------------
+
+
+def logged(kind: str, subject: str = "", value: str = "", line: int = 1) -> Fact:
+    return Fact(kind=kind, subject=subject, value=value, where=f"log line {line}", text="x")
+
+
+def named_in_kinds(which: int) -> list[str]:
+    """Return the symptoms that the description lists: 0 failures, 1 conditions."""
+    lists = re.findall(r"\(([^()]*)\)", KINDS["symptom"])
+    return re.split(r",\s+", lists[which])
+
+
+# A line that looks like a failure is one only if nothing else explains it: `Case.unexplained`.
+@pytest.mark.parametrize("name", sorted({*named_in_kinds(0)} - {"unexplained"}))
+def test_a_symptom_of_a_failure_is_a_fault(name: str) -> None:
+    assert Case([logged("symptom", name)], []).faults()
+    assert not Case([], [Fact(kind="symptom", subject=name, where="host: x")]).faults()
+
+
+@pytest.mark.parametrize("name", [*named_in_kinds(1), "unexplained"])
+def test_a_condition_is_no_fault(name: str) -> None:
+    assert not Case([logged("symptom", name)], []).faults()
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "is_fault"),
+    [
+        ("status", "cuda", True),
+        ("says", "driver_too_old", True),
+        ("hints", "driver_too_old", True),
+        ("maybe", "driver_too_old", True),
+        ("symbol-missing", "cuda", True),
+        ("architecture-missing", "torch", True),
+        ("out-of-memory", "torch", True),
+        ("libc-wanted", "GLIBC", True),
+        ("xid", "", True),
+        ("cudnn-reason", "cudnnCreate", True),
+        ("handle", "null", True),
+        ("library-missing", "libcudart.so.12", True),
+        ("library-missing", "libnccl.so.2", True),
+        ("library-missing", "nvcuda.dll", True),
+        ("library-missing", "libnvinfer.so.8", False),
+        ("library-missing", "libcurl.so.4", False),
+        ("library-missing", "libfoo.so", False),
+        ("told", "driver_too_old", False),
+        ("suggests", "driver_too_old", False),
+        ("gpu", "0", False),
+        ("driver", "", False),
+    ],
+)
+def test_the_kinds_of_faults(kind: str, subject: str, is_fault: bool) -> None:
+    assert bool(Case([logged(kind, subject, "1")], []).faults()) is is_fault
+
+
+def test_a_test_of_the_host_is_a_fault_if_it_failed() -> None:
+    def result(value: str) -> Fact:
+        return Fact(kind="test", subject="nvml", value=value, where="host: x")
+
+    assert Case([], [result("fail")]).faults() == [result("fail")]
+    assert Case([], [result("pass")]).faults() == Case([], [result("unknown")]).faults() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "value", "absent"),
+    [
+        ("pci-gpu", "", "0", True),
+        ("pci-gpu", "", "1", False),
+        ("module", "nvidia", "absent", True),
+        ("module", "nvidia", "missing", True),
+        ("module", "nvidia", "loaded", False),
+        ("device-node", "/dev/nvidiactl", "missing", True),
+        ("device-node", "/dev/nvidiactl", "denied", False),
+        ("cuda-built", "torch", "none", True),
+        ("cuda-built", "torch", "12.8", False),
+        ("library-missing", "libcudnn.so.9", "", True),
+        ("library-present", "libcudnn.so.9", "missing", False),
+        *[("test", name, "fail", True) for name in ("nvml", "libcuda", "cuda-build")],
+        *[("test", name, "fail", True) for name in ("cudnn-present", "cudnn-complete")],
+        *[("test", name, "fail", True) for name in ("libraries-resolve", "environment")],
+        ("test", "nvml", "pass", False),
+        ("test", "cuinit", "fail", False),
+    ],
+)
+def test_what_is_absent_on_the_host(kind: str, subject: str, value: str, absent: bool) -> None:
+    fact = Fact(kind=kind, subject=subject, value=value, where="host: x")
+    assert is_absence(fact) is absent
+    assert not is_absence(logged(kind, subject, value))
+
+
+def test_the_facts_of_a_case_are_chosen_by_origin() -> None:
+    of_log, of_host = logged("gpu", "0", "a"), Fact(kind="gpu", subject="0", value="b", where="h")
+    other = logged("gpu", "1", "c")
+    case = Case([of_log, other], [of_host])
+    assert case.of_kind("gpu") == [of_host, of_log, other]
+    assert case.preferred("gpu") == [of_host] and Case([other], []).preferred("gpu") == [other]
+    assert case.first("gpu") == of_host and case.first("gpu", value="a") is None
+    assert case.first("gpu", subject="0") == of_host and case.first("gpu", subject="1") is None
+    assert case.about("gpu", "1") == [other]
+    assert case.of_kind("driver", "gpu") == [of_host, of_log, other]
+    assert case.first("driver") is None
+
+
+def test_the_worst_result_of_a_test_counts() -> None:
+    def result(value: str, where: str) -> Fact:
+        return Fact(kind="test", subject="nvml", value=value, where=f"host: {where}")
+
+    every = [result(value, value) for value in ("unknown", "pass", "fail", "strange")]
+    for facts in (every, every[::-1]):
+        case = Case([], facts)
+        assert case.failed("nvml") == every[2] and case.passed("nvml") is None
+    case = Case([], [every[3], every[0], every[1]])
+    assert case.passed("nvml") == every[1] and case.failed("nvml") is None
+    twice = [result("fail", "first"), result("fail", "second")]
+    assert Case([], twice).failed("nvml") == twice[0]
+    assert case.untested(("nvml", "cuinit", "libcuda")) == ("libcuda", "cuinit")
+    assert Case([], [every[0]]).untested(("nvml",)) == ("nvml",)
+
+
+def test_the_memory_of_a_log_and_of_the_host() -> None:
+    def sizes(free: int, total: int, line: int) -> list[Fact]:
+        return [
+            logged("free-bytes", "", str(free), line),
+            logged("total-bytes", "", str(total), line),
+        ]
+
+    def shown(case: Case) -> list[tuple[int, int]]:
+        return [(row.free, row.total) for row in case.memory()]
+
+    on_host = [
+        Fact(kind="free-bytes", subject="0", value="7", where="host: x"),
+        Fact(kind="total-bytes", subject="0", value="9", where="host: y"),
+        Fact(kind="free-bytes", subject="1", value="7", where="host: x"),
+    ]
+    table = [logged("smi-memory", "", "6 8"), logged("smi-memory", "", "9 8")]
+    assert shown(Case([*sizes(1, 2, 1), *sizes(3, 4, 2), *table], on_host)) == [(1, 2), (3, 4)]
+    assert shown(Case(table, on_host)) == [(2 * MIB, 8 * MIB), (0, 8 * MIB)]
+    assert shown(Case([logged("smi-memory", "", "0 0")], on_host)) == [(7, 9)]
+    assert (
+        shown(Case([logged("free-bytes", "", "1", 1), logged("total-bytes", "", "2", 2)], [])) == []
+    )
+    assert shown(Case(sizes(1, 0, 1), [])) == []
+    assert shown(Case([logged("free-bytes", "", "x"), logged("total-bytes", "", "2")], [])) == []
+
+
+def test_the_memory_of_every_gpu_must_be_free() -> None:
+    def row(free: int, line: int) -> list[Fact]:
+        return [
+            logged("free-bytes", "", str(free), line),
+            logged("total-bytes", "", "100", line),
+        ]
+
+    passed = Fact(kind="test", subject="free-memory", value="pass", where="host: x")
+    free, full = row(26, 1), row(25, 2)
+    assert Case(free, [passed]).free_memory_fact() == free[0]
+    assert Case([*free, *full], [passed]).free_memory_fact() is None
+    assert Case([], [passed]).free_memory_fact() == passed
+    assert Case([], []).free_memory_fact() is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "above_free", "above_total"),
+    [("90", False, False), ("91", True, False), ("200", True, False), ("201", False, True)],
+)
+def test_an_allocation_that_no_gpu_holds(wanted: str, above_free: bool, above_total: bool) -> None:
+    log = [
+        logged("free-bytes", "", "90", 1),
+        logged("total-bytes", "", "100", 1),
+        logged("free-bytes", "", "50", 2),
+        logged("total-bytes", "", "200", 2),
+        logged("wanted-bytes", "", "x", 3),
+        logged("wanted-bytes", "", wanted, 4),
+    ]
+    case = Case(log, [])
+    assert case.failed_allocation(above_total=False) == (log[5] if above_free else None)
+    assert case.failed_allocation(above_total=True) == (log[5] if above_total else None)
+    assert Case(log[4:], []).failed_allocation(above_total=True) is None
+
+
+def test_messages_that_suggest_a_cause() -> None:
+    log = [logged("maybe", "a", "x"), logged("hints", "a", "y"), logged("says", "a", "z")]
+    case = Case([*log, logged("hints", "b", "y")], [])
+    assert unsure_of(case, "a") == [log[1], log[0]]
+    assert with_names(case, "a", ("x", "z")) == [log[0]]

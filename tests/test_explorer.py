@@ -14,7 +14,7 @@ from gpuenv import api
 from gpuenv.compat.data import CompatibilityData
 from gpuenv.errors import NoSolutionError
 from gpuenv.index.factory import open_indexes
-from gpuenv.model import IndexOptions, Request, show_pair
+from gpuenv.model import IndexOptions, Request, parse_release, show_pair
 from gpuenv.render import html
 from gpuenv.resolve.answer_tables import AnswerTables
 
@@ -169,6 +169,24 @@ def test_a_library_is_accepted_where_the_solver_accepts_it(script, library):
             except NoSolutionError:
                 is_solved = False
             assert answer[version] == is_solved, (gpu, driver, version)
+
+
+def test_the_intervals_of_drivers_begin_where_the_rules_change(tables):
+    """The data knows the CUDA version of each branch from its oldest to its newest one."""
+    data = api.compatibility_data()
+    platform = tables["platforms"][PLATFORM]
+    thresholds, cuda = platform["thresholds"], platform["cuda"]
+    assert thresholds == sorted(thresholds, key=parse_release)
+    assert len(cuda) == len(thresholds) + 1
+    for threshold, version in zip(thresholds, cuda[1:], strict=True):
+        known = data.driver_cuda(threshold)
+        assert version == (known and show_pair(known))
+    assert cuda[0] is None  # a driver that is older than all thresholds
+    assert {f"{branch}.00" for branch in data.branches} < set(thresholds)
+    assert int(thresholds[-1].split(".")[0]) > data.newest_branch()
+    for major in data.floors:
+        floor = data.driver_floor((major, 0), "linux")
+        assert floor is None or floor[0] in thresholds
 
 
 def test_a_variant_that_a_release_lacks_is_in_the_tables(tables):

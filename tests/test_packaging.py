@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
-import sys
 import tomllib
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import yaml
 from gpuenv.cli import COMMANDS, command_parser
 from gpuenv.compat import data
 from gpuenv.errors import DataError
-from gpuenv.render import plans
 from gpuenv.version import __version__
 from script_modules import load_script
 
@@ -60,36 +57,6 @@ def test_the_package_of_the_data_has_what_gpuenv_has() -> None:
     package = runpy.run_path(str(ROOT / "matrix_data" / "__init__.py"))
     assert package["__version__"] == day.strftime("%Y.%m.%d")
     assert package["SCHEMA"] == data.SCHEMA
-
-
-# schema, date of the data, whether it is used, the message
-SKEWS = [
-    (data.SCHEMA, "2099-01-02", True, ""),
-    (data.SCHEMA, "2020-01-02", False, ""),
-    (data.SCHEMA + 1, "2099-01-02", False, "needs a newer gpuenv"),
-    (data.SCHEMA - 1, "2099-01-02", False, "is for an older gpuenv"),
-]
-
-
-@pytest.mark.parametrize("skew", SKEWS)
-def test_newer_data_of_the_same_schema_is_used(
-    skew: tuple[int, str, bool, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schema, day, used, said = skew
-    folder = tmp_path / "gpuenv_matrix"
-    folder.mkdir()
-    version = day.replace("-", ".")
-    (folder / "__init__.py").write_text(f'__version__ = "{version}"\nSCHEMA = {schema}\n')
-    tables = (ROOT / "matrix_data" / "tables.json").read_text()
-    (folder / "tables.json").write_text(re.sub(r"\d{4}-\d\d-\d\d", day, tables, count=1))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    try:
-        chosen, lines = data.data_folder(), plans.package_lines(data.unread_package())
-    finally:
-        sys.modules.pop("gpuenv_matrix", None)
-    assert chosen == (str(folder) if used else str(ROOT / "matrix_data"))
-    assert len(lines) == (1 if said else 0)
-    assert said in "".join(lines)
 
 
 def test_a_schema_that_is_not_read_is_an_error(tmp_path: Path) -> None:

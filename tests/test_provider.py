@@ -1,6 +1,6 @@
 """The answers that resolvelib gets: the next decision, satisfaction, requirements of a release."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -299,7 +299,8 @@ def test_an_agreement_has_the_value_that_all_name(
 def test_a_host_fact_has_one_candidate_if_the_host_fulfils_it(
     reasons: list[tuple[Reason, ...]], expected: int
 ) -> None:
-    requirements = {FILE_FACT: iter([HostRequirement(FILE_FACT, one) for one in reasons])}
+    facts: list[NodeRequirement] = [HostRequirement(FILE_FACT, one) for one in reasons]
+    requirements: dict[Identifier, Iterator[NodeRequirement]] = {FILE_FACT: iter(facts)}
     matches = provider().find_matches(FILE_FACT, requirements, {})
     assert not callable(matches) and len(matches) == expected
 
@@ -563,7 +564,7 @@ def test_nodes_with_extras_have_the_exclusions_of_their_package() -> None:
 def test_a_framework_of_dependencies_gives_way_to_packages_of_the_request(
     later: str, gives_way: bool
 ) -> None:
-    packages = {
+    packages: Packages = {
         "torch": {"2.8.0": {}, "2.9.0": {}},
         "a": {"1.0": {"requires": ["torch==2.8.0"]}},
         "later": {"1.0": {"requires": ["torch==2.8.0"]}},
@@ -599,7 +600,7 @@ def test_the_whole_request_decides_which_prereleases_are_admitted() -> None:
 def test_packages_that_require_a_way_of_a_framework_are_decided_before_it(
     roots: list[str], order: list[str]
 ) -> None:
-    packages = {
+    packages: Packages = {
         "app": {"0.5": {"requires": ["late"]}, "1.0": {"requires": ["other", "jax<0.6"]}},
         "late": {"1.0": {"requires": ["jax>=0.4"]}},
         "other": {"1.0": {}},
@@ -619,7 +620,7 @@ def test_packages_that_require_a_way_of_a_framework_are_decided_before_it(
 
 
 def test_packages_that_require_a_framework_are_decided_before_it() -> None:
-    packages = {
+    packages: Packages = {
         "torch": {"2.9.0": {}},
         "app": {"1.0": {"requires": ["torch==2.9.0"]}},
         "other": {"1.0": {}},

@@ -46,7 +46,7 @@ def test_an_empty_request_is_a_mistake() -> None:
 def test_a_build_is_asked_for_by_its_local_version(
     releases: list[str], requirement: str, version: str | None
 ) -> None:
-    packages = {"torch": {release: {} for release in releases}}
+    packages: Packages = {"torch": {release: {} for release in releases}}
     if version is None:
         with pytest.raises(NoSolutionError):
             plan_for(packages, requirement)

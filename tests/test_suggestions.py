@@ -373,6 +373,7 @@ def test_at_most_six_changes_are_offered() -> None:
 
     def none(changed: Request, host: Host) -> Plan | None:
         asked.append(changed)
+        return None
 
     asked.clear()
     assert changes("no-version", none, request) == []
@@ -385,6 +386,7 @@ def test_a_few_hosts_are_tried() -> None:
 
     def solve(request: Request, host: Host) -> Plan | None:
         tried.append(host)
+        return None
 
     changes("conflict", solve)
     assert len({host.python for host in tried}) == 4

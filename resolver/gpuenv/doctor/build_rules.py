@@ -130,7 +130,8 @@ def _host_packages(case: Case, name: str) -> list[Fact]:
 def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:
     """Find a program that ran on the CPU although the log names a GPU with half precision."""
     for gpu in case.of_kind("gpu"):
-        if (_capability(gpu.value) or (0, 0)) >= _FAST_HALF_PRECISION:
+        capability = _capability(gpu.value)
+        if capability and capability >= _FAST_HALF_PRECISION:
             # Every GPU since Volta has half precision, and CPUs do not.
             refused_half = any("float16" in fact.text for fact in took_cpu)
             finding = likely if refused_half else possible

@@ -42,7 +42,7 @@ _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # Messages that some CUDA library did not load. They do not name it.
 LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
-_JAVA = "java-library"  # a message
+_UNNAMED_LIBRARIES = ("java-library", "unable-to-load-cuda-library", *LIBRARY_NOT_LOADED)
 # Words of a package that was not loaded, or of a build that failed.
 _LOAD_OR_BUILD = re.compile(
     r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*|link\w*)\b"
@@ -72,6 +72,8 @@ def _compare_cudnn(
     """Compare a loaded cuDNN with one of the versions that are stated of the build."""
     loaded_version, built_version = version_tuple(loaded.value), version_tuple(built.value)
     if not loaded_version or not built_version or loaded_version == built_version:
+        return
+    if loaded.subject == "words" and not (case.faults() or case.unexplained()):
         return
     same_major = loaded_version[:1] == built_version[:1]
     finding = proved
@@ -175,7 +177,7 @@ def loaded_files(case: Case) -> Iterator[Finding]:
     """Find libraries that the loader took from another place, by its trace in a log."""
     loaded = [fact for fact in case.of_kind("library-from") if fact.from_log]
     cudnn = [fact for fact in loaded if _CUDNN_FILE.match(fact.subject)]
-    for fact in cudnn[1:]:
+    for fact in cudnn:
         if _folder(fact) != _folder(cudnn[0]):
             yield likely("cudnn_sublibs_mixed", cudnn[0], fact)
     for fact in loaded:
@@ -307,8 +309,8 @@ def _other_cudnn(case: Case, major: str | None, present: dict[str, Fact]) -> Fac
 
 
 def _only_others_named(named: list[Fact], major: str) -> bool:
-    """Whether a log names versions, and none of the major version."""
-    return bool(named) and all(fact.value.split(".")[0] != major for fact in named)
+    """Whether a log names major versions, and not this one."""
+    return bool(named) and all(fact.value != major for fact in named)
 
 
 def stated_requirements(case: Case) -> Iterator[Finding]:
@@ -318,8 +320,11 @@ def stated_requirements(case: Case) -> Iterator[Finding]:
     for required in case.about("required", "cudnn"):
         named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
         named = [fact for fact in named if fact.from_log]
+        present = _cudnn_majors(case)
         if _only_others_named(named, required.value):
             yield likely("cudnn_major_mismatch", required, named[0])
+        elif present and required.value not in present:
+            yield likely("cudnn_major_mismatch", required, next(iter(present.values())))
     yield from _stated_cuda(case)
 
 
@@ -369,9 +374,12 @@ def _missing_cuda(case: Case) -> Iterator[Finding]:
 
 
 def java_libraries(case: Case) -> Iterator[Finding]:
-    """Find a library of Java that is built for another CUDA version than the installed one."""
+    """Find a package that is built for another CUDA version than the installed one.
+
+    Its message does not name the library that did not load, as those of Java and of JAX.
+    """
     installed = case.about("cuda-named", "installed")
-    failed = [fact for fact in case.about("hints", "cuda_lib_missing") if fact.value == _JAVA]
+    failed = with_names(case, "cuda_lib_missing", _UNNAMED_LIBRARIES)
     present = {version_tuple(fact.value)[:1] for fact in installed}
     for named in [*case.about("cuda-named", ""), *case.about("cuda-named", "package")]:
         if failed and installed and version_tuple(named.value)[:1] not in present:
@@ -427,8 +435,11 @@ def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
     named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
     of_torch = [fact for fact in builds if fact.subject == "torch" and fact.value != "none"]
     named = [fact for fact in of_torch or named if fact.from_log]
-    # The name of a package says what it needs, and not what is there.
+    # The name of a package says what it needs, and not what is there. That of nvidia-smi is what
+    # the driver supports.
     named = [fact for fact in named if fact.subject != "package"] or named
+    of_driver = {(fact.where, fact.value) for fact in case.about("driver-cuda", "smi")}
+    named = [fact for fact in named if (fact.where, fact.value) not in of_driver]
     versions = [version_tuple(fact.value) for fact in named]
     if not fitting or any(_is_version_of(version, fitting) for version in versions):
         return None

@@ -177,7 +177,8 @@ KINDS: dict[str, str] = {
     "jit-compiled, musl, stub-path, libraries-of-host, early-status, started-without-gpu, "
     "started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, uvm-reloaded, "
     "suspended, growth, preallocated, cudnn-not-installed, memory-suffices, memory-short, "
-    "gpu-lost-later, gpu-works-on-host, no-gpu-seen, kernel-updated, driver-updated, "
+    "gpu-lost-later, gpu-works-on-host, fails-on-host, no-gpu-seen, gpu-backend, "
+    "kernel-updated, driver-updated, "
     "hosted-runner, seen-by-another-process); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
@@ -203,6 +204,7 @@ KINDS: dict[str, str] = {
     "module": "subject: nvidia, nvidia_uvm or nouveau; value: 'loaded', 'missing' (not built) or "
     "'absent' (not loaded)",
     "variable": "subject: name of an environment variable; value: its value",
+    "chosen-devices": "value: the number (not 0) or the UUID in CUDA_VISIBLE_DEVICES",
     "framework": "subject: torch, tensorflow, jax, ..; value: version or ''",
     # messages that name a cause by themselves
     "says": "subject: a cause; value: the name of the message, which has no other meaning",

@@ -34,7 +34,8 @@ _CAUSES_OF_UPDATES = {
     "driver-updated": "driver_userspace_kernel_mismatch",
     "kernel-updated": "driver_not_loaded",
 }
-_OF_TENSORFLOW = "tensorflow/stream_executor"  # its source, before XLA was a project of its own
+# TensorFlow, in its source before XLA was a project of its own, or by its name.
+_OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -220,6 +221,10 @@ def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
     if case.symptoms("cuda-available"):
         return
     unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
+    chosen = first_of(case.of_kind("chosen-devices"))
+    if chosen and unavailable:
+        yield possible("visible_devices_wrong", unavailable[0], chosen)
+        return
     if case.unexplained() or case.of_kind("gpu", "driver"):
         unavailable += case.symptoms("reported-unavailable")
     for fact in unavailable:
@@ -231,7 +236,8 @@ def _has_device_of_container(case: Case) -> bool:
     if any(case.about("hints", cause) for cause in _WITH_DEVICE):
         return True
     shown = has_driver_of_container(case) or case.symptoms("cuda-available")
-    return bool(shown or case.about("variable", "CUDA_VISIBLE_DEVICES"))
+    chosen = case.about("variable", "CUDA_VISIBLE_DEVICES") or case.of_kind("chosen-devices")
+    return bool(shown or chosen)
 
 
 def has_driver_of_container(case: Case) -> bool:
@@ -396,9 +402,8 @@ def device_statuses(case: Case) -> Iterator[Finding]:
 def hardware_errors(case: Case) -> Iterator[Finding]:
     """Find failing hardware by its Xid and its ECC errors."""
     for xid in case.of_kind("xid"):
-        number = int(xid.value) if xid.value.isdigit() else 0
-        if number in XID_HARDWARE:
-            finding = proved if number in XID_CERTAIN else likely
+        if xid.value.isdigit() and int(xid.value) in XID_HARDWARE:
+            finding = proved if int(xid.value) in XID_CERTAIN else likely
             yield finding("gpu_hardware_fault", xid)
     for ecc in case.of_kind("ecc"):
         if ecc.value.isdigit() and int(ecc.value) > 0:
@@ -446,12 +451,11 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         yield likely("out_of_memory_masked", failure, shown[0].fact)
     preallocated = first_of(case.symptoms("preallocated"))
     for row in rows:
-        if row.fact.kind != "free-bytes":
-            continue
-        if not row.mostly_free:
+        if row.fact.kind == "free-bytes" and not row.mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
-    if not rows and (growth or _OF_TENSORFLOW in failure.text):
+    is_of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
+    if not rows and (growth or is_of_tensorflow):
         # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
         yield possible("out_of_memory_masked", failure, growth)
 
@@ -488,7 +492,7 @@ def conflicting_requirements(case: Case) -> Iterator[Finding]:
 
 def _required_package(requirement: str) -> str:
     """Return the name of a package: "torch==2.0.0" -> "torch"."""
-    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
 
 
 def _as_sentence(requirement: Fact) -> Fact:

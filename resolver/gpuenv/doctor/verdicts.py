@@ -78,7 +78,12 @@ FOLLOWS: dict[str, set[str]] = {
     },
     "container_gpu_access_lost": {"container_gpu_not_injected"},
     "cudnn_sublib_missing": {"cudnn_major_mismatch", "cudnn_sublibs_mixed", "host_libc_too_old"},
-    "cudnn_missing": {"cudnn_major_mismatch", "cudnn_sublib_missing", "mixed_cuda_wheels"},
+    "cudnn_missing": {
+        "cudnn_major_mismatch",
+        "cudnn_sublib_missing",
+        "mixed_cuda_wheels",
+        "lib_shadowing",
+    },
     "cuda_lib_missing": {
         "lib_shadowing",
         "mixed_cuda_wheels",

@@ -22,8 +22,8 @@ Document = Mapping[str, Any]
 _CONDA_LOCK_KEYS = ("version", "metadata", "package")
 _PIXI_KEYS = ("version", "environments", "packages")
 _PIXI_VERSIONS = (4, 5, 6)
-_MACHINES = {"x86_64": "64", "AMD64": "64", "aarch64": "aarch64", "arm64": "arm64"}
-_SYSTEMS = {"linux": "linux", "win32": "win", "darwin": "osx"}
+_MACHINES = {"x86_64": "64", "AMD64": "64"}
+_SYSTEMS = {"win32": "win", "darwin": "osx"}
 
 
 def is_conda_lock(text: str) -> bool:

@@ -169,10 +169,10 @@ def _index_names(lock: Lock) -> dict[str, str]:
             continue
         parts = urlsplit(url)
         host = (parts.hostname or "index").split(".")
-        name = f"{host[-2] if len(host) > 1 else host[0]}-{parts.path.strip('/').split('/')[-1]}"
-        number = 1
+        base = f"{host[-2] if len(host) > 1 else host[0]}-{parts.path.strip('/').split('/')[-1]}"
+        name, number = base, 1
         while name in names.values():
             number += 1
-            name = f"{name.rstrip('0123456789')}{number}"
+            name = f"{base}-{number}"
         names[url] = name
     return names

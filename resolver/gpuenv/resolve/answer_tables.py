@@ -650,7 +650,6 @@ class _Judge:
                 divide(middle, last)
 
         for first, last in self._drivers.spans:
-            at(first)
             divide(first, last)
         column: list[tuple[int, int, tuple[int, ...]]] = []
         for interval in sorted(verdicts):

@@ -1,0 +1,1114 @@
+"""The compatibility data and the rules, on small values made by hand: each branch and boundary."""
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv.compat import conda_parts, conda_records, evaluate, rules, variants
+from gpuenv.compat import data as matrix
+from gpuenv.compat.architectures import (
+    common_code,
+    driver_branch,
+    parse_target,
+    ptx_runs,
+    reaches_floor,
+    sass_runs,
+    show_code,
+)
+from gpuenv.compat.catalog import pick, platform_of
+from gpuenv.compat.extensions import BuiltFor
+from gpuenv.compat.known_bad import KnownBad, clauses, within
+from gpuenv.compat.parts import CudaLibrary, Package, Parts, parts_of_pins
+from gpuenv.compat.rows import Builds, Releases
+from gpuenv.errors import DataError
+from gpuenv.model import (
+    Code,
+    Framework,
+    Gpu,
+    Host,
+    Library,
+    Needs,
+    Python,
+    Way,
+    WheelVariant,
+)
+from gpuenv.render import plans
+
+ROOT = Path(__file__).parents[1]
+DATA = matrix.load()
+PLATFORM = "linux-x86_64"
+
+
+def host(*capabilities: tuple[int, int] | None, **fields: object) -> Host:
+    gpus = tuple(
+        Gpu(name=f"GPU {number}", compute_capability=capability)
+        for number, capability in enumerate(capabilities)
+    )
+    return Host(python=Python(version=(3, 12)), gpus=gpus, **fields)
+
+
+H100 = host((9, 0), driver="570.86.10", driver_cuda=(12, 8))
+
+
+def code_of(
+    sass: str | None, ptx: str | None = "", made_by: tuple[int, int] | None = None, **more: object
+) -> Code:
+    return Code(
+        sass=None if sass is None else tuple(sass.split()),
+        ptx=None if ptx is None else tuple(ptx.split()),
+        made_by=made_by,
+        **more,
+    )
+
+
+# ---- targets -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "parsed"),
+    [
+        ("86", ((8, 6), "")),
+        ("90a", ((9, 0), "a")),
+        ("100f", ((10, 0), "f")),
+        ("101", ((11, 0), "")),
+        ("101a", ((11, 0), "a")),
+        ("121", ((12, 1), "")),
+        ("9", None),
+        ("1000", None),
+        ("90b", None),
+        ("a", None),
+        ("", None),
+    ],
+)
+def test_a_target(target: str, parsed: object) -> None:
+    if parsed is None:
+        with pytest.raises(ValueError, match="is not a target"):
+            parse_target(target)
+    else:
+        assert parse_target(target) == parsed
+
+
+@pytest.mark.parametrize(
+    ("target", "capability", "sass", "ptx"),
+    [
+        ("80", (8, 0), True, True),
+        ("80", (8, 6), True, True),
+        ("86", (8, 0), False, False),
+        ("80", (9, 0), False, True),
+        ("90", (8, 9), False, False),
+        ("90a", (9, 0), True, True),
+        ("100a", (10, 3), False, False),
+        ("100f", (10, 0), True, True),
+        ("100f", (10, 3), True, True),
+        ("103f", (10, 0), False, False),
+        ("100f", (12, 0), False, False),
+        ("101", (11, 0), True, True),
+        ("110", (10, 1), True, True),
+        ("101a", (10, 1), True, True),
+        # Jetsons run the code for their own capability only.
+        ("80", (8, 7), False, True),
+        ("87", (8, 7), True, True),
+        ("87", (8, 9), False, True),
+        ("53", (5, 3), True, True),
+        ("52", (5, 3), False, True),
+        ("60", (6, 2), False, True),
+        ("70", (7, 2), False, True),
+        ("72", (7, 5), False, True),
+    ],
+)
+def test_the_devices_of_a_target(
+    target: str, capability: tuple[int, int], sass: bool, ptx: bool
+) -> None:
+    assert sass_runs(target, capability) is sass
+    assert ptx_runs(target, capability) is ptx
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (code_of("80 90", "90"), "sm_80 sm_90 compute_90"),
+        (code_of("", ""), "none"),
+        (code_of("80", None), "sm_80, PTX unknown"),
+        (code_of("", None), "none, PTX unknown"),
+        (code_of(None, "90"), "unknown architectures"),
+    ],
+)
+def test_code_is_shown(code: Code, text: str) -> None:
+    assert show_code(code) == text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        ("80 90", "90", "90"),
+        ("90", "90a", "90a"),
+        ("100f", "100", "100f"),
+        ("100f", "100a", "100a"),
+        ("80", "90f", "90f"),
+        ("90a", "90f", "90a"),
+        ("80", None, None),
+        ("", "80", ""),
+    ],
+)
+def test_the_ptx_that_two_libraries_have_in_common(
+    first: str, second: str | None, common: str | None
+) -> None:
+    for codes in ([first, second], [second, first]):
+        made = common_code([code_of("", ptx) for ptx in codes], [])
+        assert made.ptx == (None if common is None else tuple(common.split()))
+
+
+@pytest.mark.parametrize(
+    ("codes", "made_by"),
+    [
+        ([("90", (12, 8)), ("80", (12, 4))], (12, 8)),
+        ([("90", (12, 4)), ("80", (12, 8))], (12, 8)),
+        ([("90", (12, 8)), ("", None)], (12, 8)),
+        ([("", None), ("90", (12, 8))], (12, 8)),
+        ([("90", (12, 8)), ("80", None)], None),
+        ([("", (13, 0)), ("90", (12, 8))], (12, 8)),
+        ([("", None), ("", None)], None),
+    ],
+)
+def test_the_newest_toolkit_that_made_ptx(
+    codes: Sequence[tuple[str, tuple[int, int] | None]], made_by: tuple[int, int] | None
+) -> None:
+    assert common_code([code_of("", ptx, cuda) for ptx, cuda in codes], []).made_by == made_by
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        ("80 90", "80 86", "80"),
+        ("80 90", "86 90", "86 90"),
+        ("80", "86", "86"),
+        ("90", "90a", "90"),
+        ("80", "90", ""),
+        ("80", "", ""),
+        ("70 80", "80 90", "80"),
+        ("80", None, None),
+    ],
+)
+def test_the_sass_that_two_libraries_have_in_common(
+    first: str, second: str | None, common: str | None
+) -> None:
+    devices = [(7, 0), (8, 0), (8, 6), (9, 0)]
+    for codes in ([first, second], [second, first]):
+        made = common_code([code_of(sass) for sass in codes], devices)
+        assert made.sass == (None if common is None else tuple(common.split()))
+
+
+@pytest.mark.parametrize(
+    ("release", "branch"),
+    [("418.39", 418), ("449.9", 449), ("450.1", 450), ("454.99", 450), ("580.65.06", 580)],
+)
+def test_the_branch_of_a_driver(release: str, branch: int) -> None:
+    assert driver_branch(release) == branch
+
+
+def test_the_evidence_of_common_code_is_that_of_the_weakest() -> None:
+    scanned = code_of("80", evidence="scanned", source="a")
+    documented = code_of("80", evidence="documented", source="b")
+    assert common_code([scanned, scanned.replace(source="")], []).evidence == "scanned"
+    both = common_code([scanned, documented, scanned], [])
+    assert (both.evidence, both.source) == ("documented", "a; b")
+    assert common_code([scanned], []) is scanned
+    nothing = common_code([], [(9, 0)])
+    assert (nothing.sass, nothing.ptx, nothing.evidence) == ((), (), "documented")
+
+
+@pytest.mark.parametrize(
+    ("driver_cuda", "cuda", "reached"),
+    [
+        ((12, 6), (12, 8), True),
+        ((12, 6), (13, 0), False),
+        ((13, 0), (12, 6), True),
+        (None, (13, 0), True),
+        ((12, 6), None, True),
+    ],
+)
+@pytest.mark.parametrize("jetson", [(5, 3), (6, 2), (7, 2), (8, 7), (11, 0)])
+def test_of_the_driver_of_a_jetson_only_the_cuda_counts(
+    jetson: tuple[int, int],
+    driver_cuda: tuple[int, int] | None,
+    cuda: tuple[int, int] | None,
+    reached: bool,
+) -> None:
+    device = host(jetson, driver="540.4.0", driver_cuda=driver_cuda)
+    assert reaches_floor(device, "999.0", cuda) is reached
+    assert reaches_floor(device.replace(gpus=(H100.gpus[0], *device.gpus)), "999", cuda) is reached
+
+
+def test_the_driver_of_other_gpus_reaches_the_floor_by_its_release() -> None:
+    assert reaches_floor(H100, "570.86.10", None)
+    assert not reaches_floor(H100, "570.86.11", None)
+    assert not reaches_floor(H100.replace(driver=None), "1.0", (12, 8))
+
+
+# ---- rules ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sass", "capability", "answer"),
+    [
+        ("80 90", (8, 0), "sass"),
+        ("80 90", (7, 0), None),
+        ("80 90", (8, 9), "sass"),
+        ("80 120", (10, 0), "unknown"),
+        ("100 120", (11, 0), "unknown"),
+        ("86", (8, 7), "unknown"),
+        ("", (8, 0), None),
+    ],
+)
+def test_unknown_ptx_serves_devices_since_the_oldest_sass(
+    sass: str, capability: tuple[int, int], answer: str | None
+) -> None:
+    assert rules.serves(code_of(sass, None), capability, (13, 0)) == answer
+
+
+def test_unknown_ptx_begins_at_the_oldest_sass() -> None:
+    """A target of one device alone is not its SASS, but code of that age."""
+    assert rules.serves(code_of("87", None), (8, 9), (13, 0)) == "unknown"
+    assert rules.serves(code_of("101a", None), (11, 0), (13, 0)) == "sass"
+    assert rules.serves(code_of("103a", None), (10, 0), (13, 0)) is None
+
+
+def test_one_jetson_among_the_gpus_needs_its_wheels() -> None:
+    assert rules.needs_jetson_wheels(host((9, 0), (8, 7)).gpus)
+    assert not rules.needs_jetson_wheels(host((9, 0), (11, 0), None).gpus)
+    reason = rules.cpu_build_reason("x", code_of(""), host((9, 0), (8, 7)).gpus)
+    assert "JetPack" in reason.need
+    assert "JetPack" not in rules.cpu_build_reason("x", code_of(""), H100.gpus).need
+
+
+def test_each_gpu_is_compared_with_the_branches() -> None:
+    """A GPU that no branch dropped does not hide the others."""
+    last, first = (
+        {(7, 0): (580, "a"), (6, 1): (580, "b")},
+        {(12, 0): (570, "c"), (9, 0): (450, "d")},
+    )
+    many = host((9, 0), None, (7, 0), (8, 0), (6, 1), driver="595.10")
+    found = rules.branch_reasons(many, last, 600)
+    assert [(reason.code, reason.subject, reason.source) for reason in found] == [
+        ("gpu-dropped-by-driver", "GPU 2", "a"),
+        ("gpu-dropped-by-driver", "GPU 4", "b"),
+    ]
+    assert rules.branch_reasons(many.replace(driver="580.10"), last, 600) == ()
+    mixed = host((7, 0), (8, 0), (6, 1), driver="581.10")
+    assert len(rules.branch_reasons(mixed, {**last, (7, 0): (585, "a")}, 600)) == 0
+    mixed = mixed.replace(driver="590.10")
+    found = rules.branch_reasons(mixed, {(7, 0): (595, "a"), (6, 1): (580, "b")}, 600)
+    assert [reason.subject for reason in found] == ["GPU 2"]
+    late = rules.branch_reasons(host((8, 0), driver="605.1"), last, 600)
+    assert [reason.code for reason in late] == ["driver-branch-unknown"]
+    assert rules.branch_reasons(host((8, 0), driver="600.1"), last, 600) == ()
+    assert rules.branch_reasons(host(driver="605.1"), last, 600) == ()
+    many = host((8, 0), None, (9, 0), (12, 0), driver="560.1")
+    found = rules.first_branch_reasons(many, first)
+    assert [(reason.subject, reason.source) for reason in found] == [("GPU 3", "c")]
+    assert rules.first_branch_reasons(many.replace(driver="570.1"), first) == ()
+    assert rules.first_branch_reasons(many.replace(driver=None), first) == ()
+
+
+@pytest.mark.parametrize(
+    ("driver", "driver_cuda", "floor", "codes"),
+    [
+        ("570.86.10", (12, 8), ("570.26", "s"), []),
+        ("560.28.03", (12, 6), ("570.26", "s"), [("driver-floor", "s")]),
+        (None, (11, 8), ("570.26", "s"), [("driver-cuda", "s")]),
+        (None, (11, 8), None, [("driver-cuda", "")]),
+        (None, (12, 0), ("570.26", "s"), []),
+        (None, None, ("570.26", "s"), []),
+        ("560.28.03", (11, 8), None, [("driver-cuda", "")]),
+        ("560.28.03", (12, 6), None, [("driver-floor-unknown", "")]),
+        ("560.28.03", (12, 8), None, []),
+        ("560.28.03", None, None, [("driver-floor-unknown", "")]),
+    ],
+)
+def test_a_toolkit_and_a_driver(
+    driver: str | None,
+    driver_cuda: tuple[int, int] | None,
+    floor: tuple[str, str] | None,
+    codes: list[tuple[str, str]],
+) -> None:
+    device = host((9, 0), driver=driver, driver_cuda=driver_cuda)
+    found = rules.driver_reasons("x", (12, 8), device, floor)
+    assert [(reason.code, reason.source) for reason in found] == codes
+
+
+@pytest.mark.parametrize(
+    ("cuda", "codes"),
+    [
+        ((12, 3), ["driver-cuda"]),
+        ((12, 4), []),
+        ((12, 8), []),
+        ((13, 0), ["driver-cuda"]),
+        ((13, 2), ["driver-cuda"]),
+        (None, ["driver-cuda-unknown", "driver-cuda-unknown"]),
+    ],
+)
+def test_the_bounds_of_a_variant(cuda: tuple[int, int] | None, codes: list[str]) -> None:
+    bounds = ((12, 6), (12, 4)), ((12, 9), (13, 0))
+    found = rules.cuda_bound_reasons("x", *bounds, cuda)
+    assert [reason.code for reason in found] == codes
+    assert rules.cuda_bound_reasons("x", None, None, cuda) == ()
+
+
+@pytest.mark.parametrize(
+    ("actual", "codes", "says"),
+    [
+        ({"release": "2.8", "cuda_major": 12, "cxx11_abi": True}, [], ""),
+        ({"release": "2.7", "cuda_major": 12}, ["extension-release"], ""),
+        ({"release": "2.8", "cuda_major": 13}, ["extension-cuda"], "for CUDA 13"),
+        ({"release": "2.8", "cuda_major": 0}, ["extension-cuda"], "a CPU build"),
+        ({"release": "2.8", "cuda_major": 12, "cxx11_abi": False}, ["extension-abi"], ""),
+        ({"release": "2.8"}, [], ""),
+    ],
+)
+def test_an_extension_and_its_torch(actual: Mapping[str, Any], codes: list[str], says: str) -> None:
+    built_for = BuiltFor(release="2.8", cuda_major=12, cxx11_abi=True)
+    found = rules.extension_reasons("x", built_for, "torch 2", BuiltFor(**actual))
+    assert [reason.code for reason in found] == codes
+    assert all(says in reason.have and reason.have.startswith("torch 2") for reason in found)
+    assert rules.extension_reasons("x", BuiltFor(), "torch 2", BuiltFor(**actual)) == ()
+
+
+# ---- releases that are known to be bad -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("severities", "worst"),
+    [
+        (["avoid", "broken"], "broken 1"),
+        (["broken", "avoid"], "broken 0"),
+        (["avoid", "avoid"], "avoid 0"),
+        (["broken", "broken"], "broken 0"),
+    ],
+)
+def test_the_worst_verdict_counts(severities: list[str], worst: str) -> None:
+    rows = [
+        (["lib"], ">=1.0", severity, f"{severity} {number}", "s", ())
+        for number, severity in enumerate(severities)
+    ]
+    verdict = KnownBad(rows, []).of("lib", "1.0")
+    assert verdict is not None and verdict[1] == worst
+    assert KnownBad(rows, []).of("lib", "0.9") is None
+    assert KnownBad(rows, []).of("other", "1.0") is None
+
+
+def test_a_verdict_on_some_devices_counts_on_these() -> None:
+    on_some = (["lib"], "1.0", "broken", "x", "s", [(9, 0), (8, 0)])
+    everywhere = (["lib"], "1.0", "avoid", "y", "s", [])
+    bad = KnownBad([on_some, everywhere], [])
+    assert bad.of("lib", "1.0", [(9, 0)]) == ("broken", "x", "s")
+    assert bad.of("lib", "1.0", [(8, 0), (7, 0)]) == ("broken", "x", "s")
+    assert bad.of("lib", "1.0", [(7, 0)]) == bad.of("lib", "1.0") == ("avoid", "y", "s")
+
+
+def test_the_sides_of_a_bad_pair() -> None:
+    bad = KnownBad([], [("p", (["a1", "a2"], "1.0"), (["b1"], "<2"), True, "broken", "t", "s")])
+    assert bad.pairs("a2", "1.0") == [("p", "a", True, "t", "s", "broken")]
+    assert bad.pairs("b1", "1.9") == [("p", "b", True, "t", "s", "broken")]
+    assert bad.pairs("b1", "2.0") == [] and bad.pairs("c", "1.0") == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "versions", "inside"),
+    [
+        ("9.10.0.56", "9.10.0.*", True),
+        ("9.10.0", "9.10.0.*", True),
+        ("9.10.01", "9.10.0.*", False),
+        ("1.0", "1.0", True),
+        ("1.0.0", "1.0", False),
+        ("1.0.0", "==1.0", True),
+        ("1.0", "<=1.0", True),
+        ("1.0", "<1.0", False),
+        ("1.0", ">1.0", False),
+        ("1.0.1", ">1.0,<1.1", True),
+        ("1.1", ">=1.0,<1.1", False),
+        ("1.0rc1", ">=1.0", True),
+        ("1.0.0.0", ">=1.0,<=1.0", True),
+        ("0", "==0.0", True),
+        ("1.x.5", "==1", True),
+    ],
+)
+def test_a_version_is_within_a_range(version: str, versions: str, inside: bool) -> None:
+    assert within(version, versions) is inside
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        (">=12.8,<13.2", [(">=", "12.8"), ("<", "13.2")]),
+        ("13.4.0.1", [("", "13.4.0.1")]),
+        ("9.10.0.*", [("", "9.10.0.*")]),
+        ("==1", [("==", "1")]),
+        ("<=1,>2", [("<=", "1"), (">", "2")]),
+        ("~=1.0", None),
+        ("1.0,2.0", None),
+        (">=1.*", None),
+        (">=x", None),
+        ("", None),
+    ],
+)
+def test_the_clauses_of_a_range(versions: str, expected: list[tuple[str, str]] | None) -> None:
+    if expected is None:
+        with pytest.raises(ValueError, match="is not a range"):
+            clauses(versions)
+    else:
+        assert clauses(versions) == expected
+
+
+# ---- one release on a host -----------------------------------------------------------------------
+
+
+def library(**fields: object) -> Library:
+    base = {
+        "name": "lib",
+        "version": "1.0",
+        "platform": PLATFORM,
+        "cuda_major": 12,
+        "code": code_of("90"),
+    }
+    return Library(**{**base, **fields})
+
+
+def codes_by_fact(facts: evaluate.Facts) -> dict[str, list[str]]:
+    return {fact: [reason.code for reason in reasons] for fact, reasons in facts.items()}
+
+
+def test_the_reasons_against_a_library_by_host_fact() -> None:
+    old = H100.replace(driver="450.80.02", driver_cuda=(11, 0))
+    cases: list[tuple[Library | None, Host, dict[str, list[str]]]] = [
+        (library(), H100, {"__sm": []}),
+        (library(code=code_of("80")), H100, {"__sm": ["no-code-for-device"]}),
+        (library(cuda=(12, 8)), H100, {"__sm": [], "__driver": []}),
+        (library(cuda=(12, 8)), old, {"__sm": [], "__driver": ["driver-floor"]}),
+        (library(), host(), {}),
+        (None, H100, {"__data": ["library-unknown"]}),
+        (None, host((8, 7)), {"__sm": ["jetson-wheel"]}),
+    ]
+    for made, device, expected in cases:
+        assert codes_by_fact(evaluate.library_reasons("x", made, device, DATA)) == expected
+
+
+def test_of_libraries_for_several_cudas_one_must_run() -> None:
+    choices = (((12, 4), code_of("80")), ((12, 8), code_of("70")), ((13, 0), code_of("75")))
+    made = library(by_cuda=choices, cuda_major=0)
+    every = evaluate.library_reasons("x", made, H100, DATA)
+    (reason,) = every["__sm"]
+    assert "sm_75" in reason.have  # that of the newest CUDA
+    one = library(by_cuda=(((12, 4), code_of("90")), ((13, 0), code_of("75"))), cuda_major=0)
+    assert not any(evaluate.library_reasons("x", one, H100, DATA).values())
+
+
+def test_a_reason_against_a_bad_release_names_it() -> None:
+    bad = next(
+        (name, release.version)
+        for name in DATA.libraries()
+        for release in DATA.releases(name, PLATFORM)
+        if release.bad is not None
+    )
+    (reason,) = evaluate.known_bad_reasons(*bad, H100, DATA)
+    assert reason.subject == " ".join(bad) and reason.code.startswith("known-")
+    (reason,) = evaluate.known_bad_reasons(*bad, H100, DATA, "the library")
+    assert reason.subject == "the library"
+
+
+def test_what_the_code_of_a_plan_needs_of_devices() -> None:
+    codes = [code_of("80 90", "90", (12, 8)), code_of("90")]
+    needs = evaluate.needs_of_gpus(Needs(), [(12, 4), (12, 8)], codes, H100, DATA)
+    assert needs.cuda == (12, 8) and needs.compute_capabilities == ((9, 0),)
+    floor = DATA.driver_floor((12, 8), "linux")
+    assert floor is not None and needs.driver == floor[0]
+    newer = host((10, 0), driver="580.65.06", driver_cuda=(13, 0))
+    needs = evaluate.needs_of_gpus(Needs(), [(12, 8)], codes[:1], newer, DATA)
+    assert needs.driver == "580.65.06"  # it compiles the PTX
+    assert {(8, 0), (8, 6), (9, 0), (10, 0), (12, 0)} <= {*needs.compute_capabilities}
+
+
+def environment(*libraries: Library) -> Parts:
+    parts = tuple(
+        CudaLibrary(
+            package=Package(name=one.name, version=one.version, distribution=one.name),
+            library=one,
+        )
+        for one in libraries
+    )
+    packages = tuple(part.package for part in parts)
+    return Parts(packages=packages, builds=(), libraries=parts)
+
+
+def test_without_a_driver_an_environment_needs_the_newest_floor() -> None:
+    device = H100.replace(driver=None, driver_cuda=None)
+    eleven, twelve = (DATA.driver_floor((major, 0), "linux") for major in (11, 12))
+    assert eleven is not None and twelve is not None
+    both = environment(library(name="a", cuda_major=11), library(name="b", cuda_major=12))
+    (reason,) = evaluate.environment_reasons(both, device, DATA)
+    assert reason.code == "driver-unknown" and twelve[0] in reason.need
+    (reason,) = evaluate.environment_reasons(environment(library(cuda_major=11)), device, DATA)
+    assert eleven[0] in reason.need
+    nothing = environment(library(cuda_major=0))
+    assert evaluate.environment_reasons(nothing, device, DATA) == ()
+
+
+def test_without_a_framework_the_libraries_need_a_driver() -> None:
+    old = H100.replace(driver="450.80.02", driver_cuda=(11, 0))
+    parts = environment(library(name="a", cuda_major=12), library(name="b", cuda_major=0))
+    found = evaluate.environment_findings(parts, old, DATA)
+    floors = [one.packages for one in found if one.reason.code == "driver-floor"]
+    assert floors == [("a",)]
+
+
+def test_every_extension_of_an_environment_is_compared_with_torch() -> None:
+    """A library that is no extension does not hide the next one."""
+    pins = [("torch", "2.15.0"), ("nvidia-cublas", "13.1.0.3"), ("bitsandbytes", "0.45.5")]
+    found = evaluate.pin_reasons(pins, H100.replace(driver="580.65.06", driver_cuda=(13, 0)), DATA)
+    assert "extension-cuda" in {reason.code for reason in found}
+
+
+# ---- variant wheels ------------------------------------------------------------------------------
+
+
+def test_the_oldest_bound_of_a_variant_needs_a_driver() -> None:
+    bounds = ("nvidia", "cuda_version_lower_bound", ("12.8", "11.8"))
+    variant = WheelVariant(name="x", label="cu", properties=(bounds,))
+    eleven = DATA.driver_floor((11, 8), "linux")
+    assert eleven is not None
+    device = H100.replace(driver="450.80.01", driver_cuda=(12, 8))
+    found = evaluate.variant_reasons("x", variant, {}, device, DATA)
+    assert any(eleven[0] in reason.need for reason in found)
+
+
+@pytest.mark.parametrize(
+    ("sass", "ptx", "missing"),
+    [
+        ("80", "90", ""),
+        ("90", "90", "sm_80"),
+        ("80", "", "compute_90"),
+        (None, None, "sm_80 compute_90"),
+        ("80", None, "compute_90"),
+    ],
+)
+def test_what_the_properties_claim_and_the_libraries_lack(
+    sass: str | None, ptx: str | None, missing: str
+) -> None:
+    claims = ("nvidia", "sm_arch", ("80_real", "90_virtual"))
+    code = code_of(sass, ptx)
+    variant = WheelVariant(name="x", label="cu", properties=(claims,), code=code)
+    found = evaluate.claim_reasons("x", variant)
+    assert [reason.need.partition(",")[0] for reason in found] == [missing] * bool(missing)
+
+
+CPUS = json.loads((Path(__file__).parent / "data" / "cpu_features.json").read_text())
+# Names of Linux (cpufeatures.h) that the CPU families of archspec do not have.
+ONLY_LINUX = {"cppc", "ibrs_enhanced"}
+
+
+@pytest.mark.parametrize("namespace", ["x86_64", "aarch64"])
+def test_the_features_of_variants_are_names_of_cpu_features(namespace: str) -> None:
+    first, *names = variants.FEATURES[namespace]
+    cpu = host().replace(machine=namespace, cpu=(*CPUS[namespace], *ONLY_LINUX))
+    assert first == {"x86_64": "level", "aarch64": "version"}[namespace]
+    without = [
+        name
+        for name in names
+        if variants.suitable_values(namespace, name, ["on", "off"], cpu) != ("on",)
+    ]
+    assert without == [] and {*names} <= variants.CPU_FEATURES
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+def test_a_cpu_of_a_level_has_its_features(level: str) -> None:
+    """The lists of archspec leave out SSE3, which the psABI has in v2."""
+    features = {*CPUS["levels"][level], "sse3"}
+    names = sorted(CPUS["levels"])
+    reached = tuple(reversed(["v1", *names[: names.index(level) + 1]]))
+    cpu = host().replace(machine="x86_64", cpu=tuple(sorted(features)))
+    found = variants.suitable_values("x86_64", "level", ["v1", "v2", "v3", "v4", "v5"], cpu)
+    assert found == reached
+    for name in features - {"mmx", "sse", "sse2"}:
+        less = cpu.replace(cpu=tuple(features - {name}))
+        assert len(variants.suitable_values("x86_64", "level", reached, less)) < len(reached)
+
+
+# ---- GPUs and drivers ----------------------------------------------------------------------------
+
+
+def test_the_tables_of_gpus_for_other_programs() -> None:
+    tables = DATA.gpu_tables()
+    assert set(tables) == {"names", "keys", "platforms", "ambiguous", "noise_words", "noise"}
+    columns = DATA.capabilities()
+    assert [name for name, _ in tables["names"]] == list(DATA.gpu_names())
+    for name, column in tables["names"]:
+        assert columns[column] == DATA.compute_capability(name)
+    assert {columns[column] for column in tables["keys"].values()} == set(columns)
+    platforms = {
+        DATA.gpu_platform(Gpu(name=name, compute_capability=DATA.compute_capability(name)))
+        for name, _ in tables["names"]
+    }
+    assert {*tables["platforms"].values()} == platforms - {None}
+    assert all(DATA.compute_capability(name) is None for name in tables["ambiguous"])
+    assert "geforce" in tables["noise_words"] and re.fullmatch(tables["noise"], "80gb")
+
+
+NOISY = [
+    "NVIDIA H100", "GeForce H100", "Tesla H100", "GRID H100", "HGX H100", "H100 GPU",
+    "H100 (nvgpu)", "H100 Laptop", "H100 Mobile", "H100 Max", "H100 Q", "H100 MaxQ",
+    "H100 with Design", "H100 Generation", "H100 Edition", "H100 Workstation", "H100 Server",
+    "H100 Active", "H100 Passive", "H100 LHR", "H100 80 GB", "H100 1 TB", "H100 PCIe", "H100 FHHL",
+    "H100-DGXS", "H100 CNX", "H100 SXM", "H100 NVL", "H100 Superchip", "Grace H100", "Hopper H100",
+    "H100 Developer Kit", "H100 80GB", "H100 80G", "H100 1TB", "H100 HBM3", "H100 HBM3e",
+    "H100 GDDR6", "H100 GDDR6X", "H100 SXM5", "H100 NVL72", "H100-40C", "H100-8Q", "H100-2B",
+    "H100-16A",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_what_says_nothing_about_the_capability_is_left_out(name: str) -> None:
+    assert DATA.compute_capability(name) == (9, 0)
+    assert "H100" in DATA.close_names(name)
+
+
+@pytest.mark.parametrize("name", ["H100 New", "H100 40D", "H100 GDDR", "H100X5", "H100 SXMX"])
+def test_another_word_is_another_gpu(name: str) -> None:
+    assert DATA.compute_capability(name) is None
+
+
+def test_close_names_of_one_gpu_and_of_several() -> None:
+    assert DATA.close_names("RTX 4090") == ["RTX 4090"]
+    several = DATA.close_names("RTX 6000")
+    assert len(several) > 1 and all(re.search(r" \(sm_\d+\)$", name) for name in several)
+    targets = [name.rpartition("_")[2].rstrip(")") for name in several]
+    assert targets == sorted(targets, key=int)
+    assert len(DATA.close_names("RTX 40990", count=2)) == 2
+    assert len(DATA.close_names("RTX 40990")) == 3
+    assert DATA.close_names("") == []
+
+
+def small_data(folder: Path, **changes: object) -> matrix.CompatibilityData:
+    tables = json.loads((ROOT / "matrix_data" / "tables.json").read_text())
+    (folder / "tables.json").write_text(json.dumps({**tables, "frameworks": {}, **changes}))
+    return matrix.load(str(folder))
+
+
+def test_a_number_means_a_gpu_if_its_families_agree(tmp_path: Path) -> None:
+    gpus = {"gtx1": [5, 0], "rtx1": [8, 0], "gtx2": [6, 0], "rtx3": [7, 5], "gtx4": [6, 1]}
+    made = small_data(tmp_path, gpus={**gpus, "rtx4": [6, 1], "quadro5": [5, 2]})
+    expected = {"1": None, "2": (6, 0), "3": (7, 5), "4": (6, 1), "6": None}
+    found = {number: made.compute_capability(number) for number in expected}
+    assert found == expected
+    assert made.compute_capability("x") is None
+    assert made.frameworks() == () and made.libraries() == []
+
+
+def test_the_steps_of_drivers(tmp_path: Path) -> None:
+    branches = [[450, "11.0"], [455, "11.1"], [460, "11.1"], [465, "11.3"], [470, "11.2"]]
+    floors = [[11, "455.23", "456.38", "s"], [12, "465.10", "", "s"]]
+    made = small_data(tmp_path, branches=branches, floors=floors)
+    assert made.driver_steps("linux") == ["450.00", "455.23", "465.10"]
+    assert made.driver_steps("windows") == ["450.00", "456.38", "465.00"]
+    assert made.driver_floor((11, 8), "windows") == ("456.38", "s")
+    assert made.driver_floor((12, 8), "windows") is None
+    assert made.driver_floor((13, 0), "linux") is None
+    assert made.driver_cuda("449.1") is None and made.driver_cuda("475.1") is None
+    assert made.driver_cuda("457.1") == (11, 1) and made.driver_cuda("470.1") == (11, 2)
+
+
+# ---- files of the data ---------------------------------------------------------------------------
+
+# schema, date of the data, whether it is used, the message
+SKEWS = [
+    (matrix.SCHEMA, "2099-01-02", True, ""),
+    (matrix.SCHEMA, "2020-01-02", False, ""),
+    (matrix.SCHEMA + 1, "2099-01-02", False, "needs a newer gpuenv"),
+    (matrix.SCHEMA - 1, "2099-01-02", False, "is for an older gpuenv"),
+]
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_newer_data_of_the_same_schema_is_used(
+    skew: tuple[int, str, bool, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, day, used, said = skew
+    folder = tmp_path / "gpuenv_matrix"
+    folder.mkdir()
+    version = day.replace("-", ".")
+    (folder / "__init__.py").write_text(f'__version__ = "{version}"\nSCHEMA = {schema}\n')
+    tables = (ROOT / "matrix_data" / "tables.json").read_text()
+    (folder / "tables.json").write_text(re.sub(r"\d{4}-\d\d-\d\d", day, tables, count=1))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        chosen, lines = matrix.data_folder(), plans.package_lines(matrix.unread_package())
+    finally:
+        sys.modules.pop("gpuenv_matrix", None)
+    assert chosen == (str(folder) if used else str(ROOT / "matrix_data"))
+    assert len(lines) == (1 if said else 0)
+    assert said in "".join(lines)
+
+
+FRAMEWORK = {
+    "name": "x",
+    "distribution": "x",
+    "import_name": "x",
+    "probe": "x",
+    "source": "s",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": ""}, "name is missing or is not a text"),
+        ({"probe": 7}, "probe is missing or is not a text"),
+        ({"source": None}, "source is missing or is not a text"),
+        ({"import_name": []}, "import_name is missing"),
+        ({"distribution": ""}, "distribution is missing"),
+        ({"companions": "y"}, "companions is not a list of texts"),
+        ({"indexes": [1]}, "indexes is not a list of texts"),
+        ({"packages": ["y", 1]}, "packages is not a list of texts"),
+        ({"way": []}, "way must be one table or more"),
+        ({"way": {}}, "way must be one table or more"),
+        ({"way": [{"variant": "a", "requires": ["x"]}, 1]}, "way must be one table or more"),
+        ({"way": [{"variant": "", "requires": ["x"]}]}, "variant is missing"),
+        ({"way": [{"variant": "a"}]}, "way a: requires is missing"),
+        ({"way": [{"variant": "a", "requires": ["x"], "platforms": 1}]}, "platforms is not a list"),
+        ({"way": [{"variant": "a", "requires": ["x"], "carriers": [1]}]}, "carriers is not a list"),
+    ],
+)
+def test_damage_in_the_description_of_a_framework(changes: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        matrix.framework_fields({**FRAMEWORK, **changes}, "x.toml")
+
+
+def test_the_description_of_a_framework() -> None:
+    fields = matrix.framework_fields(FRAMEWORK, "x.toml")
+    every = {"variant": "*", "requires": ["x"], "carriers": ["x"], "platforms": []}
+    assert fields == {
+        **FRAMEWORK,
+        "companions": [],
+        "indexes": [],
+        "packages": [],
+        "ways": [every],
+    }
+
+
+def releases(folder: Path, *rows: Mapping[str, Any], **content: object) -> Releases:
+    base = {"version": "1.0", "platform": PLATFORM, "sass": ["90"], "ptx": []}
+    made = [{**base, "evidence": "documented", "source": "s", **row} for row in rows]
+    path = folder / "lib.json"
+    path.write_text(json.dumps({"cuda_major": 12, "releases": made, **content}))
+    return Releases(str(path), "lib", KnownBad([], []))
+
+
+def test_the_cuda_of_a_release(tmp_path: Path) -> None:
+    def found(**content: object) -> Library:
+        made = releases(tmp_path, {"cuda": "13.1"}, **content).find("1.0", PLATFORM)
+        assert made is not None
+        return made
+
+    assert (found().cuda_major, found().cuda) == (12, (13, 1))
+    assert found(cuda_major=None).cuda_major == 13
+    made = releases(tmp_path, {}, cuda_major=None).find("1.0", PLATFORM)
+    assert made is not None and (made.cuda_major, made.cuda) == (0, None)
+    with pytest.raises(DataError, match="cuda_major is missing or is not a number"):
+        releases(tmp_path, {}, cuda_major="12")
+
+
+def test_the_libraries_of_a_release_for_several_cudas(tmp_path: Path) -> None:
+    by_cuda = [{"cuda": "12.4", "sass": ["80"]}, {"cuda": "13.0"}, {"sass": ["70"]}]
+    url = "https://files.example/lib"
+    made = releases(tmp_path, {"by_cuda": by_cuda, "url": url}).find("1.0", PLATFORM)
+    assert made is not None and made.url == url and url in made.code.source
+    assert [(cuda, code.sass) for cuda, code in made.by_cuda] == [
+        ((12, 4), ("80",)),
+        ((13, 0), ("90",)),
+    ]
+
+
+def test_a_release_or_the_newest_older_one(tmp_path: Path) -> None:
+    made = releases(
+        tmp_path,
+        {"version": "1.2"},
+        {"version": "1.10"},
+        {"version": "1.5", "platform": "win-amd64"},
+    )
+
+    def version(asked: str, platform: str = PLATFORM) -> str | None:
+        found = made.upto(asked, platform)
+        return found.version if found else None
+
+    assert [version(asked) for asked in ("1.2", "1.9", "1.10", "2.0", "1.1")] == [
+        "1.2",
+        "1.2",
+        "1.10",
+        "1.10",
+        None,
+    ]
+    assert version("1.9", "win-amd64") == "1.5" and version("1.9", "linux-aarch64") is None
+    assert made.reaches("1.2") and made.reaches("1.3") and not made.reaches("1.1")
+    assert [one.version for one in made.all()] == ["1.2", "1.10", "1.5"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"sass": "90"}, "sass is not a list of texts"),
+        ({"sass": [90]}, "sass is not a list of texts"),
+        ({"ptx": ["x"]}, "ptx in the row 1.0 on linux-x86_64"),
+        ({"cuda": "twelve"}, "cuda in the row 1.0"),
+        ({"cuda": 12}, "cuda is missing or is not a text"),
+        ({"made_by": "x"}, "made_by in the row 1.0"),
+        ({"some": ["80", 1]}, "some is not a list of texts"),
+        ({"evidence": "guessed"}, "is neither scanned nor documented"),
+        ({"evidence": "scanned"}, "file is missing"),
+        ({"evidence": "scanned", "file": "f"}, "sha256 is missing"),
+        ({"source": ""}, "source is missing"),
+        ({"url": 1}, "url is missing or is not a text"),
+    ],
+)
+def test_damage_in_a_release(row: Mapping[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        releases(tmp_path, row).find("1.0", PLATFORM)
+
+
+def builds(folder: Path, text: str) -> Builds:
+    (folder / "x.json").write_text(text)
+    way = Way(variant="*", requires=("x",), carriers=("x",))
+    made = Framework(**FRAMEWORK, companions=(), indexes=(), packages=(), ways=(way,))
+    return Builds(str(folder / "x.json"), made)
+
+
+BUILD = {
+    "local": "1.0+cu128",
+    "platform": PLATFORM,
+    "version": "1.0",
+    "variant": "cu128",
+    "index": "default",
+    "cuda": "12.8",
+    "sass": ["90"],
+    "ptx": [],
+    "evidence": "documented",
+    "source": "s",
+}
+
+
+def in_lines(*rows: Mapping[str, Any], **content: object) -> str:
+    """Return a file with one row on each line, as scripts write it."""
+    lines = ",\n  ".join(json.dumps(row) for row in rows)
+    head = json.dumps({"companions": [], **content}, indent=1).removesuffix("\n}")
+    return f'{head},\n "builds": [\n  {lines}\n ]\n}}\n'
+
+
+def test_rows_in_lines_and_in_another_layout_are_the_same(tmp_path: Path) -> None:
+    rows = [BUILD, {**BUILD, "local": "1.0+cu126", "variant": "cu126", "cuda": "12.6"}]
+    documents = (
+        in_lines(*rows),
+        json.dumps({"companions": [], "builds": rows}),
+        json.dumps({"companions": [], "builds": rows}, indent=1) + "\n",
+        in_lines(*rows).replace('"cuda"', '\n"cuda"'),
+    )
+    for text in documents:
+        made = builds(tmp_path, text)
+        found = made.all("x", PLATFORM)
+        assert [build.cuda for build in found] == [(12, 8), (12, 6)]
+        assert made.all("x", "win-amd64") == [] and made.all("x", PLATFORM, above="1.0") == []
+        assert len(made.all("x", PLATFORM, above="0.9")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (in_lines(BUILD, BUILD), f"two builds are named 1.0+cu128 on {PLATFORM}"),
+        (in_lines({**BUILD, "local": ""}), "local is missing"),
+        (in_lines({**BUILD, "platform": 7}), "platform is missing"),
+        (in_lines(BUILD, companions=7), "companions must be a list"),
+        (in_lines(BUILD, companions=[7]), "companions[0] must be an object"),
+        (in_lines(BUILD, companions=[{"name": "y"}]), "version is missing"),
+        (in_lines(BUILD, companions=[{"name": "y", "version": "1"}]), "x is not a list of texts"),
+        (in_lines(BUILD).replace("{\n", "{,\n", 1), "cannot be read"),
+        ("[]", "must hold an object"),
+        ('{"builds": 7, "companions": []}', "builds must be a list"),
+        ('{"builds": [7], "companions": []}', "builds[0] must be an object"),
+    ],
+)
+def test_damage_in_a_file_of_builds(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        builds(tmp_path, text)
+
+
+def test_a_damaged_line_is_found_when_it_is_read(tmp_path: Path) -> None:
+    made = builds(tmp_path, in_lines(BUILD).replace('"cuda": "12.8"', '"cuda": twelve'))
+    with pytest.raises(DataError, match="cannot be read"):
+        made.find("x", "1.0+cu128", PLATFORM)
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "on_path", "variant", "indexes"),
+    [
+        ("torch", "framework", True, "cu132", ("default",)),
+        ("jax", "framework", True, "cuda13", ("default",)),
+        ("nvidia-cudnn-cu12", "library", True, "cu12", ("default",)),
+        ("jaxlib", "library", False, "any", ("default",)),
+        ("bitsandbytes", "library", False, "cu128", ("default",)),
+    ],
+)
+def test_an_entry_of_the_catalog(
+    name: str, kind: str, on_path: bool, variant: str, indexes: tuple[str, ...]
+) -> None:
+    entry = gpuenv.matrix_catalog().entry(name, PLATFORM)
+    assert (entry.kind, entry.on_path) == (kind, on_path)
+    found = {one.variant: one for one in entry.releases[0].variants}
+    assert set(indexes) <= set(found[variant].indexes)
+
+
+def test_each_way_of_a_framework_has_a_variant_on_its_platforms() -> None:
+    """A way for other platforms does not hide the next one."""
+    catalog = gpuenv.matrix_catalog()
+    for platform, expected in (("win-amd64", {"cpu"}), (PLATFORM, {"cuda13", "cuda12", "cpu"})):
+        variants_of_jax = catalog.entry("jax", platform).releases[0].variants
+        assert {one.variant for one in variants_of_jax} == expected
+
+
+def test_an_installed_way_of_a_platform_counts() -> None:
+    pins = [("jax", "0.8.0"), ("jaxlib", "0.8.0")]
+    (build,) = [
+        part for part in parts_of_pins(pins, "win-amd64", DATA).builds if part.framework == "jax"
+    ]
+    assert build.build is None or build.build.variant == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("versions", "asked", "found"),
+    [
+        (["0.12.0.1", "0.12.0", "0.11"], "0.12", "0.12.0"),
+        (["0.12.0.1", "0.11"], "0.12", "0.12.0.1"),
+        (["0.12.1", "0.12.0"], "0.12", "0.12.0"),
+        (["0.12.1", "0.12.0"], "0", "0.12.1"),
+        (["0.120"], "0.12", None),
+    ],
+)
+def test_a_version_that_is_meant(versions: list[str], asked: str, found: str | None) -> None:
+    assert pick(versions, asked) == found
+
+
+@pytest.mark.parametrize(
+    ("filename", "platform"),
+    [
+        ("x-1-py3-none-manylinux_2_28_x86_64.whl", "linux-x86_64"),
+        ("x-1-py3-none-manylinux_2_28_aarch64.whl", "linux-aarch64"),
+        ("x-1-py3-none-win_amd64.whl", "win-amd64"),
+        ("x-1-py3-none-any.whl", ""),
+    ],
+)
+def test_the_platform_of_a_file(filename: str, platform: str) -> None:
+    assert platform_of(filename) == platform
+
+
+# ---- conda records -------------------------------------------------------------------------------
+
+
+def conda_record(**fields: object) -> dict[str, Any]:
+    base = {"name": "pytorch", "version": "2.8.0", "build": "h1_0", "build_number": 0}
+    return {**base, "subdir": "linux-64", "channel": "https://x.example/conda-forge", **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cuda"),
+    [
+        ({"build": "py3.9_cuda11.7_cudnn8.5.0_0"}, (11, 7)),
+        ({"build": "cuda129_py312_h1_0"}, (12, 9)),
+        ({"build": "cpu_py312_h1_0"}, None),
+        ({"build": "h1_0", "depends": ["cuda-version >=12.8,<13"]}, (12, 8)),
+        ({"build": "h1_0", "depends": ["libgcc", "cuda-version >=12,<13", "x"]}, (12, 0)),
+        ({"build": "h1_0", "depends": ["libgcc"]}, None),
+        ({"build": "h1_0", "depends": None}, None),
+        ({"build": "h1_0"}, None),
+    ],
+)
+def test_the_cuda_of_a_record(fields: Mapping[str, Any], cuda: tuple[int, int] | None) -> None:
+    record = conda_record(**fields)
+    found, glob = conda_records.cuda_of(record)
+    assert found == cuda
+    assert glob.strip("*") in record["build"] and glob
+
+
+@pytest.mark.parametrize(
+    ("depends", "python"),
+    [
+        (["python_abi 3.12.* *_cp312"], (3, 12)),
+        (["python >=3.11,<3.12.0a0"], (3, 11)),
+        (["python >=3.9"], None),
+        (["libgcc", "python_abi 3.13.* *_cp313"], (3, 13)),
+        (None, None),
+    ],
+)
+def test_the_python_of_a_record(depends: list[str] | None, python: tuple[int, int] | None) -> None:
+    assert conda_records.python_of(conda_record(depends=depends)) == python
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://x.example/conda-forge", "conda-forge"),
+        ("https://x.example/conda-forge/", "conda-forge"),
+        ("https://x.example/conda-forge/label/dev", "conda-forge"),
+        ("conda-forge/label/main", "conda-forge"),
+        ("pytorch", "pytorch"),
+        ("", ""),
+    ],
+)
+def test_the_name_of_a_channel(url: str, name: str) -> None:
+    assert conda_records.channel_name(url) == name
+
+
+@pytest.mark.parametrize(("number", "described"), [(None, True), (0, True), (1, False)])
+def test_a_row_may_be_of_one_number_of_a_build(number: int | None, described: bool) -> None:
+    row = {"subdirs": ["linux-64"], "versions": ">=2.8", "cuda": ">=12", "builds": "0"}
+    record = conda_record(build_number=number)
+    if number is None:
+        del record["build_number"]
+    assert conda_records.describes(row, record, (12, 8)) is described
+    assert not conda_records.describes({**row, "subdirs": []}, record, (12, 8))
+    assert not conda_records.describes({**row, "versions": "<2"}, record, (12, 8))
+    assert not conda_records.describes(row, record, (11, 8))
+
+
+def test_the_newest_of_records() -> None:
+    made = [
+        conda_record(version="2.7.0", build_number=9),
+        conda_record(build="a", url="https://a"),
+        conda_record(build="b", url="https://a"),
+        conda_record(build="b", url="https://b"),
+        conda_record(build_number=1),
+    ]
+    found = conda_records.newest(made)
+    assert found == [made[4], made[1], made[2], made[3], made[0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "distribution"),
+    [
+        ("libcublas", "nvidia-cublas-cu12"),
+        ("cudnn", "nvidia-cudnn-cu12"),
+        ("numpy", None),
+        ("libpng", None),
+        ("cublas", None),
+    ],
+)
+def test_the_reasons_against_a_record(name: str, distribution: str | None) -> None:
+    assert conda_parts.wheel_distribution(name, (12, 8), DATA) == distribution
+    assert conda_parts.wheel_distribution(name, None, DATA) is None
+    record = conda_record(name=name, version="0.0.1")
+    found = conda_parts.library_reasons(record, (12, 8), H100, DATA)
+    assert [reason.code for reason in found] == ["library-unknown"] * (distribution is not None)
+    assert conda_parts.library_reasons(record, (12, 8), host(), DATA) == ()

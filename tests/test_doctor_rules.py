@@ -1,0 +1,73 @@
+"""The rules of the doctor, case by case: what they conclude from a few facts, and from which."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv.doctor import build_rules, rules
+from gpuenv.doctor.facts import Case
+from gpuenv.doctor.model import Fact, Finding
+
+CASES: list[dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parent / "data" / "doctor_rules.toml").read_text(encoding="utf-8")
+)["case"]
+
+
+def facts_of(rows: Sequence[Sequence[Any]], *, of_log: bool) -> list[Fact]:
+    facts = []
+    for number, row in enumerate(rows):
+        kind, subject, value, text, line = (*row, *("", "", "", "", number)[len(row) :])
+        where = f"log line {line}" if of_log else "host: a test"
+        facts.append(Fact(kind=kind, subject=subject, value=value, where=where, text=text))
+    return facts
+
+
+def place(fact: Fact, facts: Sequence[Fact]) -> int:
+    """Return the place of a fact of a finding, whose text may be another one."""
+    keys = [(one.kind, one.subject, one.value, one.where) for one in facts]
+    return keys.index((fact.kind, fact.subject, fact.value, fact.where))
+
+
+def show(finding: Finding, facts: Sequence[Fact]) -> str:
+    places = [str(place(fact, facts)) for fact in finding.facts]
+    return " ".join([finding.confidence, finding.cause, *places])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_what_the_rules_conclude(case: dict[str, Any]) -> None:
+    log = facts_of(case.get("log", ()), of_log=True)
+    host = facts_of(case.get("host", ()), of_log=False)
+    rule = getattr(build_rules, case["rule"]) if "rule" in case else rules.findings
+    found = [show(finding, [*log, *host]) for finding in rule(Case(log, host))]
+    assert found == case["finds"]
+
+
+def test_a_conflict_is_told_in_sentences() -> None:
+    rows = [
+        ("hints", "install_resolution_failure", "x"),
+        ("requirement", "you", "torch==2.0.0"),
+        ("requirement", "b 1.0", "torch==2.1"),
+    ]
+    (finding,) = rules.findings(Case(facts_of(rows, of_log=True), ()))
+    texts = [fact.text for fact in finding.facts]
+    assert texts == ["you require torch==2.0.0", "b 1.0 requires torch==2.1"]
+
+
+@pytest.mark.parametrize(
+    ("packages", "overwritten"),
+    [
+        (["onnxruntime", "onnxruntime-gpu"], True),
+        (["onnxruntime"], False),
+        (["onnxruntime-gpu"], False),
+        (["numpy"], False),
+    ],
+)
+def test_two_packages_of_onnx_runtime_install_the_same_files(
+    packages: list[str], overwritten: bool
+) -> None:
+    rows = [("package", name, "1.18") for name in packages]
+    assert build_rules.overwrites_cuda_build(Case((), facts_of(rows, of_log=False))) is overwritten
+    assert not build_rules.overwrites_cuda_build(Case(facts_of(rows, of_log=True), ()))
