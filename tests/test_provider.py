@@ -1,11 +1,12 @@
 """The answers that resolvelib gets: the next decision, satisfaction, requirements of a release."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
-from gpuenv.errors import NoSolutionError, Reason
-from gpuenv.model import Build, Code, Host, Python, Request, Requirement
+from gpuenv.errors import NoSolutionError, Reason, UnfinishedError
+from gpuenv.model import Build, Code, Host, Python, Request, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement
 from gpuenv.resolve import resolution
 from gpuenv.resolve.candidates import CandidateStore
@@ -56,11 +57,15 @@ class Cause(NamedTuple):
 
 
 def provider(
-    *order: Identifier, lenient: bool = False, packages: Packages | None = None
+    *order: Identifier,
+    lenient: bool = False,
+    packages: Packages | None = None,
+    index: Universe | None = None,
 ) -> Provider:
     environment = TargetEnvironment(HOST)
     request = Request(requirements=("a",))
-    store = CandidateStore(request, HOST, DATA, Universe(packages or PACKAGES), environment)
+    index = index or Universe(packages or PACKAGES)
+    store = CandidateStore(request, HOST, DATA, index, environment)
     widening = Widening(None, store, frozenset())
     constraints = Constraints((), environment)
     return Provider(store, ReleaseFacts(store), order, constraints, widening, lenient=lenient)
@@ -92,6 +97,7 @@ TORCH_ITSELF = DATA.framework("torch")
 assert TORCH_ITSELF is not None
 A, B, C = (PackageId.of(name) for name in "abc")
 A_WITH_X = PackageId.of("a", ("x",))
+LATER, TORCH_PACKAGE = PackageId.of("later"), PackageId.of("torch")
 
 
 # ---- what is decided next -----------------------------------------------------------------------
@@ -108,13 +114,18 @@ A_WITH_X = PackageId.of("a", ("x",))
         ([A, B, C], 4, [A, B, C]),
         ([A, B, C], 5, [B, C]),
         ([A, A_WITH_X, B], 0, [A_WITH_X, B]),
+        # A framework that only dependencies name waits for the packages of the request.
+        ([A, LATER, TORCH_PACKAGE], 0, [A, LATER, TORCH_PACKAGE]),
+        ([A, TORCH_PACKAGE, B], 0, [TORCH_PACKAGE]),
+        ([A, TORCH_PACKAGE, B], 5, [TORCH_PACKAGE]),
     ],
 )
 def test_what_may_be_decided_next(
     open_nodes: list[Identifier], conflicts: int, expected: list[Identifier]
 ) -> None:
-    """`conflicts`: how often a release of B left no candidate of C."""
+    """`conflicts`: how often a release of B left no candidate of C. The request names `later`."""
     asked = provider(TORCH)
+    asked.note_request([package("later")])
     learn(asked, conflicts)
     found = asked.narrow_requirement_selection(open_nodes, {}, {}, {}, [])
     assert list(found) == expected
@@ -137,6 +148,26 @@ def test_narrow_requirements_are_decided_first(order: list[list[NodeRequirement]
     for requirements in order:
         causes = [cause(requirement, PARENT) for requirement in requirements]
         keys.append(asked.get_preference(A, {}, {}, {A: iter(causes)}, []))
+    assert keys == sorted(keys) and len(set(keys)) == len(keys)
+
+
+def test_how_narrow_the_requirements_on_a_node_are() -> None:
+    """A file, one version, an upper bound, the user, any range: each counts more than the rest."""
+    file = SameFileRequirement(candidate("b", "1.0", provider()).wheel)
+    order = [
+        [cause(file, PARENT), cause(package("n >1"), PARENT)],
+        [cause(file, PARENT)],
+        [cause(package("n ==1"))],
+        [cause(package("n ==1"), PARENT)],
+        [cause(package("n <2"))],
+        [cause(package("n <2"), PARENT)],
+        [cause(package("n >1"))],
+        [cause(package("n"))],
+        [cause(package("n >1"), PARENT)],
+        [cause(package("n"), PARENT), cause(HostRequirement(FILE_FACT, ()), PARENT)],
+    ]
+    asked = provider()
+    keys = [asked.get_preference(A, {}, {}, {A: iter(causes)}, []) for causes in order]
     assert keys == sorted(keys) and len(set(keys)) == len(keys)
 
 
@@ -254,6 +285,8 @@ def test_a_lenient_provider_lets_doubts_pass(
         ([AgreementRequirement("CUDA", "12")], ["12"]),
         ([AgreementRequirement("CUDA", "12")] * 2, ["12"]),
         ([AgreementRequirement("CUDA", "12"), AgreementRequirement("CUDA", "13")], []),
+        ([AgreementRequirement("CUDA", "12", "13")], ["13", "12"]),
+        ([AgreementRequirement("CUDA", "12", "13"), AgreementRequirement("CUDA", "12")], ["12"]),
         ([], []),
     ],
 )
@@ -266,11 +299,14 @@ def test_an_agreement_has_the_value_that_all_name(
     assert [one.value for one in matches if isinstance(one, Token)] == expected
 
 
-@pytest.mark.parametrize(("reasons", "expected"), [((), 1), ((REFUSED,), 0)])
+@pytest.mark.parametrize(
+    ("reasons", "expected"), [([()], 1), ([(REFUSED,)], 0), ([(), (REFUSED,)], 0), ([(), ()], 1)]
+)
 def test_a_host_fact_has_one_candidate_if_the_host_fulfils_it(
-    reasons: tuple[Reason, ...], expected: int
+    reasons: list[tuple[Reason, ...]], expected: int
 ) -> None:
-    requirements = {FILE_FACT: iter([HostRequirement(FILE_FACT, reasons)])}
+    facts: list[NodeRequirement] = [HostRequirement(FILE_FACT, one) for one in reasons]
+    requirements: dict[Identifier, Iterator[NodeRequirement]] = {FILE_FACT: iter(facts)}
     matches = provider().find_matches(FILE_FACT, requirements, {})
     assert not callable(matches) and len(matches) == expected
 
@@ -397,8 +433,11 @@ def test_a_requirement_that_is_impossible_alone_ends_a_long_search(
         },
         "requires": ["many", "bad"],
     }
-    monkeypatch.setattr(resolution, "MAX_CONFLICTS", 2 * resolution.PATIENCE)
+    monkeypatch.setattr(resolution.resolve, "__defaults__", (resolution.PATIENCE + 1,))
     with pytest.raises(NoSolutionError):
+        solved(case)
+    monkeypatch.setattr(resolution.resolve, "__defaults__", (resolution.PATIENCE,))
+    with pytest.raises(UnfinishedError, match=f"{resolution.PATIENCE} conflicts for many, bad"):
         solved(case)
 
 
@@ -408,8 +447,186 @@ def test_a_constraint_whose_marker_does_not_hold_hides_no_other() -> None:
     assert list(constraints.texts("a")) == ["a<2", "a<3"]
 
 
+class RecordingUniverse(Universe):
+    """A universe that remembers what was asked of it, and which reads were announced."""
+
+    def __init__(self, packages: Packages) -> None:
+        super().__init__(packages)
+        self.read: list[str] = []
+        self.batches: list[list[str]] = []
+        self.needs: list[tuple[str, tuple[str, ...]]] = []
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        self.read.append(f"{wheel.name} {wheel.version}")
+        return super().dependencies(wheel)
+
+    def request_dependencies(self, wheels: Sequence[Wheel]) -> None:
+        self.batches.append([wheel.version for wheel in wheels])
+
+    def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
+        self.needs.append((f"{wheel.name} {wheel.version}", tuple(extras)))
+
+
+def versions_of(asked: Provider, requirement: PackageRequirement) -> list[str]:
+    node = requirement.identifier
+    matches = asked.find_matches(node, {node: iter([requirement])}, {})
+    assert callable(matches)
+    return [one.version for one in matches() if isinstance(one, Candidate)]
+
+
+def test_the_dependencies_of_further_releases_are_requested_in_growing_batches() -> None:
+    """Each batch when a release is tried that none of the better ones could replace."""
+    index = RecordingUniverse({"many": {f"{number}.0": {} for number in range(1, 1201)}})
+    asked = provider(index=index)
+    assert len(versions_of(asked, package("many"))) == 1200
+    assert [len(batch) for batch in index.batches] == [3, 12, 48, 192, 768]
+    requested = [version for batch in index.batches for version in batch]
+    assert requested == [f"{number}.0" for number in range(1199, 176, -1)]
+    versions_of(asked, package("many"))
+    versions_of(asked, package("many >=1100"))
+    assert len(index.batches) == 5
+    asked.start_over()
+    matches = asked.find_matches(PackageId.of("many"), {PackageId.of("many"): iter([])}, {})
+    assert callable(matches)
+    next(iter(matches()))
+    assert len(index.batches) == 5  # the best release is read by itself
+
+
+def test_what_a_chosen_release_requires_is_requested_once() -> None:
+    index = RecordingUniverse(PACKAGES)
+    asked = provider(index=index)
+    newest = candidate("a", "2.0", asked)
+    for node in (newest, newest, asked.with_extras(newest, ("x",))):
+        asked.get_dependencies(node)
+    assert index.needs == [("a 2.0", ()), ("a 2.0", ("x",))]
+    # Not of a release that the pins exclude.
+    asked.pins.chosen[A] = candidate("a", "1.0", asked)
+    asked.pins.chosen[A_WITH_X] = newest
+    asked.order[A] = 0
+    (nogood,) = asked.get_dependencies(candidate("later", "1.0", asked))
+    assert isinstance(nogood, NogoodRequirement) and len(index.needs) == 2
+
+
+def test_a_node_has_a_new_place_in_the_order_at_its_fifth_conflict() -> None:
+    asked = provider()
+    first, second = candidate("a", "1.0", asked), candidate("b", "1.0", asked)
+    conflicts = [ConflictError(C, frozenset({second}), {}, ())] * 4
+    conflicts += [ConflictError(A, frozenset({first, second}), {}, ())] * 5
+    learned = [asked.learn(conflict) for conflict in conflicts]
+    assert learned == [False] * 4 + [True] + [False] * 3 + [True]
+
+
+@pytest.mark.parametrize(
+    ("unmet", "requirement", "excluded"),
+    [
+        (package("c >9"), "c>9", True),
+        (package("c >9"), "c>8", False),
+        (package("c >9"), "c[x]>9", True),
+        (package("c >9", "x"), "c>9", False),
+        (package("c >9", "x"), "c[x]", False),
+        (package("c >9", "x"), f"c @ {BASE}c-1.0-py3-none-any.whl", False),
+    ],
+)
+def test_a_range_that_no_release_meets_excludes_each_release_that_requires_it(
+    unmet: PackageRequirement, requirement: str, excluded: bool
+) -> None:
+    asked = provider(packages={**PACKAGES, "n": {"1.0": {"requires": [requirement]}}})
+    asked.note_unmet(unmet)
+    release = candidate("n", "1.0", asked)
+    found = asked.get_dependencies(release)
+    nogoods = [one.releases for one in found if isinstance(one, NogoodRequirement)]
+    assert nogoods == ([{release}] if excluded else [])
+    if excluded:
+        asked.start_over()
+        again = asked.get_dependencies(release)
+        assert not any(isinstance(one, NogoodRequirement) for one in again)
+
+
+def test_the_causes_of_a_conflict_lead_down_to_what_no_release_meets() -> None:
+    asked = provider()
+    newest, only = candidate("a", "2.0", asked), candidate("b", "1.0", asked)
+    on_b = cause(package("b"), newest)
+    on_c, on_nothing = cause(package("c >9"), only), cause(package("nothing"), only)
+    asked.learn(ConflictError(B, frozenset({newest}), {only: [on_c, on_nothing]}, [on_b]))
+    root, other = cause(package("a >1")), cause(package("a <2"))
+    assert asked.full_causes([root, other]) == [root, on_b, on_c, on_nothing, other]
+    assert asked.full_causes([other, root]) == [other, root]
+    agreement = cause(AgreementRequirement("CUDA", "12"))
+    assert asked.full_causes([agreement]) == [agreement]
+
+
+def test_nodes_with_extras_have_the_exclusions_of_their_package() -> None:
+    asked = provider()
+    assert versions_of(asked, package("a", "x")) == ["2.0", "1.0"]
+    newest = asked.with_extras(candidate("a", "2.0", asked), ("x",))
+    asked.learn(ConflictError(C, frozenset({newest}), {}, ()))
+    assert versions_of(asked, package("a", "x")) == ["1.0"]
+    assert versions_of(asked, package("a")) == ["2.0", "1.0"]
+    asked.learn(ConflictError(C, frozenset({candidate("a", "1.0", asked)}), {}, ()))
+    assert versions_of(asked, package("a", "x")) == []
+
+
+@pytest.mark.parametrize(("later", "gives_way"), [("a", False), ("later", True)])
+def test_a_framework_of_dependencies_gives_way_to_packages_of_the_request(
+    later: str, gives_way: bool
+) -> None:
+    packages: Packages = {
+        "torch": {"2.8.0": {}, "2.9.0": {}},
+        "a": {"1.0": {"requires": ["torch==2.8.0"]}},
+        "later": {"1.0": {"requires": ["torch==2.8.0"]}},
+    }
+    asked = provider(packages=packages)
+    asked.note_request([package("later")])
+    asked.pins.chosen[TORCH_PACKAGE] = candidate("torch", "2.9.0", asked)
+    found = asked.get_dependencies(candidate(later, "1.0", asked))
+    assert any(isinstance(one, NogoodRequirement) for one in found) is not gives_way
+
+
+def test_the_whole_request_decides_which_prereleases_are_admitted() -> None:
+    """resolvelib asks for the candidates by the requirements that it has added so far."""
+    packages: dict[str, Any] = {"a": {"1.0": {}, "2.0": {}, "3.0rc1": {}}}
+    asked = provider(packages=packages)
+    asked.note_request([package("a"), package("a >=2.0rc1"), package("b")])
+    assert versions_of(asked, package("a")) == ["3.0rc1", "2.0"]
+    # What the other requirements leave is empty: then they are not counted.
+    asked = provider(packages=packages)
+    asked.note_request([package("a"), package("a >4")])
+    assert versions_of(asked, package("a")) == ["2.0", "1.0"]
+
+
+@pytest.mark.parametrize(
+    ("roots", "order"),
+    [
+        (["late", "app", "jax"], ["late", "app", "@jax"]),
+        (["nothing>1", "app", "jax"], ["app", "@jax"]),
+        (["app==0.5", "jax"], ["@jax"]),
+        (["app", "late"], ["@jax"]),  # no framework in the request
+    ],
+)
+def test_packages_that_require_a_way_of_a_framework_are_decided_before_it(
+    roots: list[str], order: list[str]
+) -> None:
+    packages: Packages = {
+        "app": {"0.5": {"requires": ["late"]}, "1.0": {"requires": ["other", "jax<0.6"]}},
+        "late": {"1.0": {"requires": ["jax>=0.4"]}},
+        "other": {"1.0": {}},
+        "nothing": {"1.0": {"requires": ["jax"]}},
+        "jax": {"0.5.0": {}},
+    }
+    request, environment = Request(requirements=tuple(roots)), TargetEnvironment(HOST)
+    frameworks, others = read_request(request, DATA, environment)
+    named = [FrameworkRequirement(framework, "") for framework, _ in frameworks]
+    requirements = [PackageRequirement(one.name, one.extras, one.specifier) for one in others]
+    index = RecordingUniverse(packages)
+    asked = provider(FrameworkId.of("jax"), index=index)
+    asked.note_request([*requirements, *named])
+    assert list(asked.order) == order
+    if not named:
+        assert index.read == []  # no package can require one
+
+
 def test_packages_that_require_a_framework_are_decided_before_it() -> None:
-    packages = {
+    packages: Packages = {
         "torch": {"2.9.0": {}},
         "app": {"1.0": {"requires": ["torch==2.9.0"]}},
         "other": {"1.0": {}},

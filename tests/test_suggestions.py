@@ -67,7 +67,14 @@ PYTHON = [
     "conflict",
     "cuda-variant",
 ]
-DRIVER = ["driver-floor", "driver-floor-unknown", "ptx-needs-newer-driver", "gpu-dropped-by-driver"]
+DRIVER = [
+    "driver-cuda",
+    "driver-floor",
+    "driver-floor-unknown",
+    "gpu-dropped-by-driver",
+    "gpu-needs-newer-driver",
+    "ptx-needs-newer-driver",
+]
 DEVICE = [*DRIVER, "no-code-for-device", "code-unknown", "cpu-build", "needs-gpu", "known-broken"]
 REQUEST = ["no-version", "not-in-index", "yanked", "hash"]
 
@@ -225,3 +232,208 @@ def test_source_distributions_are_offered_where_they_help() -> None:
 
     assert changes("only-sdist", solve) == ["--allow-sdist a"]
     assert changes("only-sdist", lambda request, host: None) == []
+
+
+# ---- edits of the request, in a small universe ---------------------------------------------------
+
+EDITED: dict[str, Any] = {
+    "a": {"1.0": {}, "2.0": {"requires": ["c<2"]}},
+    "b": {"1.0": {"requires": ["c>=2"]}},
+    "c": {"1.0": {}, "2.0": {}, "3.0": {}},
+    "d": {"1.0": {}, "1.5": {"requires": ["e>=2"]}},
+    "e": {"1.0": {}, "2.0": {}},
+    "f": {"1.0": {"requires": ["c==3.0"]}},
+    "t": {"1.0": {"requires": ["s1"]}, "2.0": {"requires": ["s2", "u"]}},
+    "u": {"1.0": {}},
+    "v": {"1.0": {"requires": ["a<2"]}},
+    "jax": {"0.6.2": {"requires": ["jaxlib==0.6.2"]}},
+    "jaxlib": {"0.6.2": {}},
+    **{f"s{number}": {"1.0": {"wheel": False, "sdist": True}} for number in range(1, 5)},
+}
+NO_GPU = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
+EDITS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+    (
+        {"requirements": ("a==2.0", "b")},
+        [("a 1.0 instead of a==2.0", "a 1.0, b 1.0"), ("without b", "a 2.0")],
+    ),
+    # The only requirement cannot be left out.
+    ({"requirements": ("a>3",)}, [("a 2.0 instead of a>3", "a 2.0")]),
+    # Two faults: an edit for each of them.
+    (
+        {"requirements": ("a==2.0", "b", "d==9")},
+        [
+            (
+                "a 1.0 instead of a==2.0 and d 1.5 instead of d==9",
+                "a 1.0, b 1.0, d 1.5",
+            ),
+            ("d 1.5 instead of d==9 and without b", "a 2.0, d 1.5"),
+        ],
+    ),
+    (
+        {"requirements": ("a==2.0", "b", "d==1.5", "e<2")},
+        [
+            (
+                "a 1.0 instead of a==2.0 and d 1.0 instead of d==1.5",
+                "a 1.0, b 1.0, d 1.0, e 1.0",
+            ),
+            (
+                "a 1.0 instead of a==2.0 and e 2.0 instead of e<2",
+                "a 1.0, b 1.0, d 1.5, e 2.0",
+            ),
+            ("d 1.0 instead of d==1.5 and without b", "a 2.0, d 1.0, e 1.0"),
+            ("e 2.0 instead of e<2 and without b", "a 2.0, d 1.5, e 2.0"),
+        ],
+    ),
+    # One requirement in two faults: one edit is enough.
+    (
+        {"requirements": ("a==2.0", "b", "f", "u")},
+        [
+            ("a 1.0 instead of a==2.0", "a 1.0, b 1.0, f 1.0, u 1.0"),
+            ("without b and without f", "a 2.0, u 1.0"),
+        ],
+    ),
+    (
+        {"requirements": ("a==2.0", "v>0", "c>=2")},
+        [
+            ("a 1.0 instead of a==2.0", "a 1.0, c 3.0, v 1.0"),
+            ("c 1.0 instead of c>=2 and without v>0", "a 2.0, c 1.0"),
+        ],
+    ),
+    (
+        {"requirements": ("a==2.0 ; python_version > '3'", "b", "u")},
+        [("a 1.0 instead of a==2.0", "a 1.0, b 1.0, u 1.0"), ("without b", "a 2.0, u 1.0")],
+    ),
+    (
+        {"requirements": ("a==2.0", "a<2", "u")},
+        [("a 1.0 instead of a==2.0", "a 1.0, u 1.0"), ("a 2.0 instead of a<2", "a 2.0, u 1.0")],
+    ),
+    (
+        {"frameworks": ("jax==99",), "requirements": ("u",)},
+        [("jax 0.6.2 instead of jax==99", "jax 0.6.2 (cpu)")],
+    ),
+    ({"frameworks": ("jax==99",)}, [("jax 0.6.2 instead of jax==99", "jax 0.6.2 (cpu)")]),
+    (
+        {"requirements": ("a>1", "u"), "constraints": ("a<2", "u>=1")},
+        [
+            ("a 1.0 instead of a>1", "a 1.0, u 1.0"),
+            ("without the constraint a<2", "a 2.0, u 1.0"),
+        ],
+    ),
+    # Source distributions: of the packages that a plan has, and of at most three.
+    ({"requirements": ("t",)}, [("--allow-sdist s2", "t 2.0")]),
+    (
+        {"requirements": ("t", "s1", "u")},
+        [
+            ("--allow-sdist s1 --allow-sdist s2", "s1 1.0, t 2.0, u 1.0"),
+            ("without t and without s1", "u 1.0"),
+        ],
+    ),
+    (
+        {"requirements": ("s1", "s2", "s3")},
+        [
+            (
+                "--allow-sdist s1 --allow-sdist s2 --allow-sdist s3",
+                "s1 1.0, s2 1.0, s3 1.0",
+            )
+        ],
+    ),
+    ({"requirements": ("s1", "s2", "s3", "s4")}, []),
+]
+
+
+@pytest.mark.parametrize(("fields", "expected"), EDITS, ids=[str(fields) for fields, _ in EDITS])
+def test_the_smallest_edits_of_a_request(
+    fields: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    with pytest.raises(NoSolutionError) as refusal:
+        solve(Request(**fields), NO_GPU, DATA, Universe(EDITED), TargetEnvironment)
+    assert [(one.change, one.gives) for one in refusal.value.explanation.changes] == expected
+
+
+def test_builds_that_were_chosen_by_hand_may_be_others() -> None:
+    request = Request(requirements=("a",), builds=(("torch", "cu126"), ("*", "12.8")))
+
+    def solve(asked: Request, host: Host) -> Plan | None:
+        return PLAN if len(asked.builds) == 1 else None
+
+    offered = changes("no-version", solve, request)
+    assert offered == ["any build instead of torch+cu126", "leave out --cuda 12.8"]
+
+
+def test_at_most_six_changes_are_offered() -> None:
+    request = Request(requirements=("a",), constraints=tuple(f"a<{n}" for n in range(9)))
+    asked: list[Request] = []
+
+    def solve(changed: Request, host: Host) -> Plan | None:
+        asked.append(changed)
+        return PLAN
+
+    offered = changes("no-version", solve, request)
+    assert offered == [f"without the constraint a<{number}" for number in range(6)]
+
+    def none(changed: Request, host: Host) -> Plan | None:
+        asked.append(changed)
+        return None
+
+    asked.clear()
+    assert changes("no-version", none, request) == []
+    assert len(asked) == 6
+
+
+def test_a_few_hosts_are_tried() -> None:
+    """Each of them is a solve."""
+    tried: list[Host] = []
+
+    def solve(request: Request, host: Host) -> Plan | None:
+        tried.append(host)
+        return None
+
+    changes("conflict", solve)
+    assert len({host.python for host in tried}) == 4
+    tried.clear()
+    changes("no-code-for-device", solve)
+    assert len({host.gpus for host in tried} - {()}) == 6
+
+
+@pytest.mark.parametrize(
+    "code", ["no-version", "no-offline-file", "not-in-index", "yanked", "hash"]
+)
+def test_another_host_does_not_help_where_only_the_request_can(code: str) -> None:
+    alternatives = Alternatives(
+        Request(requirements=("a",)), HOST, DATA, lambda request: [], lambda request, host: PLAN
+    )
+    codes = [reason(one) for one in ("conflict", "driver-cuda", "known-broken", code)]
+    trials = Trials(impossible, 10)  # type: ignore[arg-type]
+    assert list(smallest_changes(alternatives, trials, (), codes)) == []
+
+
+def test_a_host_on_which_a_part_of_the_request_fails_is_given_up_sooner() -> None:
+    whole, part = Request(requirements=("a", "b")), Request(requirements=("b",))
+    asked: list[Request] = []
+
+    def solve(request: Request, host: Host) -> Plan | None:
+        asked.append(request)
+        return PLAN if request != part or host.gpus else None
+
+    alternatives = Alternatives(whole, HOST, DATA, lambda request: [], solve)
+    alternatives.parts = [part]
+    assert alternatives.plan_on(HOST) is PLAN
+    assert asked == [part, whole]
+    asked.clear()
+    assert alternatives.plan_on(HOST.replace(gpus=())) is None
+    assert asked == [part]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (5, "p0 1.0, p1 1.0, p2 1.0, p3 1.0, p4 1.0"),
+        (6, "p0 1.0, p1 1.0, p2 1.0, p3 1.0, p4 1.0, 1 more"),
+        (8, "p0 1.0, p1 1.0, p2 1.0, p3 1.0, p4 1.0, 3 more"),
+    ],
+)
+def test_a_change_gives_five_packages_by_name(count: int, text: str) -> None:
+    names = [f"p{number}" for number in range(count)]
+    packages: Packages = {name: {"1.0": {}} for name in names}
+    plan = solved({"packages": packages, "requires": names, "target": {"python": "3.12"}})
+    assert result_text(plan) == text

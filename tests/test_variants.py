@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +336,8 @@ H100 = {"gpu": ["sm_90"], "driver": "570.86.10"}
 
 def test_the_dependencies_follow_the_variant(tmp_path: Path) -> None:
     requires = [
+        "plain",
+        'windows; sys_platform == "win32"',
         'cuda; "nvidia" in variant_namespaces',
         'hopper; "nvidia::sm_arch::90_real" in variant_properties',
         'volta; "nvidia::sm_arch::70_real" in variant_properties and python_version > "3"',
@@ -345,13 +347,13 @@ def test_the_dependencies_follow_the_variant(tmp_path: Path) -> None:
         document = metadata({label: properties})
         filename, data = make_variant("demo", "1.0", label, document, requires=requires)
         (tmp_path / filename).write_bytes(data)
-    for name in ("cuda", "hopper", "volta", "cpu"):
+    for name in ("cuda", "hopper", "volta", "cpu", "plain"):
         filename, data = make_variant(name, "1.0", "")
         (tmp_path / filename).write_bytes(data)
     plan = solve(tmp_path, "demo", **H100)
-    assert [pin.wheel.name for pin in plan.pins] == ["cuda", "demo", "hopper"]
+    assert [pin.wheel.name for pin in plan.pins] == ["cuda", "demo", "hopper", "plain"]
     plan = solve(tmp_path, "demo", gpu=["none"])
-    assert [pin.wheel.name for pin in plan.pins] == ["cpu", "demo"]
+    assert [pin.wheel.name for pin in plan.pins] == ["cpu", "demo", "plain"]
 
 
 def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_path: Path) -> None:
@@ -398,6 +400,187 @@ def test_a_release_without_a_suitable_variant_gives_way_to_an_older_one(tmp_path
     with pytest.raises(NoSolutionError) as error:
         solve(tmp_path, "demo>1", **H100)
     assert "driver-cuda" in {reason.code for reason in error.value.explanation.reasons}
+
+
+def chooser_of(folder: Path, **host: Any) -> tuple[VariantChooser, dict[str, Wheel]]:
+    """A chooser on a host, and the wheels of demo 1.0 in a folder by label."""
+    links = FindLinks([str(folder)], cache=Cache(str(folder / "cache")))
+    wheels = {split_label(wheel.filename)[1]: wheel for wheel in links.wheels("demo")}
+    return VariantChooser(host_of(host), compatibility_data(), links), wheels
+
+
+def test_ordinary_wheels_come_before_doubts_and_doubts_before_refusals(tmp_path: Path) -> None:
+    """The refused variant has the best property of all."""
+    best = {"x86_64": {"level": ["v1"]}}
+    labels: dict[str, Any] = {
+        "refused": {**best, "nvidia": {"cuda_version_lower_bound": ["13.0"]}},
+        "doubt": {"nvidia": {"sm_arch": ["80_virtual"]}},
+        "": {},
+        "suits": {"nvidia": {"sm_arch": ["90_real"]}},
+    }
+    make_release(tmp_path, "demo", "1.0", labels, namespaces=["x86_64", "nvidia"])
+    chooser, wheels = chooser_of(tmp_path, **H100)
+    ordered = chooser.sort(list(wheels.values()))
+    assert [split_label(wheel.filename)[1] for wheel in ordered] == [
+        "suits",
+        "",
+        "doubt",
+        "refused",
+    ]
+    assert chooser.judged(wheels[""]) is None
+    assert chooser.sort([wheels[""]]) == [wheels[""]]
+
+
+UV = {
+    "sm80": {"nvidia": {"sm_arch": ["80_real"]}},
+    "ptx": {"nvidia": {"sm_arch": ["80_virtual"]}},
+    "sm86": {"nvidia": {"sm_arch": ["86_real", "90_real"]}},
+    "z_same": {"nvidia": {"sm_arch": ["86_real"]}},
+    "": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("labels", "capability", "label"),
+    [
+        (UV, (8, 6), "sm86"),
+        (UV, (8, 9), "sm86"),
+        (UV, (8, 5), "sm80"),
+        (UV, (7, 5), ""),
+        ({**UV, "null": {}}, (7, 5), "null"),
+        ({"ptx": UV["ptx"], "null": {}}, (8, 9), "ptx"),
+        # Other properties than sm_arch are those of the host.
+        ({"level": {"x86_64": {"level": ["v1"]}}, "null": {}}, (8, 6), "level"),
+        ({"level": {"x86_64": {"level": ["v3"]}}, "null": {}}, (8, 6), "null"),
+        ({"cu": {"nvidia": {"cuda_version_lower_bound": ["12.8"]}}, "null": {}}, (8, 6), "cu"),
+        ({"cu": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}}, "null": {}}, (8, 6), "null"),
+    ],
+)
+def test_the_variant_that_an_installer_with_the_provider_of_nvidia_takes(
+    labels: dict[str, Any], capability: tuple[int, int], label: str, tmp_path: Path
+) -> None:
+    make_release(tmp_path, "demo", "1.0", labels, namespaces=["nvidia", "x86_64"])
+    chooser, wheels = chooser_of(tmp_path, gpu=["sm_86"], driver="570.86.10", cpu=["sse3"])
+    assert chooser.label_by_provider(list(wheels.values()), capability) == label
+
+
+def test_a_list_in_the_metadata_replaces_the_provider(tmp_path: Path) -> None:
+    listed = {"nvidia": {"static-properties": {"sm_arch": ["80_virtual", "86_real"]}}}
+    make_release(tmp_path, "demo", "1.0", UV, providers=listed)
+    chooser, wheels = chooser_of(tmp_path, gpu=["sm_86"], driver="570.86.10")
+    assert chooser.label_by_provider(list(wheels.values()), (8, 6)) == "ptx"
+    # Of the variants in the metadata, those with a wheel count.
+    del wheels["ptx"]
+    assert chooser.label_by_provider(list(wheels.values()), (8, 6)) == "sm86"
+
+
+def test_whether_a_variant_precedes_another_where_both_suit(tmp_path: Path) -> None:
+    """The host of the question has no GPU and suits neither."""
+    make_release(tmp_path, "demo", "1.0", {**GPU, "": {}})
+    chooser, wheels = chooser_of(tmp_path, gpu=["none"])
+    assert chooser.precedes(wheels["cu128"], wheels["cu126"])
+    assert chooser.precedes(wheels["cu126"], wheels["null"])
+    assert not chooser.precedes(wheels["cu126"], wheels["cu128"])
+    assert not chooser.precedes(wheels["cu126"], wheels["cu126"])
+    assert not chooser.precedes(wheels["cu128"], wheels[""])
+
+
+@pytest.mark.parametrize(
+    ("later", "earlier", "have"),
+    [
+        (
+            {"nvidia": {"cuda_version_lower_bound": ["12.6"]}},
+            {"nvidia": {"cuda_version_lower_bound": ["12.8"]}},
+            "nvidia cuda_version_lower_bound 12.8 comes before "
+            "nvidia cuda_version_lower_bound 12.6",
+        ),
+        (
+            {"nvidia": {"cuda_version_lower_bound": ["12.6"]}},
+            {"nvidia": {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["90_real"]}},
+            "the variant with more properties comes first",
+        ),
+        (
+            {"nvidia": {"sm_arch": ["90_real"]}},
+            {"nvidia": {"sm_arch": ["90_real"]}},
+            "variants with the same properties are ordered by their labels",
+        ),
+        ({}, {"nvidia": {"sm_arch": ["90_real"]}}, "the variant with more properties comes first"),
+    ],
+)
+def test_why_one_variant_comes_after_another(
+    later: dict[str, Any], earlier: dict[str, Any], have: str, tmp_path: Path
+) -> None:
+    make_release(tmp_path, "demo", "1.0", {"b_later": later, "a_first": earlier, "": {}})
+    chooser, wheels = chooser_of(tmp_path, **H100)
+    chooser.sort(list(wheels.values()))
+    reason = chooser.order_reason(wheels["b_later"], wheels["a_first"])
+    assert (reason.code, reason.subject) == ("variant-order", "demo 1.0 (b_later)")
+    assert reason.need == "a place before a_first in the order of the variants"
+    assert reason.have == have
+    plain = chooser.order_reason(wheels[""], wheels["a_first"])
+    assert (plain.subject, plain.have) == ("demo 1.0", "variants come before other wheels")
+
+
+def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_path: Path) -> None:
+    """The operator == is for variant_label only."""
+    for version, marker in (
+        ("1.0", '"nvidia" in variant_namespaces'),
+        ("2.0", 'variant_namespaces == "nvidia"'),
+    ):
+        document = metadata({"cu126": GPU["cu126"]})
+        requires = [f"cuda; {marker}"]
+        filename, data = make_variant("demo", version, "cu126", document, requires=requires)
+        (tmp_path / filename).write_bytes(data)
+    filename, data = make_variant("cuda", "1.0", "")
+    (tmp_path / filename).write_bytes(data)
+    plan = solve(tmp_path, "demo", **H100)
+    assert {pin.wheel.name: pin.wheel.version for pin in plan.pins} == {
+        "cuda": "1.0",
+        "demo": "1.0",
+    }
+    (rejection,) = plan.skipped
+    (reason,) = rejection.reasons
+    assert (reason.code, reason.subject) == ("bad-metadata", "demo-2.0-py3-none-any-cu126.whl")
+    assert reason.need == "readable requirements"
+    assert "cuda" in reason.have and "variant_namespaces must be compared" in reason.have
+
+
+class RemoteVariants(FindLinks):
+    """An index that remembers of which releases the metadata was read."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def variants(self, wheels: Sequence[Wheel]) -> variants.ReleaseVariants:
+        self.read.append(f"{wheels[0].name} {wheels[0].version}")
+        return variants.ReleaseVariants()
+
+
+@pytest.mark.parametrize(
+    ("releases", "read"),
+    [
+        (["https 1.0 cu126", "https 2.0 cu126"], ["demo 1.0", "demo 2.0"]),
+        (["https 1.0 cu126"], []),
+        (["https 1.0 cu126", "file 2.0 cu126"], []),
+        (["file 1.0 cu126", "https 2.0 cu126", "https 3.0 null"], ["demo 2.0", "demo 3.0"]),
+        (["https 1.0 ", "https 2.0 cu126"], []),
+    ],
+)
+def test_only_several_releases_of_an_index_are_read_at_once(
+    releases: list[str], read: list[str]
+) -> None:
+    """A single one is read when it is needed, and files on this machine need no threads."""
+    index = RemoteVariants()
+    chooser = VariantChooser(host_of(H100), compatibility_data(), index)
+    wheels = []
+    for scheme, version, label in (text.split(" ") for text in releases):
+        filename = "-".join(filter(None, ("demo", version, "py3-none-any", label))) + ".whl"
+        url = f"{scheme}://files.test/{filename}"
+        wheels.append(Wheel(name="demo", version=version, filename=filename, url=url, sha256="a"))
+    chooser.read_ahead([[wheel] for wheel in wheels])
+    assert sorted(index.read) == read
+    chooser.read_ahead([[wheel] for wheel in wheels])
+    assert sorted(index.read) == read
 
 
 def test_a_framework_as_a_variant_wheel_is_no_cpu_build(tmp_path: Path) -> None:

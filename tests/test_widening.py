@@ -173,6 +173,53 @@ def test_the_reasons_for_what_was_passed_over_outlast_a_new_beginning() -> None:
     assert [one.need for one in passed_over.reasons] == ["nowhere>=1"]
 
 
+def test_an_index_that_fails_for_a_name_of_the_user_is_an_error() -> None:
+    """Another name would be a doubt: see below."""
+    assert versions(solve("pair", "np")[0]) == {"pair": "2.0", "np": "1.19"}
+    with pytest.raises(PackageIndexError, match="does not answer"):
+        solve("pair", "np", up=False)
+    plan, asked = solve("pair", up=False)
+    assert (versions(plan), asked) == ({"pair": "1.0", "np": "1.26"}, {"np"})
+
+
+@pytest.mark.parametrize(
+    "fields", [{"requirements": ("torch==99",)}, {"frameworks": ("torch==99",)}]
+)
+def test_an_index_that_does_not_answer_cannot_supply_another_gpu_stack(
+    fields: dict[str, Any],
+) -> None:
+    requirements = (*fields.pop("requirements", ()), "app==2.0")
+    with pytest.raises(NoSolutionError) as refusal:
+        solve(*requirements, up=False, **fields)
+    assert "no-version" in {reason.code for reason in refusal.value.explanation.reasons}
+    with pytest.raises(PackageIndexError):
+        solve("torch", "app==2.0", up=False)
+
+
+@pytest.mark.parametrize("has_more", [False, None])
+def test_the_live_index_is_asked_once_for_a_name(has_more: bool | None) -> None:
+    """It has no more releases, or it (None) does not answer."""
+    asked: list[str] = []
+
+    def widen(name: str) -> bool:
+        asked.append(name)
+        if has_more is None:
+            raise PackageIndexError("the index does not answer")
+        return has_more
+
+    packages: dict[str, Any] = {
+        "one": {f"{number}.0": {"requires": [f"np<1.{number}"]} for number in range(2, 9)},
+        "two": {f"{number}.0": {"requires": [f"np>2.{number}"]} for number in range(2, 9)},
+    }
+    packages["one"]["1.0"] = packages["two"]["1.0"] = {}
+    index = MultiIndex(default=Live(packages), snapshot=Universe(SNAPSHOT))
+    request = Request(requirements=("one", "two"))
+    plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=widen, changes=False)
+    assert versions(plan) == {"one": "1.0", "two": "1.0"}
+    assert asked == ["np"]
+    assert [one.code for one in plan.warnings] == ["index-unknown"] * (has_more is None)
+
+
 class Part(Universe):
     """A snapshot that says what it leaves out."""
 

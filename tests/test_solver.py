@@ -1,0 +1,138 @@
+"""Parts of a solve: what a request requires, doubts, hashes, and what a refusal reads again."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpuenv.errors import InputError, NoSolutionError
+from gpuenv.model import Gpu, Host, Plan, Python, Request, Requirement, Wheel
+from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve.solver import solve
+from test_resolution import DATA, versions
+from universe import BASE, Packages, Universe
+
+HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
+WITH_GPU = HOST.replace(gpus=(Gpu(name="H100", compute_capability=(9, 0)),), driver="580.65.06")
+
+
+def plan_for(packages: Packages, *requirements: str, on: Host = HOST, **fields: Any) -> Plan:
+    request = Request(requirements=requirements, **fields)
+    return solve(request, on, DATA, Universe(packages), TargetEnvironment, changes=False)
+
+
+def test_an_empty_request_is_a_mistake() -> None:
+    with pytest.raises(InputError, match="nothing to solve"):
+        plan_for({"a": {"1.0": {}}})
+    assert versions(plan_for({"jax": {"0.6.2": {}}}, frameworks=("jax",))) == {"jax": "0.6.2"}
+
+
+# The build of PyPI of torch 2.4.0 is cu121; it stands there under the plain version.
+@pytest.mark.parametrize(
+    ("releases", "requirement", "version"),
+    [
+        (["2.4.0"], "torch==2.4.0+cu121", "2.4.0"),
+        (["2.4.0"], "torch[opt]==2.4.0+cu121", "2.4.0"),
+        (["2.4.0"], "torch==2.4.0+cu118", None),
+        (["2.4.0"], "torch==2.4.0", "2.4.0"),
+        (["2.4.0", "2.4.0+cu121"], "torch==2.4.0+cu121", "2.4.0+cu121"),
+        (["2.4.0", "2.4.0+cu118"], "torch==2.4.0+cu121", "2.4.0"),
+        (["2.4.0", "2.4.0+cu118"], "torch==2.4.0+cu118", "2.4.0+cu118"),
+        (["9.9.0"], "torch==9.9.0+cu121", None),
+        (["2.4.0"], f"torch @ {BASE}torch-2.4.0-py3-none-any.whl", "2.4.0"),
+    ],
+)
+def test_a_build_is_asked_for_by_its_local_version(
+    releases: list[str], requirement: str, version: str | None
+) -> None:
+    packages: Packages = {"torch": {release: {} for release in releases}}
+    if version is None:
+        with pytest.raises(NoSolutionError):
+            plan_for(packages, requirement)
+    else:
+        assert versions(plan_for(packages, requirement)) == {"torch": version}
+
+
+def test_a_local_version_of_another_package_stays_as_it_is() -> None:
+    with pytest.raises(NoSolutionError):
+        plan_for({"a": {"2.4.0": {}}}, "a==2.4.0+cu121")
+
+
+CUDNN = "nvidia-cudnn-cu12"
+DOUBTFUL: Packages = {
+    # The data does not have cuDNN 99.0.
+    CUDNN: {"9.5.1.17": {}, "99.0": {}},
+    "app": {"1.0": {"requires": [CUDNN]}, "0.5": {}},
+    "pinned": {"1.0": {"requires": [f"{CUDNN}==99.0"]}, "0.5": {}},
+    "jax": {"0.6.2": {"requires": [CUDNN]}},
+}
+APP_AT_URL = f"app @ {BASE}app-1.0-py3-none-any.whl"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "expected", "warnings"),
+    [
+        (("app",), {"app": "1.0", CUDNN: "9.5.1.17"}, []),
+        ((APP_AT_URL,), {"app": "1.0", CUDNN: "9.5.1.17"}, []),
+        (("app", CUDNN), {"app": "1.0", CUDNN: "99.0"}, ["library-unknown"]),
+        (("pinned",), {"pinned": "1.0", CUDNN: "99.0"}, ["library-unknown"]),
+        (("pinned<1",), {"pinned": "0.5"}, []),
+    ],
+)
+def test_doubts_cost_older_dependencies_but_nothing_that_the_request_names(
+    requirements: tuple[str, ...], expected: dict[str, str], warnings: list[str]
+) -> None:
+    plan = plan_for(DOUBTFUL, *requirements, on=WITH_GPU)
+    assert versions(plan) == expected
+    assert [reason.code for reason in plan.warnings] == warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "is_known"),
+    [
+        ("a @ {base}a-1.0-py3-none-any.whl#sha256={sha256}", True),
+        ("a @ {base}a-1.0-py3-none-any.whl#sha256=" + "0" * 64, True),
+        ("a @ {base}a-1.0-py3-none-any.whl", False),
+        ("a==1.0", False),
+    ],
+)
+def test_the_hash_of_a_url_counts_in_hash_checking_mode(text: str, is_known: bool) -> None:
+    packages: Packages = {"a": {"1.0": {}}, "b": {"1.0": {}}}
+    universe = Universe(packages)
+    [a], [b] = universe.wheels("a"), universe.wheels("b")
+    requirement = text.format(base=BASE, sha256=a.sha256)
+    hashes = (("b", (str(b.sha256),)),)
+    fields: dict[str, Any] = {"hashes": hashes, "require_hashes": True}
+    if is_known:
+        assert set(versions(plan_for(packages, "b", requirement, **fields))) == {"a", "b"}
+        return
+    with pytest.raises(InputError, match=r"no hash of a 1\.0") as error:
+        plan_for(packages, "b", requirement, **fields)
+    assert error.value.hint is not None and str(a.sha256) in error.value.hint
+
+
+class CountingUniverse(Universe):
+    """A universe that counts how often the dependencies of a file were read."""
+
+    def __init__(self, packages: Packages) -> None:
+        super().__init__(packages)
+        self.read: Counter[str] = Counter()
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        self.read[f"{wheel.name} {wheel.version}"] += 1
+        return super().dependencies(wheel)
+
+
+def test_the_changes_of_a_refusal_read_the_dependencies_of_a_release_once() -> None:
+    """The changes of the request are tried with what the refused solve has read."""
+    packages: Packages = {
+        "a": {"1.0": {}, "2.0": {"requires": ["c<2"]}},
+        "b": {"1.0": {"requires": ["c>=2"]}},
+        "c": {"1.0": {}, "2.0": {}},
+    }
+    universe = CountingUniverse(packages)
+    with pytest.raises(NoSolutionError) as refusal:
+        solve(Request(requirements=("a==2.0", "b")), HOST, DATA, universe, TargetEnvironment)
+    assert len(refusal.value.explanation.changes) >= 2
+    assert universe.read["a 1.0"] == universe.read["c 2.0"] == 1
