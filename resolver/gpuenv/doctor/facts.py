@@ -50,6 +50,7 @@ _CONDITIONS = frozenset(
         "machine-without-gpu",
         "module-held-back",
         "older-release-works",
+        "worked-before",
         "seen-by-another-process",
         "early-status",
         "cuda-available",

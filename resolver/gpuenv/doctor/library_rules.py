@@ -431,9 +431,9 @@ def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
     """
     fitting = _cudas_of_file(missing.subject)
     toolkits = case.of_kind("toolkit") + case.about("cuda-named", "installed")
-    builds = case.of_kind("cuda-built")
+    builds = [fact for fact in case.of_kind("cuda-built") if fact.value != "none"]
     named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
-    of_torch = [fact for fact in builds if fact.subject == "torch" and fact.value != "none"]
+    of_torch = [fact for fact in builds if fact.subject == "torch"]
     named = [fact for fact in of_torch or named if fact.from_log]
     # The name of a package says what it needs, and not what is there. That of nvidia-smi is what
     # the driver supports.

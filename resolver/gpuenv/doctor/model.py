@@ -180,7 +180,7 @@ KINDS: dict[str, str] = {
     "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices, "
     "memory-short, gpu-lost-later, gpu-works-on-host, fails-on-host, no-gpu-seen, gpu-backend, "
     "kernel-updated, driver-updated, hosted-runner, machine-without-gpu, module-held-back, "
-    "older-release-works, seen-by-another-process); value: ''",
+    "older-release-works, worked-before, seen-by-another-process); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-wanted": "subject: file name of a library that a program needs, in the words of a "

@@ -78,7 +78,7 @@ def _differing_releases(case: Case) -> list[Fact]:
 
 def _release(driver: Fact) -> tuple[int, ...]:
     """Return a driver's release as numbers; TensorFlow prints 470.82 as "470.82.0"."""
-    major, minor, patch = (*version_tuple(driver.value), 0, 0)[:3]
+    major, minor, patch = (*version_tuple(driver.value), 0, 0, 0)[:3]
     return major, minor, patch
 
 
@@ -221,11 +221,15 @@ def _lost_gpu(case: Case) -> list[Fact]:
 
 
 def driver_state(case: Case) -> Iterator[Finding]:
-    """Find kernel modules that a suspend left in a broken state."""
+    """Find kernel modules in a broken state: after a suspend, or if the same program worked."""
     suspended = first_of(case.symptoms("uvm-reloaded", "suspended"))
     failure = first_of(case.symptoms("launch", "cuda-unavailable", "unexplained"))
     if suspended and failure:
         yield likely("uvm_or_driver_state_broken", failure, suspended)
+    worked = first_of(case.symptoms("worked-before"))
+    if worked and not (case.of_kind("variable") or case.first("container", value="yes")):
+        for fact in _unseen_devices(case):
+            yield likely("uvm_or_driver_state_broken", fact, worked)
     failed = case.failed("cuinit")
     if failed and _host_has_unknown_error(case) and case.passed("nvml"):
         yield proved("uvm_or_driver_state_broken", failed)
