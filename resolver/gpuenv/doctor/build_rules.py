@@ -428,15 +428,15 @@ def _outside_of_cuda(case: Case) -> tuple[str, Fact, Fact] | None:
     if compiled is None:
         return None
     working = _working_gpus(case)
-    found: dict[str, Fact] = {}
+    unserved: dict[str, Fact] = {}
     for capability, gpu in _devices(case):
         if capability not in working and capability < compiled[0]:
-            found.setdefault("gpu_too_old_for_build", gpu)
+            unserved.setdefault("gpu_too_old_for_build", gpu)
         elif capability not in working and capability > compiled[1]:
-            found.setdefault("gpu_too_new_for_build", gpu)
-    if len(found) != 1:
+            unserved.setdefault("gpu_too_new_for_build", gpu)
+    if len(unserved) != 1:
         return None
-    cause, gpu = found.popitem()
+    cause, gpu = unserved.popitem()
     return cause, gpu, named[max(named)]
 
 
