@@ -972,7 +972,7 @@ def test_an_entry_of_the_catalog(
 
 
 def test_each_way_of_a_framework_has_a_variant_on_its_platforms() -> None:
-    """A way for other platforms does not hide the next one."""
+    """The ways after a way for other platforms are listed, too."""
     catalog = gpuenv.matrix_catalog()
     for platform, expected in (("win-amd64", {"cpu"}), (PLATFORM, {"cuda13", "cuda12", "cpu"})):
         variants_of_jax = catalog.entry("jax", platform).releases[0].variants

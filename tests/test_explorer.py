@@ -21,6 +21,7 @@ from gpuenv.resolve.answer_tables import AnswerTables
 ROOT = Path(__file__).parent.parent
 PLATFORM = "linux-x86_64"
 CHOICES = tomllib.loads((ROOT / "tests/data/explorer_choices.toml").read_text())["choice"]
+FIELDS = ("framework", "gpus", "driver", "python", "platform")
 needs_browser = pytest.mark.skipif(not browser.CHROMIUM, reason="Debian's chromium is missing")
 
 
@@ -246,8 +247,7 @@ LIBRARY_ANSWER = """((choice) => {
 
 def fields_of(choice):
     """Return a choice as the script reads it."""
-    names = ("framework", "gpus", "driver", "python", "platform")
-    return dict(zip(names, choice, strict=True))
+    return dict(zip(FIELDS, choice, strict=True))
 
 
 def explorer_answers(page_or_script, choices):
@@ -264,11 +264,10 @@ def require_agreement(expected, answer):
     assert {version: reasons.get(version) for version in skipped} == skipped
 
 
-def choices_on(*platforms):
-    """Return the choices on some platforms as tuples."""
-    fields = ("framework", "gpus", "driver", "python", "platform")
-    choices = [tuple(choice[field] for field in fields) for choice in CHOICES]
-    return [choice for choice in choices if choice[-1] in platforms]
+def choices_on(platform):
+    """Return the choices on a platform as tuples."""
+    choices = [tuple(choice[field] for field in FIELDS) for choice in CHOICES]
+    return [choice for choice in choices if choice[-1] == platform]
 
 
 def require_answers(page_or_script, choices):

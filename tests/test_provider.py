@@ -1,12 +1,12 @@
 """The answers that resolvelib gets: the next decision, satisfaction, requirements of a release."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 
 from gpuenv.errors import NoSolutionError, Reason, UnfinishedError
-from gpuenv.model import Build, Code, Host, Python, Request, Requirement, Wheel
+from gpuenv.model import Build, Code, Host, Python, Request, Requirement
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement
 from gpuenv.resolve import resolution
 from gpuenv.resolve.candidates import CandidateStore
@@ -34,7 +34,7 @@ from gpuenv.resolve.requested import read_request
 from gpuenv.resolve.selection import Constraints
 from gpuenv.resolve.widening import Widening
 from test_resolution import DATA, solved
-from universe import BASE, Packages, Universe
+from universe import BASE, Packages, RecordingUniverse, Universe
 
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 PACKAGES: dict[str, Any] = {
@@ -445,26 +445,6 @@ def test_a_constraint_whose_marker_does_not_hold_hides_no_other() -> None:
     texts = ["a<1; sys_platform == 'win32'", "a<2", "a<3"]
     constraints = Constraints([parse_requirement(text) for text in texts], TargetEnvironment(HOST))
     assert list(constraints.texts("a")) == ["a<2", "a<3"]
-
-
-class RecordingUniverse(Universe):
-    """A universe that remembers what was asked of it, and which reads were announced."""
-
-    def __init__(self, packages: Packages) -> None:
-        super().__init__(packages)
-        self.read: list[str] = []
-        self.batches: list[list[str]] = []
-        self.needs: list[tuple[str, tuple[str, ...]]] = []
-
-    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        self.read.append(f"{wheel.name} {wheel.version}")
-        return super().dependencies(wheel)
-
-    def request_dependencies(self, wheels: Sequence[Wheel]) -> None:
-        self.batches.append([wheel.version for wheel in wheels])
-
-    def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
-        self.needs.append((f"{wheel.name} {wheel.version}", tuple(extras)))
 
 
 def versions_of(asked: Provider, requirement: PackageRequirement) -> list[str]:

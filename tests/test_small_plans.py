@@ -75,9 +75,9 @@ def answer(case: dict[str, Any], *, is_lazy: bool = False) -> list[str]:
 
 
 def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
-    """The lines of a plan; with the builds that have no wheel only if a case asks for them.
+    """The lines of a plan. Builds without a wheel are left out, but for `with_missing`.
 
-    A range in the request keeps newer releases of the data out of them.
+    A case without a range in its request would list newer releases of the data.
     """
     for pin in plan.pins:
         requires = f" requires {', '.join(pin.dependencies)}" if pin.dependencies else ""

@@ -10,7 +10,7 @@ import pytest
 
 import gpuenv
 from gpuenv.errors import NoSolutionError, Reason
-from gpuenv.model import Choice, Host, Plan, Request, Requirement, Wheel
+from gpuenv.model import Choice, Host, Plan, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.conflicts import Trials
 from gpuenv.resolve.graph import NodeRequirement, PackageId
@@ -18,7 +18,7 @@ from gpuenv.resolve.resolution import ImpossibleError
 from gpuenv.resolve.solver import solve
 from gpuenv.resolve.suggestions import Alternatives, result_text, smallest_changes
 from test_resolution import DATA, solved
-from universe import Packages, Universe
+from universe import Packages, RecordingUniverse, Universe
 
 HOST = gpuenv.describe(
     gpus=["H100"], driver="550.54.14", python="3.12", platform="linux-x86_64", glibc="2.35"
@@ -186,18 +186,6 @@ def test_what_a_change_gives(
     assert result_text(plan) == text
 
 
-class CountingUniverse(Universe):
-    """A universe that remembers of which files the dependencies were read."""
-
-    def __init__(self, packages: Packages) -> None:
-        super().__init__(packages)
-        self.read: set[str] = set()
-
-    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        self.read.add(wheel.filename)
-        return super().dependencies(wheel)
-
-
 @pytest.mark.parametrize(
     ("oldest_need", "change", "most"),
     [
@@ -216,14 +204,14 @@ def test_a_release_of_hundreds_is_found_by_the_newest_of_each_minor_series(
         for micro in range(30):
             needs = (minor, micro) >= tuple(map(int, oldest_need.split(".")[1:]))
             releases[f"1.{minor}.{micro}"] = {"requires": ["b>=2"] * needs}
-    universe = CountingUniverse({"a": releases, "b": {"1.0": {}, "2.0": {}}})
+    universe = RecordingUniverse({"a": releases, "b": {"1.0": {}, "2.0": {}}})
     request = Request(requirements=("a==1.29.29", "b<2"))
     with pytest.raises(NoSolutionError) as refusal:
         solve(request, HOST, DATA, universe, TargetEnvironment)
     offered = [one.change for one in refusal.value.explanation.changes]
     assert [text for text in offered if text.startswith("a ")] == ([change] if change else [])
     assert "b 2.0 instead of b<2" in offered
-    assert len(universe.read) <= most
+    assert len(set(universe.read)) <= most
 
 
 def test_source_distributions_are_offered_where_they_help() -> None:

@@ -546,7 +546,7 @@ def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_p
 
 
 class RemoteVariants(FindLinks):
-    """An index that remembers of which releases the metadata was read."""
+    """An index that records each release whose metadata was read."""
 
     def __init__(self) -> None:
         self.read: list[str] = []

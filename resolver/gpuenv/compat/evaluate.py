@@ -93,7 +93,7 @@ def library_reasons(
     """R2 for a CUDA library, and R1 for a library whose toolkit is known.
 
     For other libraries of an environment, the builds of the frameworks decide which driver it
-    needs; see `with_first_toolkit` for a library without a framework.
+    needs; see `requested_library_reasons` for a library without a framework.
 
     Returns:
         Reasons by host fact. Codes: those of the rules, library-unknown.
@@ -112,11 +112,16 @@ def library_reasons(
     return facts
 
 
-def with_first_toolkit(library: Library) -> Library:
-    """Return a library with the first toolkit of its CUDA major if its own is not known."""
-    if library.cuda is not None or not library.cuda_major:
-        return library
-    return library.replace(cuda=(library.cuda_major, 0))
+def requested_library_reasons(
+    subject: str, library: Library | None, host: Host, data: CompatibilityData
+) -> Facts:
+    """R1 and R2 for a CUDA library without a framework: see `library_reasons`.
+
+    R1 counts from the first toolkit of the library's CUDA major if its own is not known.
+    """
+    if library is not None and library.cuda is None and library.cuda_major:
+        library = library.replace(cuda=(library.cuda_major, 0))
+    return library_reasons(subject, library, host, data)
 
 
 def _best_facts(subject: str, library: Library, host: Host, data: CompatibilityData) -> Facts:

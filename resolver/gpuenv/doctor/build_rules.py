@@ -344,11 +344,14 @@ def architectures(case: Case) -> Iterator[Finding]:
     for stated in (_out_of_stated_range, _below_least, _above_most, _after_build):
         yield from stated(case)
     missing, lists = _missing_code(case)
-    if not missing:
-        return
-    if all(fact.value == _PTX_NOT_COMPILED for fact in missing):
+    if missing and all(fact.value == _PTX_NOT_COMPILED for fact in missing):
         yield from _not_compiled(case, missing[0])
-        return
+    elif missing:
+        yield from _missing_for_gpu(case, missing, lists)
+
+
+def _missing_for_gpu(case: Case, missing: list[Fact], lists: list[Fact]) -> Iterator[Finding]:
+    """Explain missing code by the GPU of the log and the list of what the build has code for."""
     built_for = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, built_for)
     if device is None and missing == lists[:1] and any(_devices(case)):
@@ -356,6 +359,20 @@ def architectures(case: Case) -> Iterator[Finding]:
     if device is None:
         yield from _new_or_old(case, missing, [*missing[:2], *lists[:1]])
         return
+    yield from _newer_or_older(case, missing, lists, built_for, device)
+
+
+def _newer_or_older(
+    case: Case,
+    missing: list[Fact],
+    lists: list[Fact],
+    built_for: list[str],
+    device: tuple[Capability, Fact],
+) -> Iterator[Finding]:
+    """Say whether a GPU without code is newer or older than the build supports.
+
+    Another GPU that works, the installed toolkit and the time of the log decide first.
+    """
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
     finding = _sureness_of_missing(case, missing, lists)

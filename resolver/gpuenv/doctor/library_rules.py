@@ -373,7 +373,7 @@ def _missing_cuda(case: Case) -> Iterator[Finding]:
             yield from _explain_missing_cuda(case, missing, library)
 
 
-def java_libraries(case: Case) -> Iterator[Finding]:
+def unnamed_libraries(case: Case) -> Iterator[Finding]:
     """Find a package that is built for another CUDA version than the installed one.
 
     Its message does not name the library that did not load, as those of Java and of JAX.

@@ -78,8 +78,7 @@ def _differing_releases(case: Case) -> list[Fact]:
 
 def _release(driver: Fact) -> tuple[int, ...]:
     """Return a driver's release as numbers; TensorFlow prints 470.82 as "470.82.0"."""
-    major, minor, patch = (*version_tuple(driver.value), 0, 0, 0)[:3]
-    return major, minor, patch
+    return (*version_tuple(driver.value), 0, 0, 0)[:3]
 
 
 def _is_compat_release(differing: list[Fact]) -> bool:
@@ -588,7 +587,7 @@ _RULES = (
     library_rules.missing_symbols,
     library_rules.loaded_files,
     library_rules.missing_libraries,
-    library_rules.java_libraries,
+    library_rules.unnamed_libraries,
     library_rules.stated_requirements,
     driver_versions,
     compat_path,

@@ -562,13 +562,12 @@ class _Judge:
         """Return the columns of a distribution with device code."""
         name, version = library.name, library.version
         subject = f"{name} {version}"
-        alone = evaluate.with_first_toolkit(library)
 
         def judge(host: Host) -> Verdict:
             reasons: list[Reason] = []
             if host.gpus:
                 reasons += evaluate.host_reasons(host, self._data)
-            facts = evaluate.library_reasons(subject, alone, host, self._data)
+            facts = evaluate.requested_library_reasons(subject, library, host, self._data)
             for fact in ("__driver", "__sm"):
                 reasons += facts.get(fact, ())
             reasons += evaluate.known_bad_reasons(name, version, host, self._data)

@@ -395,7 +395,7 @@ class CandidateStore:
             return (1, place, evidence)  # compared with other CPU builds only
         return (0, place, *self._code_order(build), evidence)
 
-    def _code_order(self, build: Build | None) -> tuple[int, tuple[int, ...]]:
+    def _code_order(self, build: Build | None) -> tuple[int, tuple[int, int]]:
         """Return how well a CUDA build serves the devices and the driver (smaller is better)."""
         if not self.host.gpus or build is None or build.cuda is None:
             return 3, (0, 0)
@@ -443,7 +443,7 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def _toolkit_distance(toolkit: CudaVersion, driver: CudaVersion | None) -> tuple[int, ...]:
+def _toolkit_distance(toolkit: CudaVersion, driver: CudaVersion | None) -> tuple[int, int]:
     """Return how far a toolkit is from the driver's CUDA version.
 
     At the same distance the older toolkit comes first. Without a known driver the newest does.

@@ -92,7 +92,7 @@ def _group_reasons(
     question: Question, trials: Trials, group: tuple[NodeRequirement, ...]
 ) -> list[Reason]:
     if len(group) == 1:
-        reasons = list(_requirement_reasons(question, *group))
+        reasons = list(_requirement_reasons(question, group[0]))
     else:
         reasons = list(
             group_conflicts(question.store, question.facts, trials, group, question.requirements_of)

@@ -182,7 +182,8 @@ def _requested_choices(solution: Solution) -> dict[str, Choice]:
                 solution, name, variant.version, variant.build, variant.way.variant
             )
         elif isinstance(root, PackageRequirement) and store.on_path(root.name) and not root.extras:
-            name = root.name  # the framework's: one distribution has all of its builds
+            framework = store.framework_of(root.name)
+            name = root.name if framework is None else framework.name
             if name not in choices:
                 candidate = solution.pinned[root.name]
                 choices[name] = _choice(
@@ -225,10 +226,11 @@ def _distribution(way: Way) -> str:
 def _choice(
     solution: Solution, framework: str, version: str, build: Build | None, variant: str
 ) -> Choice:
-    pinned = solution.pinned
-    cudnn = next(
-        (pinned[name].version for name in pinned if name.startswith("nvidia-cudnn-")), None
-    )
+    cudnn = None
+    for name in solution.pinned:  # sorted
+        if name.startswith("nvidia-cudnn-"):
+            cudnn = solution.pinned[name].version
+            break
     if build is None:
         variant = variant.strip("*") or "unknown"
         return Choice(framework=framework, version=version, variant=variant, cuda=None, cudnn=cudnn)

@@ -129,9 +129,7 @@ class ReleaseFacts:
             return {}
         if library is None and not self._host.gpus:
             return {}
-        if library is not None:
-            library = evaluate.with_first_toolkit(library)
-        facts = evaluate.library_reasons(subject, library, self._host, self._data)
+        facts = evaluate.requested_library_reasons(subject, library, self._host, self._data)
         return self._with_host_reasons(facts)
 
     def _build_facts(self, build: Build) -> Facts:
