@@ -393,7 +393,7 @@ def log(kind, size):
 read_log(log("\\n", 1 << 20))
 before = peak()
 for end in ("\\n", " "):
-    facts = read_log(log(end, 3_000_000))
+    facts = read_log(log(end, 2_000_000))
     assert facts
 print(before, peak())
 """
@@ -401,7 +401,7 @@ print(before, peak())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 def test_memory_does_not_grow_with_the_log() -> None:
-    """3 MB of lines and 3 MB of one line, in a process of its own."""
+    """2 MB of lines and 2 MB of one line, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True
     )
