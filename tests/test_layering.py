@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
 # A package imports packages of lower layers only. Packages of one layer do not import each other.
 LAYERS = (
-    {"version", "model", "activity"},
+    {"version", "model", "activity", "digest"},
     {"errors", "process_identity"},
     {"atomic_write", "prefix", "serialize"},
     {"loader_env", "requirements"},

@@ -7,10 +7,10 @@ these, and the time at which the process started.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 
+from .digest import text_digest
 from .model import Value
 
 _STARTED = 19  # the index of `starttime` behind the name of the program, proc_pid_stat(5)
@@ -76,7 +76,7 @@ def read_tag(tag: str) -> ProcessIdentity | None:
 
 
 def _place_digest(process: ProcessIdentity) -> str:
-    return hashlib.sha256("\n".join(process.place).encode()).hexdigest()[:12]
+    return text_digest("\n".join(process.place))[:12]
 
 
 def _host_name() -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..compat.conda_records import Carriers
+from ..digest import text_digest
 from ..errors import (
     Explanation,
     HostMismatchError,
@@ -303,7 +303,7 @@ def lock_texts(lock: Lock, path: str, form: str) -> dict[str, str]:
     path_beside = os.path.join(os.path.dirname(path), file)
     beside = lock.wheels.replace(inputs=((conda_formats.CONDA_LOCK, os.path.basename(path)),))
     text_beside = wheels.lock_text(beside, "pylock")
-    digest = hashlib.sha256(text_beside.encode()).hexdigest()
+    digest = text_digest(text_beside)
     lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, digest))))
     return {path: lock_text(lock, form), path_beside: text_beside}
 

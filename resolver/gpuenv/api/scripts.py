@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from ..digest import text_digest
 from ..errors import InputError, NotVerifiedError
 from ..model import Check, Host, IndexOptions, Plan, Request
 from ..prefix import is_venv
@@ -41,7 +41,7 @@ def script_folder(script: Script, host: Host) -> str:
     from ..serialize import canonical_json, to_plain
 
     facts = {"script": to_plain(script), "host": _lasting_facts(host), "data": data_version()}
-    digest = hashlib.sha256(canonical_json(facts).encode()).hexdigest()
+    digest = text_digest(canonical_json(facts))
     return os.path.join(cache_folder(), "scripts", digest[:20])
 
 

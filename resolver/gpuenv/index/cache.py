@@ -9,12 +9,12 @@ cached.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import zlib
 from collections.abc import Mapping
 
+from ..digest import text_digest
 from ..model import Value
 from ..serialize import canonical_json
 
@@ -113,7 +113,7 @@ class Cache:
         if key and len(key) <= _LONGEST_PLAIN and _PLAIN.issuperset(key):
             name = key
         else:
-            name = "h-" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+            name = "h-" + text_digest(key)
         return os.path.join(self._root, kind, name)
 
 

@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from ..digest import text_digest
 from ..errors import InputError, TamperedError
 from ..index.urls import without_credentials
 from ..model import Lock, Pin, Plan, Wheel
@@ -128,7 +129,7 @@ def _content(document: Document, pins: Sequence[Pin]) -> str:
     """Return the sha256 of what gpuenv locked and of the files."""
     files = sorted(f"{pin.wheel.url}#{pin.wheel.sha256}" for pin in pins)
     rest = {key: value for key, value in document.items() if key != "content"}
-    return hashlib.sha256(canonical_json([rest, files]).encode()).hexdigest()
+    return text_digest(canonical_json([rest, files]))
 
 
 def _explicit_text(lock: Lock) -> str:
@@ -156,7 +157,7 @@ def _conda_lock_text(lock: Lock) -> str:
         {
             "version": 1,
             "metadata": {
-                "content_hash": {subdir: hashlib.sha256(request.encode()).hexdigest()},
+                "content_hash": {subdir: text_digest(request)},
                 "channels": [{"url": url, "used_env_vars": []} for url in channels],
                 "platforms": [subdir],
                 "sources": [],

@@ -7,13 +7,13 @@ digest of the rest of the document, whatever its layout: it shows that a lock wa
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..atomic_write import write_all
+from ..digest import text_digest
 from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
@@ -123,7 +123,7 @@ def content(document: Document) -> str:
     """
     table = dict(document["tool"]["gpuenv"])
     table.pop("content", None)
-    return hashlib.sha256(canonical_json({**document, "tool": table}).encode()).hexdigest()
+    return text_digest(canonical_json({**document, "tool": table}))
 
 
 def _tool_table(lock: Lock) -> dict[str, object]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..compat.evaluate import needs_of_gpus
 from ..compat.user_rows import SOURCE
+from ..digest import text_digest
 from ..errors import Reason, is_doubt
 from ..model import (
     Build,
@@ -116,7 +116,7 @@ def digest(plan: Plan) -> str:
     others = _other_options(request)
     if others:
         inputs["others"] = others
-    return hashlib.sha256(canonical_json(inputs).encode()).hexdigest()
+    return text_digest(canonical_json(inputs))
 
 
 def _host_facts(host: Host) -> list[object]:
