@@ -204,7 +204,7 @@ def driver_of_named(case: Case) -> Iterator[Finding]:
     This counts if a library does not start or no device is seen. A framework's build has its own
     CUDA version, which `cuda_of_build` compares.
     """
-    older = _driver_older_than_named(case)
+    older = _driver_older_than_named(case, _is_driver_older)
     if not older:
         return
     for fact in case.of_kind("status"):
@@ -251,19 +251,22 @@ def least_driver(case: Case) -> Iterator[Finding]:
 
 def suggested_by_driver(case: Case) -> Iterator[Finding]:
     """Suggest a driver that is older than the newest CUDA version that a log names."""
-    older = _driver_older_than_named(case)
+    older = _driver_older_than_named(case, _is_driver_older)
     if older:
         yield possible("driver_too_old", *older)
 
 
-def _driver_older_than_named(case: Case) -> tuple[Fact, Fact] | None:
+def _driver_older_than_named(
+    case: Case,
+    is_older: Callable[[tuple[int, ...], tuple[int, ...]], bool],
+) -> tuple[Fact, Fact] | None:
     """Return the CUDA version that a log names and the driver that is older, or None."""
     drivers = {_driver_cuda(fact): fact for fact in case.of_kind("driver-cuda", "driver")}
     named = {version_tuple(fact.value): fact for fact in case.of_kind("cuda-named", "toolkit")}
     if not drivers or not named or case.of_kind("cuda-built"):
         return None
     driver, cuda = max(drivers), max(named)
-    if not drivers[driver].from_log or not _is_driver_older(driver, cuda):
+    if not drivers[driver].from_log or not is_older(driver, cuda):
         return None
     return named[cuda], drivers[driver]
 
@@ -288,6 +291,11 @@ def _is_driver_older(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
     if not driver:
         return False
     return cuda[0] > driver[0] or driver < cuda < _MINOR_VERSION_COMPATIBILITY
+
+
+def _is_older_than_ptx(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
+    """Whether a driver cannot compile PTX of a CUDA version: it needs the same minor version."""
+    return bool(driver) and driver[:2] < cuda[:2]
 
 
 def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capability] | None:
@@ -544,6 +552,10 @@ def _dropped_gpus(case: Case) -> bool:
 
 def _not_compiled(case: Case, failed: Fact) -> Iterator[Finding]:
     """Explain PTX that the driver could not compile: PTX of a newer CUDA, or for a newer GPU."""
+    older = _driver_older_than_named(case, _is_older_than_ptx)
+    if older:
+        yield likely("driver_too_old", failed, *older)
+        return
     old = [gpu for capability, gpu in _devices(case) if capability <= _LAST_COMMON_CAPABILITY]
     if old:
         yield likely("gpu_too_old_for_build", failed, old[0])

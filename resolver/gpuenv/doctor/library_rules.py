@@ -42,7 +42,12 @@ _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # Messages that some CUDA library did not load. They do not name it.
 LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
-_UNNAMED_LIBRARIES = ("java-library", "unable-to-load-cuda-library", *LIBRARY_NOT_LOADED)
+_UNNAMED_LIBRARIES = (
+    "java-library",
+    "native-library",
+    "unable-to-load-cuda-library",
+    *LIBRARY_NOT_LOADED,
+)
 # Words of a package that was not loaded, or of a build that failed.
 _LOAD_OR_BUILD = re.compile(
     r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*|link\w*)\b"

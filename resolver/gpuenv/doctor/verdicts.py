@@ -137,6 +137,8 @@ FOLLOWS: dict[str, set[str]] = {
         "companion_binary_mismatch",
     },
 }
+# Ends of the names of statuses that a CUDA library returns after it has started on a GPU.
+_STATUSES_OF_COMPUTING = ("_EXECUTION_FAILED", "_MAPPING_ERROR", "_NOT_SUPPORTED", "_ARCH_MISMATCH")
 # Causes that words suggest, and that a machine with a driver of its own has.
 _OWN_DRIVER = ("driver_not_found", "driver_not_loaded")
 # A cause that a failure outside the GPU's environment explains: the area of that failure.
@@ -240,6 +242,8 @@ def _suggested(case: Case) -> Finding | None:
     for finding in (*words, *suggested_by_gpu(case), *suggested_by_driver(case)):
         if finding.cause == "driver_too_old" and _driver_suffices(case):
             continue
+        if finding.cause == "container_gpu_not_injected" and _started_computing(case):
+            continue
         cause = _cause_in_surroundings(finding.cause, case)
         if refutation(case, cause) is None:
             by_cause.setdefault(cause, []).extend(finding.facts)
@@ -247,6 +251,12 @@ def _suggested(case: Case) -> Finding | None:
         return next(suggested_by_unavailable(case), None)
     cause = max(by_cause, key=lambda cause: (len(by_cause[cause]), causes()[cause].rank))
     return possible(cause, *by_cause[cause])
+
+
+def _started_computing(case: Case) -> bool:
+    """Whether a CUDA library started on a GPU, and failed later."""
+    statuses = case.of_kind("status")
+    return any(fact.value.endswith(_STATUSES_OF_COMPUTING) for fact in statuses)
 
 
 def _cause_in_surroundings(cause: str, case: Case) -> str:
@@ -419,7 +429,11 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
     if not all(fact.from_log for fact in finding.facts):
         return False
     if finding.cause == "driver_too_old":
-        return _driver_suffices(case) or _may_lack_driver(finding, case)
+        return (
+            _driver_suffices(case)
+            or _may_lack_driver(finding, case)
+            or _may_be_driver_of_host(finding, case)
+        )
     if finding.cause in ("driver_not_loaded", "driver_userspace_kernel_mismatch"):
         # In WSL, the kernel module is that of Windows.
         in_wsl = finding.cause != "driver_not_loaded" and case.first("wsl", value="yes")
@@ -461,8 +475,16 @@ def _is_without_driver(finding: Finding, case: Case) -> bool:
 
 def _may_lack_driver(finding: Finding, case: Case) -> bool:
     """Whether a verdict rests on a status alone that the runtime also gives without a driver."""
-    is_status = all(fact.value in INSUFFICIENT_DRIVER for fact in finding.facts)
-    return is_status and not case.of_kind("driver", "driver-cuda", "smi-memory")
+    return _is_status_alone(finding) and not case.of_kind("driver", "driver-cuda", "smi-memory")
+
+
+def _may_be_driver_of_host(finding: Finding, case: Case) -> bool:
+    """Whether a program in a container may see no driver: the one in the log may be the host's."""
+    return _is_status_alone(finding) and bool(case.first("container", value="yes"))
+
+
+def _is_status_alone(finding: Finding) -> bool:
+    return all(fact.value in INSUFFICIENT_DRIVER for fact in finding.facts)
 
 
 # ---- order and text -----------------------------------------------------------------------------
