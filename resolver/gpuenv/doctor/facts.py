@@ -55,6 +55,8 @@ _CONDITIONS = frozenset(
         "early-status",
         "cuda-available",
         "gpu-backend",
+        "hosted-notebook",
+        "gpu-used-elsewhere",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

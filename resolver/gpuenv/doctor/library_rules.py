@@ -43,6 +43,7 @@ _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # Messages that some CUDA library did not load. They do not name it.
 LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
 _UNNAMED_LIBRARIES = ("java-library", "unable-to-load-cuda-library", *LIBRARY_NOT_LOADED)
+_OF_RELEASE = ("runtime-symbol-not-found",)  # messages that one release of a library is not there
 # Words of a package that was not loaded, or of a build that failed.
 _LOAD_OR_BUILD = re.compile(
     r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*|link\w*)\b"
@@ -404,8 +405,9 @@ def _explain_missing_cuda(case: Case, missing: Fact, library: _LibraryName) -> I
     if packages:
         yield likely("mixed_cuda_wheels", missing, *packages)
     other_major = _other_major(case, library) or _other_cuda_named(case, missing)
-    if other_major:
-        yield likely("cuda_major_mismatch", missing, other_major)
+    hosted = first_of(case.symptoms("hosted-notebook")) if library.major else None
+    if other_major or hosted:
+        yield likely("cuda_major_mismatch", missing, other_major or hosted)
     else:
         yield likely("cuda_lib_missing", missing)
 
@@ -487,6 +489,24 @@ def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None
     if pattern is _CUDNN_FILE:
         return _LibraryName(name="cudnn", major=groups[0] or groups[1])
     return _LibraryName(name=groups[0] or groups[2], major=groups[1] or groups[3])
+
+
+def refused_cudnn(case: Case) -> Iterator[Finding]:
+    """Explain a cuDNN that was found and did not start, if its status is not in the log."""
+    named = case.of_kind("status", "cudnn-loaded", "library-missing", "out-of-memory")
+    if any("dn" in fact.subject for fact in named) or case.of_kind("out-of-memory"):
+        return
+    for fact in case.symptoms("dnn-library-refused"):
+        yield likely("cudnn_runtime_older_than_build", fact)
+
+
+def unfound_symbols(case: Case) -> Iterator[Finding]:
+    """Explain a function of CUDA that is not found on a machine that has CUDA."""
+    hosted = first_of(case.symptoms("hosted-notebook"))
+    if hosted is None:
+        return
+    for fact in with_names(case, "cuda_lib_missing", _OF_RELEASE):
+        yield likely("cuda_major_mismatch", fact, hosted)
 
 
 def stated_absent_cudnn(case: Case) -> Iterator[Finding]:

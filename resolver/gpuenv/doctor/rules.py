@@ -589,6 +589,8 @@ _RULES = (
     library_rules.missing_libraries,
     library_rules.unnamed_libraries,
     library_rules.stated_requirements,
+    library_rules.refused_cudnn,
+    library_rules.unfound_symbols,
     driver_versions,
     compat_path,
     driver_presence,
