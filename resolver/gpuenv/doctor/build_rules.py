@@ -18,7 +18,7 @@ from .catalog import (
     year_of_release,
 )
 from .facts import Case, first_of, unsure_of, with_names
-from .library_rules import LIBRARY_NOT_LOADED
+from .library_rules import LIBRARY_NOT_LOADED, PROVIDER_NOT_CREATED
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
 
@@ -77,6 +77,10 @@ _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
 _WORDS_OF_BUILD = re.compile(
     r"(?i)nvcc|ninja|setup\.py|\bmake\b|cpp_ext|compil|\bbuil[dt]|\u7f16\u8bd1"
 )
+# Files of ONNX Runtime that need no library of CUDA, or are in its CUDA package only.
+_PROVIDER_FILE = re.compile(
+    r"libonnxruntime_providers_(?:shared|cuda)\.so|onnxruntime_providers_shared\.dll"
+)
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -102,6 +106,9 @@ def cpu_builds(case: Case) -> Iterator[Finding]:
         elif build.value == "none" and case.symptoms("unexplained"):
             for gpu in case.of_kind("gpu")[:1]:
                 yield possible("cpu_only_build", build, gpu)
+    for fact in case.of_kind("library-missing"):
+        if _PROVIDER_FILE.match(fact.subject):
+            yield likely("cpu_only_build", fact)
     has_cuda_build = any(build.value != "none" for build in builds)
     if took_cpu and not has_cuda_build and not case.of_kind("driver"):
         yield from _cpu_instead_of_gpu(case, took_cpu)
@@ -875,6 +882,20 @@ def libraries_of_release(case: Case) -> Iterator[Finding]:
             other = _other_than(case, library, built) if built else None
             if other is not None:
                 yield likely(cause, release, other, failures[0])
+
+
+def cudnn_of_provider(case: Case) -> Iterator[Finding]:
+    """Find what ONNX Runtime lacks if a log names the CUDA of its release: cuDNN."""
+    failed = with_names(case, "cuda_lib_missing", PROVIDER_NOT_CREATED)
+    release = _newest_releases(case).get("onnxruntime")
+    if not failed or release is None or case.of_kind("library-missing", "cudnn-named"):
+        return
+    built = _row_before("built_cuda", "onnxruntime", release[0])
+    for fact in case.of_kind("toolkit", "cuda-named"):
+        if built and fact.from_log and version_tuple(fact.value)[: len(built)] == built:
+            yield likely("cudnn_missing", failed[0], release[1], fact)
+            yield possible("cudnn_major_mismatch", failed[0])
+            return
 
 
 def _other_than(case: Case, library: str, built: tuple[int, ...]) -> Fact | None:

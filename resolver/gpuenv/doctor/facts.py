@@ -57,6 +57,8 @@ _CONDITIONS = frozenset(
         "gpu-backend",
         "hosted-notebook",
         "gpu-used-elsewhere",
+        "machine-changed",
+        "dnn-library-refused",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

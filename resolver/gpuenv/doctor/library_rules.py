@@ -41,7 +41,8 @@ _SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # Messages that some CUDA library did not load. They do not name it.
-LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
+PROVIDER_NOT_CREATED = ("cuda-provider-not-created",)
+LIBRARY_NOT_LOADED = ("dll-load-failed", "cannot-dlopen-some", *PROVIDER_NOT_CREATED)
 _UNNAMED_LIBRARIES = ("java-library", "unable-to-load-cuda-library", *LIBRARY_NOT_LOADED)
 _OF_RELEASE = ("runtime-symbol-not-found",)  # messages that one release of a library is not there
 # Words of a package that was not loaded, or of a build that failed.
@@ -493,8 +494,8 @@ def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None
 
 def refused_cudnn(case: Case) -> Iterator[Finding]:
     """Explain a cuDNN that was found and did not start, if its status is not in the log."""
-    named = case.of_kind("status", "cudnn-loaded", "library-missing", "out-of-memory")
-    if any("dn" in fact.subject for fact in named) or case.of_kind("out-of-memory"):
+    missing = [fact for fact in _missing_files(case) if _CUDNN_FILE.match(fact.subject)]
+    if missing or case.about("status", "cudnn") or case.of_kind("cudnn-loaded", "out-of-memory"):
         return
     for fact in case.symptoms("dnn-library-refused"):
         yield likely("cudnn_runtime_older_than_build", fact)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from . import build_rules, library_rules
-from .facts import LEAST_BYTES_OF_HANDLE, NVIDIA_KINDS, Case, Memory, first_of
+from .facts import LEAST_BYTES_OF_HANDLE, NVIDIA_KINDS, Case, Memory, first_of, with_names
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
 
@@ -24,6 +24,7 @@ _WITH_DEVICE = ("container_gpu_access_lost", "gpu_busy_or_exclusive", "gpu_hardw
 COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driver-below-image"))
 # What the runtime returns if the driver is too old, and also if there is none.
 INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
+DRIVER_ABSENT_IN_WORDS = "driver-absent-in-words"  # a message of programs and of reporters
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 # Messages that nvidia-smi cannot communicate with the driver.
 SMI_FAILED = ("nvidia-smi-failed", "nvidia-smi-cannot")
@@ -36,6 +37,8 @@ _CAUSES_OF_UPDATES = {
 }
 # TensorFlow, in its source before XLA was a project of its own, or by its name.
 _OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
+# What cuDNN returns mostly if it cannot allocate memory.
+_STATUS_WITHOUT_MEMORY = "CUDNN_STATUS_INTERNAL_ERROR"
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -217,6 +220,32 @@ def _lost_gpu(case: Case) -> list[Fact]:
     """Return the messages of a program that sees no GPU, or that fails as if it were lost."""
     failed = case.about("hints", "uvm_or_driver_state_broken")
     return _unseen_devices(case) + failed + case.symptoms("cuda-unavailable")
+
+
+def driver_in_use(case: Case) -> Fact | None:
+    """Return the words of a reporter that the driver is there, as other programs use it."""
+    if case.first("container", value="yes") or case.first("wsl", value="yes"):
+        return None
+    return first_of(case.symptoms("gpu-used-elsewhere"))
+
+
+def unaccepted_driver(case: Case) -> Iterator[Finding]:
+    """Suggest a driver that is too old for one program, if others use it."""
+    words = driver_in_use(case)
+    if words:
+        for fact in with_names(case, "driver_not_found", (DRIVER_ABSENT_IN_WORDS,)):
+            yield possible("driver_too_old", fact, words)
+
+
+def changed_machines(case: Case) -> Iterator[Finding]:
+    """Find a module that is not loaded: no GPU is seen after a restart, or on a new machine."""
+    changed = first_of(case.symptoms("machine-changed"))
+    if changed is None or case.first("container", value="yes") or case.of_kind("variable"):
+        return
+    if case.of_kind("driver", "driver-cuda", "smi-memory", "chosen-devices"):
+        return
+    for fact in _unseen_devices(case):
+        yield likely("driver_not_loaded", fact, changed)
 
 
 def driver_state(case: Case) -> Iterator[Finding]:
@@ -497,9 +526,15 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
     is_of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
-    if not rows and (growth or is_of_tensorflow):
+    is_bare = failure.value == _STATUS_WITHOUT_MEMORY and not _is_of_torch(case, failure)
+    if not rows and (growth or is_of_tensorflow or is_bare):
         # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
         yield possible("out_of_memory_masked", failure, growth)
+
+
+def _is_of_torch(case: Case, failure: Fact) -> bool:
+    named = case.about("framework", "torch") or case.about("version", "torch")
+    return bool(named) or "cuDNN error" in failure.text
 
 
 def _full_memory(failure: Fact, row: Memory, preallocated: Fact | None) -> Finding:
@@ -599,6 +634,8 @@ _RULES = (
     modules_of_kernels,
     hosted_runners,
     machines_without_gpu,
+    unaccepted_driver,
+    changed_machines,
     driver_state,
     container_devices,
     container_command,
@@ -628,6 +665,7 @@ _RULES = (
     build_rules.releases_without_gpu,
     build_rules.tensorflow_on_windows,
     build_rules.libraries_of_release,
+    build_rules.cudnn_of_provider,
     build_rules.gpu_after_release,
     build_rules.gpu_after_cudnn,
     memory,
