@@ -334,6 +334,17 @@ def compiler_of_build(case: Case) -> Iterator[Finding]:
             return
 
 
+def extension_for_torch(case: Case) -> Iterator[Finding]:
+    """Suggest another CUDA than torch's where an extension of torch is not built.
+
+    Its setup.py compares them first. The error of the compiler is often not in the log.
+    """
+    asked = first_of(case.symptoms("extension-for-torch"))
+    failed = [fact for fact in case.unexplained() if _WORDS_OF_BUILD.search(fact.text)]
+    if asked and failed and not case.of_kind("architecture-missing", "library-missing"):
+        yield possible("cuda_major_mismatch", failed[0], asked)
+
+
 def _differs(cuda: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether code of two CUDA versions does not fit together."""
     if not cuda or not other:

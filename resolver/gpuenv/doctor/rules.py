@@ -246,6 +246,8 @@ def changed_machines(case: Case) -> Iterator[Finding]:
         return
     for fact in _unseen_devices(case):
         yield likely("driver_not_loaded", fact, changed)
+    for fact in case.symptoms("no-gpu-seen"):
+        yield possible("driver_not_loaded", fact, changed)
 
 
 def driver_state(case: Case) -> Iterator[Finding]:
@@ -654,6 +656,7 @@ _RULES = (
     build_rules.cuda_of_build,
     build_rules.default_build,
     build_rules.compiler_of_build,
+    build_rules.extension_for_torch,
     build_rules.driver_of_named,
     build_rules.least_driver,
     build_rules.architectures,
