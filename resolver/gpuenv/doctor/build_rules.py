@@ -654,11 +654,12 @@ def wrong_numbers(case: Case) -> Iterator[Finding]:
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:
     """Suggest a cause where many builds do not support the GPU yet, or have dropped it."""
     yield from _beyond_named(case)
+    is_new = bool(case.symptoms("gpu-is-new"))
     for capability, fact in _devices(case):
         beside = _beside_working(case, capability)
         if beside and beside[1].value != fact.value:
             yield possible(beside[0], fact, beside[1])
-        elif capability >= _NEW_CAPABILITY:
+        elif capability >= _NEW_CAPABILITY or is_new and capability >= _LAST_COMMON_CAPABILITY:
             yield possible("gpu_too_new_for_build", fact)
         elif capability < _FIRST_COMMON_CAPABILITY:
             yield possible("gpu_too_old_for_build", fact)
