@@ -495,7 +495,9 @@ def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None
 def refused_cudnn(case: Case) -> Iterator[Finding]:
     """Explain a cuDNN that was found and did not start, if its status is not in the log."""
     missing = [fact for fact in _missing_files(case) if _CUDNN_FILE.match(fact.subject)]
-    if missing or case.about("status", "cudnn") or case.of_kind("cudnn-loaded", "out-of-memory"):
+    in_words = case.about("suggests", "cudnn_missing")
+    known = case.about("status", "cudnn") or case.of_kind("cudnn-loaded", "out-of-memory")
+    if missing or in_words or known:
         return
     for fact in case.symptoms("dnn-library-refused"):
         yield likely("cudnn_runtime_older_than_build", fact)

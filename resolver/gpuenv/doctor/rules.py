@@ -528,15 +528,16 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
     is_of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
-    is_bare = failure.value == _STATUS_WITHOUT_MEMORY and not _is_of_torch(case, failure)
-    if not rows and (growth or is_of_tensorflow or is_bare):
+    is_bare = failure.value == _STATUS_WITHOUT_MEMORY and not _names_its_call(case, failure)
+    if not rows and not words and (growth or is_of_tensorflow or is_bare):
         # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
         yield possible("out_of_memory_masked", failure, growth)
 
 
-def _is_of_torch(case: Case, failure: Fact) -> bool:
-    named = case.about("framework", "torch") or case.about("version", "torch")
-    return bool(named) or "cuDNN error" in failure.text
+def _names_its_call(case: Case, failure: Fact) -> bool:
+    """Whether a status of cuDNN is in a message of torch, or in one that cuDNN did not start."""
+    of_torch = case.about("framework", "torch") or case.about("version", "torch")
+    return bool(of_torch or case.symptoms("cudnn-start")) or "cuDNN error" in failure.text
 
 
 def _full_memory(failure: Fact, row: Memory, preallocated: Fact | None) -> Finding:
