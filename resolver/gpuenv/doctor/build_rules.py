@@ -43,7 +43,7 @@ _FIRST_CUDA_OF_LATER_GPUS = (10, 0)
 _YEARS_OF_NEW_GPU = 2
 # A build for many architectures, of which the first is old, has code for most old GPUs.
 _MANY_ARCHITECTURES = 3
-_FIRST_OF_MANY = (3, 5)
+_FIRST_OF_MANY = (3, 7)
 # A build that has no code for this GPU and for older ones lacks code for an old GPU.
 _LAST_OLD_CAPABILITY = (6, 2)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
@@ -637,7 +637,8 @@ def jit_compiled(case: Case) -> Iterator[Finding]:
 def failed_executions(case: Case) -> Iterator[Finding]:
     """Suggest that a GPU is too new where cuDNN's kernel failed, unless all named GPUs are old."""
     failed = [fact for fact in case.of_kind("status") if fact.value == _STATUS_OF_NEW_GPUS]
-    devices = list(_devices(case))
+    working = _working_gpus(case)
+    devices = [(device, gpu) for device, gpu in _devices(case) if device not in working]
     if not failed or case.of_kind("out-of-memory"):
         return
     newer = [gpu for capability, gpu in devices if capability >= _LAST_COMMON_CAPABILITY]
@@ -657,6 +658,8 @@ def suggested_by_gpu(case: Case) -> Iterator[Finding]:
     is_new = bool(case.symptoms("gpu-is-new"))
     for capability, fact in _devices(case):
         beside = _beside_working(case, capability)
+        if case.symptoms("older-release-works") and capability < _LAST_COMMON_CAPABILITY:
+            yield possible("gpu_too_old_for_build", fact)
         if beside and beside[1].value != fact.value:
             yield possible(beside[0], fact, beside[1])
         elif capability >= _NEW_CAPABILITY or is_new and capability >= _LAST_COMMON_CAPABILITY:

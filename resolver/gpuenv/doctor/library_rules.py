@@ -41,6 +41,8 @@ _SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # Messages that some CUDA library did not load. They do not name it.
+# A message of cuDNN: it does not find the driver's library by the name libcuda.so.
+WITHOUT_LIBCUDA_NAME = "cudnn-without-libcuda"
 PROVIDER_NOT_CREATED = ("cuda-provider-not-created",)
 LIBRARY_NOT_LOADED = ("dll-load-failed", "cannot-dlopen-some", *PROVIDER_NOT_CREATED)
 _UNNAMED_LIBRARIES = ("java-library", "unable-to-load-cuda-library", *LIBRARY_NOT_LOADED)
@@ -396,7 +398,7 @@ def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
         return likely("lib_shadowing", missing, stubs)
     if wsl:
         return likely("wsl_driver_or_toolkit", missing, wsl)
-    if container:
+    if container and not with_names(case, "driver_not_found", (WITHOUT_LIBCUDA_NAME,)):
         return likely("container_gpu_not_injected", missing, container)
     return likely("driver_not_found", missing)
 

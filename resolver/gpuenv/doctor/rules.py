@@ -278,6 +278,8 @@ def container_devices(case: Case) -> Iterator[Finding]:
     words = tuple(case.about("suggests", "container_gpu_not_injected"))
     for kind in ("hints", "maybe"):
         for fact in case.about(kind, "driver_not_found"):
+            if fact.value == library_rules.WITHOUT_LIBCUDA_NAME:
+                continue  # cuDNN runs on the GPU
             if container:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
@@ -528,6 +530,8 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
     is_of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
+    if failure.value.endswith("_EXECUTION_FAILED"):
+        is_of_tensorflow = None  # the memory was allocated before
     is_bare = failure.value == _STATUS_WITHOUT_MEMORY and not _names_its_call(case, failure)
     if not rows and not words and (growth or is_of_tensorflow or is_bare):
         # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
