@@ -662,7 +662,7 @@ def suggested_by_gpu(case: Case) -> Iterator[Finding]:
             yield possible("gpu_too_old_for_build", fact)
         if beside and beside[1].value != fact.value:
             yield possible(beside[0], fact, beside[1])
-        elif capability >= _NEW_CAPABILITY or is_new and capability >= _LAST_COMMON_CAPABILITY:
+        elif capability >= _NEW_CAPABILITY or (is_new and capability >= _LAST_COMMON_CAPABILITY):
             yield possible("gpu_too_new_for_build", fact)
         elif capability < _FIRST_COMMON_CAPABILITY:
             yield possible("gpu_too_old_for_build", fact)

@@ -389,6 +389,9 @@ def unnamed_libraries(case: Case) -> Iterator[Finding]:
         if failed and installed and version_tuple(named.value)[:1] not in present:
             yield likely("cuda_major_mismatch", failed[0], named, installed[0])
             return
+    for package in case.about("cuda-named", "package"):
+        for fact in case.symptoms("java-class-not-initialized"):
+            yield possible("cuda_major_mismatch", fact, package)
 
 
 def _explain_missing_driver(case: Case, missing: Fact) -> Finding:

@@ -529,13 +529,20 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         if row.fact.kind == "free-bytes" and not row.mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
-    is_of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
-    if failure.value.endswith("_EXECUTION_FAILED"):
-        is_of_tensorflow = None  # the memory was allocated before
-    is_bare = failure.value == _STATUS_WITHOUT_MEMORY and not _names_its_call(case, failure)
-    if not rows and not words and (growth or is_of_tensorflow or is_bare):
-        # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
+    if not rows and not words and (growth or _mostly_lacks_memory(case, failure)):
         yield possible("out_of_memory_masked", failure, growth)
+
+
+def _mostly_lacks_memory(case: Case, failure: Fact) -> bool:
+    """Whether a failure of cuDNN or cuBLAS mostly comes from too little memory.
+
+    TensorFlow takes nearly all memory of a GPU, also where other programs use it.
+    """
+    if failure.value.endswith("_EXECUTION_FAILED"):
+        return False  # the memory was allocated before
+    if _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow"):
+        return True
+    return failure.value == _STATUS_WITHOUT_MEMORY and not _names_its_call(case, failure)
 
 
 def _names_its_call(case: Case, failure: Fact) -> bool:

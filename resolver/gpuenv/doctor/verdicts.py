@@ -396,9 +396,7 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
         return finding.replace(confidence="possible")
     if _is_of_container(finding, case) or _is_without_driver(finding, case):
         return finding.replace(confidence="possible")
-    if finding.cause == "container_gpu_not_injected" and _has_no_gpu_in_words(case):
-        return finding.replace(confidence="possible")
-    if finding.confidence == "likely" and _is_contradicted_in_words(finding, case):
+    if _is_contradicted_in_words(finding, case):
         return finding.replace(confidence="possible")
     absent = [fact for cause in _DRIVER_ABSENT for fact in case.about("hints", cause)]
     absent += case.about("library-missing", "libcuda.so.1") + case.symptoms("hosted-runner")
@@ -442,7 +440,9 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
 
 def _is_contradicted_in_words(finding: Finding, case: Case) -> bool:
     """Whether another line speaks against what a message or a reporter says in words."""
-    if finding.cause == "cpu_only_build":
+    if finding.cause == "container_gpu_not_injected":
+        return _has_no_gpu_in_words(case)
+    if finding.cause == "cpu_only_build" and finding.confidence == "likely":
         # Only a build with CUDA tries to create the provider.
         return bool(with_names(case, "cuda_lib_missing", PROVIDER_NOT_CREATED))
     if finding.cause == "driver_not_found":
