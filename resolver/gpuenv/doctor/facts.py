@@ -58,6 +58,7 @@ _CONDITIONS = frozenset(
         "hosted-notebook",
         "gpu-used-elsewhere",
         "machine-changed",
+        "driver-in-container",
         "java-class-not-initialized",
         "gpu-is-new",
         "extension-for-torch",

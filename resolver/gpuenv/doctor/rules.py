@@ -293,7 +293,7 @@ def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
     if not _has_device_of_container(case):
         for fact in _unseen_devices(case):
             yield likely("container_gpu_not_injected", fact, container)
-    if case.symptoms("cuda-available"):
+    if case.symptoms("cuda-available", "driver-in-container"):
         return
     unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
     chosen = first_of(case.of_kind("chosen-devices"))
