@@ -18,7 +18,7 @@ from .catalog import (
     year_of_release,
 )
 from .facts import Case, first_of, unsure_of, with_names
-from .library_rules import LIBRARY_NOT_LOADED
+from .library_rules import LIBRARY_NOT_LOADED, PROVIDER_NOT_CREATED
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
 
@@ -43,7 +43,7 @@ _FIRST_CUDA_OF_LATER_GPUS = (10, 0)
 _YEARS_OF_NEW_GPU = 2
 # A build for many architectures, of which the first is old, has code for most old GPUs.
 _MANY_ARCHITECTURES = 3
-_FIRST_OF_MANY = (3, 5)
+_FIRST_OF_MANY = (3, 7)
 # A build that has no code for this GPU and for older ones lacks code for an old GPU.
 _LAST_OLD_CAPABILITY = (6, 2)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
@@ -77,6 +77,10 @@ _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
 _WORDS_OF_BUILD = re.compile(
     r"(?i)nvcc|ninja|setup\.py|\bmake\b|cpp_ext|compil|\bbuil[dt]|\u7f16\u8bd1"
 )
+# Files of ONNX Runtime that need no library of CUDA, or are in its CUDA package only.
+_PROVIDER_FILE = re.compile(
+    r"libonnxruntime_providers_(?:shared|cuda)\.so|onnxruntime_providers_shared\.dll"
+)
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -102,6 +106,9 @@ def cpu_builds(case: Case) -> Iterator[Finding]:
         elif build.value == "none" and case.symptoms("unexplained"):
             for gpu in case.of_kind("gpu")[:1]:
                 yield possible("cpu_only_build", build, gpu)
+    for fact in case.of_kind("library-missing"):
+        if _PROVIDER_FILE.match(fact.subject):
+            yield likely("cpu_only_build", fact)
     has_cuda_build = any(build.value != "none" for build in builds)
     if took_cpu and not has_cuda_build and not case.of_kind("driver"):
         yield from _cpu_instead_of_gpu(case, took_cpu)
@@ -333,6 +340,17 @@ def compiler_of_build(case: Case) -> Iterator[Finding]:
             finding = likely if is_certain else possible
             yield finding("cuda_major_mismatch", failed[0], compiler, other)
             return
+
+
+def extension_for_torch(case: Case) -> Iterator[Finding]:
+    """Suggest another CUDA than torch's where an extension of torch is not built.
+
+    Its setup.py compares them first. The error of the compiler is often not in the log.
+    """
+    asked = first_of(case.symptoms("extension-for-torch"))
+    failed = [fact for fact in case.unexplained() if _WORDS_OF_BUILD.search(fact.text)]
+    if asked and failed and not case.of_kind("architecture-missing", "library-missing"):
+        yield possible("cuda_major_mismatch", failed[0], asked)
 
 
 def _differs(cuda: tuple[int, ...], other: tuple[int, ...]) -> bool:
@@ -631,7 +649,8 @@ def jit_compiled(case: Case) -> Iterator[Finding]:
 def failed_executions(case: Case) -> Iterator[Finding]:
     """Suggest that a GPU is too new where cuDNN's kernel failed, unless all named GPUs are old."""
     failed = [fact for fact in case.of_kind("status") if fact.value == _STATUS_OF_NEW_GPUS]
-    devices = list(_devices(case))
+    working = _working_gpus(case)
+    devices = [(device, gpu) for device, gpu in _devices(case) if device not in working]
     if not failed or case.of_kind("out-of-memory"):
         return
     newer = [gpu for capability, gpu in devices if capability >= _LAST_COMMON_CAPABILITY]
@@ -648,11 +667,14 @@ def wrong_numbers(case: Case) -> Iterator[Finding]:
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:
     """Suggest a cause where many builds do not support the GPU yet, or have dropped it."""
     yield from _beyond_named(case)
+    is_new = bool(case.symptoms("gpu-is-new"))
     for capability, fact in _devices(case):
         beside = _beside_working(case, capability)
+        if case.symptoms("older-release-works") and capability < _LAST_COMMON_CAPABILITY:
+            yield possible("gpu_too_old_for_build", fact)
         if beside and beside[1].value != fact.value:
             yield possible(beside[0], fact, beside[1])
-        elif capability >= _NEW_CAPABILITY:
+        elif capability >= _NEW_CAPABILITY or (is_new and capability >= _LAST_COMMON_CAPABILITY):
             yield possible("gpu_too_new_for_build", fact)
         elif capability < _FIRST_COMMON_CAPABILITY:
             yield possible("gpu_too_old_for_build", fact)
@@ -887,6 +909,20 @@ def libraries_of_release(case: Case) -> Iterator[Finding]:
             other = _other_than(case, library, built) if built else None
             if other is not None:
                 yield likely(cause, release, other, failures[0])
+
+
+def cudnn_of_provider(case: Case) -> Iterator[Finding]:
+    """Find what ONNX Runtime lacks if a log names the CUDA of its release: cuDNN."""
+    failed = with_names(case, "cuda_lib_missing", PROVIDER_NOT_CREATED)
+    release = _newest_releases(case).get("onnxruntime")
+    if not failed or release is None or case.of_kind("library-missing", "cudnn-named"):
+        return
+    built = _row_before("built_cuda", "onnxruntime", release[0])
+    for fact in case.of_kind("toolkit", "cuda-named"):
+        if built and fact.from_log and version_tuple(fact.value)[: len(built)] == built:
+            yield likely("cudnn_missing", failed[0], release[1], fact)
+            yield possible("cudnn_major_mismatch", failed[0])
+            return
 
 
 def _other_than(case: Case, library: str, built: tuple[int, ...]) -> Fact | None:

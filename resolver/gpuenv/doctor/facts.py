@@ -55,6 +55,14 @@ _CONDITIONS = frozenset(
         "early-status",
         "cuda-available",
         "gpu-backend",
+        "hosted-notebook",
+        "gpu-used-elsewhere",
+        "machine-changed",
+        "driver-in-container",
+        "java-class-not-initialized",
+        "gpu-is-new",
+        "extension-for-torch",
+        "dnn-library-refused",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

@@ -40,14 +40,18 @@ _SYMBOL_OF_CUDA = re.compile(
 _SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital there: cublasCreate
 _FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
+# A message of cuDNN: it does not find the driver's library by the name libcuda.so.
+WITHOUT_LIBCUDA_NAME = "cudnn-without-libcuda"
 # Messages that some CUDA library did not load. They do not name it.
-LIBRARY_NOT_LOADED = ("dll-load-failed", "cuda-provider-not-created", "cannot-dlopen-some")
+PROVIDER_NOT_CREATED = ("cuda-provider-not-created",)
+LIBRARY_NOT_LOADED = ("dll-load-failed", "cannot-dlopen-some", *PROVIDER_NOT_CREATED)
 _UNNAMED_LIBRARIES = (
     "java-library",
     "native-library",
     "unable-to-load-cuda-library",
     *LIBRARY_NOT_LOADED,
 )
+_OF_RELEASE = ("runtime-symbol-not-found",)  # messages that one release of a library is not there
 # Words of a package that was not loaded, or of a build that failed.
 _LOAD_OR_BUILD = re.compile(
     r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*|link\w*)\b"
@@ -390,6 +394,9 @@ def unnamed_libraries(case: Case) -> Iterator[Finding]:
         if failed and installed and version_tuple(named.value)[:1] not in present:
             yield likely("cuda_major_mismatch", failed[0], named, installed[0])
             return
+    for package in case.about("cuda-named", "package"):
+        for fact in case.symptoms("java-class-not-initialized"):
+            yield possible("cuda_major_mismatch", fact, package)
 
 
 def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
@@ -399,7 +406,7 @@ def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
         return likely("lib_shadowing", missing, stubs)
     if wsl:
         return likely("wsl_driver_or_toolkit", missing, wsl)
-    if container:
+    if container and not with_names(case, "driver_not_found", (WITHOUT_LIBCUDA_NAME,)):
         return likely("container_gpu_not_injected", missing, container)
     return likely("driver_not_found", missing)
 
@@ -409,8 +416,9 @@ def _explain_missing_cuda(case: Case, missing: Fact, library: _LibraryName) -> I
     if packages:
         yield likely("mixed_cuda_wheels", missing, *packages)
     other_major = _other_major(case, library) or _other_cuda_named(case, missing)
-    if other_major:
-        yield likely("cuda_major_mismatch", missing, other_major)
+    hosted = first_of(case.symptoms("hosted-notebook")) if library.major else None
+    if other_major or hosted:
+        yield likely("cuda_major_mismatch", missing, other_major or hosted)
     else:
         yield likely("cuda_lib_missing", missing)
 
@@ -492,6 +500,26 @@ def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None
     if pattern is _CUDNN_FILE:
         return _LibraryName(name="cudnn", major=groups[0] or groups[1])
     return _LibraryName(name=groups[0] or groups[2], major=groups[1] or groups[3])
+
+
+def refused_cudnn(case: Case) -> Iterator[Finding]:
+    """Explain a cuDNN that was found and did not start, if its status is not in the log."""
+    missing = [fact for fact in _missing_files(case) if _CUDNN_FILE.match(fact.subject)]
+    in_words = case.about("suggests", "cudnn_missing")
+    known = case.about("status", "cudnn") or case.of_kind("cudnn-loaded", "out-of-memory")
+    if missing or in_words or known:
+        return
+    for fact in case.symptoms("dnn-library-refused"):
+        yield likely("cudnn_runtime_older_than_build", fact)
+
+
+def unfound_symbols(case: Case) -> Iterator[Finding]:
+    """Explain a function of CUDA that is not found on a machine that has CUDA."""
+    hosted = first_of(case.symptoms("hosted-notebook"))
+    if hosted is None:
+        return
+    for fact in with_names(case, "cuda_lib_missing", _OF_RELEASE):
+        yield likely("cuda_major_mismatch", fact, hosted)
 
 
 def stated_absent_cudnn(case: Case) -> Iterator[Finding]:

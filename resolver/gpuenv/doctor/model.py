@@ -205,7 +205,8 @@ KINDS: dict[str, str] = {
     "module": "subject: nvidia, nvidia_uvm or nouveau; value: 'loaded', 'missing' (not built) or "
     "'absent' (not loaded)",
     "variable": "subject: name of an environment variable; value: its value",
-    "chosen-devices": "value: the number (not 0) or the UUID in CUDA_VISIBLE_DEVICES",
+    "chosen-devices": "value: the number (not 0) or the UUID in CUDA_VISIBLE_DEVICES, or "
+    "'ray', which sets it for its workers",
     "framework": "subject: torch, tensorflow, jax, ..; value: version or ''",
     # messages that name a cause by themselves
     "says": "subject: a cause; value: the name of the message, which has no other meaning",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from . import build_rules, library_rules
-from .facts import LEAST_BYTES_OF_HANDLE, NVIDIA_KINDS, Case, Memory, first_of
+from .facts import LEAST_BYTES_OF_HANDLE, NVIDIA_KINDS, Case, Memory, first_of, with_names
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
 
@@ -24,6 +24,7 @@ _WITH_DEVICE = ("container_gpu_access_lost", "gpu_busy_or_exclusive", "gpu_hardw
 COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driver-below-image"))
 # What the runtime returns if the driver is too old, and also if there is none.
 INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
+DRIVER_ABSENT_IN_WORDS = "driver-absent-in-words"  # a message of programs and of reporters
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 # Messages that nvidia-smi cannot communicate with the driver.
 SMI_FAILED = ("nvidia-smi-failed", "nvidia-smi-cannot")
@@ -36,6 +37,8 @@ _CAUSES_OF_UPDATES = {
 }
 # TensorFlow, in its source before XLA was a project of its own, or by its name.
 _OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
+# What cuDNN returns mostly if it cannot allocate memory.
+_STATUS_WITHOUT_MEMORY = "CUDNN_STATUS_INTERNAL_ERROR"
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -219,6 +222,34 @@ def _lost_gpu(case: Case) -> list[Fact]:
     return _unseen_devices(case) + failed + case.symptoms("cuda-unavailable")
 
 
+def driver_in_use(case: Case) -> Fact | None:
+    """Return the words of a reporter that the driver is there, as other programs use it."""
+    if case.first("container", value="yes") or case.first("wsl", value="yes"):
+        return None
+    return first_of(case.symptoms("gpu-used-elsewhere"))
+
+
+def unaccepted_driver(case: Case) -> Iterator[Finding]:
+    """Suggest a driver that is too old for one program, if others use it."""
+    words = driver_in_use(case)
+    if words:
+        for fact in with_names(case, "driver_not_found", (DRIVER_ABSENT_IN_WORDS,)):
+            yield possible("driver_too_old", fact, words)
+
+
+def changed_machines(case: Case) -> Iterator[Finding]:
+    """Find a module that is not loaded: no GPU is seen after a restart, or on a new machine."""
+    changed = first_of(case.symptoms("machine-changed"))
+    if changed is None or case.first("container", value="yes") or case.of_kind("variable"):
+        return
+    if case.of_kind("driver", "driver-cuda", "smi-memory", "chosen-devices"):
+        return
+    for fact in _unseen_devices(case):
+        yield likely("driver_not_loaded", fact, changed)
+    for fact in case.symptoms("no-gpu-seen"):
+        yield possible("driver_not_loaded", fact, changed)
+
+
 def driver_state(case: Case) -> Iterator[Finding]:
     """Find kernel modules in a broken state: after a suspend, or if the same program worked."""
     suspended = first_of(case.symptoms("uvm-reloaded", "suspended"))
@@ -247,6 +278,8 @@ def container_devices(case: Case) -> Iterator[Finding]:
     words = tuple(case.about("suggests", "container_gpu_not_injected"))
     for kind in ("hints", "maybe"):
         for fact in case.about(kind, "driver_not_found"):
+            if fact.value == library_rules.WITHOUT_LIBCUDA_NAME:
+                continue  # cuDNN runs on the GPU
             if container:
                 yield likely("container_gpu_not_injected", fact, container)
             elif len(words) > 1:
@@ -260,7 +293,7 @@ def _unseen_in_container(case: Case, container: Fact) -> Iterator[Finding]:
     if not _has_device_of_container(case):
         for fact in _unseen_devices(case):
             yield likely("container_gpu_not_injected", fact, container)
-    if case.symptoms("cuda-available"):
+    if case.symptoms("cuda-available", "driver-in-container"):
         return
     unavailable = case.symptoms("cuda-unavailable", "took-cpu", "no-gpu-seen")
     chosen = first_of(case.of_kind("chosen-devices"))
@@ -496,10 +529,26 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         if row.fact.kind == "free-bytes" and not row.mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
-    is_of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
-    if not rows and (growth or is_of_tensorflow):
-        # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
+    if not rows and not words and (growth or _mostly_lacks_memory(case, failure)):
         yield possible("out_of_memory_masked", failure, growth)
+
+
+def _mostly_lacks_memory(case: Case, failure: Fact) -> bool:
+    """Whether a failure of cuDNN or cuBLAS mostly comes from too little memory.
+
+    TensorFlow takes nearly all memory of a GPU, also where other programs use it.
+    """
+    if failure.value.endswith("_EXECUTION_FAILED"):
+        return False  # the memory was allocated before
+    if _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow"):
+        return True
+    return failure.value == _STATUS_WITHOUT_MEMORY and not _names_its_call(case, failure)
+
+
+def _names_its_call(case: Case, failure: Fact) -> bool:
+    """Whether a status of cuDNN is in a message of torch, or in one that cuDNN did not start."""
+    of_torch = case.about("framework", "torch") or case.about("version", "torch")
+    return bool(of_torch or case.symptoms("cudnn-start")) or "cuDNN error" in failure.text
 
 
 def _full_memory(failure: Fact, row: Memory, preallocated: Fact | None) -> Finding:
@@ -589,6 +638,8 @@ _RULES = (
     library_rules.missing_libraries,
     library_rules.unnamed_libraries,
     library_rules.stated_requirements,
+    library_rules.refused_cudnn,
+    library_rules.unfound_symbols,
     driver_versions,
     compat_path,
     driver_presence,
@@ -597,6 +648,8 @@ _RULES = (
     modules_of_kernels,
     hosted_runners,
     machines_without_gpu,
+    unaccepted_driver,
+    changed_machines,
     driver_state,
     container_devices,
     container_command,
@@ -615,6 +668,7 @@ _RULES = (
     build_rules.cuda_of_build,
     build_rules.default_build,
     build_rules.compiler_of_build,
+    build_rules.extension_for_torch,
     build_rules.driver_of_named,
     build_rules.least_driver,
     build_rules.architectures,
@@ -626,6 +680,7 @@ _RULES = (
     build_rules.releases_without_gpu,
     build_rules.tensorflow_on_windows,
     build_rules.libraries_of_release,
+    build_rules.cudnn_of_provider,
     build_rules.gpu_after_release,
     build_rules.gpu_after_cudnn,
     memory,

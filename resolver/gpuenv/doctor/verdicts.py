@@ -14,13 +14,16 @@ from .build_rules import (
     suggested_by_unavailable,
 )
 from .catalog import Area, areas, causes, cuda_of_driver
-from .facts import NVIDIA_KINDS, Case, is_absence
+from .facts import NVIDIA_KINDS, Case, is_absence, with_names
+from .library_rules import PROVIDER_NOT_CREATED
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import (
     COMPARES_DRIVER,
+    DRIVER_ABSENT_IN_WORDS,
     INSUFFICIENT_DRIVER,
     NO_DRIVER_FILES,
     SMI_FAILED,
+    driver_in_use,
     findings,
     has_driver_of_container,
     lacks_driver_of_container,
@@ -260,10 +263,16 @@ def _started_computing(case: Case) -> bool:
 
 
 def _cause_in_surroundings(cause: str, case: Case) -> str:
-    """Return the cause that words suggest; WSL and a container have no driver of their own."""
+    """Return the cause that words suggest.
+
+    WSL and a container have no driver of their own. If another program uses the GPU, the build of
+    this one does not.
+    """
     is_unseen = cause == "visible_devices_wrong" and not case.of_kind("variable")
     if cause not in _OWN_DRIVER and not is_unseen:
         return cause
+    if driver_in_use(case):
+        return "cpu_only_build"
     if case.first("wsl", value="yes"):
         return "wsl_driver_or_toolkit"
     if case.first("container", value="yes") and not has_driver_of_container(case):
@@ -397,7 +406,7 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
         return finding.replace(confidence="possible")
     if _is_of_container(finding, case) or _is_without_driver(finding, case):
         return finding.replace(confidence="possible")
-    if finding.cause == "container_gpu_not_injected" and _has_no_gpu_in_words(case):
+    if _is_contradicted_in_words(finding, case):
         return finding.replace(confidence="possible")
     absent = [fact for cause in _DRIVER_ABSENT for fact in case.about("hints", cause)]
     absent += case.about("library-missing", "libcuda.so.1") + case.symptoms("hosted-runner")
@@ -440,6 +449,19 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
         return bool(in_wsl or case.of_kind("smi-memory"))  # nvidia-smi worked
     if finding.cause == "cpu_only_build":
         return any(fact.value != "none" for fact in case.of_kind("cuda-built"))
+    return False
+
+
+def _is_contradicted_in_words(finding: Finding, case: Case) -> bool:
+    """Whether another line speaks against what a message or a reporter says in words."""
+    if finding.cause == "container_gpu_not_injected":
+        return _has_no_gpu_in_words(case)
+    if finding.cause == "cpu_only_build" and finding.confidence == "likely":
+        # Only a build with CUDA tries to create the provider.
+        return bool(with_names(case, "cuda_lib_missing", PROVIDER_NOT_CREATED))
+    if finding.cause == "driver_not_found":
+        in_words = all(fact.value == DRIVER_ABSENT_IN_WORDS for fact in finding.facts)
+        return in_words and driver_in_use(case) is not None
     return False
 
 
