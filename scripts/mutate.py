@@ -51,8 +51,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("resolver", "gpuenv")
 TARGETS = (
     "compat/*.py", "resolve/*.py", "lock/*.py", "verify/linkage.py", "doctor/facts.py",
-    "doctor/host_facts.py", "doctor/check_facts.py", "doctor/log_reader.py", "doctor/rules.py",
-    "doctor/build_rules.py", "doctor/library_rules.py",
+    "doctor/host_facts.py", "doctor/check_facts.py", "doctor/log_reader.py",
+    "doctor/case_versions.py", "doctor/*rules.py",
 )  # fmt: skip
 # The test files that call these modules, except those whose single tests take longer than BUDGET.
 TESTS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuenv.doctor import build_rules, rules
+from gpuenv.doctor import build_rules, rules, verdicts
 from gpuenv.doctor.facts import Case
 from gpuenv.doctor.model import Fact, Finding
 
@@ -40,7 +40,7 @@ def show(finding: Finding, facts: Sequence[Fact]) -> str:
 def test_what_the_rules_conclude(case: dict[str, Any]) -> None:
     log = facts_of(case.get("log", ()), of_log=True)
     host = facts_of(case.get("host", ()), of_log=False)
-    rule = getattr(build_rules, case["rule"]) if "rule" in case else rules.findings
+    rule = getattr(verdicts, case["rule"]) if "rule" in case else rules.findings
     found = [show(finding, [*log, *host]) for finding in rule(Case(log, host))]
     assert found == case["finds"]
 

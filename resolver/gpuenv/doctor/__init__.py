@@ -11,7 +11,8 @@ cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
 host_facts: turns detection, packages, compatibility rules and variables into facts.
 check_facts: turns the checks of `gpuenv verify` and the probe tests into facts.
 facts: looks up the facts of one diagnosis by kind.
-rules, build_rules, library_rules: draw conclusions (findings) from facts.
+case_versions: compares the GPUs, drivers, CUDA versions and releases that a case names.
+rules, build_rules, architecture_rules, library_rules: draw conclusions (findings) from facts.
 verdicts: makes verdicts of the findings, the best first.
 advice: states what the facts mean for the fix.
 remedy: solves anew for the frameworks that are installed or that a log names.

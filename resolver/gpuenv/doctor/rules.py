@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from . import build_rules, library_rules
+from . import architecture_rules, build_rules, library_rules
 from .facts import LEAST_BYTES_OF_HANDLE, NVIDIA_KINDS, Case, Memory, first_of, with_names
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
@@ -671,12 +671,12 @@ _RULES = (
     build_rules.extension_for_torch,
     build_rules.driver_of_named,
     build_rules.least_driver,
-    build_rules.architectures,
-    build_rules.toolkit_targets,
-    build_rules.invalid_images,
-    build_rules.jit_compiled,
-    build_rules.failed_executions,
-    build_rules.wrong_numbers,
+    architecture_rules.architectures,
+    architecture_rules.toolkit_targets,
+    architecture_rules.invalid_images,
+    architecture_rules.jit_compiled,
+    architecture_rules.failed_executions,
+    architecture_rules.wrong_numbers,
     build_rules.releases_without_gpu,
     build_rules.tensorflow_on_windows,
     build_rules.libraries_of_release,

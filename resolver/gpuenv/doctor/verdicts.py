@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .advice import advice
+from .architecture_rules import suggested_by_gpu
 from .build_rules import (
     cpu_packages,
     named_broken_release,
     overwrites_cuda_build,
     suggested_by_driver,
-    suggested_by_gpu,
     suggested_by_unavailable,
 )
 from .catalog import Area, areas, causes, cuda_of_driver
