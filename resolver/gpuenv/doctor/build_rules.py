@@ -54,28 +54,41 @@ _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxru
 
 def cpu_builds(case: Case) -> Iterator[Finding]:
     """Find a CPU build where a GPU was meant to be used."""
-    builds = [fact for fact in case.of_kind("cuda-built") if fact.from_log]
-    if case.symptoms("gpu-backend"):
-        builds = [build for build in builds if build.subject != "jax"]
+    builds = _builds_of_log(case)
     took_cpu = case.symptoms("took-cpu") if case.of_kind("gpu") else []
-    unmeant = case.symptoms("cuda-unavailable", "cuda-asked") + took_cpu
-    if case.of_kind("gpu", "driver", "driver-cuda"):
-        unmeant += case.symptoms("reported-unavailable")
-    for build in builds:
-        signs = unmeant
-        if not signs and build.subject == "jax":
-            signs = case.of_kind("gpu", "driver", "toolkit")
-        if build.value == "none" and signs:
-            yield likely("cpu_only_build", build, signs[0])
-        elif build.value == "none" and case.symptoms("unexplained"):
-            for gpu in case.of_kind("gpu")[:1]:
-                yield possible("cpu_only_build", build, gpu)
+    yield from _unmeant_builds(case, builds, took_cpu)
     for fact in case.of_kind("library-missing"):
         if _PROVIDER_FILE.match(fact.subject):
             yield likely("cpu_only_build", fact)
     has_cuda_build = any(build.value != "none" for build in builds)
     if took_cpu and not has_cuda_build and not case.of_kind("driver"):
         yield from _cpu_instead_of_gpu(case, took_cpu)
+
+
+def _builds_of_log(case: Case) -> list[Fact]:
+    """Return the builds that a log names, without JAX if it runs on the GPU."""
+    builds = [fact for fact in case.of_kind("cuda-built") if fact.from_log]
+    if case.symptoms("gpu-backend"):
+        return [build for build in builds if build.subject != "jax"]
+    return builds
+
+
+def _unmeant_builds(case: Case, builds: list[Fact], took_cpu: list[Fact]) -> Iterator[Finding]:
+    """Find the CPU builds among those of a log, if a sign shows that a GPU was meant."""
+    unmeant = case.symptoms("cuda-unavailable", "cuda-asked") + took_cpu
+    if case.of_kind("gpu", "driver", "driver-cuda"):
+        unmeant += case.symptoms("reported-unavailable")
+    for build in builds:
+        if build.value != "none":
+            continue
+        signs = unmeant
+        if not signs and build.subject == "jax":
+            signs = case.of_kind("gpu", "driver", "toolkit")
+        if signs:
+            yield likely("cpu_only_build", build, signs[0])
+        elif case.symptoms("unexplained"):
+            for gpu in case.of_kind("gpu")[:1]:
+                yield possible("cpu_only_build", build, gpu)
 
 
 def cpu_packages(case: Case) -> Iterator[Finding]:
