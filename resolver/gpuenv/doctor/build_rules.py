@@ -66,7 +66,7 @@ def cpu_builds(case: Case) -> Iterator[Finding]:
 
 
 def _builds_of_log(case: Case) -> list[Fact]:
-    """Return the builds that a log names, without JAX if it runs on the GPU."""
+    """Return the builds that a log names, without JAX if its backend for CUDA is installed."""
     builds = [fact for fact in case.of_kind("cuda-built") if fact.from_log]
     if case.symptoms("gpu-backend"):
         return [build for build in builds if build.subject != "jax"]
