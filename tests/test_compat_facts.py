@@ -933,6 +933,7 @@ def test_rows_in_lines_and_in_another_layout_are_the_same(tmp_path: Path) -> Non
         (in_lines(BUILD, companions=[{"name": "y"}]), "version is missing"),
         (in_lines(BUILD, companions=[{"name": "y", "version": "1"}]), "x is not a list of texts"),
         (in_lines(BUILD).replace("{\n", "{,\n", 1), "cannot be read"),
+        (in_lines(BUILD).replace('"cuda": "12.8"', '"cuda": twelve'), "cannot be read"),
         ("[]", "must hold an object"),
         ('{"builds": 7, "companions": []}', "builds must be a list"),
         ('{"builds": [7], "companions": []}', "builds[0] must be an object"),
@@ -941,12 +942,6 @@ def test_rows_in_lines_and_in_another_layout_are_the_same(tmp_path: Path) -> Non
 def test_damage_in_a_file_of_builds(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
         builds(tmp_path, text)
-
-
-def test_a_damaged_line_is_found_when_it_is_read(tmp_path: Path) -> None:
-    made = builds(tmp_path, in_lines(BUILD).replace('"cuda": "12.8"', '"cuda": twelve'))
-    with pytest.raises(DataError, match="cannot be read"):
-        made.find("x", "1.0+cu128", PLATFORM)
 
 
 # ---- names ---------------------------------------------------------------------------------------

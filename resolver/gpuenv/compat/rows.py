@@ -23,7 +23,7 @@ class Builds:
     """
 
     def __init__(self, path: str, framework: Framework, more: Sequence[Row] = ()) -> None:
-        """Read the names of the rows; the rest of a row is read when it is needed.
+        """Read the rows. A row becomes a Build when it is asked for.
 
         Args:
             path: the file of the rows.
@@ -34,14 +34,12 @@ class Builds:
             DataError: names the file and the row that is damaged.
         """
         self.path, self.framework = path, framework
-        lines: list[str] | None = None
         if os.path.exists(path):
-            content, lines = _read_in_lines(path, "builds")
+            content = read(path)
         else:
             content = _inline_builds(path.removesuffix(".json") + ".toml")
-        # A row of a file that derive_rows.py wrote stays a line of text until it is needed.
-        self._rows: dict[tuple[str, str], Row | str] = {}
-        for row in _rows(content, "builds", path) if lines is None else lines:
+        self._rows: dict[tuple[str, str], Row] = {}
+        for row in _rows(content, "builds", path):
             key = (_text(row, "local", path), _text(row, "platform", path))
             if key in self._rows:
                 raise DataError(f"{path}: two builds are named {key[0]} on {key[1]}")
@@ -102,8 +100,6 @@ class Builds:
 
     def _own(self, local: str, platform: str) -> Build | None:
         row = self._rows.get((local, platform))
-        if isinstance(row, str):
-            row = self._rows[local, platform] = _parse_line(row, self.path)
         if row is None:
             return None
         version = _text(row, "version", self.path)
@@ -288,32 +284,6 @@ def _inline_builds(path: str) -> dict[str, Any]:
     return {"builds": builds, "companions": content.get("companion", [])}
 
 
-def _read_in_lines(path: str, name: str) -> tuple[dict[str, Any], list[str] | None]:
-    """Return the object in a JSON file without its last list, and the rows of that list as text.
-
-    The rows are None if the file is not laid out with one row on each line; then the object is
-    complete.
-    """
-    text = _content(path).decode(errors="replace")
-    end = "}\n ]\n}\n"
-    head, separator, body = text.partition(f',\n "{name}": [\n  {{')
-    lines = body.removesuffix(end).split("},\n  {")
-    if not separator or not body.endswith(end) or any("\n" in line for line in lines):
-        return read(path), None
-    try:
-        return json.loads(head + "}"), lines
-    except ValueError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def _parse_line(line: str, path: str) -> Row:
-    try:
-        row = json.loads(f"{{{line}}}")
-    except ValueError as error:
-        raise DataError(f"{path} cannot be read: {error} in the row {line[:80]}") from error
-    return dict(row)
-
-
 # ---- fields of a row -----------------------------------------------------------------------------
 
 
@@ -327,11 +297,7 @@ def _rows(content: Mapping[str, Any], name: str, path: str) -> Iterator[Row]:
         yield row
 
 
-def _text(row: Row | str, field: str, path: str) -> str:
-    """Return a text field of a row; of a row that is still a line, without parsing all of it."""
-    if isinstance(row, str):
-        text = row.partition(f'"{field}": "')[2].partition('"')[0]
-        return text or _text(_parse_line(row, path), field, path)
+def _text(row: Row, field: str, path: str) -> str:
     value = row.get(field)
     if not isinstance(value, str) or not value:
         raise DataError(f"{path}: {field} is missing or is not a text in {_row_name(row)}")
