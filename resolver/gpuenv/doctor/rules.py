@@ -25,6 +25,9 @@ COMPARES_DRIVER = frozenset(("built-for-driver", "container-wants-driver", "driv
 # What the runtime returns if the driver is too old, and also if there is none.
 INSUFFICIENT_DRIVER = frozenset(("insufficient-driver", "driver-not-sufficient", "35"))
 DRIVER_ABSENT_IN_WORDS = "driver-absent-in-words"  # a message of programs and of reporters
+# TensorFlow's message of a missing driver, which it also prints if it does not find libcudart.
+DRIVER_OR_CUDART_ABSENT = "could-not-find-cuda-drivers"
+WORKS_AFTER_PROGRAM_ON_HOST = "works-after-a-program-on-the-host"
 NO_DRIVER_FILES = "no-driver-files"  # a message: the files of the driver's devices are absent
 # Messages that nvidia-smi cannot communicate with the driver.
 SMI_FAILED = ("nvidia-smi-failed", "nvidia-smi-cannot")
@@ -230,11 +233,16 @@ def driver_in_use(case: Case) -> Fact | None:
 
 
 def unaccepted_driver(case: Case) -> Iterator[Finding]:
-    """Suggest a driver that is too old for one program, if others use it."""
+    """Suggest why one program does not find the driver that others use.
+
+    The driver is too old for it; TensorFlow's message also means that libcudart is missing.
+    """
     words = driver_in_use(case)
     if words:
         for fact in with_names(case, "driver_not_found", (DRIVER_ABSENT_IN_WORDS,)):
             yield possible("driver_too_old", fact, words)
+        for fact in with_names(case, "driver_not_found", (DRIVER_OR_CUDART_ABSENT,)):
+            yield possible("cuda_lib_missing", fact, words)
 
 
 def changed_machines(case: Case) -> Iterator[Finding]:

@@ -20,9 +20,11 @@ from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import (
     COMPARES_DRIVER,
     DRIVER_ABSENT_IN_WORDS,
+    DRIVER_OR_CUDART_ABSENT,
     INSUFFICIENT_DRIVER,
     NO_DRIVER_FILES,
     SMI_FAILED,
+    WORKS_AFTER_PROGRAM_ON_HOST,
     driver_in_use,
     findings,
     has_driver_of_container,
@@ -455,13 +457,17 @@ def _is_contradicted(finding: Finding, case: Case) -> bool:
 def _is_contradicted_in_words(finding: Finding, case: Case) -> bool:
     """Whether another line speaks against what a message or a reporter says in words."""
     if finding.cause == "container_gpu_not_injected":
-        return _has_no_gpu_in_words(case)
+        told = case.about("told", "uvm_or_driver_state_broken")
+        works_later = any(fact.value == WORKS_AFTER_PROGRAM_ON_HOST for fact in told)
+        return works_later or _has_no_gpu_in_words(case)
     if finding.cause == "cpu_only_build" and finding.confidence == "likely":
         # Only a build with CUDA tries to create the provider.
         return bool(with_names(case, "cuda_lib_missing", PROVIDER_NOT_CREATED))
     if finding.cause == "driver_not_found":
-        in_words = all(fact.value == DRIVER_ABSENT_IN_WORDS for fact in finding.facts)
-        return in_words and driver_in_use(case) is not None
+        return driver_in_use(case) is not None and all(
+            fact.value in (DRIVER_ABSENT_IN_WORDS, DRIVER_OR_CUDART_ABSENT)
+            for fact in finding.facts
+        )
     return False
 
 
@@ -613,8 +619,11 @@ def _failure_of(area: Area, facts: Iterable[Fact]) -> Outside:
 
 
 def _other_gpus(case: Case) -> list[Fact]:
-    """Return where a log names another maker's GPU; nothing if it shows one of NVIDIA, too."""
-    if case.of_kind(*NVIDIA_KINDS) or case.symptoms("nvidia-gpu"):
+    """Return where a log names another maker's GPU; nothing if it shows one of NVIDIA, too.
+
+    Hosted notebooks have no GPU of another maker.
+    """
+    if case.of_kind(*NVIDIA_KINDS) or case.symptoms("nvidia-gpu", "hosted-notebook"):
         return []
     return case.symptoms("other-gpu")
 
