@@ -7,10 +7,10 @@ comments, docstrings or empty lines. The complexity of a function is McCabe's nu
 counts it: rank D starts at 21, E at 31 and F at 41.
 """
 
+import argparse
 import ast
 import io
 import statistics
-import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
@@ -168,12 +168,19 @@ def rows(metrics: Metrics) -> dict[str, str]:
     }
 
 
+def column(word: str) -> tuple[str, Path]:
+    """Return the name and the folder of NAME=FOLDER."""
+    name, _, folder = word.partition("=")
+    if not name or not any(Path(folder).rglob("*.py")):
+        raise argparse.ArgumentTypeError(f"{word} is not NAME=FOLDER with Python modules")
+    return name, Path(folder)
+
+
 def main() -> None:
     """Print the table, and the most complex functions of the first column."""
-    columns = {}
-    for word in sys.argv[1:]:
-        name, _, folder = word.partition("=")
-        columns[name] = measure(Path(folder))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("columns", nargs="+", metavar="NAME=FOLDER", type=column)
+    columns = {name: measure(folder) for name, folder in parser.parse_args().columns}
     tables = {name: rows(metrics) for name, metrics in columns.items()}
     labels = list(next(iter(tables.values())))
     print("| metric | " + " | ".join(tables) + " |")
