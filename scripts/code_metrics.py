@@ -171,7 +171,7 @@ def rows(metrics: Metrics) -> dict[str, str]:
 def column(word: str) -> tuple[str, Path]:
     """Return the name and the folder of NAME=FOLDER."""
     name, _, folder = word.partition("=")
-    if not name or not any(Path(folder).rglob("*.py")):
+    if not (name and folder) or not any(Path(folder).rglob("*.py")):
         raise argparse.ArgumentTypeError(f"{word} is not NAME=FOLDER with Python modules")
     return name, Path(folder)
 
