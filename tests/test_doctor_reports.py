@@ -24,6 +24,9 @@ CASES: list[dict[str, Any]] = tomllib.loads(
 WORDS = tomllib.loads((DATA / "doctor" / "words.toml").read_text(encoding="utf-8"))["case"]
 REPORTS = tomllib.loads((DATA / "doctor" / "reports.toml").read_text(encoding="utf-8"))
 OUTSIDE = tomllib.loads((DATA / "doctor_outside.toml").read_text(encoding="utf-8"))
+TRAINING = [
+    f"2026-01-02 03:04:{step},890 epoch 5 step {step} loss 0.36776" for step in range(10, 40)
+]
 
 
 def of_host(case: dict[str, Any]) -> tuple[Fact, ...]:
@@ -57,6 +60,16 @@ def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
     for verdict in found.verdicts:
         assert verdict.evidence and verdict.fix
         assert all(line.startswith(("log line ", "host: ")) for line in verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case["first"]], ids=lambda case: case["log"][:50]
+)
+def test_a_message_leads_to_its_cause_between_other_lines(case: dict[str, Any]) -> None:
+    log = "\n".join([*TRAINING, case["log"], *TRAINING])
+    found = diagnose(read_log([log]), of_host(case))
+    names = [verdict.cause for verdict in found.verdicts]
+    assert names[:1] == [case["first"]], names
 
 
 @pytest.mark.parametrize("case", WORDS, ids=lambda case: case["log"][:50])
