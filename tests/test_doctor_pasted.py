@@ -51,6 +51,11 @@ def test_the_lines_are_restored(case: dict[str, Any]) -> None:
         assert form.count("\n") == case["log"].count("\n")
 
 
+@pytest.mark.parametrize("case", CASES["listed"], ids=lambda case: case["name"])
+def test_listed_source_lines_are_left_out(case: dict[str, Any]) -> None:
+    assert next(restored(case["log"].encode())).decode() == case["text"]
+
+
 @pytest.mark.parametrize("case", CASES["cleaned"], ids=lambda case: case["name"])
 def test_escapes_are_removed_wherever_a_chunk_ends(case: dict[str, Any]) -> None:
     log = case["log"].encode()

@@ -1,5 +1,8 @@
 """Restores the lines of a log that was pasted, and finds the prefixes of launchers.
 
+The source lines that a traceback lists around the failing line become empty: nothing printed the
+messages in them.
+
 A pasted log may be quoted, or broken at the width of a window. Lines keep their numbers: the parts
 of a broken line are joined in its first line, and empty lines follow it.
 
@@ -49,16 +52,29 @@ _SOURCE = re.compile(
 )
 _MAX_PARTS = 4
 
+# Lines of source code with their numbers, as IPython, pdb and rich list them, and the failing line.
+_LISTED = re.compile(rb"(?:\xe2\x94\x82|\|)? {0,12}(?:\(\.{3}\) {0,12})?(\d{1,6})(?=[ \t]|$)")
+_LISTED_FAILING = re.compile(  # "---> 12 ", "12 -> ", "| > 12 |"
+    rb"-{1,6}> ?(\d{1,6})\b"
+    rb"| {0,6}(\d{1,6}) {1,2}->"
+    rb"|(?:\xe2\x94\x82|\|) {0,3}(?:\xe2\x9d\xb1|>) {0,6}(\d{1,6}) "
+)
+_MAX_WRAPPED = 2  # lines without a number that may continue a listed line
+_NEXT_LINES = 2  # how far the next listed line may be from a wrapped one: empty lines are left out
+# pytest lists a function without numbers, up to the failing line.
+_PYTEST_FAILING = re.compile(rb">(?: {3}|\t)")
+_PYTEST_ERROR = re.compile(rb"(?m)^(?:[\d:.TZ -]{20,40} )?E {3}")
+
 _Continues = Callable[[bytes, bytes, int], bool]
 
 
 def restored(text: bytes) -> Iterator[bytes]:
     """Yield the log in the forms that it may have had before it was pasted.
 
-    The first form is the log as it is, without marks of quotation and escapes of addresses. Of the
-    others, the likeliest comes first.
+    The first form is the log as it is, without marks of quotation, escapes of addresses, and
+    listed source lines. Of the others, the likeliest comes first.
     """
-    plain = _without_quotes(_URL_ENCODED.sub(_decoded, text))
+    plain = _without_listed_source(_without_quotes(_URL_ENCODED.sub(_decoded, text)))
     yield plain
     lines = plain.split(b"\n")
     # A single word may be longer than the width at which lines are broken.
@@ -86,6 +102,80 @@ def _without_quotes(text: bytes) -> bytes:
     if lines and all(line.startswith(b">") for line in lines):
         return _QUOTED.sub(b"", text)
     return text
+
+
+# ---- source lines that a traceback lists --------------------------------------------------------
+
+
+def _without_listed_source(text: bytes) -> bytes:
+    """Return a log with empty lines for listed source, except for the failing lines."""
+    lines = text.split(b"\n")
+    listed: set[int] = set()
+    for process_lines in _lines_by_process(lines):
+        listed.update(_around_failing_lines(process_lines))
+    if _PYTEST_ERROR.search(text):
+        listed.update(_before_failing_lines(lines))
+    if not listed:
+        return text
+    return b"\n".join(b"" if number in listed else line for number, line in enumerate(lines))
+
+
+def _lines_by_process(lines: list[bytes]) -> Iterable[list[tuple[int, bytes]]]:
+    """Return the lines of each process, without prefixes, with their numbers in the log."""
+    processes: dict[bytes, list[tuple[int, bytes]]] = {}
+    for number, line in enumerate(lines):
+        source, text = split_prefix(line)
+        processes.setdefault(source, []).append((number, text))
+    return processes.values()
+
+
+def _around_failing_lines(lines: list[tuple[int, bytes]]) -> set[int]:
+    """Return the numbers of the lines of each listing that marks a failing line by an arrow."""
+    listed: set[int] = set()
+    listing: list[int] = []
+    wrapped: list[int] = []
+    is_failing = False
+    source_line = 0
+    for number, line in [*lines, (0, b"")]:
+        failing = _LISTED_FAILING.match(line)
+        match = failing or _LISTED.match(line)
+        if match is None and line.strip() and len(wrapped) < _MAX_WRAPPED:
+            wrapped.append(number)
+            continue
+        before, source_line = source_line, int(match[match.lastindex or 0]) if match else 0
+        if not before < source_line or (wrapped and source_line > before + _NEXT_LINES):
+            if is_failing:
+                listed.update(listing)
+            listing, is_failing = [], False
+        elif listing:
+            listing += wrapped
+        wrapped = []
+        if failing:
+            is_failing = True
+        elif match:
+            listing.append(number)
+    return listed
+
+
+def _before_failing_lines(lines: list[bytes]) -> set[int]:
+    """Return the numbers of the lines that pytest lists before its failing lines."""
+    listed: set[int] = set()
+    function: list[int] = []
+    for number, line in enumerate(lines):
+        code = _without_time(line)
+        if code.startswith((b"    ", b"\t")):
+            function.append(number)
+            continue
+        if _PYTEST_FAILING.match(code):
+            listed.update(function)
+        if code.strip():
+            function = []
+    return listed
+
+
+def _without_time(line: bytes) -> bytes:
+    time = _TIME.match(line)
+    return line[time.end() :] if time else line
 
 
 # ---- broken lines -------------------------------------------------------------------------------
