@@ -198,6 +198,15 @@ def _compat(case: Case) -> Iterator[str]:
         )
 
 
+def _without_glibc(case: Case) -> Iterator[str]:
+    """Say that NVIDIA's libraries need glibc, which no release of musl replaces."""
+    if case.symptoms("musl", "smi-on-disk") or case.about("libc-wanted", "musl"):
+        yield (
+            "NVIDIA's programs and libraries need glibc, and Alpine Linux has musl: use an image "
+            "with glibc, such as debian or ubuntu."
+        )
+
+
 # ---- devices ------------------------------------------------------------------------------------
 
 
@@ -440,4 +449,5 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "out_of_memory_masked": (_sizes,),
     "unsupported_op_config": (_types, _sizes),
     "install_resolution_failure": (_offered_releases,),
+    "host_libc_too_old": (_without_glibc,),
 }

@@ -38,6 +38,8 @@ _CONDITIONS = frozenset(
         "jit-compiled",
         "reported-unavailable",
         "musl",
+        "smi-on-disk",
+        "smi-not-started",
         "stub-path",
         "libraries-of-host",
         "gpu-lost-later",

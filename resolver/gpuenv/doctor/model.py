@@ -175,7 +175,7 @@ KINDS: dict[str, str] = {
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
     "nccl, invalid-image, unexplained), or a condition that may explain one or rule out a cause "
     "(cuda-unavailable, cuda-available, cuda-asked, took-cpu, reported-unavailable, "
-    "jit-compiled, musl, stub-path, libraries-of-host, early-status, started-without-gpu, "
+    "jit-compiled, musl, smi-on-disk, smi-not-started, stub-path, libraries-of-host, early-status, started-without-gpu, "
     "started-with-gpu, in-container, other-gpu, nvidia-gpu, compat-path, "
     "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices, "
     "memory-short, gpu-lost-later, gpu-works-on-host, fails-on-host, no-gpu-seen, gpu-backend, "

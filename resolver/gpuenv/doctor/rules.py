@@ -282,6 +282,8 @@ def _host_has_unknown_error(case: Case) -> bool:
 
 def container_devices(case: Case) -> Iterator[Finding]:
     """Find a container that was started without the GPU."""
+    if _programs_without_glibc(case):
+        return
     container = case.first("container", value="yes")
     words = tuple(case.about("suggests", "container_gpu_not_injected"))
     for kind in ("hints", "maybe"):
@@ -616,6 +618,20 @@ def libc_versions(case: Case) -> Iterator[Finding]:
     if musl:
         for fact in case.about("hints", "install_resolution_failure"):
             yield likely("host_libc_too_old", fact, musl[0])
+    for fact, sign in _programs_without_glibc(case):
+        yield likely("host_libc_too_old", fact, sign)
+
+
+def _programs_without_glibc(case: Case) -> list[tuple[Fact, Fact]]:
+    """Return the failures of a program that is there and lacks its loader, and the signs of that.
+
+    A kernel answers ENOENT if the loader that a program names (ld-linux-x86-64.so.2, of glibc) is
+    missing, so a shell says that it does not find the program.
+    """
+    signs = case.symptoms("smi-on-disk")
+    if case.symptoms("started-with-gpu"):
+        signs += case.symptoms("musl")
+    return [(fact, sign) for fact in case.symptoms("smi-not-started") for sign in signs]
 
 
 def loader_comparison(case: Case) -> Iterator[Finding]:
