@@ -10,13 +10,22 @@ from typing import Any
 
 import pytest
 
-from gpuenv.doctor.catalog import areas, capability_of, causes, compilers, messages, releases_before
+from gpuenv.doctor.catalog import (
+    Message,
+    areas,
+    capability_of,
+    causes,
+    compilers,
+    messages,
+    releases_before,
+)
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.model import KINDS, TESTS, Fact
 from gpuenv.doctor.status_codes import CUDA_CAUSES, cuda_version, cudnn_version
 from gpuenv.doctor.verdicts import diagnose
 
 DATA = Path(__file__).parent / "data"
+MESSAGES = Path(__file__).parents[1] / "matrix_data" / "doctor" / "messages"
 HELD_OUT = Path(__file__).parents[1] / "docs" / "records" / "doctor-held-out.json"
 CASES: list[dict[str, Any]] = tomllib.loads(
     (DATA / "doctor" / "cases.toml").read_text(encoding="utf-8")
@@ -182,6 +191,27 @@ def test_the_data_speak_the_vocabulary() -> None:
         assert {kind for kind, _subject, _value in message.facts} <= set(KINDS), message.name
         named = {subject for kind, subject, _value in message.facts if kind == "outside"}
         assert named <= set(areas()), message.name
+
+
+def stated(message: Message) -> str:
+    """Return what a message states first: a cause, a symptom or a kind of facts."""
+    if message.cause:
+        return message.cause
+    kind, subject, _value = message.facts[0]
+    return subject if kind == "symptom" else kind
+
+
+def test_a_file_of_messages_names_what_they_state_in_its_order() -> None:
+    names = [message.name for message in messages()]
+    assert sorted(names) == sorted(set(names))
+    by_name = {message.name: message for message in messages()}
+    states: list[str] = []
+    for path in sorted(MESSAGES.glob("*.toml")):
+        file = tomllib.loads(path.read_text())
+        order = [stated(by_name[row["name"]]) for row in file.get("message", ())]
+        assert list(dict.fromkeys(order)) == file.get("states", []), path.name
+        states += file.get("states", [])
+    assert sorted(states) == sorted(set(states))
 
 
 def test_every_pattern_is_bounded() -> None:

@@ -24,6 +24,8 @@ _NAME_NOISE = re.compile(
     r"\b(?:NVIDIA|GeForce|Tesla|Quadro|Laptop GPU|\d{1,3} ?GB|SXM\d?|PCIe|HBM\d\w?)\b"
 )
 
+_MESSAGES = ("doctor", "messages")
+
 Row = dict[str, Any]  # of a TOML file
 # A CUDA release, and the lowest and the highest compute capability that it compiles for.
 Compiler = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -96,7 +98,7 @@ class BrokenRelease(Value):
 class Message(Value):
     """The general form of a message, and the cause or the facts that it states.
 
-    The head of messages.toml describes the fields.
+    The head of messages/terms.toml describes the fields.
     """
 
     name: str
@@ -192,21 +194,30 @@ def areas() -> Mapping[str, Area]:
 
 @cache
 def messages() -> tuple[Message, ...]:
-    """Return the messages in the order of the file.
+    """Return the messages, file by file.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: a file cannot be read.
     """
-    data = _read("doctor", "messages.toml")
-    return tuple(_message(row, data["terms"]) for row in data["message"])
+    terms = _read(*_MESSAGES, "terms.toml")["terms"]
+    files = sorted(os.listdir(os.path.join(data_folder(), *_MESSAGES)))
+    return tuple(
+        _message(row, terms)
+        for name in files
+        if name.endswith(".toml")
+        for row in _read(*_MESSAGES, name).get("message", ())
+    )
 
 
 def _message(row: Row, terms: Mapping[str, str]) -> Message:
     facts = [(kind, subject, value) for kind, subject, value in row.get("facts", ())]
+    pattern = row["pattern"]
+    if isinstance(pattern, list):
+        pattern = "|".join(pattern)
     return Message(
         name=row["name"],
         needles=tuple(needle.encode() for needle in row["needles"]),
-        pattern=_with_terms(row["pattern"], terms),
+        pattern=_with_terms(pattern, terms),
         cause=row.get("cause", ""),
         sure=row.get("sure", ""),
         facts=tuple(facts),
