@@ -10,6 +10,7 @@ number of runs, the rate and the slowest run are printed. A crash prints the num
 
 from __future__ import annotations
 
+import argparse
 import random
 import signal
 import sys
@@ -154,8 +155,11 @@ class Progress:
 
 def main() -> int:
     """Run the fuzzer. Return 1 if a run was too slow."""
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="?", type=int, default=10_000)
+    parser.add_argument("seed", nargs="?", type=int, default=1)
+    arguments = parser.parse_args()
+    runs, seed = arguments.runs, arguments.seed
     maker, progress = Maker(), Progress()
     for number in range(runs):
         chance = random.Random(seed * 1_000_000_007 + number)  # noqa: S311  not for secrets

@@ -88,11 +88,6 @@ class AgreementId(Identifier):
         """Return the identifier of a topic."""
         return cls(f"={topic}")
 
-    @property
-    def topic(self) -> str:
-        """The topic in words, for messages."""
-        return self[1:]
-
 
 class NogoodId(Identifier):
     """What no candidate has: the node of NogoodRequirement."""
