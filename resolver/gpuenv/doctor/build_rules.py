@@ -45,6 +45,7 @@ _WORDS_OF_BUILD = re.compile(
 _PROVIDER_FILE = re.compile(
     r"libonnxruntime_providers_(?:shared|cuda)\.so|onnxruntime_providers_shared\.dll"
 )
+_NAMES_GPU = re.compile(r"(?i)\bgpus?\b|\bcuda\b")
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -86,9 +87,10 @@ def _unmeant_builds(case: Case, builds: list[Fact], took_cpu: list[Fact]) -> Ite
             signs = case.of_kind("gpu", "driver", "toolkit")
         if signs:
             yield likely("cpu_only_build", build, signs[0])
-        elif case.symptoms("unexplained"):
-            for gpu in case.of_kind("gpu")[:1]:
-                yield possible("cpu_only_build", build, gpu)
+        else:
+            failure = first_of(case.symptoms("unexplained"))
+            if failure and (case.of_kind("gpu") or _NAMES_GPU.search(failure.text)):
+                yield possible("cpu_only_build", build, *(case.of_kind("gpu")[:1] or [failure]))
 
 
 def cpu_packages(case: Case) -> Iterator[Finding]:
