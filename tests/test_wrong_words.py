@@ -35,6 +35,7 @@ RIGHT = {
     "--gpu h100,a100": "torch 2.15.0 cu132 13.2",
     "--gpu H100 --cuda 12.6": "torch 2.13.0 cu126 12.6",
     "--gpu H100 --cuda cu126": "torch 2.13.0 cu126 12.6",
+    "--gpu H100 --cuda 12": "torch 2.13.0 cu126 12.6",
     "--gpu H100 --framework torch+cu126": "torch 2.13.0 cu126 12.6",
     "--gpu cpu": "torch 2.13.0 cpu",
 }
@@ -45,6 +46,11 @@ REFUSED = {
         "not for CUDA 99.9, which was chosen by hand",
         "leave out --cuda 99.9: gives torch 2.15.0 (cu132)",
     ],
+    "--framework torch --gpu H100 --cuda 12.7": [
+        "--cuda 12 instead of --cuda 12.7: gives torch 2.13.0 (cu126)",
+        "leave out --cuda 12.7: gives torch 2.15.0 (cu132)",
+    ],
+    "--framework torch --gpu H100 --cuda 11": ["not for CUDA 11, which was chosen by hand"],
     "torch[opt-einsum]==99 numpy --gpu H100": [
         "torch needs torch==99; available: 2.0.0 to 2.15.0",
         "torch 2.15.0 instead of torch[opt-einsum]==99: gives torch 2.15.0 (cu132)",

@@ -45,8 +45,8 @@ def add_request_flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cuda",
-        metavar="X.Y|TAG",
-        help="Choose the builds of the frameworks by hand: for CUDA 12.8, or cu128",
+        metavar="X[.Y]|TAG",
+        help="Choose the builds of the frameworks by hand: for CUDA 12.8, any 12, or cu128",
     )
     _add_file_flags(parser)
     add_index_flags(parser)
@@ -369,10 +369,10 @@ def _without_tag(text: str, builds: dict[str, str]) -> str:
 
 
 def _checked_cuda(text: str) -> str:
-    """Return a CUDA version or the tag of a build. InputError for another text."""
-    if re.fullmatch(r"\d{1,2}\.\d{1,2}|cu(da)?\d+|cpu", text):
+    """Return a CUDA version, major version, or tag of a build. InputError for another text."""
+    if re.fullmatch(r"\d{1,2}(\.\d{1,2})?|cu(da)?\d+|cpu", text):
         return text
-    hint = "give a version or the tag of a build: --cuda 12.8, --cuda cu128"
+    hint = "give a version or the tag of a build: --cuda 12.8, --cuda 12, --cuda cu128"
     raise InputError(f"--cuda {text}: is no CUDA version", hint=hint)
 
 

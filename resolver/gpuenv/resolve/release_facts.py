@@ -89,13 +89,14 @@ class ReleaseFacts:
         chosen = dict(self._store.request.builds)
         wanted = chosen.get(framework, chosen.get(EVERY_FRAMEWORK))
         cuda = None if build is None else build.cuda
-        if wanted is None or wanted in (tag, show_pair(cuda)):
+        names = [tag] if cuda is None else [tag, show_pair(cuda), str(cuda[0])]
+        if wanted is None or wanted in names:
             return ()
         have = tag or "an unknown build"
         if cuda is not None:
             have += f", for CUDA {show_pair(cuda)}"
         need = f"the build {wanted}, which was chosen by hand"
-        if "." in wanted:
+        if wanted[0].isdigit():
             need = f"for CUDA {wanted}, which was chosen by hand"
         return (Reason(code="other-build", subject=subject, need=need, have=have),)
 

@@ -226,6 +226,10 @@ def _other_builds(alternatives: Alternatives) -> Iterator[Change]:
         if framework == EVERY_FRAMEWORK:
             text = f"leave out --cuda {build}"
         others = tuple(other for other in request.builds if other != chosen)
+        major, dot, _minor = build.partition(".")
+        if dot:
+            same_major = request.replace(builds=(*others, (framework, major)))
+            yield from _offer(alternatives, f"--cuda {major} instead of --cuda {build}", same_major)
         yield from _offer(alternatives, text, request.replace(builds=others))
 
 
