@@ -19,7 +19,7 @@ from .case_versions import (
     row_before,
 )
 from .catalog import year_of_gpu, year_of_release
-from .facts import Case
+from .facts import Case, with_names
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
 
@@ -51,6 +51,7 @@ _STATUSES_OF_CODE = (
     "CUDA_ERROR_INVALID_PTX",
     "CUDA_ERROR_NO_BINARY_FOR_GPU",
 )
+_NO_NVRTC = ("nvrtc-builtins",)  # without it, programs load what NVRTC did not compile
 _STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
 _DOUBTFUL = ("flags", "words")  # lists of code that may not be those of the whole build
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
@@ -321,7 +322,7 @@ def invalid_images(case: Case) -> Iterator[Finding]:
     if device and device[0] > max(map(version_tuple, built_for)):
         yield likely("gpu_too_new_for_build", images[0], device[1])
         return
-    if case.of_kind("architecture-missing"):
+    if case.of_kind("architecture-missing") or with_names(case, "cuda_lib_missing", _NO_NVRTC):
         return  # the same failure, with its reason
     is_triton = any("triton" in image.text.lower() for image in images)
     oldest = _FIRST_CAPABILITY_OF_TRITON if is_triton else _FIRST_CAPABILITY_OF_IMAGES
