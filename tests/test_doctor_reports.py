@@ -277,10 +277,15 @@ def test_the_record_of_held_out_reports_counts_its_rows() -> None:
         assert counts_of(row[4] for row in rows) == plain_counts(measured["settled"])
         settled.update((row[3] or "none", row[4]) for row in rows)
         projects += {row[0].partition("#")[0] for row in measured["rows"]}
-    assert len(projects) == len(set(projects))
     for confidence, counts in record["calibration"].items():
         found = {result: settled[confidence, result] for result in plain_counts(counts)}
         assert found == plain_counts(counts)
+    restated = record["restated"]["sets"]
+    for measured in restated:
+        assert len(measured["rows"]) == measured["reports"]
+        assert counts_of(row[4] for row in measured["rows"]) == plain_counts(measured["settled"])
+    projects += [row[0].partition("#")[0] for measured in restated for row in measured["rows"]]
+    assert len(projects) == len(set(projects))
     other = record["other failures"]
     for column, name in ((2, "first"), (3, "after correction")):
         found = Counter(row[column] for row in other["rows"])
