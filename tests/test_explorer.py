@@ -86,6 +86,7 @@ def page(tables, tmp_path_factory):
     with browser.Browser(folder / "profile") as chromium:
         chromium.url = file.as_uri()
         chromium.look(width=1280, height=900)
+        chromium.open(chromium.url)
         yield chromium
         assert chromium.errors == []
         assert chromium.outside_requests() == []
