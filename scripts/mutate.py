@@ -77,8 +77,6 @@ DATA = ROOT / "tests" / "data"
 EQUIVALENT = DATA / "mutation_equivalent.toml"
 BUDGET = 15.0  # seconds of the tests that run for one mutant, recorded while calls are traced
 PATIENCE = 60.0  # a run of the tests times out after this and five times the recorded seconds
-COPIED = ("docs", "matrix_data", "pyproject.toml", "README.md", "resolver", "scripts", "tests")
-
 Key = tuple[str, str, str]
 
 
@@ -145,13 +143,12 @@ class Checkout:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(source, folder / name, ignore=ignored)
-            else:
-                shutil.copy(source, folder / name)
+        listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        files = subprocess.run(listing, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
+        for name in filter(None, files.stdout.split("\0")):
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
 
     def write(self, mutant: Mutant, text: str) -> None:
         """Write a module, and remove its bytecode, which may look fresh to the interpreter."""
