@@ -223,14 +223,21 @@ def _other_builds(alternatives: Alternatives) -> Iterator[Change]:
     for chosen in request.builds:
         framework, build = chosen
         text = f"any build instead of {framework}+{build}"
+        others = tuple(other for other in request.builds if other != chosen)
         if framework == EVERY_FRAMEWORK:
             text = f"leave out --cuda {build}"
-        others = tuple(other for other in request.builds if other != chosen)
-        major, dot, _minor = build.partition(".")
-        if dot:
-            same_major = request.replace(builds=(*others, (framework, major)))
-            yield from _offer(alternatives, f"--cuda {major} instead of --cuda {build}", same_major)
+            yield from _same_cuda_major(alternatives, build, others)
         yield from _offer(alternatives, text, request.replace(builds=others))
+
+
+def _same_cuda_major(
+    alternatives: Alternatives, build: str, others: tuple[tuple[str, str], ...]
+) -> Iterator[Change]:
+    """Yield another CUDA version of the same major as the one that was chosen by hand."""
+    major, dot, _minor = build.partition(".")
+    if dot:
+        request = alternatives.request.replace(builds=(*others, (EVERY_FRAMEWORK, major)))
+        yield from _offer(alternatives, f"--cuda {major} instead of --cuda {build}", request)
 
 
 def _with_sdists(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
