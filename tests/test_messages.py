@@ -490,11 +490,14 @@ def error_messages() -> dict[str, list[str]]:
     hopeless = Explanation(
         subject="nosuch", reasons=(reason("two-owners", "a", "one owner", "b and c"),)
     )
+    missing = reason("not-in-index", "nosuch", "a wheel", "not found on any index")
+    unknown = Explanation(subject="nosuch", reasons=(missing,))
     errors: dict[str, GpuEnvError] = {
         "input": InputError("--gpu H1000: not known", hint="give a name such as H100"),
         "index": PackageIndexError("the index did not answer", hint="try again, or use --offline"),
         "no solution": NoSolutionError(explanation),
         "no solution, nothing helps": NoSolutionError(hopeless),
+        "no solution, an unknown package": NoSolutionError(unknown),
         "host mismatch": HostMismatchError("the lock does not fit this host", (FLOOR,)),
     }
     return {f"error: {name}": plans.error_lines(error) for name, error in errors.items()}

@@ -425,3 +425,38 @@ def test_a_change_gives_five_packages_by_name(count: int, text: str) -> None:
     packages: Packages = {name: {"1.0": {}} for name in names}
     plan = solved({"packages": packages, "requires": names, "target": {"python": "3.12"}})
     assert result_text(plan) == text
+
+
+MISSPELLED = [
+    ("tourch", "tourch>=2.9", "torch>=2.9", "torch instead of tourch"),
+    (
+        "tensor-flow",
+        "tensor-flow[and-cuda]",
+        "tensorflow[and-cuda]",
+        "tensorflow instead of tensor-flow",
+    ),
+    (
+        "xfromers",
+        "xfromers; sys_platform == 'linux'",
+        "xformers; sys_platform == 'linux'",
+        "xformers instead of xfromers",
+    ),
+    ("private-tools", "private-tools", "", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "renamed", "change"), MISSPELLED)
+def test_a_name_that_no_index_has_may_be_misspelled(
+    name: str, text: str, renamed: str, change: str
+) -> None:
+    def solve(asked: Request, host: Host) -> Plan | None:
+        return PLAN if asked.requirements == (renamed, "numpy") else None
+
+    request = Request(requirements=(text, "numpy"))
+    alternatives = Alternatives(request, HOST, DATA, lambda request: [], solve)
+    missing = Reason(
+        code="not-in-index", subject=name, need="a wheel", have="not found on any index"
+    )
+    trials = Trials(impossible, 10)  # type: ignore[arg-type]
+    offered = [one.change for one in smallest_changes(alternatives, trials, (), [missing])]
+    assert offered == ([change] if change else [])

@@ -37,6 +37,10 @@ SCREEN = 25  # lines of a whole explanation
 MAX_BUILT = 3  # packages that a refusal proposes to build
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
+_NOTHING_HELPS = (
+    "no small change of the request, the driver, the Python or the GPU helps; change several of "
+    "the requirements that the reasons name, or use another host"
+)
 _FOR = ", for "  # between a requirement and the release that has it, in the need of a reason
 
 Item = list[str]  # the lines of one sentence
@@ -89,20 +93,25 @@ def host_text(host: Host) -> str:
 
 def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[str]:
     """Return the changes that help, each as one item, or that none was found."""
+    reasons = list(reasons)
     build = _wheels_to_build(reasons)
     if not changes:
-        return wrapped(
-            build
-            or "no small change of the request, the driver, the Python or the GPU helps; "
-            "change several of the requirements that the reasons name, or use another host",
-            "",
-        )
+        return wrapped(build or _unknown_packages(reasons) or _NOTHING_HELPS, "")
     lines = ["what helps (each change is sufficient):"]
     for change in changes:
         lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)
     if build and not any("--allow-sdist" in change.change for change in changes):
         lines += wrapped(f"or {build}", "")
     return lines
+
+
+def _unknown_packages(reasons: Iterable[Reason]) -> str:
+    """Return what to do about requested packages that no index has, or "" if there are none."""
+    unknown = [reason for reason in reasons if reason.code == "not-in-index"]
+    names = sorted({reason.subject for reason in unknown if _FOR not in reason.need})
+    if not names:
+        return ""
+    return f"correct the name {', '.join(names)}, or give its index: --extra-index-url URL"
 
 
 def _wheels_to_build(reasons: Iterable[Reason]) -> str:

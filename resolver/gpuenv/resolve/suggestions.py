@@ -30,6 +30,7 @@ MAX_GPUS = 6  # compute capabilities that are tried
 MAX_PYTHONS = 4
 MAX_EDITS = 3  # of the request in one change
 MAX_NAMED = 5  # packages that a change gives
+_LIKE = 0.8  # how alike a misspelled name and the right one are, as difflib counts
 
 # Reasons that only a change of the request can remove.
 _REQUEST_CODES = frozenset({"no-version", "no-offline-file", "not-in-index", "yanked", "hash"})
@@ -126,6 +127,7 @@ def _all_changes(
         changed = request.replace(default_index_only=False)
         yield from _offer(alternatives, "leave out --default-index-only", changed)
     yield from _other_builds(alternatives)
+    yield from _other_names(alternatives, reasons)
     yield from _with_sdists(alternatives, reasons)
     edits = _helpful_edits(alternatives, trials, places)
     yield from _edited(alternatives, [chosen for chosen in edits if not _removes_text(chosen)])
@@ -238,6 +240,29 @@ def _same_cuda_major(
     if dot:
         request = alternatives.request.replace(builds=(*others, (EVERY_FRAMEWORK, major)))
         yield from _offer(alternatives, f"--cuda {major} instead of --cuda {build}", request)
+
+
+def _other_names(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
+    """Yield the framework or library whose name is like that of a package that no index has."""
+    from difflib import get_close_matches
+
+    request = alternatives.request
+    known = [*alternatives.data.frameworks(), *alternatives.data.libraries()]
+    for reason in reasons:
+        if reason.code != "not-in-index":
+            continue
+        for name in get_close_matches(reason.subject, known, n=1, cutoff=_LIKE):
+            renamed = [_renamed(text, reason.subject, name) for text in request.requirements]
+            changed = request.replace(requirements=tuple(renamed))
+            if changed != request:
+                yield from _offer(alternatives, f"{name} instead of {reason.subject}", changed)
+
+
+def _renamed(requirement: str, name: str, other: str) -> str:
+    """Return a requirement of the package `other` if it is one of the package `name`."""
+    if parse_requirement(requirement).name != name:
+        return requirement
+    return other + requirement[len(name) :]
 
 
 def _with_sdists(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
