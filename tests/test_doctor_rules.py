@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
-from gpuenv.doctor import build_rules, rules, verdicts
+from gpuenv.doctor import architecture_rules, build_rules, library_rules, rules
 from gpuenv.doctor.facts import Case
 from gpuenv.doctor.model import Fact, Finding
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parent / "data" / "doctor_rules.toml").read_text(encoding="utf-8")
 )["case"]
+
+
+MODULES = (architecture_rules, build_rules, library_rules, rules)
+RULES: dict[str, Any] = {name: rule for module in MODULES for name, rule in vars(module).items()}
 
 
 def facts_of(rows: Sequence[Sequence[Any]], *, of_log: bool) -> list[Fact]:
@@ -40,7 +44,7 @@ def show(finding: Finding, facts: Sequence[Fact]) -> str:
 def test_what_the_rules_conclude(case: dict[str, Any]) -> None:
     log = facts_of(case.get("log", ()), of_log=True)
     host = facts_of(case.get("host", ()), of_log=False)
-    rule = getattr(verdicts, case["rule"]) if "rule" in case else rules.findings
+    rule = RULES[case.get("rule", "findings")]
     found = [show(finding, [*log, *host]) for finding in rule(Case(log, host))]
     assert found == case["finds"]
 
