@@ -336,10 +336,15 @@ CUDNN = [("nvidia-cudnn-cu12", "9.10.2.21")]
 FAILS = {
     "driver-cuda": "driver-runtime",
     "driver-floor": "driver-runtime",
+    "gpu-needs-newer-driver": "driver-runtime",
     "ptx-needs-newer-driver": "driver-runtime",
     "no-code-for-device": "architecture",
+    "jetson-wheel": "architecture",
     "cudnn-version": "cudnn-version",
     "cuda-variant": "companions",
+    "extension-abi": "companions",
+    "extension-cuda": "companions",
+    "extension-release": "companions",
     "bad-pair": "companions",
     "cuda-major": "one-cuda-major",
     "two-owners": "one-cuda-major",
@@ -372,6 +377,12 @@ def test_a_reason_fails_its_test(code: str, test: str) -> None:
 def test_a_doubt_keeps_its_test_from_passing(code: str, test: str) -> None:
     facts = host_facts.reason_facts([reason(code)], HOST, CUDA_BUILDS, CUDNN)
     assert results(facts) == {name: "pass" for name in PASSES if name != test}
+
+
+def test_a_reason_that_fails_no_test_hides_no_other_one() -> None:
+    reasons = [reason("python-version"), reason("driver-cuda"), reason("code-unknown")]
+    facts = host_facts.reason_facts(reasons, HOST, CUDA_BUILDS, CUDNN)
+    assert results(facts) == {"driver-runtime": "fail", "cudnn-version": "pass"}
 
 
 def test_without_reasons_the_rules_pass_for_what_is_known() -> None:
