@@ -426,19 +426,19 @@ DEFAULT_FOLDERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(len(DEFAULT_FOLDERS)))
-def test_the_default_folders_of_the_loader_come_last(
-    site: Site, number: int, monkeypatch: pytest.MonkeyPatch
+def test_the_default_folders_of_the_loader_are_searched_in_its_order(
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that no system has is found in each of them, and first in the first one."""
-    name = "libcublas_of_a_test.so.99"
-    cudnn(site, named=())
+    """A name that no system has is found in each folder, if it is in none before."""
+    name, exists = "libcublas_of_a_test.so.99", os.path.exists
+    cudnn(site, members=(), named=())
     site.add("nvidia/cufft/lib/libcufft.so.12", "nvidia-cufft", names=[name])
-    present = {f"{folder}/{name}" for folder in DEFAULT_FOLDERS[number:]}
-    exists = os.path.exists
+    present = [f"{folder}/{name}" for folder in DEFAULT_FOLDERS]
     monkeypatch.setattr(os.path, "exists", lambda path: str(path) in present or exists(path))
-    taken = f"{DEFAULT_FOLDERS[number]}/{name}"
-    assert site.check().marks == (("outside", name, taken),)
+    while present:
+        assert site.check().marks == (("outside", name, present[0]),)
+        del present[0]
+    assert site.check().marks == (("missing", name, "libcufft.so.12"),)
 
 
 def test_a_library_that_one_asker_needs_and_another_opens_is_needed(

@@ -620,6 +620,15 @@ def test_what_is_remembered_of_lines_is_limited(monkeypatch: pytest.MonkeyPatch)
     assert len(reader._window_reads) == 3
 
 
+def test_the_readings_of_sixteen_thousand_lines_are_remembered() -> None:
+    reader = LogReader(small=0)
+    reader._line_reads = dict.fromkeys(range(16_383), 1)
+    feed(reader, OLD)
+    assert len(reader._line_reads) == 16_384
+    feed(reader, f"another line: {OLD}")
+    assert len(reader._line_reads) == 1
+
+
 @pytest.mark.parametrize(("size", "shown_from"), [(MAX_TEXT, 0), (MAX_TEXT + 1, 140)])
 def test_of_a_longer_line_the_text_begins_before_the_message(size: int, shown_from: int) -> None:
     """It begins sixty characters before, so that the text shows what it is about."""
