@@ -597,8 +597,8 @@ def test_small_logs_and_letters_that_fold_to_ascii_are_searched_for_needles(
 
 def test_two_thousand_facts_are_kept_and_then_nothing_is_read() -> None:
     reader = LogReader()
-    for number in range(MAX_FACTS - 1):
-        reader._note("gpu", "", str(number), "x")
+    known = Fact(kind="gpu", where="log line 1")
+    reader.facts = {("gpu", "", str(number)): known for number in range(MAX_FACTS - 1)}
     feed(reader, "an ordinary line", OLD)
     assert len(reader.facts) == MAX_FACTS == 2000
     assert reader.line == 3
@@ -606,6 +606,18 @@ def test_two_thousand_facts_are_kept_and_then_nothing_is_read() -> None:
     feed(reader, NEW)
     assert len(reader.facts) == MAX_FACTS
     assert reader.line == 3
+
+
+def test_a_fact_keeps_the_place_where_it_is_stated_first() -> None:
+    reader = LogReader()
+    feed(reader, "an ordinary line", OLD, f"again: {OLD}")
+    feed(reader, f"and again: {OLD}")
+    assert found(reader) == [("450.66.0", "log line 2")]
+
+
+def test_a_carriage_return_ends_a_line() -> None:
+    (fact,) = read_log([f"loading: 10%\rloading: 20%\r{OLD}\rloading: 30%"])
+    assert (fact.text, fact.where) == (OLD, "log line 1")
 
 
 def test_what_is_remembered_of_lines_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
