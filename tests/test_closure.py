@@ -367,3 +367,87 @@ def test_the_marks_of_what_is_missing_and_of_what_is_broken(site: Site) -> None:
         ("missing", "libcudnn_tensor_ir.so.9"),
     ]
     assert marks[1][2] == "libcudnn.so.9"
+
+
+# ---- one library does not hide another one -------------------------------------------------------
+
+
+def test_a_name_that_is_left_out_does_not_hide_the_next_one(site: Site) -> None:
+    """Names are sorted: that of the driver's library comes first."""
+    site.add(
+        "nvidia/cudnn/lib/libcudnn.so.9",
+        "nvidia-cudnn-cu13",
+        names=["libcuda.so.1", "libnccl.so.2"],
+    )
+    assert site.check().marks == (("missing", "libnccl.so.2", "libcudnn.so.9"),)
+
+
+def test_a_library_of_another_family_does_not_hide_how_a_family_names_its_members(
+    site: Site,
+) -> None:
+    """Neither does a name with a version, or the name of the library itself."""
+    lib = "nvidia/cudnn/lib"
+    names = ["libcudnn.so", "libcudnn_adv.so.9", "libcudnn_ops.so", "libcudnn_tensor.so"]
+    site.add("nvidia/cublas/lib/libcublas.so.13", "nvidia-cublas")
+    site.add(f"{lib}/libcudnn.so.9", "nvidia-cudnn-cu13", names=names)
+    for name in ("adv", "ops"):
+        site.add(f"{lib}/libcudnn_{name}.so.9", "nvidia-cudnn-cu13")
+    assert site.check().marks == (("missing", "libcudnn_tensor.so.9", "libcudnn.so.9"),)
+
+
+def test_a_library_that_is_reached_twice_does_not_hide_another_one(site: Site) -> None:
+    """Only what is on the path of cuDNN has to find what it opens."""
+    shared = site.add("nvidia/b/lib/libcublasLt.so.13", "nvidia-b")
+    opener = site.add("nvidia/b/lib/libcufft.so.12", "nvidia-b", names=["libnvrtc.so.13"])
+    first = site.add("nvidia/b/lib/libcusolver.so.12", "nvidia-b", needs=[shared])
+    second = site.add("nvidia/b/lib/libcublas.so.13", "nvidia-b", needs=[opener, shared])
+    site.add("nvidia/cudnn/lib/libcudnn.so.9", "nvidia-cudnn-cu13", needs=[second, first])
+    found = site.check()
+    assert found.status == "fail"
+    assert found.marks == (("missing", "libnvrtc.so.13", "libcufft.so.12"),)
+
+
+def test_a_broken_library_does_not_hide_what_another_one_misses(site: Site) -> None:
+    opener = site.add("nvidia/b/lib/libcufft.so.12", "nvidia-b", names=["libnvrtc.so.13"])
+    broken = site.add("nvidia/b/lib/libcusolver.so.12", "nvidia-b")
+    site.add("nvidia/cudnn/lib/libcudnn.so.9", "nvidia-cudnn-cu13", needs=[opener, broken])
+    broken.write_text("no library")
+    found = site.check()
+    assert [mark[:2] for mark in found.marks] == [
+        ("broken", str(broken)),
+        ("missing", "libnvrtc.so.13"),
+    ]
+
+
+DEFAULT_FOLDERS = [
+    "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+    "/lib64", "/usr/lib64", "/lib", "/usr/lib",
+]  # fmt: skip
+
+
+def test_the_default_folders_of_the_loader_are_searched_in_its_order(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that no system has is found in each folder, if it is in none before."""
+    name, exists = "libcublas_of_a_test.so.99", os.path.exists
+    cudnn(site, members=(), named=())
+    site.add("nvidia/cufft/lib/libcufft.so.12", "nvidia-cufft", names=[name])
+    present = [f"{folder}/{name}" for folder in DEFAULT_FOLDERS]
+    monkeypatch.setattr(os.path, "exists", lambda path: str(path) in present or exists(path))
+    while present:
+        assert site.check().marks == (("outside", name, present[0]),)
+        del present[0]
+    assert site.check().marks == (("missing", name, "libcufft.so.12"),)
+
+
+def test_a_library_that_one_asker_needs_and_another_opens_is_needed(
+    site: Site, tmp_path: Path
+) -> None:
+    absent = Site(tmp_path / "toolkit").add("libcublas.so.13", "toolkit")
+    needing = site.add("nvidia/b/lib/libcufft.so.12", "nvidia-b", needs=[absent])
+    opening = site.add("nvidia/b/lib/libcusolver.so.12", "nvidia-b", names=["libcublas.so.13"])
+    site.add("nvidia/cudnn/lib/libcudnn.so.9", "nvidia-cudnn-cu13", needs=[needing, opening])
+    assert site.check().evidence == (
+        "missing: libcublas.so.13, needed by libcufft.so.12, libcusolver.so.12, is not found"
+    )

@@ -315,7 +315,9 @@ PRESENCE = [
     ([], ["/usr/lib/libcudnn.so.9"], [], "pass"),
     (["/e/libcublas.so.12"], [], [], "fail"),
     ([], [], [("nvidia-cudnn-cu12", "9.1")], None),  # the checks explain it
+    ([], [], [("numpy", "2.0"), ("nvidia-cudnn-cu12", "9.1")], None),
     ([], [], [("nvidia-cublas-cu12", "12.1")], "fail"),
+    (["/e/libcublas.so.12", "/e/libcudnn.so.9"], [], [], "pass"),
     (["/e/libcudnn.so.9"], [], [("nvidia-cudnn-cu12", "9.1")], "pass"),
 ]
 
@@ -336,10 +338,15 @@ CUDNN = [("nvidia-cudnn-cu12", "9.10.2.21")]
 FAILS = {
     "driver-cuda": "driver-runtime",
     "driver-floor": "driver-runtime",
+    "gpu-needs-newer-driver": "driver-runtime",
     "ptx-needs-newer-driver": "driver-runtime",
     "no-code-for-device": "architecture",
+    "jetson-wheel": "architecture",
     "cudnn-version": "cudnn-version",
     "cuda-variant": "companions",
+    "extension-abi": "companions",
+    "extension-cuda": "companions",
+    "extension-release": "companions",
     "bad-pair": "companions",
     "cuda-major": "one-cuda-major",
     "two-owners": "one-cuda-major",
@@ -374,6 +381,12 @@ def test_a_doubt_keeps_its_test_from_passing(code: str, test: str) -> None:
     assert results(facts) == {name: "pass" for name in PASSES if name != test}
 
 
+def test_a_reason_that_fails_no_test_hides_no_other_one() -> None:
+    reasons = [reason("python-version"), reason("driver-cuda"), reason("code-unknown")]
+    facts = host_facts.reason_facts(reasons, HOST, CUDA_BUILDS, CUDNN)
+    assert results(facts) == {"driver-runtime": "fail", "cudnn-version": "pass"}
+
+
 def test_without_reasons_the_rules_pass_for_what_is_known() -> None:
     def of(host: Host, builds: tuple[object, ...] = CUDA_BUILDS, pins: object = CUDNN) -> set[str]:
         facts = host_facts.reason_facts([], host, builds, pins)  # type: ignore[arg-type]
@@ -383,7 +396,11 @@ def test_without_reasons_the_rules_pass_for_what_is_known() -> None:
     assert of(HOST.replace(driver=None)) == {"architecture", "cudnn-version"}
     assert of(HOST.replace(gpus=())) == {"driver-runtime", "cudnn-version"}
     assert of(HOST, pins=[("nvidia-cublas-cu12", "12")]) == {"driver-runtime", "architecture"}
+    assert of(HOST, pins=[("numpy", "2.0"), *CUDNN, ("jax", "0.4")]) == set(PASSES)
     assert of(HOST, builds=()) == set()
+    cpu = CUDA_BUILDS[0].replace(cuda=None, cudnn=None)
+    assert of(HOST, builds=(cpu,)) == set()
+    assert of(HOST, builds=(cpu, CUDA_BUILDS[0])) == set(PASSES)
 
 
 def test_a_cpu_build_fails_only_without_a_cuda_build() -> None:
@@ -648,6 +665,47 @@ CHECKS: list[tuple[str, list[Check], list[Row]]] = [
         [],
     ),
     (
+        "files of unknown code, of which the first one is told",
+        [check("device code", "torch 2.8", "pass", NO_CODE, ("no-code", "z.so", "8.0"))],
+        [("architectures", "torch", "9.0")],
+    ),
+    (
+        "a symbol, for one of two missing libraries",
+        [
+            check(
+                "cudnn",
+                "libraries",
+                "fail",
+                ("symbol", "libcudnn_cnn.so.9", "f"),
+                ("missing", "libcublas.so.12", ""),
+                ("missing", "libcudnn_ops.so.9", ""),
+            ),
+        ],
+        [("test", "cudnn-complete", "fail")],
+    ),
+    (
+        "two owners of a file, of which one is NVIDIA's, after another file",
+        [
+            check(
+                "owners",
+                "",
+                "fail",
+                ("two-owners", "a.py", "x y"),
+                ("two-owners", "b.h", "nvidia-b z"),
+            ),
+        ],
+        [("test", "one-cuda-major", "fail")],
+    ),
+    (
+        "two owners of a file, and none is NVIDIA's",
+        [
+            check(
+                "owners", "", "fail", ("two-owners", "a.py", "x y"), ("other", "b.h", "nvidia-b z")
+            )
+        ],
+        [("test", "environment", "fail")],
+    ),
+    (
         "a good convolution",
         [check("cudnn convolution", "GPU 0", "pass")],
         [("test", name, "pass") for name in ("float32-convolution", "other-stream", "one-folder")],
@@ -699,6 +757,11 @@ ROOTS = [
     (check("files", "x", "fail", ("no-record", "x", "")), "environment"),
     (check("files", "x", "fail", ("twice", "x", "")), "environment"),
     (check("files", "x", "fail", ("changed", "x", "")), None),
+    (check("files", "x", "fail", ("changed", "x", ""), ("twice", "x", "")), "environment"),
+    (
+        check("owners", "", "fail", ("two-owners", "a.h", "x y"), ("two-owners", "b.so", "x y")),
+        "one-cuda-major",
+    ),
     (check("loader", "variables", "pass"), None),
 ]
 

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from gpuenv.doctor import prefilter, stream
+from gpuenv.doctor import log_reader, prefilter, stream
 from gpuenv.doctor.catalog import Message, fill, messages
-from gpuenv.doctor.log_reader import LONG_LINE, REPEATS, LogReader, read_log
+from gpuenv.doctor.log_reader import LONG_LINE, MAX_FACTS, REPEATS, LogReader, read_log
 from gpuenv.doctor.model import MAX_TEXT, Fact
 from gpuenv.doctor.pasted import message_lines, restored, split_prefix
 from gpuenv.doctor.prefilter import (
@@ -370,6 +370,317 @@ def test_a_rare_fault_among_lines_that_are_all_different_is_found() -> None:
     lines[20_000] = "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus."
     found = {(fact.kind, fact.value): fact.where for fact in read_log(["\n".join(lines)])}
     assert found["xid", "79"] == "log line 20001"
+
+
+# ---- limits of effort ----------------------------------------------------------------------------
+
+OLD = "kernel reported version is: 450.66.0"
+NEW = "kernel reported version is: 460.1.0"
+NEEDLE = b"ernel reported version is"
+
+
+def word(number: int) -> str:
+    """Return a word of letters that no other number has."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
+
+
+def feed(reader: LogReader, *lines: str) -> None:
+    """Let the reader read a block of lines."""
+    block = "".join(f"{line}\n" for line in lines).encode()
+    reader.read(block, b"", 0, len(block))
+
+
+def found(reader: LogReader) -> list[tuple[str, str]]:
+    """Return the values of the facts and their places."""
+    return [(fact.value, fact.where) for fact in reader.facts.values()]
+
+
+@pytest.mark.parametrize(
+    ("count", "old_lines", "is_read"),
+    [(512, 16, True), (512, 17, False), (513, 15, True), (513, 16, False)],
+)
+def test_lines_without_news_are_read_sixteen_times_in_a_block(
+    count: int, old_lines: int, is_read: bool
+) -> None:
+    """This begins after 512 lines. A further one is read before it is counted."""
+    reader = LogReader(small=0)
+    feed(reader, OLD)
+    (messages_of_line,) = reader._idle_reads
+    for _ in range(count):
+        reader._count_reading(messages_of_line, len(reader.facts))
+    block = [*(f"{word(number)} {OLD}" for number in range(old_lines)), f"{NEW} at last"]
+    feed(reader, *block)
+    assert (("460.1.0", f"log line {old_lines + 2}") in found(reader)) is is_read
+    feed(reader, f"the next block: {NEW.replace('460', '470')}")
+    assert ("470.1.0", f"log line {old_lines + 3}") in found(reader)
+
+
+@pytest.mark.parametrize(
+    ("count", "old_places", "is_read"),
+    [(256, 4, True), (256, 5, False), (257, 3, True), (257, 4, False)],
+)
+def test_a_needle_of_a_long_line_without_news_is_read_four_times_in_a_block(
+    count: int, old_places: int, is_read: bool
+) -> None:
+    """This begins after 256 readings. A further one is read before it is counted."""
+    reader = LogReader(small=0)
+    feed(reader, OLD)
+    for _ in range(count):
+        reader._count_reading(NEEDLE, len(reader.facts))
+    parts = [*(f"{word(number)} {OLD}" for number in range(old_places)), NEW]
+    feed(reader, (" " * (BEFORE + AFTER)).join(parts))
+    assert ("460.1.0" in dict(found(reader))) is is_read
+
+
+def test_a_new_fact_ends_the_idle_time_of_a_message() -> None:
+    reader = LogReader(small=0)
+    feed(reader, OLD)
+    (messages_of_line,) = reader._idle_reads
+    for number in range(3):
+        feed(reader, f"{word(number)} {OLD}")
+    assert reader._idle_reads[messages_of_line] == 3
+    feed(reader, NEW)
+    assert reader._idle_reads[messages_of_line] == 0
+
+
+@pytest.mark.parametrize("in_line", [1, 2, 4, 5])
+def test_a_needle_counts_as_often_as_a_line_has_it(in_line: int) -> None:
+    """Four needles in lines of one form are read: of one line or of several, the first lines."""
+    lines = [f"{OLD.replace('66', str(number))} " * in_line for number in range(6)]
+    reader = LogReader()
+    feed(reader, *lines)
+    read = -(-REPEATS // in_line)
+    assert [value for value, _ in found(reader)] == [f"450.{number}.0" for number in range(read)]
+
+
+def test_lines_are_finished_after_four_readings() -> None:
+    for count, finished in ((1, 0), (3, 0), (4, 1), (9, 1)):
+        reader = LogReader()
+        block = "\n".join(OLD.replace("66", str(number)) for number in range(count)).encode()
+        reader.read(block, b"", 0, len(block))
+        assert len(reader._finished_lines) == finished, count
+
+
+def test_a_number_that_matters_is_seen_in_a_line_that_was_read_for_another_message() -> None:
+    reader = LogReader()
+    feed(reader, *[f"{OLD} Linux version 5.15 WSL1"] * 9, f"{OLD} Linux version 5.15 WSL2")
+    assert ("wsl", "", "yes") in reader.facts
+    assert reader.facts["wsl", "", "yes"].where == "log line 10"
+
+
+def test_repeated_lines_are_looked_for_in_the_first_block_and_then_in_every_sixteenth() -> None:
+    """Unless they were found: then in the next block, too."""
+    reader, compared = LogReader(small=0), []
+    for block in range(1, 50):
+        before = len(reader._finished_lines)
+        feed(reader, *(word(10 * block + number) for number in range(9)))
+        if len(reader._finished_lines) > before:
+            compared.append(block)
+    assert compared == [1, 16, 32, 48]
+
+
+@pytest.mark.parametrize(("known", "helps"), [(0, False), (4, False), (5, True), (9, True)])
+def test_looking_for_repeated_lines_goes_on_if_more_than_half_of_the_lines_are_known(
+    known: int, helps: bool
+) -> None:
+    reader = LogReader(small=0)
+    lines = [word(number) for number in range(9)]  # and an empty one, after the last line end
+    feed(reader, *lines)
+    for _ in range(14):
+        feed(reader, "")
+    feed(reader, *lines[:known], *(word(100 + number) for number in range(9 - known)))
+    before = len(reader._finished_lines)
+    feed(reader, "another line")
+    assert (len(reader._finished_lines) > before) is helps
+
+
+def after_repeated_lines(*lines: str) -> LogReader:
+    """Return a reader that knows an ordinary line and "False", for its sixteenth block."""
+    reader = LogReader(small=0)
+    feed(reader, "an ordinary line", "False")
+    for _ in range(14):
+        feed(reader, "")
+    feed(reader, *lines)
+    return reader
+
+
+def test_facts_between_lines_that_are_left_out_have_their_places() -> None:
+    known = "an ordinary line"
+    reader = after_repeated_lines(known, known, OLD, known, "a new one", NEW, known)
+    assert found(reader) == [("450.66.0", "log line 19"), ("460.1.0", "log line 22")]
+
+
+@pytest.mark.parametrize("before", [[], ["an ordinary line"], ["an ordinary line", "a new one"]])
+def test_a_message_goes_on_in_lines_that_are_left_out(before: list[str]) -> None:
+    asked = "torch.cuda.is_available()"
+    (expected,) = said(read_log([f"{asked}\nFalse"]))
+    (fact,) = after_repeated_lines(*before, asked, "False").facts.values()
+    assert said([fact]) == [(*expected[:3], f"log line {17 + len(before)}", expected[4])]
+
+
+def test_a_block_may_end_in_a_message_of_several_lines() -> None:
+    reader, block = LogReader(), b"torch.cuda.is_available()\n"
+    reader.read(block, b"False\n", 0, len(block))
+    assert said(reader.facts.values()) == said(read_log([block + b"False\n"]))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "is_read"),
+    [(-1, 1, True), (0, 1, True), (1, 2, False), (-2, 0, False), (-1, 9, True)],
+)
+def test_a_piece_of_a_long_line_is_searched_in_its_range_only(
+    begin: int, end: int, is_read: bool
+) -> None:
+    """`begin` and `end` are relative to the needle; a window reaches beyond them."""
+    block = b"x" * 500 + b" " + OLD.encode() + b" " + b"x" * 500
+    place = block.index(NEEDLE)
+    reader = LogReader(small=0)
+    reader.read(block, b"", place + begin, place + end)
+    assert bool(reader.facts) is is_read
+
+
+@pytest.mark.parametrize(
+    ("begin", "start", "stop", "is_long"),
+    [
+        (0, 0, 2048, False),
+        (0, 0, 2049, True),
+        (0, 9, 2057, False),
+        (0, 9, 2058, True),
+        (400, 0, 9, True),
+        (1, 0, 9, True),
+        (400, 1, 9, False),
+    ],
+)
+def test_lines_of_more_than_2048_bytes_and_continued_ones_are_read_around_their_needles(
+    begin: int, start: int, stop: int, is_long: bool
+) -> None:
+    reader = LogReader()
+    reader.read(b"x" * 9000, b"", begin, 9000)
+    assert reader._is_long(start, stop) is is_long
+
+
+def test_a_continued_line_that_is_left_out_does_not_make_the_next_one_long() -> None:
+    reader = LogReader(small=0)
+    reader.read(b"first\nsecond", b"", 3, 12)
+    assert reader._is_long(0, 5)
+    reader = after_repeated_lines()
+    for _ in range(15):
+        feed(reader, "")
+    block = b"an ordinary line\nsecond"
+    reader.read(block, b"", 3, len(block))
+    assert not reader._is_long(0, 6)
+
+
+@pytest.mark.parametrize(
+    ("block", "following", "line", "is_exact"),
+    [
+        (b"x" * 32767, b"", 1, True),
+        (b"x" * 32768, b"", 1, False),
+        (b"x", b"more", 1, False),
+        (b"x", b"", 2, False),
+        ("x\u017f".encode(), b"more", 1, True),
+        ("x\u212a".encode(), b"more", 1, True),
+        ("x\u0130".encode(), b"more", 1, True),
+        ("x\u0131".encode(), b"more", 1, True),
+        ("caf\u00e9".encode(), b"more", 1, False),
+    ],
+)
+def test_small_logs_and_letters_that_fold_to_ascii_are_searched_for_needles(
+    block: bytes, following: bytes, line: int, is_exact: bool
+) -> None:
+    """The formulas of patterns take time to prepare, and are in small letters of ASCII."""
+    reader = LogReader()
+    reader.line = line
+    reader.read(block, following, 0, len(block))
+    assert reader._choose_prefilter().exact is is_exact
+
+
+def test_two_thousand_facts_are_kept_and_then_nothing_is_read() -> None:
+    reader = LogReader()
+    known = Fact(kind="gpu", where="log line 1")
+    reader.facts = {("gpu", "", str(number)): known for number in range(MAX_FACTS - 1)}
+    feed(reader, "an ordinary line", OLD)
+    assert len(reader.facts) == MAX_FACTS == 2000
+    assert reader.line == 3
+    reader._note("gpu", "", "one more", "x")
+    feed(reader, NEW)
+    assert len(reader.facts) == MAX_FACTS
+    assert reader.line == 3
+
+
+def test_a_fact_keeps_the_place_where_it_is_stated_first() -> None:
+    reader = LogReader()
+    feed(reader, "an ordinary line", OLD, f"again: {OLD}")
+    feed(reader, f"and again: {OLD}")
+    assert found(reader) == [("450.66.0", "log line 2")]
+
+
+def test_a_carriage_return_ends_a_line() -> None:
+    (fact,) = read_log([f"loading: 10%\rloading: 20%\r{OLD}\rloading: 30%"])
+    assert (fact.text, fact.where) == (OLD, "log line 1")
+
+
+def test_what_is_remembered_of_lines_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "_MAX_LINES", 3)
+    monkeypatch.setattr(log_reader, "_MAX_WINDOWS", 3)
+    reader, sizes = LogReader(), []
+    others = ["Linux version 5.15 WSL2", "CUDA driver version is insufficient", "NVIDIA H100"]
+    for number, line in enumerate([OLD, *others, "cuDNN 9.1.0", "CUDA 12.4"]):
+        feed(reader, f"{word(number)}: {line}")
+        sizes.append((len(reader._line_reads), len(reader._needles_of), len(reader._idle_reads)))
+    assert sizes == [(1, 1, 1), (2, 2, 2), (3, 3, 3), (1, 1, 1), (2, 2, 2), (3, 3, 3)]
+    assert len(reader._window_reads) == 3
+
+
+def test_the_readings_of_sixteen_thousand_lines_are_remembered() -> None:
+    reader = LogReader(small=0)
+    reader._line_reads = dict.fromkeys(range(16_383), 1)
+    feed(reader, OLD)
+    assert len(reader._line_reads) == 16_384
+    feed(reader, f"another line: {OLD}")
+    assert len(reader._line_reads) == 1
+
+
+@pytest.mark.parametrize(("size", "shown_from"), [(MAX_TEXT, 0), (MAX_TEXT + 1, 140)])
+def test_of_a_longer_line_the_text_begins_before_the_message(size: int, shown_from: int) -> None:
+    """It begins sixty characters before, so that the text shows what it is about."""
+    line = ("abcdefghij" * 20 + OLD).ljust(size - 1, " ") + "z"
+    (fact,) = read_log([line])
+    assert fact.text == line[shown_from:][:MAX_TEXT]
+
+
+def test_a_message_at_the_start_of_a_longer_line_is_shown_from_the_start() -> None:
+    line = ("abcdefghij" * 5 + OLD).ljust(400, "z")
+    (fact,) = read_log([line])
+    assert fact.text == line[:MAX_TEXT]
+
+
+def test_control_characters_are_shown_as_spaces_and_no_others() -> None:
+    (fact,) = read_log([f"!~\x7f\x1f\x01\t{OLD}"])
+    assert fact.text == f"!~    {OLD}"
+
+
+def test_eight_values_of_a_message_in_a_line_are_kept() -> None:
+    values = [f"RTX {number}090" for number in range(2, 6)]
+    values += [f"RTX {number}080" for number in range(2, 6)] + ["GTX 1080", "GTX 1070"]
+    facts = read_log([", ".join(values)])
+    assert [fact.value for fact in facts if fact.kind == "gpu"] == values[:8]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_failure"),
+    [
+        ("address already in use".ljust(512, "."), True),
+        ("address already in use".ljust(513, "."), False),
+        ("address already in use\n\n.", True),
+        ("address already in use\n\n\n.", False),
+        ("\naddress already in use\n\n", True),
+    ],
+)
+def test_a_failure_of_any_program_counts_in_a_short_text(text: str, is_failure: bool) -> None:
+    """A report of three lines and 512 bytes is about a failure; a log may have the same words."""
+    facts = read_log([text], with_failure=True)
+    assert bool([fact for fact in facts if fact.subject == "unexplained"]) is is_failure
 
 
 # ---- memory --------------------------------------------------------------------------------------

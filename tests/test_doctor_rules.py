@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
-from gpuenv.doctor import build_rules, rules, verdicts
+from gpuenv.doctor import architecture_rules, build_rules, case_versions, library_rules, rules
 from gpuenv.doctor.facts import Case
 from gpuenv.doctor.model import Fact, Finding
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parent / "data" / "doctor_rules.toml").read_text(encoding="utf-8")
 )["case"]
+
+
+MODULES = (architecture_rules, build_rules, library_rules, rules)
+RULES: dict[str, Any] = {name: rule for module in MODULES for name, rule in vars(module).items()}
 
 
 def facts_of(rows: Sequence[Sequence[Any]], *, of_log: bool) -> list[Fact]:
@@ -40,7 +44,7 @@ def show(finding: Finding, facts: Sequence[Fact]) -> str:
 def test_what_the_rules_conclude(case: dict[str, Any]) -> None:
     log = facts_of(case.get("log", ()), of_log=True)
     host = facts_of(case.get("host", ()), of_log=False)
-    rule = getattr(verdicts, case["rule"]) if "rule" in case else rules.findings
+    rule = RULES[case.get("rule", "findings")]
     found = [show(finding, [*log, *host]) for finding in rule(Case(log, host))]
     assert found == case["finds"]
 
@@ -71,3 +75,62 @@ def test_two_packages_of_onnx_runtime_install_the_same_files(
     rows = [("package", name, "1.18") for name in packages]
     assert build_rules.overwrites_cuda_build(Case((), facts_of(rows, of_log=False))) is overwritten
     assert not build_rules.overwrites_cuda_build(Case(facts_of(rows, of_log=True), ()))
+
+
+OLDER = [
+    # the driver's CUDA, another CUDA, whether the driver is older than its builds, and than its PTX
+    ((), (12, 0), False, False),
+    ((12, 4), (12, 4), False, False),
+    ((12, 4), (12, 8), False, True),
+    ((12, 4), (13, 0), True, True),
+    ((12, 4), (11, 8), False, False),
+    ((12, 4, 1), (12, 4), False, False),
+    ((11, 0), (11, 8), False, True),
+    ((10, 2), (11, 0), True, True),
+    ((10, 1), (10, 2), True, True),
+    ((10, 2), (10, 2), False, False),
+    ((10, 2), (10, 1), False, False),
+    ((11, 0), (10, 2), False, False),
+]
+
+
+@pytest.mark.parametrize(("driver", "cuda", "older", "older_than_ptx"), OLDER)
+def test_a_driver_runs_later_minor_versions_since_cuda_11_but_not_their_ptx(
+    driver: tuple[int, ...], cuda: tuple[int, ...], older: bool, older_than_ptx: bool
+) -> None:
+    assert case_versions.is_driver_older(driver, cuda) is older
+    assert case_versions.is_older_than_ptx(driver, cuda) is older_than_ptx
+
+
+@pytest.mark.parametrize(
+    ("cuda", "capabilities"),
+    [
+        ((4, 0), None),
+        ((11, 0), ((3, 5), (8, 0))),
+        ((11, 1), ((3, 5), (8, 6))),
+        ((11, 8), ((3, 5), (9, 0))),
+        ((11,), ((3, 5), (9, 0))),
+        ((12, 0), ((5, 0), (9, 0))),
+        ((12, 8, 1), ((5, 0), (12, 0))),
+        ((13, 0), ((7, 5), (12, 1))),
+    ],
+)
+def test_a_major_version_of_cuda_stands_for_its_last_release(
+    cuda: tuple[int, ...], capabilities: object
+) -> None:
+    assert case_versions.compiled_capabilities(cuda) == capabilities
+
+
+def test_the_newest_release_of_each_framework_counts_and_of_equal_ones_the_first() -> None:
+    rows = [
+        ("version", "torch", "2.1", "", 1),
+        ("version", "jax", "0.4", "", 2),
+        ("version", "torch", "2.10", "", 3),
+        ("version", "torch", "2.10", "", 4),
+        ("version", "torch", "2.9", "", 5),
+    ]
+    newest = case_versions.newest_releases(Case(facts_of(rows, of_log=True), ()))
+    assert {name: (version, fact.where) for name, (version, fact) in newest.items()} == {
+        "torch": ((2, 10), "log line 3"),
+        "jax": ((0, 4), "log line 2"),
+    }

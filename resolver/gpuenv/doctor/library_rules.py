@@ -113,7 +113,7 @@ def _newer_package(case: Case, loaded: Fact, built: Fact) -> Fact | None:
     """Return the log's package of cuDNN that suits the build and was not loaded, or None."""
     needed, used = version_tuple(built.value)[:2], version_tuple(loaded.value)
     for package in case.of_kind("package"):
-        version = version_tuple(package.value)[:3]
+        version = version_tuple(package.value)
         is_cudnn = package.from_log and package.subject.startswith("nvidia-cudnn")
         is_suiting = version[:1] == needed[:1] and version >= needed
         if is_cudnn and is_suiting and version[: len(used)] != used:
