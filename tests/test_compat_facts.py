@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.compat import conda_parts, conda_records, evaluate, rules, variants
+from gpuenv.compat import conda_parts, conda_records, evaluate, rules, user_rows, variants
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import (
     common_code,
@@ -24,7 +24,7 @@ from gpuenv.compat.architectures import (
 from gpuenv.compat.catalog import pick, platform_of
 from gpuenv.compat.extensions import BuiltFor
 from gpuenv.compat.known_bad import KnownBad, clauses, within
-from gpuenv.compat.parts import CudaLibrary, Package, Parts, parts_of_pins
+from gpuenv.compat.parts import CudaLibrary, Package, Parts, known_builds, parts_of_pins
 from gpuenv.compat.rows import Builds, Releases
 from gpuenv.errors import DataError
 from gpuenv.model import (
@@ -279,6 +279,29 @@ def test_unknown_ptx_begins_at_the_oldest_sass() -> None:
     assert rules.serves(code_of("103a", None), (10, 0), (13, 0)) is None
 
 
+@pytest.mark.parametrize(
+    ("capability", "driver_cuda", "made_by", "answer", "code", "have"),
+    [
+        ((7, 5), (13, 0), (12, 8), "unknown", "code-unknown", "unknown architectures"),
+        ((8, 0), (13, 0), (12, 8), "ptx", None, None),
+        ((8, 0), (12, 4), (12, 8), None, "ptx-needs-newer-driver", "a driver for CUDA 12.4"),
+        ((8, 0), (13, 0), None, "unknown", "code-unknown", "compute_80"),
+    ],
+)
+def test_an_older_release_is_unknown_only_below_the_oldest_target(
+    capability: tuple[int, int],
+    driver_cuda: tuple[int, int],
+    made_by: tuple[int, int] | None,
+    answer: str | None,
+    code: str | None,
+    have: str | None,
+) -> None:
+    older = code_of("", "80", made_by, unknown_below=(8, 0))
+    assert rules.serves(older, capability, driver_cuda) == answer
+    found = rules.device_reasons("x", older, host(capability).gpus, driver_cuda)
+    assert [(reason.code, reason.have) for reason in found] == [(code, have)] * (code is not None)
+
+
 def test_one_jetson_among_the_gpus_needs_its_wheels() -> None:
     assert rules.needs_jetson_wheels(host((9, 0), (8, 7)).gpus)
     assert not rules.needs_jetson_wheels(host((9, 0), (11, 0), None).gpus)
@@ -496,6 +519,23 @@ def test_the_reasons_against_a_library_by_host_fact() -> None:
     ]
     for made, device, expected in cases:
         assert codes_by_fact(evaluate.library_reasons("x", made, device, DATA)) == expected
+
+
+def test_the_code_of_a_file_is_compared_with_each_gpu() -> None:
+    code = code_of("80 90", "90", (12, 9), source="s")
+    many = H100.replace(gpus=host((9, 0), (7, 0), (8, 7), (7, 0), None, (12, 0)).gpus)
+    found = evaluate.code_reasons("lib.so", code, many)
+    assert [(reason.code, reason.subject) for reason in found] == [
+        ("no-code-for-device", "lib.so"),
+        ("jetson-wheel", "lib.so"),
+        ("device-unknown", "lib.so"),
+        ("ptx-needs-newer-driver", "lib.so"),
+    ]
+    assert "7.0 (GPU 1)" in found[0].need and found[0].source.endswith("; s")
+    newer = many.replace(driver_cuda=(12, 9), gpus=many.gpus[-1:])
+    assert evaluate.code_reasons("lib.so", code, newer) == ()
+    assert evaluate.code_reasons("lib.so", code, H100) == ()
+    assert evaluate.code_reasons("lib.so", code, host()) == ()
 
 
 def test_of_libraries_for_several_cudas_one_must_run() -> None:
@@ -725,6 +765,7 @@ def test_the_steps_of_drivers(tmp_path: Path) -> None:
 
 # schema, date of the data, whether it is used, the message
 SKEWS = [
+    (matrix.SCHEMA, DATA.version.partition(".")[0], False, ""),
     (matrix.SCHEMA, "2099-01-02", True, ""),
     (matrix.SCHEMA, "2020-01-02", False, ""),
     (matrix.SCHEMA + 1, "2099-01-02", False, "needs a newer gpuenv"),
@@ -751,6 +792,51 @@ def test_newer_data_of_the_same_schema_is_used(
     assert chosen == (str(folder) if used else str(ROOT / "matrix_data"))
     assert len(lines) == (1 if said else 0)
     assert said in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"format": 2, "date": "", "rows": {}}', "has format 2, this gpuenv reads 1"),
+        ('{"date": "", "rows": {}}', "has format None, this gpuenv reads 1"),
+        ("[]", "has format None, this gpuenv reads 1"),
+        ('{"format": 1, "date": ""}', "has no rows or no date"),
+        ('{"format": 1, "rows": {}}', "has no rows or no date"),
+        ('{"format": 1, "date": 7, "rows": {}}', "has no rows or no date"),
+        ('{"format": 1, "date": "", "rows": []}', "has no rows or no date"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_damage_in_the_rows_of_the_user(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=re.escape(f"{path} {message}")) as raised:
+        user_rows.read_user_rows(str(path))
+    assert "gpuenv matrix update" in raised.value.hint
+
+
+def test_the_rows_of_the_user_are_written_and_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "more" / "rows.json")
+    assert user_rows.read_user_rows(path) == user_rows.UserRows()
+    made = user_rows.UserRows(date="2026-01-02", rows={"a": [{"version": "1"}, {}], "b": [{}]})
+    user_rows.write_user_rows(path, made)
+    read = user_rows.read_user_rows(path)
+    assert (read, read.count()) == (made, 3)
+    assert read.of_distribution("a") == [{"version": "1"}, {}] and not read.of_distribution("c")
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"GPUENV_DATA_DIR": "/own", "XDG_DATA_HOME": "/xdg"}, "/own/rows.json"),
+        ({"GPUENV_DATA_DIR": "own"}, str(Path.cwd() / "own" / "rows.json")),
+        ({"XDG_DATA_HOME": "/xdg"}, "/xdg/gpuenv/rows.json"),
+        ({"XDG_DATA_HOME": "xdg"}, str(Path.home() / ".local/share/gpuenv/rows.json")),
+        ({}, str(Path.home() / ".local/share/gpuenv/rows.json")),
+    ],
+)
+def test_the_place_of_the_rows_of_the_user(environ: Mapping[str, str], path: str) -> None:
+    assert user_rows.user_file(environ) == path
 
 
 FRAMEWORK = {
@@ -980,6 +1066,100 @@ def test_an_installed_way_of_a_platform_counts() -> None:
         part for part in parts_of_pins(pins, "win-amd64", DATA).builds if part.framework == "jax"
     ]
     assert build.build is None or build.build.variant == "cpu"
+
+
+WAYS = [
+    {"variant": "cuda", "requires": ["beta[cuda]"], "carriers": ["beta-code", "beta-more"]},
+    {"variant": "cpu", "requires": ["beta"]},
+]
+BETA_ROW = {"version": "2.0", "platform": PLATFORM, "sass": ["90"], "ptx": []}
+
+
+@pytest.fixture
+def two_frameworks(tmp_path: Path) -> matrix.CompatibilityData:
+    """Data with alpha, whose versions name its builds, and with beta, which has two ways."""
+    described = {}
+    for name, more in {"alpha": {}, "beta": {"way": WAYS}}.items():
+        fields = {**FRAMEWORK, "name": name, "distribution": name, **more}
+        described[name] = matrix.framework_fields(fields, name)
+    for folder, files in {
+        "frameworks": {"alpha.toml": "", "beta.toml": ""},
+        "libraries": {
+            "beta-code.json": [BETA_ROW, {**BETA_ROW, "version": "1.0", "sass": ["80"]}],
+            "beta-more.json": [{**BETA_ROW, "sass": ["80", "90"]}],
+        },
+    }.items():
+        (tmp_path / folder).mkdir()
+        for file, rows in files.items():
+            made = [{**row, "evidence": "documented", "source": "s"} for row in rows]  # type: ignore[dict-item]
+            content = json.dumps({"cuda_major": 12, "releases": made}) if rows else ""
+            (tmp_path / folder / file).write_text(content)
+    in_lines_of_alpha = in_lines({**BUILD, "local": "1.0+cu128"})
+    (tmp_path / "frameworks" / "alpha.json").write_text(in_lines_of_alpha)
+    return small_data(tmp_path, frameworks=described)
+
+
+@pytest.mark.parametrize(
+    ("pins", "expected"),
+    [
+        # A framework whose versions name its builds does not hide the next one.
+        ("alpha 1.0+cu128, beta 2.0", {"alpha 1.0+cu128": (12, 8), "beta 2.0 (cpu)": None}),
+        (
+            "Alpha 1.0+cu128, beta 2.0, beta_code 2.0, beta-more 2.0",
+            {"alpha 1.0+cu128": (12, 8), "beta 2.0 (cuda)": (12, 0)},
+        ),
+        ("beta 2.0, beta-code 2.0", {"beta 2.0 (cpu)": None}),
+        ("beta-code 2.0, beta-more 2.0", {}),
+    ],
+)
+def test_the_builds_among_pins(
+    two_frameworks: matrix.CompatibilityData,
+    pins: str,
+    expected: Mapping[str, tuple[int, int] | None],
+) -> None:
+    pairs = [(name, version) for name, version in map(str.split, pins.split(", "))]
+    found = parts_of_pins(pairs, PLATFORM, two_frameworks).builds
+    assert {one.subject: one.build and one.build.cuda for one in found} == expected
+    assert all(one.on_path for one in found)
+    known = known_builds(pairs, PLATFORM, two_frameworks)
+    assert [build.cuda for build in known] == list(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("version", "platform", "cuda", "sass", "says"),
+    [
+        ("2.0", PLATFORM, (12, 0), ("90",), "s"),
+        ("2.5", PLATFORM, (12, 0), ("90",), "s"),
+        ("1.5", PLATFORM, None, None, ""),  # one of the carriers has no row so old
+        (
+            "2.0",
+            "win-amd64",
+            (12, 0),
+            None,
+            "no row of beta-code and beta-more 2.0 on win-amd64",
+        ),
+        ("1.0", "win-amd64", None, None, ""),
+    ],
+)
+def test_a_release_of_a_framework_has_what_its_carriers_have(  # noqa: PLR0917  a case
+    two_frameworks: matrix.CompatibilityData,
+    version: str,
+    platform: str,
+    cuda: tuple[int, int] | None,
+    sass: tuple[str, ...] | None,
+    says: str,
+) -> None:
+    framework = two_frameworks.framework("beta")
+    assert framework is not None
+    with_code, cpu = framework.ways
+    build = two_frameworks.variant(framework, with_code, version, platform)
+    if cuda is None:
+        assert build is None
+    else:
+        assert build is not None
+        assert (build.cuda, build.code.sass, build.code.source) == (cuda, sass, says)
+    without = two_frameworks.variant(framework, cpu, version, platform)
+    assert without is not None and without.cuda is None and without.code.sass == ()
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,16 @@ def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> 
     ("name", "text", "message"),
     [
         ("conda-lock.yml", json.dumps({"version": 2}), "conda-lock version 2; version 1 is read"),
-        ("conda-lock.yml", "a: [", "not a conda-lock.yml of version 1"),
+        (
+            "conda-lock.yml",
+            "a: [",
+            "not a conda-lock.yml of version 1: while parsing a flow node expected the node",
+        ),
+        (
+            "pixi.lock",
+            "version: 6\nenvironments: [\npackages: []\n",
+            "not a pixi.lock: while parsing a flow sequence",
+        ),
         ("conda-lock.yml", "[]", "not a conda-lock.yml of version 1"),
         (
             "conda-lock.yml",

@@ -2,7 +2,7 @@
 
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from gpuenv.lock import (
     conda_formats,
     conda_projects,
     grammar,
+    pylock,
     tool_projects,
     tool_settings,
 )
@@ -334,6 +335,28 @@ def test_a_conda_lock_has_what_the_format_asks_for() -> None:
         "optional": False,
     }
     assert document["package"][1]["hash"] == {"sha256": "a" * 64}
+
+
+@pytest.mark.parametrize(
+    ("lock_plan", "source"),
+    [
+        (pylock.lock, "index"),
+        (lambda plan: conda_formats.lock(plan, (CHANNEL,)), "channel"),
+    ],
+    ids=["pylock", "conda"],
+)
+def test_a_file_without_a_sha256_is_not_locked(
+    lock_plan: Callable[[Plan], Lock], source: str
+) -> None:
+    """An installer could not tell whether the file is the one that was locked."""
+    plan = plan_of(wheel("app"), wheel("base"), wheel("helper"))
+    assert [pin.wheel.sha256 for pin in lock_plan(plan).pins] == ["a" * 64] * 3
+    for place, pin in enumerate(plan.pins):
+        unknown = pin.replace(wheel=pin.wheel.replace(sha256=None))
+        pins = (*plan.pins[:place], unknown, *plan.pins[place + 1 :])
+        message = f"{pin.wheel.filename}: its {source} gives no sha256, and a lock needs one"
+        with pytest.raises(InputError, match=message):
+            lock_plan(plan.replace(pins=pins))
 
 
 # ---- locks of other tools ------------------------------------------------------------------------
