@@ -288,7 +288,7 @@ def test_unknown_ptx_begins_at_the_oldest_sass() -> None:
         ((8, 0), (13, 0), None, "unknown", "code-unknown", "compute_80"),
     ],
 )
-def test_an_older_release_is_unknown_only_below_the_oldest_target(
+def test_an_older_release_is_unknown_only_below_the_oldest_target(  # noqa: PLR0917  a case
     capability: tuple[int, int],
     driver_cuda: tuple[int, int],
     made_by: tuple[int, int] | None,
