@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.compat import conda_parts, conda_records, evaluate, rules, user_rows, variants
+from gpuenv.compat import (
+    conda_parts,
+    conda_records,
+    evaluate,
+    extensions,
+    rules,
+    user_rows,
+    variants,
+)
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import (
     common_code,
@@ -21,7 +29,7 @@ from gpuenv.compat.architectures import (
     sass_runs,
     show_code,
 )
-from gpuenv.compat.catalog import pick, platform_of
+from gpuenv.compat.catalog import Catalog, pick, platform_of
 from gpuenv.compat.extensions import BuiltFor
 from gpuenv.compat.known_bad import KnownBad, clauses, within
 from gpuenv.compat.parts import CudaLibrary, Package, Parts, known_builds, parts_of_pins
@@ -1079,7 +1087,7 @@ BETA_ROW = {"version": "2.0", "platform": PLATFORM, "sass": ["90"], "ptx": []}
 def two_frameworks(tmp_path: Path) -> matrix.CompatibilityData:
     """Data with alpha, whose versions name its builds, and with beta, which has two ways."""
     described = {}
-    for name, more in {"alpha": {}, "beta": {"way": WAYS}}.items():
+    for name, more in {"alpha": {"companions": ["gamma"]}, "beta": {"way": WAYS}}.items():
         fields = {**FRAMEWORK, "name": name, "distribution": name, **more}
         described[name] = matrix.framework_fields(fields, name)
     for folder, files in {
@@ -1094,8 +1102,10 @@ def two_frameworks(tmp_path: Path) -> matrix.CompatibilityData:
             made = [{**row, "evidence": "documented", "source": "s"} for row in rows]  # type: ignore[dict-item]
             content = json.dumps({"cuda_major": 12, "releases": made}) if rows else ""
             (tmp_path / folder / file).write_text(content)
-    in_lines_of_alpha = in_lines({**BUILD, "local": "1.0+cu128"})
-    (tmp_path / "frameworks" / "alpha.json").write_text(in_lines_of_alpha)
+    gamma = {"name": "gamma", "version": "3.0", "alpha": ["0.9", "1.0"]}
+    rows = (BUILD, {**BUILD, "local": "1.0+cpu", "variant": "cpu", "cuda": None, "sass": []})
+    content = in_lines(*rows, companions=[gamma])
+    (tmp_path / "frameworks" / "alpha.json").write_text(content)
     return small_data(tmp_path, frameworks=described)
 
 
@@ -1123,6 +1133,36 @@ def test_the_builds_among_pins(
     assert all(one.on_path for one in found)
     known = known_builds(pairs, PLATFORM, two_frameworks)
     assert [build.cuda for build in known] == list(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "members", "variants"),
+    [
+        ("alpha", "framework", ("alpha",), ["1.0 cu128", "1.0 cpu"]),
+        # A companion without rows of its own has the builds of its framework.
+        ("gamma", "library", ("gamma",), ["3.0 cpu", "3.0 cu128"]),
+        # Without an index, the releases of a framework are those of its carriers.
+        ("beta", "framework", ("beta",), ["2.0 cuda"]),
+        ("Beta_Code", "library", ("beta-code",), ["2.0 cu12", "1.0 cu12"]),
+    ],
+)
+def test_an_entry_without_an_index(
+    two_frameworks: matrix.CompatibilityData,
+    name: str,
+    kind: str,
+    members: tuple[str, ...],
+    variants: list[str],
+) -> None:
+    made = Catalog(two_frameworks, lambda name: ())
+    entry = made.entry(name, PLATFORM)
+    assert (entry.kind, entry.distributions) == (kind, members)
+    found = [
+        f"{release.version} {one.variant}" for release in entry.releases for one in release.variants
+    ]
+    assert found == variants
+    assert made.entry(name, "win-amd64").releases == ()
+    assert made.names() == ["alpha", "beta", "beta-code", "beta-more", "gamma"]
+    assert [entry.name for entry in made.entries(PLATFORM)] == made.names()
 
 
 @pytest.mark.parametrize(
@@ -1270,6 +1310,63 @@ def test_the_newest_of_records() -> None:
     assert found == [made[4], made[1], made[2], made[3], made[0]]
 
 
+def test_a_conda_package_has_the_facts_of_the_wheel_of_its_release() -> None:
+    release = DATA.releases("nvidia-cudnn-cu12", PLATFORM)[-1]
+    record = conda_record(name="cudnn", version=release.version)
+    assert conda_parts.library_of(record, (12, 8), PLATFORM, DATA) == release
+    assert conda_parts.library_of(record, None, PLATFORM, DATA) is None
+    for changes in ({"name": "numpy"}, {"version": "0.1"}):
+        assert conda_parts.library_of({**record, **changes}, (12, 8), PLATFORM, DATA) is None
+
+
+@pytest.mark.parametrize(
+    ("records", "cuda"),
+    [
+        ([], None),
+        (["cudatoolkit 11.8.0"], (11, 8)),
+        (["cudatoolkit 11.8.0", "cuda-version 12.4"], (12, 4)),
+        (["pytorch-cuda 12.1", "cudatoolkit 11.8.0"], (11, 8)),
+        (["numpy 1.0", "pytorch-cuda 12.1"], (12, 1)),
+    ],
+)
+def test_the_cuda_of_a_closure(records: list[str], cuda: tuple[int, int] | None) -> None:
+    rows = [dict(zip(("name", "version"), text.split(), strict=True)) for text in records]
+    made = [conda_record(**row) for row in rows]
+    assert conda_parts.cuda_of_records(made) == cuda
+
+
+VIRTUAL = {"__cuda": ("12.8", "0"), "__archspec": ("1", "x86_64_v3"), "__glibc": ("2.35", "0")}
+
+
+@pytest.mark.parametrize(
+    ("depends", "constrains", "found"),
+    [
+        (["__glibc >=2.17,<3.0.a0", "libgcc >=12"], ["__cuda >=12"], []),
+        (["__glibc >=2.36"], [], [("__glibc >=2.36", "2.35 0")]),
+        (["__win"], [], [("__win", "not there")]),
+        ([], ["__win"], []),
+        ([], ["__cuda >=13"], [("__cuda >=13", "12.8")]),
+        (["__archspec 1 x86_64_v4"], [], [("__archspec 1 x86_64_v4", "1 x86_64_v3")]),
+        (["__archspec 1 x86_64_v*"], [], []),
+        (["__archspec * x86_64_v4"], [], [("__archspec x86_64_v4", "1 x86_64_v3")]),
+        (
+            ["__win", "__glibc >=3", "__cuda"],
+            ["__osx", "__cuda <12"],
+            [("__win", "not there"), ("__glibc >=3", "2.35 0"), ("__cuda <12", "12.8")],
+        ),
+        (None, None, []),
+    ],
+)
+def test_the_virtual_packages_that_a_record_asks_for(
+    depends: list[str] | None, constrains: list[str] | None, found: list[tuple[str, str]]
+) -> None:
+    record = conda_record(depends=depends, constrains=constrains)
+    reasons = conda_parts.virtual_reasons(record, VIRTUAL)
+    assert [(reason.need, reason.have) for reason in reasons] == found
+    for reason in reasons:
+        assert (reason.code, reason.subject) == ("virtual-package", "pytorch 2.8.0")
+
+
 @pytest.mark.parametrize(
     ("name", "distribution"),
     [
@@ -1287,3 +1384,386 @@ def test_the_reasons_against_a_record(name: str, distribution: str | None) -> No
     found = conda_parts.library_reasons(record, (12, 8), H100, DATA)
     assert [reason.code for reason in found] == ["library-unknown"] * (distribution is not None)
     assert conda_parts.library_reasons(record, (12, 8), host(), DATA) == ()
+
+
+CODE_ROW = {
+    "carrier": "pytorch",
+    "channel": "conda-forge",
+    "subdirs": ["linux-64"],
+    "versions": ">=2.8",
+    "cuda": ">=12",
+    "sass": ["80", "90"],
+    "ptx": ["90"],
+    "source": "a recipe",
+}
+ON_PYTORCH = {**CODE_ROW, "channel": "pytorch", "sass": ["70"], "ptx": [], "made_by": "11.8"}
+DOTTED = "py3.12_cuda12.4_cudnn9.1.0_0"
+
+
+@pytest.fixture
+def carriers(tmp_path: Path) -> conda_records.Carriers:
+    """Carriers of two frameworks: pytorch holds its own code, jax has it in jaxlib."""
+    rows = [("torch", "pytorch", "pytorch"), ("jax", "jax", "jaxlib")]
+    keys = ("framework", "package", "carrier")
+    document = {
+        "carriers": [dict(zip(keys, row, strict=True)) for row in rows],
+        "distributions": [{"package": "pytorch", "distribution": "torch"}],
+        "code": [
+            {**CODE_ROW, "carrier": "jaxlib"},
+            ON_PYTORCH,
+            {**CODE_ROW, "subdirs": []},
+            CODE_ROW,
+            {**CODE_ROW, "sass": ["75"]},
+        ],
+    }
+    (tmp_path / "conda").mkdir()
+    (tmp_path / "conda" / "carriers.json").write_text(json.dumps(document))
+    return conda_records.Carriers(str(tmp_path))
+
+
+def test_the_packages_that_hold_a_framework(
+    carriers: conda_records.Carriers, tmp_path: Path
+) -> None:
+    assert carriers.packages == {"torch": "pytorch", "jax": "jax"}
+    assert carriers.carriers == {"torch": "pytorch", "jax": "jaxlib"}
+    assert carriers.distributions == {"pytorch": "torch"}
+    names = ("pytorch", "jax", "jaxlib", "torch", "numpy")
+    assert [carriers.framework_of(name) for name in names] == ["torch", "jax", "jax", None, None]
+    path = tmp_path / "conda" / "carriers.json"
+    for text in ("{", "{}", '{"carriers": [{}]}', '{"carriers": 1}'):
+        path.write_text(text)
+        with pytest.raises(DataError, match=re.escape(f"{path}: ")):
+            conda_records.Carriers(str(tmp_path))
+    path.unlink()
+    with pytest.raises(DataError, match=re.escape(f"{path}: ")):
+        conda_records.Carriers(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("fields", "cuda", "sass", "made_by"),
+    [
+        ({}, (12, 8), ("80", "90"), (12, 8)),
+        ({"channel": "https://mirror.example/main"}, (12, 8), ("80", "90"), (12, 8)),
+        ({"channel": "https://x.example/pytorch"}, (12, 8), None, None),
+        ({"channel": "https://x.example/pytorch", "build": DOTTED}, (12, 4), ("70",), (11, 8)),
+        ({"channel": "https://mirror.example/main", "build": DOTTED}, (12, 4), ("70",), (11, 8)),
+        ({"build": DOTTED}, (12, 4), None, None),
+        ({"version": "2.7.1"}, (12, 8), None, None),
+        ({}, (11, 8), None, None),
+        ({"subdir": "win-64"}, (12, 8), None, None),
+        ({"name": "numpy"}, (12, 8), None, None),
+    ],
+)
+def test_the_device_code_of_a_conda_build(
+    carriers: conda_records.Carriers,
+    fields: Mapping[str, Any],
+    cuda: tuple[int, int],
+    sass: tuple[str, ...] | None,
+    made_by: tuple[int, int] | None,
+) -> None:
+    record = conda_record(**fields)
+    code = carriers.code(record, cuda)
+    assert (code.sass, code.made_by) == (sass, made_by)
+    release = f"{record['name']} {record['version']} for CUDA {cuda[0]}.{cuda[1]}"
+    assert code.source == ("a recipe" if sass else f"no row of {release}")
+    without = carriers.code(record, None)
+    assert (without.sass, without.ptx) == ((), ()) and "CPU build" in without.source
+
+
+@pytest.mark.parametrize(
+    ("fields", "cudnn", "bundled"),
+    [
+        ({"depends": ["libgcc", "cudnn >=9.1,<10"]}, "9.1", False),
+        ({"depends": ["libcudnn >=9.2"], "build": DOTTED}, "9.2", False),
+        ({"build": DOTTED}, "9.1.0", True),
+        ({"depends": None}, None, False),
+    ],
+)
+def test_the_cudnn_of_a_conda_build(
+    fields: Mapping[str, Any], cudnn: str | None, bundled: bool
+) -> None:
+    assert conda_records.cudnn_of(conda_record(**fields)) == (cudnn, bundled)
+
+
+@pytest.mark.parametrize(
+    ("depends", "constrains", "least", "toolkit"),
+    [
+        (["libgcc", "__cuda >=12.4"], [], "12.4", None),
+        ([], ["__glibc", "__cuda >=11"], "11", None),
+        (["__cuda"], ["__cuda >=12"], "", None),
+        (["libgcc", "cuda-version >=12.6,<13"], [], None, (12, 6)),
+        (["cuda-version", "cudatoolkit >=11"], [], None, (11, 0)),
+        (None, None, None, None),
+    ],
+)
+def test_the_cuda_that_a_record_depends_on(
+    depends: list[str] | None,
+    constrains: list[str] | None,
+    least: str | None,
+    toolkit: tuple[int, int] | None,
+) -> None:
+    record = conda_record(depends=depends, constrains=constrains)
+    assert conda_records.least_cuda(record) == least
+    assert conda_records.cuda_dependency(record) == toolkit
+
+
+def test_the_toolkit_that_a_record_stands_for() -> None:
+    cases = {"cuda-version": (12, 8), "cudatoolkit": (12, 8), "pytorch-cuda": (12, 8), "x": None}
+    for name, cuda in cases.items():
+        assert conda_records.toolkit_of(conda_record(name=name, version="12.8.1")) == cuda
+    assert conda_records.toolkit_of(conda_record(name="cuda-version", version="x")) is None
+
+
+CUDA_BUILD = {"build": "cuda128_py312_h1_0"}
+CPU_BUILD = {"build": "cpu_py312_h1_0"}
+PASCAL = host((6, 1), driver="570.86.10", driver_cuda=(12, 8))
+
+
+@pytest.mark.parametrize(
+    ("fields", "device", "codes"),
+    [
+        (CUDA_BUILD, H100, []),
+        (CUDA_BUILD, host(), ["cuda-build"]),
+        (CPU_BUILD, host(), []),
+        (CPU_BUILD, H100, ["cpu-build"]),
+        (CUDA_BUILD, PASCAL, ["no-code-for-device"]),
+        (CUDA_BUILD, host((8, 0), driver="450.80.02", driver_cuda=(11, 0)), ["driver-floor"]),
+        # The driver is newer than the data: a doubt about the data, not about the build.
+        (CUDA_BUILD, H100.replace(driver="999.1", driver_cuda=None), []),
+        (
+            CUDA_BUILD,
+            PASCAL.replace(driver="590.1"),
+            ["gpu-dropped-by-driver", "no-code-for-device"],
+        ),
+        (CPU_BUILD, PASCAL.replace(driver="590.1"), ["cpu-build"]),
+        ({**CUDA_BUILD, "version": "2.0"}, H100, ["code-unknown"]),
+    ],
+)
+def test_the_reasons_against_a_conda_build(
+    carriers: conda_records.Carriers, fields: Mapping[str, Any], device: Host, codes: list[str]
+) -> None:
+    row = carriers.row(conda_record(**fields), "torch")
+    found = conda_parts.row_reasons(row, device, DATA)
+    assert [reason.code for reason in found] == codes
+    lock = conda_parts.lock_reasons([conda_record(**fields)], device, DATA, carriers)
+    # The author of a lock may have wanted a CPU build.
+    expected = {*codes} - {"cpu-build"}
+    own = {reason.code for reason in lock} - {"driver-branch-unknown"}
+    assert own - {"cudnn-unknown", "gpu-unused"} == expected
+
+
+def test_the_parts_of_conda_records(carriers: conda_records.Carriers) -> None:
+    records = [
+        conda_record(**CUDA_BUILD, depends=["cudnn >=9.1"]),
+        conda_record(name="cuda-version", version="12.8"),
+        conda_record(name="jax", version="0.8.0"),
+        conda_record(name="jaxlib", version="0.8.0", **CPU_BUILD),
+        conda_record(name="cudnn", version="9.10.2.21"),
+        conda_record(name="libcublas", version="12.8.4.1", depends=["cuda-version >=12.8"]),
+        conda_record(name="numpy", version="2.0"),
+        conda_record(name="torch-scatter", version="2.1", build="py312_torch_2.8.0_cu128"),
+    ]
+    parts = conda_parts.parts_of_records(records, PLATFORM, DATA, carriers)
+    assert [package.name for package in parts.packages] == [row["name"] for row in records]
+    distributions = {one.name: one.distribution for one in parts.packages if one.distribution}
+    assert distributions == {"cudnn": "nvidia-cudnn-cu12", "libcublas": "nvidia-cublas-cu12"}
+    assert [(one.package.name, one.cuda) for one in parts.toolkits] == [("cuda-version", (12, 8))]
+    builds = {one.package: (one.subject, one.build and one.build.cuda) for one in parts.builds}
+    assert builds == {
+        "pytorch": ("pytorch 2.8.0 (cuda128)", (12, 8)),
+        "jaxlib": ("jaxlib 0.8.0 (cpu)", None),
+    }
+    pytorch, jaxlib = (one.build for one in parts.builds)
+    assert pytorch is not None and (pytorch.cudnn, pytorch.variant) == ("9.1", "cuda128")
+    assert jaxlib is not None and jaxlib.code.source == conda_parts.RECORD_SOURCE
+    assert [one.package.name for one in parts.libraries] == ["cudnn", "libcublas"]
+    assert parts.packages[-1].built_for == BuiltFor(release="2.8", cuda_major=12)
+    assert all(package.built_for is None for package in parts.packages[:-1])
+
+
+@pytest.mark.parametrize(
+    ("keep", "replaced"), [((), "cudnn"), (("cudnn",), "pytorch"), (("cudnn", "pytorch"), "cudnn")]
+)
+def test_the_package_of_a_closure_that_is_replaced(
+    carriers: conda_records.Carriers, keep: tuple[str, ...], replaced: str
+) -> None:
+    """A package that the user named is kept if another one can be replaced."""
+    records = [
+        conda_record(**CUDA_BUILD, depends=["cudnn >=9.10"]),
+        conda_record(name="cuda-version", version="12.8", depends=["__win"]),
+        conda_record(name="cudnn", version="8.9.7.29"),
+    ]
+    found = conda_parts.closure_reasons(
+        records, H100, DATA, carriers, virtual=[("__cuda", "12.8", "0")], keep=keep
+    )
+    codes = {name: [reason.code for reason in reasons] for name, reasons in found.items()}
+    assert codes["cuda-version"] == ["virtual-package"]
+    assert "cudnn-version" in codes[replaced]
+    assert sum("cudnn-version" in one for one in codes.values()) == 1
+
+
+def test_a_closure_leaves_out_what_was_decided_before(carriers: conda_records.Carriers) -> None:
+    records = [conda_record(**CPU_BUILD), conda_record(name="jaxlib", **CUDA_BUILD)]
+    device = H100.replace(driver=None, driver_cuda=None)
+    for one in (device, host()):
+        found = conda_parts.closure_reasons(records, one, DATA, carriers, virtual=[])
+        codes = {reason.code for reasons in found.values() for reason in reasons}
+        assert not codes & {"cpu-build", "gpu-unused", "driver-unknown"}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "device", "codes"),
+    [
+        ("cuda-version", "12.8", H100, []),
+        ("cuda-version", "13.0", H100, ["driver-floor"]),
+        ("cuda-version", "13.0", host(), []),
+        ("numpy", "13.0", H100, []),
+    ],
+)
+def test_a_toolkit_of_conda_needs_a_driver(
+    name: str, version: str, device: Host, codes: list[str]
+) -> None:
+    record = conda_record(name=name, version=version)
+    found = conda_parts.toolkit_reasons(record, device, DATA)
+    assert [reason.code for reason in found] == codes
+    assert all(reason.subject == f"{name} {version}" for reason in found)
+
+
+# ---- what variants and extensions name -----------------------------------------------------------
+
+
+UPPER = "cuda_version_upper_bound"
+
+
+@pytest.mark.parametrize(
+    ("features", "lower", "upper", "sass", "ptx", "unreadable"),
+    [
+        ({"sm_arch": ("90_real", "80_real", "90_virtual")}, None, None, "80 90", "90", ()),
+        ({"cuda_version_lower_bound": ("12.8", "12")}, ((12, 0), (12, 8)), None, None, "", ()),
+        ({"cuda_version_upper_bound": ("13.0",)}, None, ((13, 0),), None, "", ()),
+        ({"sm_arch": ("90", "x_real")}, None, None, None, "", ("sm_arch 90 or x_real",)),
+        ({"sm_arch": ("90", "80_real")}, None, None, "80", "", ()),
+        ({"cuda_version_upper_bound": ("x",)}, None, None, None, "", (f"{UPPER} x",)),
+        ({"color": ("12.8",)}, None, None, None, "", ("color 12.8",)),
+    ],
+)  # fmt: skip
+def test_what_a_variant_says_about_the_gpu(  # noqa: PLR0917  a case
+    features: Mapping[str, tuple[str, ...]],
+    lower: object,
+    upper: object,
+    sass: str | None,
+    ptx: str,
+    unreadable: tuple[str, ...],
+) -> None:
+    rows = tuple(("nvidia", feature, values) for feature, values in features.items())
+    other = ("x86_64", "level", ("v3",))
+    claims = variants.nvidia_claims(WheelVariant(name="x", label="l", properties=(*rows, other)))
+    assert claims is not None
+    assert (claims.lower, claims.upper, claims.unreadable) == (lower, upper, unreadable)
+    if sass is None:
+        assert claims.code is None
+    else:
+        assert claims.code is not None and claims.code.made_by is None
+        assert (claims.code.sass, claims.code.ptx) == (tuple(sass.split()), tuple(ptx.split()))
+    assert variants.nvidia_claims(WheelVariant(name="x", label="l", properties=(other,))) is None
+
+
+def test_the_oldest_bound_stands_for_the_toolkit_of_the_ptx() -> None:
+    rows = (
+        ("nvidia", "cuda_version_lower_bound", ("12.8", "12.4")),
+        ("nvidia", "sm_arch", ("90_virtual",)),
+    )
+    claims = variants.nvidia_claims(WheelVariant(name="x", label="l", properties=rows))
+    assert claims is not None and claims.code is not None
+    assert claims.code.made_by == (12, 4) and "variant l" in claims.code.source
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "device", "suitable"),
+    [
+        ("sm_arch", "80_real 90_virtual 90_real 100_real", H100, "90_real 90_virtual"),
+        ("sm_arch", "80_virtual 75_virtual", H100, "80_virtual 75_virtual"),
+        ("sm_arch", "80_real 90_real", host((8, 0), (9, 0)), "90_real 80_real"),
+        ("sm_arch", "80_real 90", host(None), "80_real"),
+        ("sm_arch", "80_real", host(), ""),
+        ("cuda_version_lower_bound", "12.4 12.8 13.0 x", H100, "12.8 12.4"),
+        ("cuda_version_upper_bound", "12.4 12.8 13.0", H100, "13.0"),
+        ("cuda_version_lower_bound", "12.4 13.0", host((9, 0)), "13.0 12.4"),
+        ("color", "12.4", H100, ""),
+    ],
+)
+def test_the_values_that_suit_a_gpu(feature: str, values: str, device: Host, suitable: str) -> None:
+    found = variants.suitable_values("nvidia", feature, values.split(), device)
+    assert found == tuple(suitable.split())
+
+
+@pytest.mark.parametrize(
+    ("namespace", "feature", "machine", "cpu", "suitable"),
+    [
+        ("x86_64", "level", "x86_64", "", "v4 v3 v2 v1"),
+        ("x86_64", "level", "x86_64", "sse3", "v1"),
+        ("x86_64", "level", "aarch64", "", ""),
+        ("aarch64", "version", "aarch64", "", "8a 9a"),
+        ("aarch64", "version", "aarch64", "sve", "8a"),
+        ("x86_64", "aes", "x86_64", "", "on"),
+        ("x86_64", "aes", "x86_64", "aes", "on"),
+        ("x86_64", "aes", "x86_64", "sse3", ""),
+        ("x86_64", "aes", "aarch64", "aes", ""),
+    ],
+)
+def test_the_values_that_suit_a_cpu(
+    namespace: str, feature: str, machine: str, cpu: str, suitable: str
+) -> None:
+    values = {"level": ["v1", "v3", "v2", "v4", "v9"], "version": ["8a", "9a"]}
+    device = host().replace(machine=machine, cpu=tuple(cpu.split()))
+    found = variants.suitable_values(namespace, feature, values.get(feature, ["on", "off"]), device)
+    assert found == tuple(suitable.split())
+    for value in ("v1", "v3", "8a", "9a"):
+        always = (namespace, value) in {("x86_64", "v1"), ("aarch64", "8a")}
+        assert variants.is_cpu_known(namespace, value, device) is (always or bool(cpu))
+
+
+def test_the_values_that_the_provider_of_nvidia_supports() -> None:
+    values = ["90_real", "89_real", "86_real", "80_real", "80_virtual", "86_virtual", "75_real"]
+    found = variants.provider_sm_values(values, (8, 6))
+    assert found == ("86_real", "80_real", "80_virtual")
+
+
+@pytest.mark.parametrize(
+    ("version", "names_cuda", "expected"),
+    [
+        ("2.8.3+cu12torch2.8cxx11abiTRUE", True, ("2.8", 12, True)),
+        ("2.8.3+cu12torch2.8cxx11abiFALSE", False, ("2.8", 12, False)),
+        ("2.1.2+pt28cu128", False, ("2.8", 12, None)),
+        ("2.1.2+pt210cu130", False, ("2.10", 13, None)),
+        ("0.21.0+torch280cu128", False, ("2.8", 12, None)),
+        ("0.21.0+torch2100cu128", False, ("2.10", 12, None)),
+        ("0.21.0+torch2.10.0", False, ("2.10", None, None)),
+        ("1.0+cu128", True, ("", 12, None)),
+        ("1.0+cu128", False, None),
+        ("1.0+pt2", False, None),
+        ("1.0+local", True, None),
+        ("1.0", True, None),
+    ],
+)
+def test_what_the_name_of_an_extension_says(
+    version: str, names_cuda: bool, expected: tuple[str, int | None, bool | None] | None
+) -> None:
+    found = extensions.of_version(version, names_cuda=names_cuda)
+    fields = found and (found.release, found.cuda_major, found.cxx11_abi)
+    assert fields == expected
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        ("py312_torch_2.4.0_cu121", ("2.4", 12, None)),
+        ("py310_cu121_pyt241", ("2.4", 12, None)),
+        ("py310_pytorch_2.10_cuda130", ("2.10", 13, None)),
+        ("cuda128_py312_h1_0", None),
+        ("script_0", None),
+    ],
+)
+def test_what_the_build_of_an_extension_says(build: str, expected: object) -> None:
+    found = extensions.of_build_string(build)
+    assert (found and (found.release, found.cuda_major, found.cxx11_abi)) == expected

@@ -1081,7 +1081,13 @@ PREVIEW = {"UV_PREVIEW_FEATURES": "wheel-variants"}
         (HOST, VARIANTS[:1], ["cu128"], PREVIEW),
         (GPU_HOST, VARIANTS[:2], ["cu128", "b"], "uv would take the variant b of app, and gpuenv"),
         (GPU_HOST, VARIANTS[:1], [""], "uv would take a wheel that is no variant of torch"),
-        (GPU_HOST.replace(driver_cuda=None), VARIANTS[:1], ["cu128"], "uv needs the CUDA version"),
+        (GPU_HOST.replace(driver_cuda=None), VARIANTS[:1], ["cu128"], "^uv needs the CUDA version"),
+        (
+            GPU_HOST.replace(gpus=(CARD.replace(compute_capability=None),)),
+            VARIANTS[:1],
+            ["cu128"],
+            "^uv needs a compute capability",
+        ),
     ],
 )
 def test_the_settings_of_uv_for_variant_wheels(
@@ -1099,6 +1105,18 @@ def test_the_settings_of_uv_for_variant_wheels(
         lock = lock_of(wheel("torch"), variants=variants)
         with pytest.raises(InexpressibleError, match="pixi locks no variant wheel, and torch is"):
             tool_projects.project_tables("pixi", lock)
+
+
+def test_each_tool_has_settings_or_tables_of_its_own() -> None:
+    assert tool_settings.TOOLS == ("uv", "conda", "pixi", "pip")
+    plan = plan_of(wheel("app"))
+    made = [tool_settings.settings(tool, GPU_HOST, plan) for tool in tool_settings.TOOLS]
+    assert len(set(made)) == len(made)
+    assert tool_projects.TOOLS == ("uv", "pixi", "poetry", "pdm")
+    for tool in tool_projects.TOOLS:
+        assert tables(tool)
+        with pytest.raises(InexpressibleError, match=f"^{tool} locks no variant wheel, and torch"):
+            tables(tool, LOCK.replace(variants=VARIANTS))
 
 
 def test_the_settings_of_uv_without_packages() -> None:
