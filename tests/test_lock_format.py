@@ -139,6 +139,14 @@ def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> 
     assert pin.wheel.metadata == {"build": "h1", "build_number": 0, "subdir": "linux-64"}
 
 
+def test_an_explicit_file_may_have_an_md5(tmp_path: Path) -> None:
+    """The sha256 is read from the channel before the installation."""
+    (pin,) = read_conda(tmp_path, "spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 32}\n").pins
+    assert pin.wheel.sha256 is None
+    build = {"build": "h1_3", "build_number": 3, "subdir": "linux-64"}
+    assert pin.wheel.metadata == {**build, "md5": "b" * 32}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -190,7 +198,15 @@ def test_a_conda_lock_that_cannot_be_read_is_refused(
         ("spec.txt", f"@EXPLICIT\n{FILE}", True),
         ("requirements.txt", "torch", False),
         ("pylock.toml", "@EXPLICIT", False),
+        # The content says it, whatever the name.
+        ("environment", "version: 1\nmetadata: {}\npackage: []\n", True),
+        ("environment", "version: 6\nenvironments: {}\npackages: []\n", True),
+        ("environment", "version: 6\n", False),
+        # What gpuenv locked can be a long comment. The first MiB is looked at.
+        ("spec.txt", f"{'#' * ((1 << 20) - 11)}\n@EXPLICIT\n", True),
+        ("spec.txt", f"{'#' * (1 << 20)}\n@EXPLICIT\n", False),
     ],
+    ids=range(11),
 )
 def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -307,6 +323,21 @@ def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: st
             "choices",
             [{"framework": "torch", "version": "2.9.0", "variant": "cpu"}],
             (Choice(framework="torch", version="2.9.0", variant="cpu", cuda=None, cudnn=None),),
+        ),
+        (
+            "choices",
+            [{"framework": "a", "version": "1", "variant": "x", "sass": None, "ptx": ["90"]}],
+            (
+                Choice(
+                    framework="a",
+                    version="1",
+                    variant="x",
+                    cuda=None,
+                    cudnn=None,
+                    sass=None,
+                    ptx=("90",),
+                ),
+            ),
         ),
         ("warnings", [WARNING], (Reason(**WARNING),)),
         ("warnings", [{**WARNING, "source": "d"}], (Reason(**WARNING, source="d"),)),

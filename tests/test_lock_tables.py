@@ -24,6 +24,7 @@ from gpuenv.lock import (
 )
 from gpuenv.lock.tree import Tree
 from gpuenv.model import (
+    Choice,
     Code,
     Gpu,
     Host,
@@ -36,6 +37,8 @@ from gpuenv.model import (
     Wheel,
     WheelVariant,
 )
+from gpuenv.serialize import canonical_json
+from variant_maker import metadata
 
 HOST = Host(python=Python(version=(3, 12)), glibc=(2, 35))
 CARD = Gpu(name="NVIDIA H100", compute_capability=(9, 0))
@@ -326,7 +329,10 @@ def test_a_conda_lock_has_what_the_format_asks_for() -> None:
     depends = ("cuda-version >=12", "libgcc")
     pin = conda_pin("cudnn", "9.1", depends=depends, md5="b" * 32)
     lock = conda_lock(inputs=(("channels", (CHANNEL,)),)).replace(pins=(pin, conda_pin("python")))
-    document = yaml.safe_load(conda_formats.dumps(lock, "conda-lock"))
+    text = conda_formats.dumps(lock, "conda-lock")
+    for line in ("version: 1", "metadata:", "    url: ", '      cuda-version: ">=12"'):
+        assert f"\n{line}" in f"\n{text}"  # texts are quoted, and keys are not
+    document = yaml.safe_load(text)
     metadata = document["metadata"]
     assert document["version"] == 1
     assert set(metadata) == {
@@ -476,6 +482,20 @@ def test_the_files_of_a_pixi_lock(version: int) -> None:
 def test_another_version_of_a_pixi_lock_is_refused(version: int) -> None:
     with pytest.raises(InputError, match=f"version {version}; 4, 5, 6 are read"):
         conda_foreign.pixi_files(pixi_document(version, *PIXI[6]), "x")
+
+
+@pytest.mark.parametrize(
+    ("version", "url", "message"),
+    [
+        ("one", NAMED, "'one' is no version"),
+        ("1.0", NAMED.replace("https", "ftp"), "has the scheme 'ftp'"),
+        ("1.0", NAMED.replace(".whl", ".tar.gz"), "named-1.0-py3-none-any.tar.gz is no wheel"),
+        ("1.0", "https://x/", "package Named: https://x/ is no wheel"),
+    ],
+)
+def test_a_wheel_of_another_tool_is_checked(version: str, url: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        conda_foreign.wheel("Named", version, url, "a" * 64)
 
 
 @pytest.mark.parametrize(
@@ -867,6 +887,34 @@ def test_variants_are_written_and_read() -> None:
     ]
 
 
+def test_the_metadata_of_variants_is_that_of_the_lock() -> None:
+    """Whoever edits the one without the other would let another wheel through."""
+    properties = {"nvidia": {"sm_arch": ["80_real", "90_real"]}, "x86_64": {"level": ["v3"]}}
+    document = metadata({"cu128": properties}, ["nvidia", "x86_64"])
+    text = canonical_json(document)
+    pin = Pin(wheel=wheel("torch").replace(filename="torch-1.0-py3-none-any-cu128.whl"))
+    url = "https://files.example/torch-1.0-py3-none-any-cu128.whl"
+    pins = (pin.replace(wheel=pin.wheel.replace(url=url)), Pin(wheel=wheel("zero")))
+    lock = LOCK.replace(
+        pins=pins, variants=VARIANTS[:1], variant_metadata=(("torch", text),), digest="d", data="1"
+    )
+    found = packages_of(lock)
+    assert found["torch"]["variants-json"] == document and "variants-json" not in found["zero"]
+    assert pylock.loads(pylock.dumps(lock), "x") == lock
+    other = lock.variants[0].replace(label="cu126")
+    for variants in (
+        (other,),
+        (other.replace(label="cu128", properties=()),),
+        (lock.variants[0].replace(name="zero"),),
+        (),
+    ):
+        edited = pylock.dumps(lock.replace(variants=variants))
+        with pytest.raises(InputError, match=r"torch: variants-json differs from tool\.gpuenv\.v"):
+            pylock.loads(edited, "x")
+    several = pylock.dumps(lock.replace(variants=(other, *VARIANTS[1:2], *lock.variants)))
+    assert len(pylock.loads(several, "x").variants) == 3
+
+
 def with_packages(*packages: object, **changes: object) -> str:
     """Return a lock whose packages are others, with the digest of its content."""
     document = tomllib.loads(pylock.dumps(LOCK.replace(digest="d", data="1")))
@@ -988,6 +1036,26 @@ def test_a_lock_keeps_what_its_installer_has_to_know() -> None:
     assert described.variant_metadata == (("torch", "{}"),)
 
 
+def test_a_lock_has_what_the_plan_says() -> None:
+    request = Request(
+        frameworks=("torch",), requirements=("a",), constraints=("b<2",), allow_sdist=("a",)
+    )
+    choice = Choice(framework="torch", version="2.9", variant="cu128", cuda=(12, 8), cudnn="9.10")
+    needs = Needs(driver="570.26", python=(3, 12))
+    plan = plan_of(wheel("app")).replace(
+        request=request, needs=needs, choices=(choice,), data="1", digest="d", host=GPU_HOST
+    )
+    locks = [pylock.lock(plan), conda_formats.lock(plan, (CHANNEL,))]
+    for lock in locks:
+        assert (lock.frameworks, lock.requirements) == (request.frameworks, request.requirements)
+        assert (lock.needs, lock.choices, lock.data) == (needs, (choice,), "1")
+        assert lock.host == pylock.host_to_lock(GPU_HOST)
+    wheels, conda = locks
+    assert (wheels.constraints, wheels.allow_sdist, wheels.digest) == (("b<2",), ("a",), "d")
+    assert (conda.constraints, conda.allow_sdist, conda.digest) == ((), (), "")
+    assert conda.inputs == (("channels", (CHANNEL,)),) and wheels.inputs == ()
+
+
 def test_requirements_of_another_index_are_named_by_url() -> None:
     lock = LOCK.replace(digest="0123456789abcdef0123")
     first, *lines = pylock.requirements_text(lock).splitlines()
@@ -1077,6 +1145,8 @@ PREVIEW = {"UV_PREVIEW_FEATURES": "wheel-variants"}
     ("host", "variants", "labels", "expected"),
     [
         (GPU_HOST, (), [], DRIVER),
+        (GPU_HOST.replace(driver=None), (), [], {}),
+        (HOST.replace(driver="570.86.10"), (), [], {}),
         (GPU_HOST, VARIANTS[:1], ["cu128"], {**DRIVER, **FORCED, **PREVIEW}),
         (HOST, VARIANTS[:1], ["cu128"], PREVIEW),
         (GPU_HOST, VARIANTS[:2], ["cu128", "b"], "uv would take the variant b of app, and gpuenv"),
