@@ -724,6 +724,23 @@ def test_what_says_nothing_about_the_capability_is_left_out(name: str) -> None:
     assert "H100" in DATA.close_names(name)
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("H100", ("H100", (9, 0))),
+        ("h100", ("H100", (9, 0))),
+        ("rtx4090", ("RTX 4090", (8, 9))),
+        ("RTX  4090", ("RTX 4090", (8, 9))),
+        ("NVIDIA H100 80GB HBM3", ("NVIDIA H100 80GB HBM3", (9, 0))),
+        ("4090", ("4090", (8, 9))),
+        ("RTX 6000", None),
+        ("nonsense", None),
+    ],
+)
+def test_a_known_gpu_has_the_spelling_of_the_data(text: str, known: object) -> None:
+    assert DATA.known_gpu(text) == known
+
+
 @pytest.mark.parametrize("name", ["H100 New", "H100 40D", "H100 GDDR", "H100X5", "H100 SXMX"])
 def test_another_word_is_another_gpu(name: str) -> None:
     assert DATA.compute_capability(name) is None
@@ -756,6 +773,14 @@ def test_a_number_means_a_gpu_if_its_families_agree(tmp_path: Path) -> None:
     assert made.frameworks() == () and made.libraries() == []
 
 
+def test_two_gpus_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
+    gpus = {"rtxa1": [8, 6], "rtxa1ada": [8, 9], "rtxb": [8, 6], "rtxbmobile": [8, 6]}
+    names = ["RTX A1", "RTX A1 Ada", "RTX B", "RTX B Two"]
+    made = small_data(tmp_path, gpus={**gpus, "rtxbtwo": [8, 6]}, gpu_names=names)
+    assert made.close_names("RTX A1") == ["RTX A1 (sm_86)", "RTX A1 Ada (sm_89)"]
+    assert made.close_names("rtxb") == ["RTX B"]
+
+
 def test_the_steps_of_drivers(tmp_path: Path) -> None:
     branches = [[450, "11.0"], [455, "11.1"], [460, "11.1"], [465, "11.3"], [470, "11.2"]]
     floors = [[11, "455.23", "456.38", "s"], [12, "465.10", "", "s"]]
@@ -779,6 +804,16 @@ SKEWS = [
     (matrix.SCHEMA + 1, "2099-01-02", False, "needs a newer gpuenv"),
     (matrix.SCHEMA - 1, "2099-01-02", False, "is for an older gpuenv"),
 ]
+
+
+def test_an_installed_gpuenv_has_its_data_in_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "__file__", str(tmp_path / "lib" / "gpuenv" / "compat" / "data.py"))
+    assert matrix._own_folder() == str(tmp_path / "matrix_data")  # a checkout
+    installed = tmp_path / "lib" / "gpuenv" / "matrix_data"
+    installed.mkdir(parents=True)
+    assert matrix._own_folder() == str(installed)
 
 
 @pytest.mark.parametrize("skew", SKEWS)
@@ -1191,6 +1226,7 @@ def test_a_release_of_a_framework_has_what_its_carriers_have(  # noqa: PLR0917  
 ) -> None:
     framework = two_frameworks.framework("beta")
     assert framework is not None
+    assert (framework.companions, framework.indexes, framework.packages) == ((), (), ())
     with_code, cpu = framework.ways
     build = two_frameworks.variant(framework, with_code, version, platform)
     if cuda is None:
@@ -1198,6 +1234,9 @@ def test_a_release_of_a_framework_has_what_its_carriers_have(  # noqa: PLR0917  
     else:
         assert build is not None
         assert (build.cuda, build.code.sass, build.code.source) == (cuda, sass, says)
+        one = with_code.replace(variant="one", carriers=("beta-code",))
+        alone = two_frameworks.variant(framework, one, version, platform)
+        assert alone is not None and alone.cuda == cuda
     without = two_frameworks.variant(framework, cpu, version, platform)
     assert without is not None and without.cuda is None and without.code.sass == ()
 
@@ -1344,6 +1383,8 @@ VIRTUAL = {"__cuda": ("12.8", "0"), "__archspec": ("1", "x86_64_v3"), "__glibc":
         (["__glibc >=2.17,<3.0.a0", "libgcc >=12"], ["__cuda >=12"], []),
         (["__glibc >=2.36"], [], [("__glibc >=2.36", "2.35 0")]),
         (["__win"], [], [("__win", "not there")]),
+        (["libgcc >=12", "__win"], [], [("__win", "not there")]),
+        (["__glibc >=2.17", "__win"], [], [("__win", "not there")]),
         ([], ["__win"], []),
         ([], ["__cuda >=13"], [("__cuda >=13", "12.8")]),
         (["__archspec 1 x86_64_v4"], [], [("__archspec 1 x86_64_v4", "1 x86_64_v3")]),
