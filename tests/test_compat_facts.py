@@ -621,6 +621,167 @@ def test_every_extension_of_an_environment_is_compared_with_torch() -> None:
     assert "extension-cuda" in {reason.code for reason in found}
 
 
+CUDNN, CUBLAS = ("nvidia-cudnn-cu12", "9.8.0.87"), ("nvidia-cublas-cu12", "12.9.0.13")
+TWO = H100.replace(gpus=host((9, 0), (9, 0)).gpus, driver="580.65.06", driver_cuda=(13, 0))
+
+
+@pytest.mark.parametrize(
+    ("pins", "device", "packages"),
+    [
+        ([CUDNN, CUBLAS], TWO, [("nvidia-cudnn-cu12", "nvidia-cublas-cu12")]),
+        ([CUBLAS, CUDNN], TWO, [("nvidia-cudnn-cu12", "nvidia-cublas-cu12")]),
+        ([CUDNN], TWO, []),
+        ([CUBLAS], TWO, []),
+        ([CUDNN, CUBLAS], H100, []),
+        ([CUDNN, CUBLAS], host(), []),
+        ([("nvidia-cudnn-cu12", "9.10.2.21"), CUBLAS], TWO, []),
+    ],
+)
+def test_a_bad_pair_needs_both_members_and_the_gpus_that_it_counts_on(
+    pins: list[tuple[str, str]], device: Host, packages: list[tuple[str, str]]
+) -> None:
+    parts = parts_of_pins(pins, PLATFORM, DATA)
+    found = evaluate.environment_findings(parts, device, DATA)
+    assert [one.packages for one in found if one.reason.code == "bad-pair"] == packages
+
+
+def with_torch(torch: str, *others: tuple[str, str]) -> list[evaluate.Finding]:
+    parts = parts_of_pins([("torch", torch), *others], PLATFORM, DATA)
+    return list(evaluate.environment_findings(parts, TWO, DATA))
+
+
+@pytest.mark.parametrize(
+    ("torch", "local", "codes"),
+    [
+        ("2.8.0+cu128", "cu12torch2.8cxx11abiTRUE", []),
+        ("2.8.0+cu126", "cu12torch2.8cxx11abiTRUE", []),
+        ("2.8.0+cu128", "cu13torch2.8cxx11abiTRUE", ["extension-cuda"]),
+        ("2.8.0+cu128", "cu12torch2.7cxx11abiTRUE", ["extension-release"]),
+        ("2.8.0+cu128", "cu12torch2.8cxx11abiFALSE", ["extension-abi"]),
+        ("2.8.0+cpu", "cu12torch2.8cxx11abiTRUE", ["extension-cuda"]),
+        ("2.8.99", "cu13torch2.8cxx11abiFALSE", []),  # the data does not know this torch
+        ("2.8.99", "cu12torch2.7", ["extension-release"]),
+    ],
+)
+def test_an_extension_beside_a_torch(torch: str, local: str, codes: list[str]) -> None:
+    extension = ("flash-attn", f"2.8.3+{local}")
+    for order in ((extension, ("numpy", "2.0")), (("numpy", "2.0"), extension)):
+        found = [one for one in with_torch(torch, *order) if "extension" in one.reason.code]
+        assert [one.reason.code for one in found] == codes
+        assert all(one.packages == ("flash-attn", "torch") for one in found)
+        assert all(one.reason.subject == f"flash-attn 2.8.3+{local}" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("torch", "others", "expected"),
+    [
+        ("2.8.0+cu128", ["nvidia-cudnn-cu12 9.10.2.21"], []),
+        ("2.8.0+cu128", ["nvidia-cudnn-cu12 8.9.7.29"], [("cudnn-version", "nvidia-cudnn-cu12")]),
+        ("2.8.0+cu128", ["nvidia-cudnn-cu13 9.12.0.46"], [("cuda-major", "nvidia-cudnn-cu13")]),
+        ("2.8.0+cu128", [], [("cudnn-unknown", "torch")]),
+        ("2.8.0+cpu", [], []),
+        ("2.8.99", [], []),
+        (
+            "2.8.0+cu128",
+            ["nvidia-cudnn-cu13 9.12.0.46", "nvidia-cudnn-cu12 9.10.2.21"],
+            [],
+        ),
+    ],
+)
+def test_the_cudnn_beside_a_torch(
+    torch: str, others: list[str], expected: list[tuple[str, str]]
+) -> None:
+    pins = [(name, version) for name, version in map(str.split, others)]
+    codes = ("cudnn-version", "cuda-major", "cudnn-unknown")
+    found = [one for one in with_torch(torch, *pins) if one.reason.code in codes]
+    assert [(one.reason.code, one.packages[0]) for one in found] == expected
+    assert all(one.packages[-1] == "torch" for one in found)
+
+
+def test_where_a_missing_cudnn_is_a_doubt() -> None:
+    """Wheels for Windows hold it, and a host without a GPU does not load it."""
+    for device, platform, codes in (
+        (TWO, PLATFORM, ["cudnn-unknown"]),
+        (TWO.replace(os="windows"), "win-amd64", []),
+        (host(), PLATFORM, []),
+    ):
+        parts = parts_of_pins([("torch", "2.8.0+cu128")], platform, DATA)
+        found = evaluate.environment_findings(parts, device, DATA)
+        assert [one.reason.code for one in found if "cudnn" in one.reason.code] == codes
+
+
+@pytest.mark.parametrize(
+    ("torch", "vision", "codes"),
+    [
+        ("2.8.0+cu128", "0.23.0+cu128", []),
+        ("2.8.0+cu128", "0.23.0+cu126", ["cuda-variant"]),
+        ("2.8.0+cu128", "0.23.0+cpu", ["cuda-variant"]),
+        ("2.8.0+cpu", "0.23.0+cpu", []),
+        ("2.8.99", "0.23.0+cpu", []),
+        ("2.8.0+cu128", "0.99.0", []),
+    ],
+)
+def test_a_companion_beside_a_torch(torch: str, vision: str, codes: list[str]) -> None:
+    found = [
+        one
+        for one in with_torch(torch, ("torchvision", vision))
+        if one.reason.code == "cuda-variant"
+    ]
+    assert [one.reason.code for one in found] == codes
+    assert all(one.packages == ("torchvision",) for one in found)
+
+
+def test_a_cuda_build_without_a_gpu_runs_on_the_cpu() -> None:
+    pins = [("torch", "2.8.0+cu128"), ("torchvision", "0.23.0+cu128"), ("jax", "0.8.0")]
+    found = evaluate.environment_findings(parts_of_pins(pins, PLATFORM, DATA), host(), DATA)
+    unused = [one for one in found if one.reason.code == "gpu-unused"]
+    assert [one.packages for one in unused] == [("torch",)]
+    assert unused[0].reason.source.strip()
+
+
+def test_two_distributions_that_own_a_folder() -> None:
+    pins = [("nvidia-cudnn-cu13", "9.12.0.46"), ("nvidia-cudnn-cu12", "9.10.2.21"), ("a", "1")]
+    found = evaluate.environment_findings(parts_of_pins(pins, PLATFORM, DATA), host(), DATA)
+    owners = [one for one in found if one.reason.code == "two-owners"]
+    assert [one.packages for one in owners] == [("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")]
+    assert owners[0].reason.subject == "nvidia/cudnn"
+
+
+@pytest.mark.parametrize(
+    ("code", "gpus", "tier"),
+    [
+        (code_of("80 90"), [(9, 0), (8, 0)], 0),
+        (code_of("80", "80", (12, 0)), [(9, 0)], 1),
+        (code_of("80", "80", (12, 0)), [(8, 0), (9, 0)], 1),
+        (code_of("80", "80", (12, 0)), [(9, 0), (8, 0)], 1),
+        (code_of("80", "80", (13, 0)), [(9, 0)], 2),
+        (code_of("80"), [(8, 0), (9, 0)], 2),
+        (code_of("80", "80", (12, 0)), [(9, 0), (7, 0)], 2),
+        (code_of(None), [(9, 0)], 2),
+        (code_of("80"), [], 0),
+    ],
+)
+def test_how_well_a_build_serves_the_devices(
+    code: Code, gpus: list[tuple[int, int]], tier: int
+) -> None:
+    device = host(*gpus, driver_cuda=(12, 8))
+    assert evaluate.device_tier(code, device) == tier
+    runs = [evaluate.serves(code, capability) for capability in gpus]
+    assert all(runs) or tier == 2
+
+
+def test_libraries_without_a_row_of_their_toolkit_need_the_first_one_of_their_major() -> None:
+    old = host((8, 0), driver="450.80.02", driver_cuda=(11, 0))
+    for made, codes in (
+        (library(code=code_of("80")), ["driver-floor"]),
+        (library(code=code_of("80"), cuda_major=0), []),
+        (library(code=code_of("80"), cuda=(11, 0)), []),
+        (None, ["library-unknown"]),
+    ):
+        facts = evaluate.requested_library_reasons("x", made, old, DATA)
+        assert [reason.code for reasons in facts.values() for reason in reasons] == codes
+
+
 # ---- variant wheels ------------------------------------------------------------------------------
 
 
