@@ -33,7 +33,7 @@ from gpuenv.compat.catalog import Catalog, pick, platform_of
 from gpuenv.compat.extensions import BuiltFor
 from gpuenv.compat.known_bad import KnownBad, clauses, within
 from gpuenv.compat.parts import CudaLibrary, Package, Parts, known_builds, parts_of_pins
-from gpuenv.compat.rows import Builds, Releases
+from gpuenv.compat.rows import Builds, Releases, read, read_toml
 from gpuenv.errors import DataError
 from gpuenv.model import (
     Code,
@@ -1232,6 +1232,62 @@ def test_rows_in_lines_and_in_another_layout_are_the_same(tmp_path: Path) -> Non
 def test_damage_in_a_file_of_builds(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
         builds(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path / "none.json", "is missing"),
+        (tmp_path, "cannot be read"),
+        (tmp_path / "list.json", "must hold an object"),
+        (tmp_path / "text.json", "cannot be read"),
+    ):
+        (tmp_path / "list.json").write_text("[]")
+        (tmp_path / "text.json").write_text("text")
+        with pytest.raises(DataError, match=re.escape(f"{path} {message}")):
+            read(str(path))
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(DataError, match=re.escape(f"{path} cannot be read")):
+            read_toml(str(path))
+
+
+TOML_BUILD = """[[build]]
+version = "1.0"
+platform = "linux-x86_64"
+variant = "cpu"
+sass = []
+ptx = []
+evidence = "documented"
+source = "s"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "builds_of_x"),
+    [
+        (TOML_BUILD, ["1.0"]),
+        ('[[way]]\nvariant = "*"\n' + TOML_BUILD, ["1.0"]),
+        # A framework whose variants are distributions of their own has no builds.
+        ('[[way]]\nvariant = "cuda"\n[[way]]\nvariant = "cpu"\n', []),
+        ('[[way]]\nvariant = "cuda"\n', []),
+        ('[[way]]\nvariant = "*"\n', None),
+        ("", None),
+    ],
+)
+def test_the_builds_of_a_framework_with_few_of_them(
+    text: str, builds_of_x: list[str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    way = Way(variant="*", requires=("x",), carriers=("x",))
+    framework = Framework(**FRAMEWORK, companions=(), indexes=(), packages=(), ways=(way,))
+    path = str(tmp_path / "x.json")
+    if builds_of_x is None:
+        with pytest.raises(DataError, match=re.escape(f"{path} is missing")) as raised:
+            Builds(path, framework)
+        assert "[[build]]" in raised.value.hint
+        return
+    found = Builds(path, framework).all("x", PLATFORM)
+    assert [build.local for build in found] == builds_of_x
+    assert all((build.index, build.variant) == ("default", "cpu") for build in found)
 
 
 # ---- names ---------------------------------------------------------------------------------------
