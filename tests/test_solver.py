@@ -172,3 +172,22 @@ def test_a_release_without_fitting_dependencies_has_a_reason() -> None:
     reason = no_dependencies_reason("a 1.0")
     assert (reason.code, reason.subject, reason.have) == ("conflict", "a 1.0", "none do")
     assert reason.need == "dependencies that fit the other requirements"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "subject"),
+    [
+        (("jax>9",), "jax>9"),
+        (("jax[cuda12]>9 ; python_version > '3'",), "jax[cuda12]>9"),
+        (("jax[cuda12-local]>9",), "jax[cuda12-local]>9"),
+        (("torch>99",), "torch>99"),
+        (("b>1", "jax>9"), "jax>9 and b>1"),
+    ],
+)
+def test_a_refusal_names_the_requirements_as_they_were_written(
+    requirements: tuple[str, ...], subject: str
+) -> None:
+    packages: Packages = {"jax": {"0.6.2": {}}, "torch": {"2.9.0": {}}, "b": {"1.0": {}}}
+    with pytest.raises(NoSolutionError) as refusal:
+        plan_for(packages, *requirements)
+    assert refusal.value.explanation.subject == subject
