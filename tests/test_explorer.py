@@ -26,6 +26,14 @@ FIELDS = ("framework", "gpus", "driver", "python", "platform")
 needs_browser = pytest.mark.skipif(not browser.CHROMIUM, reason="Debian's chromium is missing")
 
 
+# What each release of a framework has in the tables, and what is left out where it is not known.
+KEYS = {
+    "alone", "cpu", "glibc", "missing", "no_wheel", "place", "public", "pythons", "variant",
+    "verdicts", "version",
+}  # fmt: skip
+OPTIONAL = {"cuda", "cudnn", "evidence", "source"}
+
+
 class DataOf(CompatibilityData):
     """The data of some frameworks, without libraries: the tables of one are made in a second."""
 
@@ -100,6 +108,15 @@ def test_the_tables_have_every_release_with_its_evidence(tables):
         for release in framework["releases"]:
             assert len(release["verdicts"]) == len(tables["capabilities"]) + 1
             assert release.get("evidence", "unknown") in ("scanned", "documented", "unknown")
+            assert set(release) - OPTIONAL == KEYS
+
+
+def test_the_tables_name_the_oldest_glibc_of_a_wheel(tables):
+    """The files of recent releases are manylinux_2_28; a build without a file has none."""
+    releases = tables["platforms"][PLATFORM]["frameworks"]["torch"]["releases"]
+    newest = next(release for release in releases if release["pythons"])
+    assert newest["glibc"] == "2.28"
+    assert all(release["glibc"] is None for release in releases if not release["pythons"])
 
 
 def shown_facts(tables, row):
