@@ -238,6 +238,24 @@ def test_a_release_that_the_rules_accept_on_a_jetson_has_the_reason_of_the_solve
     assert reason.need == need.replace("{gpu}", "Jetson AGX Orin").replace("{capability}", "8.7")
 
 
+def test_an_interpreter_without_cuda_builds_is_refused_differently_on_a_jetson():
+    tables = tables_of(["linux-aarch64", "win-amd64"], ("onnxruntime", "torch"))
+    jetsons = {"5.3", "6.2", "7.2", "8.7"}
+    refused = tables["platforms"]["linux-aarch64"]["frameworks"]
+    for framework in refused.values():
+        assert framework["refusals"]
+        for numbers in framework["refusals"].values():
+            columns = dict(zip(tables["capabilities"], numbers, strict=False))
+            same = {number for capability, number in columns.items() if capability not in jetsons}
+            on_jetsons = {columns[capability] for capability in jetsons}
+            assert len(same) == len(on_jetsons) == 1
+            reasons = [tables["reasons"][number] for number in (*same, *on_jetsons)]
+            assert len(numbers) > len(columns) or same != on_jetsons, reasons
+    for framework in tables["platforms"]["win-amd64"]["frameworks"].values():
+        for numbers in framework["refusals"].values():
+            assert len(set(numbers[: len(tables["capabilities"])])) == 1
+
+
 @pytest.mark.parametrize("platform", [PLATFORM, "linux-aarch64", "win-amd64"])
 def test_the_cuda_version_is_known_in_one_span_of_drivers(platform):
     drivers = answer_tables._Drivers(api.compatibility_data(), platform)
