@@ -1312,6 +1312,21 @@ def test_an_entry_of_the_catalog(
     assert set(indexes) <= set(found[variant].indexes)
 
 
+def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
+    """Its build on the default index is that file, whichever other index has the build, too."""
+    entry = Catalog(DATA, lambda name: ()).entry("torchaudio", PLATFORM)
+    found = 0
+    for release in entry.releases:
+        default = [one for one in release.variants if one.indexes[0] == "default"]
+        for variant in default:
+            own = DATA.library("torchaudio", variant.version, PLATFORM)
+            if own is not None and len(variant.indexes) > 1:
+                found += 1
+                assert variant.code == own.code
+        assert len({one.version for one in default}) == len(default)
+    assert found
+
+
 def test_each_way_of_a_framework_has_a_variant_on_its_platforms() -> None:
     """The ways after a way for other platforms are listed, too."""
     catalog = gpuenv.matrix_catalog()

@@ -224,6 +224,14 @@ def test_a_release_that_the_rules_accept_on_a_jetson_has_the_reason_of_the_solve
     releases = tables["platforms"]["linux-aarch64"]["frameworks"]["jax"]["releases"]
     refused = {row["public"]: row for row in releases if row["alone"] is not None}
     assert refused and len(refused) < len(releases)
+    missing = {number for row in releases for number in row["missing"].values()}
+    assert missing  # requirements that no index meets
+    codes = {tables["reasons"][number][0] for number in missing}
+    assert codes == {"no-wheel-for-target", "no-version"}
+    column = tables["capabilities"].index("8.7")
+    for release in (one for one in releases if not one["cpu"]):
+        for _, _, reasons in tables["intervals"][release["verdicts"][column]]:
+            assert not all(tables["reasons"][number][1] for number in reasons), release["version"]
     version, row = sorted(refused.items())[0]
     code, doubt, *texts = tables["reasons"][row["alone"]]
     python = tables["pythons"][row["pythons"][-1]]["version"]
@@ -327,6 +335,8 @@ def test_the_tier_of_what_has_no_code_for_gpus():
     tiers = [answer_tables._tier(one, host) for one in (with_cuda, library, without, None)]
     assert tiers == [0, 0, 3, 3]
     assert answer_tables._tier(with_cuda, host.replace(gpus=())) == 3
+    old = api.describe(gpus=["K80"], driver="470.82.01", python="3.12")
+    assert answer_tables._tier(with_cuda, old) == 2
 
 
 def test_the_page_is_one_small_file_without_addresses_to_load(tables):

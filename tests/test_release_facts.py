@@ -11,6 +11,7 @@ import gpuenv
 from gpuenv.errors import Reason
 from gpuenv.model import EVERY_FRAMEWORK, Host, Request
 from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve.answer_tables import _missing_dependency
 from gpuenv.resolve.candidates import CandidateStore
 from gpuenv.resolve.graph import Candidate
 from gpuenv.resolve.release_facts import ReleaseFacts, is_refused
@@ -404,3 +405,35 @@ def test_urls_of_the_same_file_give_the_same_candidate() -> None:
     [other] = store.at_url("a", f"{hashed}{'b' * 64}")
     assert other is not first and other.wheel.sha256 == "b" * 64
     assert store.at_url("a", "https://x/a-1.0-py3-none-win_amd64.whl") == ()
+
+
+class AtHand(Universe):
+    """An index that has all that the GPU stack requires, as the snapshot has."""
+
+    def at_hand(self, name: str) -> bool:
+        return self.has(name)
+
+
+@pytest.mark.parametrize(
+    ("requires", "code", "need"),
+    [
+        ([], None, ""),
+        (["known"], None, ""),
+        (["nowhere ; sys_platform == 'win32'"], None, ""),
+        (["nowhere ; sys_platform == 'win32'", "gone"], "no-candidate", "gone"),
+        (["known", "gone>1"], "no-candidate", "gone>1"),
+        (["known>2", "gone"], "no-version", "known>2"),
+        (["gone ; extra == 'x'"], None, ""),
+    ],
+)
+def test_the_first_requirement_of_a_release_that_no_index_meets(
+    requires: list[str], code: str | None, need: str
+) -> None:
+    packages: Packages = {"a": {"1.0": {"requires": requires}}, "known": {"1.0": {}}}
+    request = Request(requirements=("a",))
+    store = CandidateStore(request, H100, DATA, AtHand(packages), TargetEnvironment(H100))
+    [release] = store.candidates("a")
+    reason = _missing_dependency(store, release)
+    assert (reason and reason.code) == code
+    assert reason is None or need in reason.need
+    assert _missing_dependency(store, None) is None
