@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.compat import conda_parts, conda_records, evaluate, rules, variants
+from gpuenv.compat import (
+    conda_parts,
+    conda_records,
+    evaluate,
+    extensions,
+    rules,
+    user_rows,
+    variants,
+)
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import (
     common_code,
@@ -21,11 +29,11 @@ from gpuenv.compat.architectures import (
     sass_runs,
     show_code,
 )
-from gpuenv.compat.catalog import pick, platform_of
+from gpuenv.compat.catalog import Catalog, pick, platform_of
 from gpuenv.compat.extensions import BuiltFor
 from gpuenv.compat.known_bad import KnownBad, clauses, within
-from gpuenv.compat.parts import CudaLibrary, Package, Parts, parts_of_pins
-from gpuenv.compat.rows import Builds, Releases
+from gpuenv.compat.parts import CudaLibrary, Package, Parts, known_builds, parts_of_pins
+from gpuenv.compat.rows import Builds, Releases, read, read_toml
 from gpuenv.errors import DataError
 from gpuenv.model import (
     Code,
@@ -279,6 +287,29 @@ def test_unknown_ptx_begins_at_the_oldest_sass() -> None:
     assert rules.serves(code_of("103a", None), (10, 0), (13, 0)) is None
 
 
+@pytest.mark.parametrize(
+    ("capability", "driver_cuda", "made_by", "answer", "code", "have"),
+    [
+        ((7, 5), (13, 0), (12, 8), "unknown", "code-unknown", "unknown architectures"),
+        ((8, 0), (13, 0), (12, 8), "ptx", None, None),
+        ((8, 0), (12, 4), (12, 8), None, "ptx-needs-newer-driver", "a driver for CUDA 12.4"),
+        ((8, 0), (13, 0), None, "unknown", "code-unknown", "compute_80"),
+    ],
+)
+def test_an_older_release_is_unknown_only_below_the_oldest_target(  # noqa: PLR0917  a case
+    capability: tuple[int, int],
+    driver_cuda: tuple[int, int],
+    made_by: tuple[int, int] | None,
+    answer: str | None,
+    code: str | None,
+    have: str | None,
+) -> None:
+    older = code_of("", "80", made_by, unknown_below=(8, 0))
+    assert rules.serves(older, capability, driver_cuda) == answer
+    found = rules.device_reasons("x", older, host(capability).gpus, driver_cuda)
+    assert [(reason.code, reason.have) for reason in found] == [(code, have)] * (code is not None)
+
+
 def test_one_jetson_among_the_gpus_needs_its_wheels() -> None:
     assert rules.needs_jetson_wheels(host((9, 0), (8, 7)).gpus)
     assert not rules.needs_jetson_wheels(host((9, 0), (11, 0), None).gpus)
@@ -498,6 +529,23 @@ def test_the_reasons_against_a_library_by_host_fact() -> None:
         assert codes_by_fact(evaluate.library_reasons("x", made, device, DATA)) == expected
 
 
+def test_the_code_of_a_file_is_compared_with_each_gpu() -> None:
+    code = code_of("80 90", "90", (12, 9), source="s")
+    many = H100.replace(gpus=host((9, 0), (7, 0), (8, 7), (7, 0), None, (12, 0)).gpus)
+    found = evaluate.code_reasons("lib.so", code, many)
+    assert [(reason.code, reason.subject) for reason in found] == [
+        ("no-code-for-device", "lib.so"),
+        ("jetson-wheel", "lib.so"),
+        ("device-unknown", "lib.so"),
+        ("ptx-needs-newer-driver", "lib.so"),
+    ]
+    assert "7.0 (GPU 1)" in found[0].need and found[0].source.endswith("; s")
+    newer = many.replace(driver_cuda=(12, 9), gpus=many.gpus[-1:])
+    assert evaluate.code_reasons("lib.so", code, newer) == ()
+    assert evaluate.code_reasons("lib.so", code, H100) == ()
+    assert evaluate.code_reasons("lib.so", code, host()) == ()
+
+
 def test_of_libraries_for_several_cudas_one_must_run() -> None:
     choices = (((12, 4), code_of("80")), ((12, 8), code_of("70")), ((13, 0), code_of("75")))
     made = library(by_cuda=choices, cuda_major=0)
@@ -571,6 +619,167 @@ def test_every_extension_of_an_environment_is_compared_with_torch() -> None:
     pins = [("torch", "2.15.0"), ("nvidia-cublas", "13.1.0.3"), ("bitsandbytes", "0.45.5")]
     found = evaluate.pin_reasons(pins, H100.replace(driver="580.65.06", driver_cuda=(13, 0)), DATA)
     assert "extension-cuda" in {reason.code for reason in found}
+
+
+CUDNN, CUBLAS = ("nvidia-cudnn-cu12", "9.8.0.87"), ("nvidia-cublas-cu12", "12.9.0.13")
+TWO = H100.replace(gpus=host((9, 0), (9, 0)).gpus, driver="580.65.06", driver_cuda=(13, 0))
+
+
+@pytest.mark.parametrize(
+    ("pins", "device", "packages"),
+    [
+        ([CUDNN, CUBLAS], TWO, [("nvidia-cudnn-cu12", "nvidia-cublas-cu12")]),
+        ([CUBLAS, CUDNN], TWO, [("nvidia-cudnn-cu12", "nvidia-cublas-cu12")]),
+        ([CUDNN], TWO, []),
+        ([CUBLAS], TWO, []),
+        ([CUDNN, CUBLAS], H100, []),
+        ([CUDNN, CUBLAS], host(), []),
+        ([("nvidia-cudnn-cu12", "9.10.2.21"), CUBLAS], TWO, []),
+    ],
+)
+def test_a_bad_pair_needs_both_members_and_the_gpus_that_it_counts_on(
+    pins: list[tuple[str, str]], device: Host, packages: list[tuple[str, str]]
+) -> None:
+    parts = parts_of_pins(pins, PLATFORM, DATA)
+    found = evaluate.environment_findings(parts, device, DATA)
+    assert [one.packages for one in found if one.reason.code == "bad-pair"] == packages
+
+
+def with_torch(torch: str, *others: tuple[str, str]) -> list[evaluate.Finding]:
+    parts = parts_of_pins([("torch", torch), *others], PLATFORM, DATA)
+    return list(evaluate.environment_findings(parts, TWO, DATA))
+
+
+@pytest.mark.parametrize(
+    ("torch", "local", "codes"),
+    [
+        ("2.8.0+cu128", "cu12torch2.8cxx11abiTRUE", []),
+        ("2.8.0+cu126", "cu12torch2.8cxx11abiTRUE", []),
+        ("2.8.0+cu128", "cu13torch2.8cxx11abiTRUE", ["extension-cuda"]),
+        ("2.8.0+cu128", "cu12torch2.7cxx11abiTRUE", ["extension-release"]),
+        ("2.8.0+cu128", "cu12torch2.8cxx11abiFALSE", ["extension-abi"]),
+        ("2.8.0+cpu", "cu12torch2.8cxx11abiTRUE", ["extension-cuda"]),
+        ("2.8.99", "cu13torch2.8cxx11abiFALSE", []),  # the data does not know this torch
+        ("2.8.99", "cu12torch2.7", ["extension-release"]),
+    ],
+)
+def test_an_extension_beside_a_torch(torch: str, local: str, codes: list[str]) -> None:
+    extension = ("flash-attn", f"2.8.3+{local}")
+    for order in ((extension, ("numpy", "2.0")), (("numpy", "2.0"), extension)):
+        found = [one for one in with_torch(torch, *order) if "extension" in one.reason.code]
+        assert [one.reason.code for one in found] == codes
+        assert all(one.packages == ("flash-attn", "torch") for one in found)
+        assert all(one.reason.subject == f"flash-attn 2.8.3+{local}" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("torch", "others", "expected"),
+    [
+        ("2.8.0+cu128", ["nvidia-cudnn-cu12 9.10.2.21"], []),
+        ("2.8.0+cu128", ["nvidia-cudnn-cu12 8.9.7.29"], [("cudnn-version", "nvidia-cudnn-cu12")]),
+        ("2.8.0+cu128", ["nvidia-cudnn-cu13 9.12.0.46"], [("cuda-major", "nvidia-cudnn-cu13")]),
+        ("2.8.0+cu128", [], [("cudnn-unknown", "torch")]),
+        ("2.8.0+cpu", [], []),
+        ("2.8.99", [], []),
+        (
+            "2.8.0+cu128",
+            ["nvidia-cudnn-cu13 9.12.0.46", "nvidia-cudnn-cu12 9.10.2.21"],
+            [],
+        ),
+    ],
+)
+def test_the_cudnn_beside_a_torch(
+    torch: str, others: list[str], expected: list[tuple[str, str]]
+) -> None:
+    pins = [(name, version) for name, version in map(str.split, others)]
+    codes = ("cudnn-version", "cuda-major", "cudnn-unknown")
+    found = [one for one in with_torch(torch, *pins) if one.reason.code in codes]
+    assert [(one.reason.code, one.packages[0]) for one in found] == expected
+    assert all(one.packages[-1] == "torch" for one in found)
+
+
+def test_where_a_missing_cudnn_is_a_doubt() -> None:
+    """Wheels for Windows hold it, and a host without a GPU does not load it."""
+    for device, platform, codes in (
+        (TWO, PLATFORM, ["cudnn-unknown"]),
+        (TWO.replace(os="windows"), "win-amd64", []),
+        (host(), PLATFORM, []),
+    ):
+        parts = parts_of_pins([("torch", "2.8.0+cu128")], platform, DATA)
+        found = evaluate.environment_findings(parts, device, DATA)
+        assert [one.reason.code for one in found if "cudnn" in one.reason.code] == codes
+
+
+@pytest.mark.parametrize(
+    ("torch", "vision", "codes"),
+    [
+        ("2.8.0+cu128", "0.23.0+cu128", []),
+        ("2.8.0+cu128", "0.23.0+cu126", ["cuda-variant"]),
+        ("2.8.0+cu128", "0.23.0+cpu", ["cuda-variant"]),
+        ("2.8.0+cpu", "0.23.0+cpu", []),
+        ("2.8.99", "0.23.0+cpu", []),
+        ("2.8.0+cu128", "0.99.0", []),
+    ],
+)
+def test_a_companion_beside_a_torch(torch: str, vision: str, codes: list[str]) -> None:
+    found = [
+        one
+        for one in with_torch(torch, ("torchvision", vision))
+        if one.reason.code == "cuda-variant"
+    ]
+    assert [one.reason.code for one in found] == codes
+    assert all(one.packages == ("torchvision",) for one in found)
+
+
+def test_a_cuda_build_without_a_gpu_runs_on_the_cpu() -> None:
+    pins = [("torch", "2.8.0+cu128"), ("torchvision", "0.23.0+cu128"), ("jax", "0.8.0")]
+    found = evaluate.environment_findings(parts_of_pins(pins, PLATFORM, DATA), host(), DATA)
+    unused = [one for one in found if one.reason.code == "gpu-unused"]
+    assert [one.packages for one in unused] == [("torch",)]
+    assert unused[0].reason.source.strip()
+
+
+def test_two_distributions_that_own_a_folder() -> None:
+    pins = [("nvidia-cudnn-cu13", "9.12.0.46"), ("nvidia-cudnn-cu12", "9.10.2.21"), ("a", "1")]
+    found = evaluate.environment_findings(parts_of_pins(pins, PLATFORM, DATA), host(), DATA)
+    owners = [one for one in found if one.reason.code == "two-owners"]
+    assert [one.packages for one in owners] == [("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")]
+    assert owners[0].reason.subject == "nvidia/cudnn"
+
+
+@pytest.mark.parametrize(
+    ("code", "gpus", "tier"),
+    [
+        (code_of("80 90"), [(9, 0), (8, 0)], 0),
+        (code_of("80", "80", (12, 0)), [(9, 0)], 1),
+        (code_of("80", "80", (12, 0)), [(8, 0), (9, 0)], 1),
+        (code_of("80", "80", (12, 0)), [(9, 0), (8, 0)], 1),
+        (code_of("80", "80", (13, 0)), [(9, 0)], 2),
+        (code_of("80"), [(8, 0), (9, 0)], 2),
+        (code_of("80", "80", (12, 0)), [(9, 0), (7, 0)], 2),
+        (code_of(None), [(9, 0)], 2),
+        (code_of("80"), [], 0),
+    ],
+)
+def test_how_well_a_build_serves_the_devices(
+    code: Code, gpus: list[tuple[int, int]], tier: int
+) -> None:
+    device = host(*gpus, driver_cuda=(12, 8))
+    assert evaluate.device_tier(code, device) == tier
+    runs = [evaluate.serves(code, capability) for capability in gpus]
+    assert all(runs) or tier == 2
+
+
+def test_libraries_without_a_row_of_their_toolkit_need_the_first_one_of_their_major() -> None:
+    old = host((8, 0), driver="450.80.02", driver_cuda=(11, 0))
+    for made, codes in (
+        (library(code=code_of("80")), ["driver-floor"]),
+        (library(code=code_of("80"), cuda_major=0), []),
+        (library(code=code_of("80"), cuda=(11, 0)), []),
+        (None, ["library-unknown"]),
+    ):
+        facts = evaluate.requested_library_reasons("x", made, old, DATA)
+        assert [reason.code for reasons in facts.values() for reason in reasons] == codes
 
 
 # ---- variant wheels ------------------------------------------------------------------------------
@@ -676,6 +885,23 @@ def test_what_says_nothing_about_the_capability_is_left_out(name: str) -> None:
     assert "H100" in DATA.close_names(name)
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("H100", ("H100", (9, 0))),
+        ("h100", ("H100", (9, 0))),
+        ("rtx4090", ("RTX 4090", (8, 9))),
+        ("RTX  4090", ("RTX 4090", (8, 9))),
+        ("NVIDIA H100 80GB HBM3", ("NVIDIA H100 80GB HBM3", (9, 0))),
+        ("4090", ("4090", (8, 9))),
+        ("RTX 6000", None),
+        ("nonsense", None),
+    ],
+)
+def test_a_known_gpu_has_the_spelling_of_the_data(text: str, known: object) -> None:
+    assert DATA.known_gpu(text) == known
+
+
 @pytest.mark.parametrize("name", ["H100 New", "H100 40D", "H100 GDDR", "H100X5", "H100 SXMX"])
 def test_another_word_is_another_gpu(name: str) -> None:
     assert DATA.compute_capability(name) is None
@@ -708,6 +934,14 @@ def test_a_number_means_a_gpu_if_its_families_agree(tmp_path: Path) -> None:
     assert made.frameworks() == () and made.libraries() == []
 
 
+def test_two_gpus_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
+    gpus = {"rtxa1": [8, 6], "rtxa1ada": [8, 9], "rtxb": [8, 6], "rtxbmobile": [8, 6]}
+    names = ["RTX A1", "RTX A1 Ada", "RTX B", "RTX B Two"]
+    made = small_data(tmp_path, gpus={**gpus, "rtxbtwo": [8, 6]}, gpu_names=names)
+    assert made.close_names("RTX A1") == ["RTX A1 (sm_86)", "RTX A1 Ada (sm_89)"]
+    assert made.close_names("rtxb") == ["RTX B"]
+
+
 def test_the_steps_of_drivers(tmp_path: Path) -> None:
     branches = [[450, "11.0"], [455, "11.1"], [460, "11.1"], [465, "11.3"], [470, "11.2"]]
     floors = [[11, "455.23", "456.38", "s"], [12, "465.10", "", "s"]]
@@ -725,11 +959,22 @@ def test_the_steps_of_drivers(tmp_path: Path) -> None:
 
 # schema, date of the data, whether it is used, the message
 SKEWS = [
+    (matrix.SCHEMA, DATA.version.partition(".")[0], False, ""),
     (matrix.SCHEMA, "2099-01-02", True, ""),
     (matrix.SCHEMA, "2020-01-02", False, ""),
     (matrix.SCHEMA + 1, "2099-01-02", False, "needs a newer gpuenv"),
     (matrix.SCHEMA - 1, "2099-01-02", False, "is for an older gpuenv"),
 ]
+
+
+def test_an_installed_gpuenv_has_its_data_in_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "__file__", str(tmp_path / "lib" / "gpuenv" / "compat" / "data.py"))
+    assert matrix._own_folder() == str(tmp_path / "matrix_data")  # a checkout
+    installed = tmp_path / "lib" / "gpuenv" / "matrix_data"
+    installed.mkdir(parents=True)
+    assert matrix._own_folder() == str(installed)
 
 
 @pytest.mark.parametrize("skew", SKEWS)
@@ -751,6 +996,51 @@ def test_newer_data_of_the_same_schema_is_used(
     assert chosen == (str(folder) if used else str(ROOT / "matrix_data"))
     assert len(lines) == (1 if said else 0)
     assert said in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"format": 2, "date": "", "rows": {}}', "has format 2, this gpuenv reads 1"),
+        ('{"date": "", "rows": {}}', "has format None, this gpuenv reads 1"),
+        ("[]", "has format None, this gpuenv reads 1"),
+        ('{"format": 1, "date": ""}', "has no rows or no date"),
+        ('{"format": 1, "rows": {}}', "has no rows or no date"),
+        ('{"format": 1, "date": 7, "rows": {}}', "has no rows or no date"),
+        ('{"format": 1, "date": "", "rows": []}', "has no rows or no date"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_damage_in_the_rows_of_the_user(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=re.escape(f"{path} {message}")) as raised:
+        user_rows.read_user_rows(str(path))
+    assert "gpuenv matrix update" in raised.value.hint
+
+
+def test_the_rows_of_the_user_are_written_and_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "more" / "rows.json")
+    assert user_rows.read_user_rows(path) == user_rows.UserRows()
+    made = user_rows.UserRows(date="2026-01-02", rows={"a": [{"version": "1"}, {}], "b": [{}]})
+    user_rows.write_user_rows(path, made)
+    read = user_rows.read_user_rows(path)
+    assert (read, read.count()) == (made, 3)
+    assert read.of_distribution("a") == [{"version": "1"}, {}] and not read.of_distribution("c")
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"GPUENV_DATA_DIR": "/own", "XDG_DATA_HOME": "/xdg"}, "/own/rows.json"),
+        ({"GPUENV_DATA_DIR": "own"}, str(Path.cwd() / "own" / "rows.json")),
+        ({"XDG_DATA_HOME": "/xdg"}, "/xdg/gpuenv/rows.json"),
+        ({"XDG_DATA_HOME": "xdg"}, str(Path.home() / ".local/share/gpuenv/rows.json")),
+        ({}, str(Path.home() / ".local/share/gpuenv/rows.json")),
+    ],
+)
+def test_the_place_of_the_rows_of_the_user(environ: Mapping[str, str], path: str) -> None:
+    assert user_rows.user_file(environ) == path
 
 
 FRAMEWORK = {
@@ -944,6 +1234,62 @@ def test_damage_in_a_file_of_builds(text: str, message: str, tmp_path: Path) -> 
         builds(tmp_path, text)
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path / "none.json", "is missing"),
+        (tmp_path, "cannot be read"),
+        (tmp_path / "list.json", "must hold an object"),
+        (tmp_path / "text.json", "cannot be read"),
+    ):
+        (tmp_path / "list.json").write_text("[]")
+        (tmp_path / "text.json").write_text("text")
+        with pytest.raises(DataError, match=re.escape(f"{path} {message}")):
+            read(str(path))
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(DataError, match=re.escape(f"{path} cannot be read")):
+            read_toml(str(path))
+
+
+TOML_BUILD = """[[build]]
+version = "1.0"
+platform = "linux-x86_64"
+variant = "cpu"
+sass = []
+ptx = []
+evidence = "documented"
+source = "s"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "builds_of_x"),
+    [
+        (TOML_BUILD, ["1.0"]),
+        ('[[way]]\nvariant = "*"\n' + TOML_BUILD, ["1.0"]),
+        # A framework whose variants are distributions of their own has no builds.
+        ('[[way]]\nvariant = "cuda"\n[[way]]\nvariant = "cpu"\n', []),
+        ('[[way]]\nvariant = "cuda"\n', []),
+        ('[[way]]\nvariant = "*"\n', None),
+        ("", None),
+    ],
+)
+def test_the_builds_of_a_framework_with_few_of_them(
+    text: str, builds_of_x: list[str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    way = Way(variant="*", requires=("x",), carriers=("x",))
+    framework = Framework(**FRAMEWORK, companions=(), indexes=(), packages=(), ways=(way,))
+    path = str(tmp_path / "x.json")
+    if builds_of_x is None:
+        with pytest.raises(DataError, match=re.escape(f"{path} is missing")) as raised:
+            Builds(path, framework)
+        assert "[[build]]" in raised.value.hint
+        return
+    found = Builds(path, framework).all("x", PLATFORM)
+    assert [build.local for build in found] == builds_of_x
+    assert all((build.index, build.variant) == ("default", "cpu") for build in found)
+
+
 # ---- names ---------------------------------------------------------------------------------------
 
 
@@ -966,6 +1312,21 @@ def test_an_entry_of_the_catalog(
     assert set(indexes) <= set(found[variant].indexes)
 
 
+def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
+    """Its build on the default index is that file, whichever other index has the build, too."""
+    entry = Catalog(DATA, lambda name: ()).entry("torchaudio", PLATFORM)
+    found = 0
+    for release in entry.releases:
+        default = [one for one in release.variants if one.indexes[0] == "default"]
+        for variant in default:
+            own = DATA.library("torchaudio", variant.version, PLATFORM)
+            if own is not None and len(variant.indexes) > 1:
+                found += 1
+                assert variant.code == own.code
+        assert len({one.version for one in default}) == len(default)
+    assert found
+
+
 def test_each_way_of_a_framework_has_a_variant_on_its_platforms() -> None:
     """The ways after a way for other platforms are listed, too."""
     catalog = gpuenv.matrix_catalog()
@@ -980,6 +1341,136 @@ def test_an_installed_way_of_a_platform_counts() -> None:
         part for part in parts_of_pins(pins, "win-amd64", DATA).builds if part.framework == "jax"
     ]
     assert build.build is None or build.build.variant == "cpu"
+
+
+WAYS = [
+    {"variant": "cuda", "requires": ["beta[cuda]"], "carriers": ["beta-code", "beta-more"]},
+    {"variant": "cpu", "requires": ["beta"]},
+]
+BETA_ROW = {"version": "2.0", "platform": PLATFORM, "sass": ["90"], "ptx": []}
+
+
+@pytest.fixture
+def two_frameworks(tmp_path: Path) -> matrix.CompatibilityData:
+    """Data with alpha, whose versions name its builds, and with beta, which has two ways."""
+    described = {}
+    for name, more in {"alpha": {"companions": ["gamma"]}, "beta": {"way": WAYS}}.items():
+        fields = {**FRAMEWORK, "name": name, "distribution": name, **more}
+        described[name] = matrix.framework_fields(fields, name)
+    for folder, files in {
+        "frameworks": {"alpha.toml": "", "beta.toml": ""},
+        "libraries": {
+            "beta-code.json": [BETA_ROW, {**BETA_ROW, "version": "1.0", "sass": ["80"]}],
+            "beta-more.json": [{**BETA_ROW, "sass": ["80", "90"]}],
+        },
+    }.items():
+        (tmp_path / folder).mkdir()
+        for file, rows in files.items():
+            made = [{**row, "evidence": "documented", "source": "s"} for row in rows]  # type: ignore[dict-item]
+            content = json.dumps({"cuda_major": 12, "releases": made}) if rows else ""
+            (tmp_path / folder / file).write_text(content)
+    gamma = {"name": "gamma", "version": "3.0", "alpha": ["0.9", "1.0"]}
+    rows = (BUILD, {**BUILD, "local": "1.0+cpu", "variant": "cpu", "cuda": None, "sass": []})
+    content = in_lines(*rows, companions=[gamma])
+    (tmp_path / "frameworks" / "alpha.json").write_text(content)
+    return small_data(tmp_path, frameworks=described)
+
+
+@pytest.mark.parametrize(
+    ("pins", "expected"),
+    [
+        # A framework whose versions name its builds does not hide the next one.
+        ("alpha 1.0+cu128, beta 2.0", {"alpha 1.0+cu128": (12, 8), "beta 2.0 (cpu)": None}),
+        (
+            "Alpha 1.0+cu128, beta 2.0, beta_code 2.0, beta-more 2.0",
+            {"alpha 1.0+cu128": (12, 8), "beta 2.0 (cuda)": (12, 0)},
+        ),
+        ("beta 2.0, beta-code 2.0", {"beta 2.0 (cpu)": None}),
+        ("beta-code 2.0, beta-more 2.0", {}),
+    ],
+)
+def test_the_builds_among_pins(
+    two_frameworks: matrix.CompatibilityData,
+    pins: str,
+    expected: Mapping[str, tuple[int, int] | None],
+) -> None:
+    pairs = [(name, version) for name, version in map(str.split, pins.split(", "))]
+    found = parts_of_pins(pairs, PLATFORM, two_frameworks).builds
+    assert {one.subject: one.build and one.build.cuda for one in found} == expected
+    assert all(one.on_path for one in found)
+    known = known_builds(pairs, PLATFORM, two_frameworks)
+    assert [build.cuda for build in known] == list(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "members", "variants"),
+    [
+        ("alpha", "framework", ("alpha",), ["1.0 cu128", "1.0 cpu"]),
+        # A companion without rows of its own has the builds of its framework.
+        ("gamma", "library", ("gamma",), ["3.0 cpu", "3.0 cu128"]),
+        # Without an index, the releases of a framework are those of its carriers.
+        ("beta", "framework", ("beta",), ["2.0 cuda"]),
+        ("Beta_Code", "library", ("beta-code",), ["2.0 cu12", "1.0 cu12"]),
+    ],
+)
+def test_an_entry_without_an_index(
+    two_frameworks: matrix.CompatibilityData,
+    name: str,
+    kind: str,
+    members: tuple[str, ...],
+    variants: list[str],
+) -> None:
+    made = Catalog(two_frameworks, lambda name: ())
+    entry = made.entry(name, PLATFORM)
+    assert (entry.kind, entry.distributions) == (kind, members)
+    found = [
+        f"{release.version} {one.variant}" for release in entry.releases for one in release.variants
+    ]
+    assert found == variants
+    assert made.entry(name, "win-amd64").releases == ()
+    assert made.names() == ["alpha", "beta", "beta-code", "beta-more", "gamma"]
+    assert [entry.name for entry in made.entries(PLATFORM)] == made.names()
+
+
+@pytest.mark.parametrize(
+    ("version", "platform", "cuda", "sass", "says"),
+    [
+        ("2.0", PLATFORM, (12, 0), ("90",), "s"),
+        ("2.5", PLATFORM, (12, 0), ("90",), "s"),
+        ("1.5", PLATFORM, None, None, ""),  # one of the carriers has no row so old
+        (
+            "2.0",
+            "win-amd64",
+            (12, 0),
+            None,
+            "no row of beta-code and beta-more 2.0 on win-amd64",
+        ),
+        ("1.0", "win-amd64", None, None, ""),
+    ],
+)
+def test_a_release_of_a_framework_has_what_its_carriers_have(  # noqa: PLR0917  a case
+    two_frameworks: matrix.CompatibilityData,
+    version: str,
+    platform: str,
+    cuda: tuple[int, int] | None,
+    sass: tuple[str, ...] | None,
+    says: str,
+) -> None:
+    framework = two_frameworks.framework("beta")
+    assert framework is not None
+    assert (framework.companions, framework.indexes, framework.packages) == ((), (), ())
+    with_code, cpu = framework.ways
+    build = two_frameworks.variant(framework, with_code, version, platform)
+    if cuda is None:
+        assert build is None
+    else:
+        assert build is not None
+        assert (build.cuda, build.code.sass, build.code.source) == (cuda, sass, says)
+        one = with_code.replace(variant="one", carriers=("beta-code",))
+        alone = two_frameworks.variant(framework, one, version, platform)
+        assert alone is not None and alone.cuda == cuda
+    without = two_frameworks.variant(framework, cpu, version, platform)
+    assert without is not None and without.cuda is None and without.code.sass == ()
 
 
 @pytest.mark.parametrize(
@@ -1090,6 +1581,65 @@ def test_the_newest_of_records() -> None:
     assert found == [made[4], made[1], made[2], made[3], made[0]]
 
 
+def test_a_conda_package_has_the_facts_of_the_wheel_of_its_release() -> None:
+    release = DATA.releases("nvidia-cudnn-cu12", PLATFORM)[-1]
+    record = conda_record(name="cudnn", version=release.version)
+    assert conda_parts.library_of(record, (12, 8), PLATFORM, DATA) == release
+    assert conda_parts.library_of(record, None, PLATFORM, DATA) is None
+    for changes in ({"name": "numpy"}, {"version": "0.1"}):
+        assert conda_parts.library_of({**record, **changes}, (12, 8), PLATFORM, DATA) is None
+
+
+@pytest.mark.parametrize(
+    ("records", "cuda"),
+    [
+        ([], None),
+        (["cudatoolkit 11.8.0"], (11, 8)),
+        (["cudatoolkit 11.8.0", "cuda-version 12.4"], (12, 4)),
+        (["pytorch-cuda 12.1", "cudatoolkit 11.8.0"], (11, 8)),
+        (["numpy 1.0", "pytorch-cuda 12.1"], (12, 1)),
+    ],
+)
+def test_the_cuda_of_a_closure(records: list[str], cuda: tuple[int, int] | None) -> None:
+    rows = [dict(zip(("name", "version"), text.split(), strict=True)) for text in records]
+    made = [conda_record(**row) for row in rows]
+    assert conda_parts.cuda_of_records(made) == cuda
+
+
+VIRTUAL = {"__cuda": ("12.8", "0"), "__archspec": ("1", "x86_64_v3"), "__glibc": ("2.35", "0")}
+
+
+@pytest.mark.parametrize(
+    ("depends", "constrains", "found"),
+    [
+        (["__glibc >=2.17,<3.0.a0", "libgcc >=12"], ["__cuda >=12"], []),
+        (["__glibc >=2.36"], [], [("__glibc >=2.36", "2.35 0")]),
+        (["__win"], [], [("__win", "not there")]),
+        (["libgcc >=12", "__win"], [], [("__win", "not there")]),
+        (["__glibc >=2.17", "__win"], [], [("__win", "not there")]),
+        ([], ["__win"], []),
+        ([], ["__cuda >=13"], [("__cuda >=13", "12.8")]),
+        (["__archspec 1 x86_64_v4"], [], [("__archspec 1 x86_64_v4", "1 x86_64_v3")]),
+        (["__archspec 1 x86_64_v*"], [], []),
+        (["__archspec * x86_64_v4"], [], [("__archspec x86_64_v4", "1 x86_64_v3")]),
+        (
+            ["__win", "__glibc >=3", "__cuda"],
+            ["__osx", "__cuda <12"],
+            [("__win", "not there"), ("__glibc >=3", "2.35 0"), ("__cuda <12", "12.8")],
+        ),
+        (None, None, []),
+    ],
+)
+def test_the_virtual_packages_that_a_record_asks_for(
+    depends: list[str] | None, constrains: list[str] | None, found: list[tuple[str, str]]
+) -> None:
+    record = conda_record(depends=depends, constrains=constrains)
+    reasons = conda_parts.virtual_reasons(record, VIRTUAL)
+    assert [(reason.need, reason.have) for reason in reasons] == found
+    for reason in reasons:
+        assert (reason.code, reason.subject) == ("virtual-package", "pytorch 2.8.0")
+
+
 @pytest.mark.parametrize(
     ("name", "distribution"),
     [
@@ -1107,3 +1657,386 @@ def test_the_reasons_against_a_record(name: str, distribution: str | None) -> No
     found = conda_parts.library_reasons(record, (12, 8), H100, DATA)
     assert [reason.code for reason in found] == ["library-unknown"] * (distribution is not None)
     assert conda_parts.library_reasons(record, (12, 8), host(), DATA) == ()
+
+
+CODE_ROW = {
+    "carrier": "pytorch",
+    "channel": "conda-forge",
+    "subdirs": ["linux-64"],
+    "versions": ">=2.8",
+    "cuda": ">=12",
+    "sass": ["80", "90"],
+    "ptx": ["90"],
+    "source": "a recipe",
+}
+ON_PYTORCH = {**CODE_ROW, "channel": "pytorch", "sass": ["70"], "ptx": [], "made_by": "11.8"}
+DOTTED = "py3.12_cuda12.4_cudnn9.1.0_0"
+
+
+@pytest.fixture
+def carriers(tmp_path: Path) -> conda_records.Carriers:
+    """Carriers of two frameworks: pytorch holds its own code, jax has it in jaxlib."""
+    rows = [("torch", "pytorch", "pytorch"), ("jax", "jax", "jaxlib")]
+    keys = ("framework", "package", "carrier")
+    document = {
+        "carriers": [dict(zip(keys, row, strict=True)) for row in rows],
+        "distributions": [{"package": "pytorch", "distribution": "torch"}],
+        "code": [
+            {**CODE_ROW, "carrier": "jaxlib"},
+            ON_PYTORCH,
+            {**CODE_ROW, "subdirs": []},
+            CODE_ROW,
+            {**CODE_ROW, "sass": ["75"]},
+        ],
+    }
+    (tmp_path / "conda").mkdir()
+    (tmp_path / "conda" / "carriers.json").write_text(json.dumps(document))
+    return conda_records.Carriers(str(tmp_path))
+
+
+def test_the_packages_that_hold_a_framework(
+    carriers: conda_records.Carriers, tmp_path: Path
+) -> None:
+    assert carriers.packages == {"torch": "pytorch", "jax": "jax"}
+    assert carriers.carriers == {"torch": "pytorch", "jax": "jaxlib"}
+    assert carriers.distributions == {"pytorch": "torch"}
+    names = ("pytorch", "jax", "jaxlib", "torch", "numpy")
+    assert [carriers.framework_of(name) for name in names] == ["torch", "jax", "jax", None, None]
+    path = tmp_path / "conda" / "carriers.json"
+    for text in ("{", "{}", '{"carriers": [{}]}', '{"carriers": 1}'):
+        path.write_text(text)
+        with pytest.raises(DataError, match=re.escape(f"{path}: ")):
+            conda_records.Carriers(str(tmp_path))
+    path.unlink()
+    with pytest.raises(DataError, match=re.escape(f"{path}: ")):
+        conda_records.Carriers(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("fields", "cuda", "sass", "made_by"),
+    [
+        ({}, (12, 8), ("80", "90"), (12, 8)),
+        ({"channel": "https://mirror.example/main"}, (12, 8), ("80", "90"), (12, 8)),
+        ({"channel": "https://x.example/pytorch"}, (12, 8), None, None),
+        ({"channel": "https://x.example/pytorch", "build": DOTTED}, (12, 4), ("70",), (11, 8)),
+        ({"channel": "https://mirror.example/main", "build": DOTTED}, (12, 4), ("70",), (11, 8)),
+        ({"build": DOTTED}, (12, 4), None, None),
+        ({"version": "2.7.1"}, (12, 8), None, None),
+        ({}, (11, 8), None, None),
+        ({"subdir": "win-64"}, (12, 8), None, None),
+        ({"name": "numpy"}, (12, 8), None, None),
+    ],
+)
+def test_the_device_code_of_a_conda_build(
+    carriers: conda_records.Carriers,
+    fields: Mapping[str, Any],
+    cuda: tuple[int, int],
+    sass: tuple[str, ...] | None,
+    made_by: tuple[int, int] | None,
+) -> None:
+    record = conda_record(**fields)
+    code = carriers.code(record, cuda)
+    assert (code.sass, code.made_by) == (sass, made_by)
+    release = f"{record['name']} {record['version']} for CUDA {cuda[0]}.{cuda[1]}"
+    assert code.source == ("a recipe" if sass else f"no row of {release}")
+    without = carriers.code(record, None)
+    assert (without.sass, without.ptx) == ((), ()) and "CPU build" in without.source
+
+
+@pytest.mark.parametrize(
+    ("fields", "cudnn", "bundled"),
+    [
+        ({"depends": ["libgcc", "cudnn >=9.1,<10"]}, "9.1", False),
+        ({"depends": ["libcudnn >=9.2"], "build": DOTTED}, "9.2", False),
+        ({"build": DOTTED}, "9.1.0", True),
+        ({"depends": None}, None, False),
+    ],
+)
+def test_the_cudnn_of_a_conda_build(
+    fields: Mapping[str, Any], cudnn: str | None, bundled: bool
+) -> None:
+    assert conda_records.cudnn_of(conda_record(**fields)) == (cudnn, bundled)
+
+
+@pytest.mark.parametrize(
+    ("depends", "constrains", "least", "toolkit"),
+    [
+        (["libgcc", "__cuda >=12.4"], [], "12.4", None),
+        ([], ["__glibc", "__cuda >=11"], "11", None),
+        (["__cuda"], ["__cuda >=12"], "", None),
+        (["libgcc", "cuda-version >=12.6,<13"], [], None, (12, 6)),
+        (["cuda-version", "cudatoolkit >=11"], [], None, (11, 0)),
+        (None, None, None, None),
+    ],
+)
+def test_the_cuda_that_a_record_depends_on(
+    depends: list[str] | None,
+    constrains: list[str] | None,
+    least: str | None,
+    toolkit: tuple[int, int] | None,
+) -> None:
+    record = conda_record(depends=depends, constrains=constrains)
+    assert conda_records.least_cuda(record) == least
+    assert conda_records.cuda_dependency(record) == toolkit
+
+
+def test_the_toolkit_that_a_record_stands_for() -> None:
+    cases = {"cuda-version": (12, 8), "cudatoolkit": (12, 8), "pytorch-cuda": (12, 8), "x": None}
+    for name, cuda in cases.items():
+        assert conda_records.toolkit_of(conda_record(name=name, version="12.8.1")) == cuda
+    assert conda_records.toolkit_of(conda_record(name="cuda-version", version="x")) is None
+
+
+CUDA_BUILD = {"build": "cuda128_py312_h1_0"}
+CPU_BUILD = {"build": "cpu_py312_h1_0"}
+PASCAL = host((6, 1), driver="570.86.10", driver_cuda=(12, 8))
+
+
+@pytest.mark.parametrize(
+    ("fields", "device", "codes"),
+    [
+        (CUDA_BUILD, H100, []),
+        (CUDA_BUILD, host(), ["cuda-build"]),
+        (CPU_BUILD, host(), []),
+        (CPU_BUILD, H100, ["cpu-build"]),
+        (CUDA_BUILD, PASCAL, ["no-code-for-device"]),
+        (CUDA_BUILD, host((8, 0), driver="450.80.02", driver_cuda=(11, 0)), ["driver-floor"]),
+        # The driver is newer than the data: a doubt about the data, not about the build.
+        (CUDA_BUILD, H100.replace(driver="999.1", driver_cuda=None), []),
+        (
+            CUDA_BUILD,
+            PASCAL.replace(driver="590.1"),
+            ["gpu-dropped-by-driver", "no-code-for-device"],
+        ),
+        (CPU_BUILD, PASCAL.replace(driver="590.1"), ["cpu-build"]),
+        ({**CUDA_BUILD, "version": "2.0"}, H100, ["code-unknown"]),
+    ],
+)
+def test_the_reasons_against_a_conda_build(
+    carriers: conda_records.Carriers, fields: Mapping[str, Any], device: Host, codes: list[str]
+) -> None:
+    row = carriers.row(conda_record(**fields), "torch")
+    found = conda_parts.row_reasons(row, device, DATA)
+    assert [reason.code for reason in found] == codes
+    lock = conda_parts.lock_reasons([conda_record(**fields)], device, DATA, carriers)
+    # The author of a lock may have wanted a CPU build.
+    expected = {*codes} - {"cpu-build"}
+    own = {reason.code for reason in lock} - {"driver-branch-unknown"}
+    assert own - {"cudnn-unknown", "gpu-unused"} == expected
+
+
+def test_the_parts_of_conda_records(carriers: conda_records.Carriers) -> None:
+    records = [
+        conda_record(**CUDA_BUILD, depends=["cudnn >=9.1"]),
+        conda_record(name="cuda-version", version="12.8"),
+        conda_record(name="jax", version="0.8.0"),
+        conda_record(name="jaxlib", version="0.8.0", **CPU_BUILD),
+        conda_record(name="cudnn", version="9.10.2.21"),
+        conda_record(name="libcublas", version="12.8.4.1", depends=["cuda-version >=12.8"]),
+        conda_record(name="numpy", version="2.0"),
+        conda_record(name="torch-scatter", version="2.1", build="py312_torch_2.8.0_cu128"),
+    ]
+    parts = conda_parts.parts_of_records(records, PLATFORM, DATA, carriers)
+    assert [package.name for package in parts.packages] == [row["name"] for row in records]
+    distributions = {one.name: one.distribution for one in parts.packages if one.distribution}
+    assert distributions == {"cudnn": "nvidia-cudnn-cu12", "libcublas": "nvidia-cublas-cu12"}
+    assert [(one.package.name, one.cuda) for one in parts.toolkits] == [("cuda-version", (12, 8))]
+    builds = {one.package: (one.subject, one.build and one.build.cuda) for one in parts.builds}
+    assert builds == {
+        "pytorch": ("pytorch 2.8.0 (cuda128)", (12, 8)),
+        "jaxlib": ("jaxlib 0.8.0 (cpu)", None),
+    }
+    pytorch, jaxlib = (one.build for one in parts.builds)
+    assert pytorch is not None and (pytorch.cudnn, pytorch.variant) == ("9.1", "cuda128")
+    assert jaxlib is not None and jaxlib.code.source == conda_parts.RECORD_SOURCE
+    assert [one.package.name for one in parts.libraries] == ["cudnn", "libcublas"]
+    assert parts.packages[-1].built_for == BuiltFor(release="2.8", cuda_major=12)
+    assert all(package.built_for is None for package in parts.packages[:-1])
+
+
+@pytest.mark.parametrize(
+    ("keep", "replaced"), [((), "cudnn"), (("cudnn",), "pytorch"), (("cudnn", "pytorch"), "cudnn")]
+)
+def test_the_package_of_a_closure_that_is_replaced(
+    carriers: conda_records.Carriers, keep: tuple[str, ...], replaced: str
+) -> None:
+    """A package that the user named is kept if another one can be replaced."""
+    records = [
+        conda_record(**CUDA_BUILD, depends=["cudnn >=9.10"]),
+        conda_record(name="cuda-version", version="12.8", depends=["__win"]),
+        conda_record(name="cudnn", version="8.9.7.29"),
+    ]
+    found = conda_parts.closure_reasons(
+        records, H100, DATA, carriers, virtual=[("__cuda", "12.8", "0")], keep=keep
+    )
+    codes = {name: [reason.code for reason in reasons] for name, reasons in found.items()}
+    assert codes["cuda-version"] == ["virtual-package"]
+    assert "cudnn-version" in codes[replaced]
+    assert sum("cudnn-version" in one for one in codes.values()) == 1
+
+
+def test_a_closure_leaves_out_what_was_decided_before(carriers: conda_records.Carriers) -> None:
+    records = [conda_record(**CPU_BUILD), conda_record(name="jaxlib", **CUDA_BUILD)]
+    device = H100.replace(driver=None, driver_cuda=None)
+    for one in (device, host()):
+        found = conda_parts.closure_reasons(records, one, DATA, carriers, virtual=[])
+        codes = {reason.code for reasons in found.values() for reason in reasons}
+        assert not codes & {"cpu-build", "gpu-unused", "driver-unknown"}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "device", "codes"),
+    [
+        ("cuda-version", "12.8", H100, []),
+        ("cuda-version", "13.0", H100, ["driver-floor"]),
+        ("cuda-version", "13.0", host(), []),
+        ("numpy", "13.0", H100, []),
+    ],
+)
+def test_a_toolkit_of_conda_needs_a_driver(
+    name: str, version: str, device: Host, codes: list[str]
+) -> None:
+    record = conda_record(name=name, version=version)
+    found = conda_parts.toolkit_reasons(record, device, DATA)
+    assert [reason.code for reason in found] == codes
+    assert all(reason.subject == f"{name} {version}" for reason in found)
+
+
+# ---- what variants and extensions name -----------------------------------------------------------
+
+
+UPPER = "cuda_version_upper_bound"
+
+
+@pytest.mark.parametrize(
+    ("features", "lower", "upper", "sass", "ptx", "unreadable"),
+    [
+        ({"sm_arch": ("90_real", "80_real", "90_virtual")}, None, None, "80 90", "90", ()),
+        ({"cuda_version_lower_bound": ("12.8", "12")}, ((12, 0), (12, 8)), None, None, "", ()),
+        ({"cuda_version_upper_bound": ("13.0",)}, None, ((13, 0),), None, "", ()),
+        ({"sm_arch": ("90", "x_real")}, None, None, None, "", ("sm_arch 90 or x_real",)),
+        ({"sm_arch": ("90", "80_real")}, None, None, "80", "", ()),
+        ({"cuda_version_upper_bound": ("x",)}, None, None, None, "", (f"{UPPER} x",)),
+        ({"color": ("12.8",)}, None, None, None, "", ("color 12.8",)),
+    ],
+)  # fmt: skip
+def test_what_a_variant_says_about_the_gpu(  # noqa: PLR0917  a case
+    features: Mapping[str, tuple[str, ...]],
+    lower: object,
+    upper: object,
+    sass: str | None,
+    ptx: str,
+    unreadable: tuple[str, ...],
+) -> None:
+    rows = tuple(("nvidia", feature, values) for feature, values in features.items())
+    other = ("x86_64", "level", ("v3",))
+    claims = variants.nvidia_claims(WheelVariant(name="x", label="l", properties=(*rows, other)))
+    assert claims is not None
+    assert (claims.lower, claims.upper, claims.unreadable) == (lower, upper, unreadable)
+    if sass is None:
+        assert claims.code is None
+    else:
+        assert claims.code is not None and claims.code.made_by is None
+        assert (claims.code.sass, claims.code.ptx) == (tuple(sass.split()), tuple(ptx.split()))
+    assert variants.nvidia_claims(WheelVariant(name="x", label="l", properties=(other,))) is None
+
+
+def test_the_oldest_bound_stands_for_the_toolkit_of_the_ptx() -> None:
+    rows = (
+        ("nvidia", "cuda_version_lower_bound", ("12.8", "12.4")),
+        ("nvidia", "sm_arch", ("90_virtual",)),
+    )
+    claims = variants.nvidia_claims(WheelVariant(name="x", label="l", properties=rows))
+    assert claims is not None and claims.code is not None
+    assert claims.code.made_by == (12, 4) and "variant l" in claims.code.source
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "device", "suitable"),
+    [
+        ("sm_arch", "80_real 90_virtual 90_real 100_real", H100, "90_real 90_virtual"),
+        ("sm_arch", "80_virtual 75_virtual", H100, "80_virtual 75_virtual"),
+        ("sm_arch", "80_real 90_real", host((8, 0), (9, 0)), "90_real 80_real"),
+        ("sm_arch", "80_real 90", host(None), "80_real"),
+        ("sm_arch", "80_real", host(), ""),
+        ("cuda_version_lower_bound", "12.4 12.8 13.0 x", H100, "12.8 12.4"),
+        ("cuda_version_upper_bound", "12.4 12.8 13.0", H100, "13.0"),
+        ("cuda_version_lower_bound", "12.4 13.0", host((9, 0)), "13.0 12.4"),
+        ("color", "12.4", H100, ""),
+    ],
+)
+def test_the_values_that_suit_a_gpu(feature: str, values: str, device: Host, suitable: str) -> None:
+    found = variants.suitable_values("nvidia", feature, values.split(), device)
+    assert found == tuple(suitable.split())
+
+
+@pytest.mark.parametrize(
+    ("namespace", "feature", "machine", "cpu", "suitable"),
+    [
+        ("x86_64", "level", "x86_64", "", "v4 v3 v2 v1"),
+        ("x86_64", "level", "x86_64", "sse3", "v1"),
+        ("x86_64", "level", "aarch64", "", ""),
+        ("aarch64", "version", "aarch64", "", "8a 9a"),
+        ("aarch64", "version", "aarch64", "sve", "8a"),
+        ("x86_64", "aes", "x86_64", "", "on"),
+        ("x86_64", "aes", "x86_64", "aes", "on"),
+        ("x86_64", "aes", "x86_64", "sse3", ""),
+        ("x86_64", "aes", "aarch64", "aes", ""),
+    ],
+)
+def test_the_values_that_suit_a_cpu(
+    namespace: str, feature: str, machine: str, cpu: str, suitable: str
+) -> None:
+    values = {"level": ["v1", "v3", "v2", "v4", "v9"], "version": ["8a", "9a"]}
+    device = host().replace(machine=machine, cpu=tuple(cpu.split()))
+    found = variants.suitable_values(namespace, feature, values.get(feature, ["on", "off"]), device)
+    assert found == tuple(suitable.split())
+    for value in ("v1", "v3", "8a", "9a"):
+        always = (namespace, value) in {("x86_64", "v1"), ("aarch64", "8a")}
+        assert variants.is_cpu_known(namespace, value, device) is (always or bool(cpu))
+
+
+def test_the_values_that_the_provider_of_nvidia_supports() -> None:
+    values = ["90_real", "89_real", "86_real", "80_real", "80_virtual", "86_virtual", "75_real"]
+    found = variants.provider_sm_values(values, (8, 6))
+    assert found == ("86_real", "80_real", "80_virtual")
+
+
+@pytest.mark.parametrize(
+    ("version", "names_cuda", "expected"),
+    [
+        ("2.8.3+cu12torch2.8cxx11abiTRUE", True, ("2.8", 12, True)),
+        ("2.8.3+cu12torch2.8cxx11abiFALSE", False, ("2.8", 12, False)),
+        ("2.1.2+pt28cu128", False, ("2.8", 12, None)),
+        ("2.1.2+pt210cu130", False, ("2.10", 13, None)),
+        ("0.21.0+torch280cu128", False, ("2.8", 12, None)),
+        ("0.21.0+torch2100cu128", False, ("2.10", 12, None)),
+        ("0.21.0+torch2.10.0", False, ("2.10", None, None)),
+        ("1.0+cu128", True, ("", 12, None)),
+        ("1.0+cu128", False, None),
+        ("1.0+pt2", False, None),
+        ("1.0+local", True, None),
+        ("1.0", True, None),
+    ],
+)
+def test_what_the_name_of_an_extension_says(
+    version: str, names_cuda: bool, expected: tuple[str, int | None, bool | None] | None
+) -> None:
+    found = extensions.of_version(version, names_cuda=names_cuda)
+    fields = found and (found.release, found.cuda_major, found.cxx11_abi)
+    assert fields == expected
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        ("py312_torch_2.4.0_cu121", ("2.4", 12, None)),
+        ("py310_cu121_pyt241", ("2.4", 12, None)),
+        ("py310_pytorch_2.10_cuda130", ("2.10", 13, None)),
+        ("cuda128_py312_h1_0", None),
+        ("script_0", None),
+    ],
+)
+def test_what_the_build_of_an_extension_says(build: str, expected: object) -> None:
+    found = extensions.of_build_string(build)
+    assert (found and (found.release, found.cuda_major, found.cxx11_abi)) == expected

@@ -16,6 +16,7 @@ from gpuenv.errors import NoSolutionError
 from gpuenv.index.factory import open_indexes
 from gpuenv.model import IndexOptions, Request, parse_release, show_pair
 from gpuenv.render import html
+from gpuenv.resolve import answer_tables
 from gpuenv.resolve.answer_tables import AnswerTables
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +24,14 @@ PLATFORM = "linux-x86_64"
 CHOICES = tomllib.loads((ROOT / "tests/data/explorer_choices.toml").read_text())["choice"]
 FIELDS = ("framework", "gpus", "driver", "python", "platform")
 needs_browser = pytest.mark.skipif(not browser.CHROMIUM, reason="Debian's chromium is missing")
+
+
+# What each release of a framework has in the tables, and what is left out where it is not known.
+KEYS = {
+    "alone", "cpu", "glibc", "missing", "no_wheel", "place", "public", "pythons", "variant",
+    "verdicts", "version",
+}  # fmt: skip
+OPTIONAL = {"cuda", "cudnn", "evidence", "source"}
 
 
 class DataOf(CompatibilityData):
@@ -99,6 +108,15 @@ def test_the_tables_have_every_release_with_its_evidence(tables):
         for release in framework["releases"]:
             assert len(release["verdicts"]) == len(tables["capabilities"]) + 1
             assert release.get("evidence", "unknown") in ("scanned", "documented", "unknown")
+            assert set(release) - OPTIONAL == KEYS
+
+
+def test_the_tables_name_the_oldest_glibc_of_a_wheel(tables):
+    """The files of recent releases are manylinux_2_28; a build without a file has none."""
+    releases = tables["platforms"][PLATFORM]["frameworks"]["torch"]["releases"]
+    newest = next(release for release in releases if release["pythons"])
+    assert newest["glibc"] == "2.28"
+    assert all(release["glibc"] is None for release in releases if not release["pythons"])
 
 
 def shown_facts(tables, row):
@@ -198,6 +216,127 @@ def test_a_variant_that_a_release_lacks_is_in_the_tables(tables):
     for column in release["verdicts"][:-1]:  # the last one is of hosts without a GPU
         for _, _, reasons in tables["intervals"][column]:
             assert "no-such-extra" in [tables["reasons"][number][0] for number in reasons]
+
+
+def test_a_release_that_the_rules_accept_on_a_jetson_has_the_reason_of_the_solver():
+    """Its wheels suit, but no CUDA library that it requires does."""
+    tables = tables_of(["linux-aarch64"], ("jax",))
+    releases = tables["platforms"]["linux-aarch64"]["frameworks"]["jax"]["releases"]
+    refused = {row["public"]: row for row in releases if row["alone"] is not None}
+    assert refused and len(refused) < len(releases)
+    missing = {number for row in releases for number in row["missing"].values()}
+    assert missing  # requirements that no index meets
+    codes = {tables["reasons"][number][0] for number in missing}
+    assert codes == {"no-wheel-for-target", "no-version"}
+    column = tables["capabilities"].index("8.7")
+    for release in (one for one in releases if not one["cpu"]):
+        for _, _, reasons in tables["intervals"][release["verdicts"][column]]:
+            assert not all(tables["reasons"][number][1] for number in reasons), release["version"]
+    version, row = sorted(refused.items())[0]
+    code, doubt, *texts = tables["reasons"][row["alone"]]
+    python = tables["pythons"][row["pythons"][-1]]["version"]
+    host = api.describe(gpus=["Jetson AGX Orin"], python=python, platform="linux-aarch64")
+    request = Request(frameworks=(f"jax=={version}",), builds=(("jax", row["variant"]),))
+    with pytest.raises(NoSolutionError) as refusal:
+        api.solve(request, host.replace(glibc=None), IndexOptions(offline=True), changes=False)
+    reason = refusal.value.explanation.reasons[0]
+    assert (reason.code, 0) == (code, doubt)
+    subject, need, _, source = (tables["texts"][text] for text in texts)
+    assert reason.subject == subject and reason.source == source
+    assert reason.need == need.replace("{gpu}", "Jetson AGX Orin").replace("{capability}", "8.7")
+
+
+def test_an_interpreter_without_cuda_builds_is_refused_differently_on_a_jetson():
+    tables = tables_of(["linux-aarch64", "win-amd64"], ("onnxruntime", "torch"))
+    jetsons = {"5.3", "6.2", "7.2", "8.7"}
+    refused = tables["platforms"]["linux-aarch64"]["frameworks"]
+    for framework in refused.values():
+        assert framework["refusals"]
+        for numbers in framework["refusals"].values():
+            columns = dict(zip(tables["capabilities"], numbers, strict=False))
+            same = {number for capability, number in columns.items() if capability not in jetsons}
+            on_jetsons = {columns[capability] for capability in jetsons}
+            assert len(same) == len(on_jetsons) == 1
+            reasons = [tables["reasons"][number] for number in (*same, *on_jetsons)]
+            assert len(numbers) > len(columns) or same != on_jetsons, reasons
+    for framework in tables["platforms"]["win-amd64"]["frameworks"].values():
+        for numbers in framework["refusals"].values():
+            assert len(set(numbers[: len(tables["capabilities"])])) == 1
+
+
+@pytest.mark.parametrize("platform", [PLATFORM, "linux-aarch64", "win-amd64"])
+def test_the_cuda_version_is_known_in_one_span_of_drivers(platform):
+    drivers = answer_tables._Drivers(api.compatibility_data(), platform)
+    before, known, after = drivers.spans
+    assert before[0] == 0 and after[1] == len(drivers) - 1
+    assert (before[1] + 1, known[1] + 1) == (known[0], after[0])
+    for first, last in (before, known, after):
+        assert first <= last
+        is_known = {drivers.cuda[place] is not None for place in range(first, last + 1)}
+        assert is_known == {(first, last) == known}
+
+
+def test_a_host_of_an_interval_has_its_driver():
+    data = api.compatibility_data()
+    drivers = answer_tables._Drivers(data, PLATFORM)
+    oldest, second = drivers.host((9, 0), 0), drivers.host((9, 0), 1)
+    assert parse_release(oldest.driver) < parse_release(drivers.thresholds[0])
+    assert second.driver == drivers.thresholds[0]
+    last = drivers.host(None, len(drivers) - 1)
+    assert last.driver == drivers.thresholds[-1]
+    assert [gpu.compute_capability for gpu in last.gpus] == [None]
+    for unknown in (drivers.host((9, 0), None), drivers.host((9, 0), len(drivers))):
+        assert unknown.driver is None and unknown.driver_cuda is None
+    known = drivers.host((8, 0), drivers.spans[1][0])
+    assert known.driver_cuda == data.driver_cuda(known.driver) is not None
+    assert drivers.host((8, 0), 3) is drivers.host((8, 0), 3)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "places", "after"),
+    [
+        # columns of a build and of another one: (first interval, tier, reasons); 7 is a doubt and
+        # 8 is a failure. Places of both, and the intervals in which the build is the later one.
+        ([(0, 0, ())], [(0, 0, (7,))], [[1, 1, 1], [0, 0, 0]], [0, 1, 2]),
+        ([(0, 0, ())], [(0, 0, (7,))], [[0, 0, 0], [1, 1, 1]], []),
+        ([(0, 0, ())], [(0, 0, ())], [[1, 1, 1], [0, 0, 0]], []),
+        ([(0, 0, ())], [(0, 0, (8,))], [[1, 1, 1], [0, 0, 0]], []),
+        ([(0, 0, ())], [(0, 0, (7, 8))], [[1, 1, 1], [0, 0, 0]], []),
+        ([(0, 0, ()), (1, 0, (7,))], [(0, 0, (7,))], [[1, 1, 1], [0, 0, 0]], [0]),
+        ([(0, 0, (8,)), (2, 0, ())], [(0, 0, (7,))], [[1, 1, 1], [0, 0, 0]], [2]),
+        ([(0, 0, ())], [(0, 0, ()), (1, 0, (7,)), (2, 0, (8,))], [[1, 1, 1], [0, 0, 0]], [1]),
+        # The tier counts before the place.
+        ([(0, 1, ())], [(0, 0, (7,))], [[0, 0, 0], [1, 1, 1]], [0, 1, 2]),
+        ([(0, 0, ())], [(0, 1, (7,))], [[1, 1, 1], [0, 0, 0]], []),
+        ([(0, 0, ())], [(0, 0, (7,))], [[1, 0, 1], [0, 1, 0]], [0, 2]),
+    ],
+)
+def test_where_a_build_without_reasons_comes_after_one_with_doubts(own, other, places, after):
+    numbers = answer_tables._Numbers()
+    numbers.failures = {8}
+    build, doubtful = zip((tuple(own), tuple(other)), places, strict=True)
+    assert numbers.intervals_after_doubts(build, [build, doubtful]) == after
+
+
+def test_reasons_are_added_to_a_column_where_they_count():
+    column = ((0, 1, (3,)), (2, 0, ()))
+    added = answer_tables._with_reasons(column, {1: (5,), 2: (5,), 3: (5,)}, 5)
+    assert added == ((0, 1, (3,)), (1, 1, (3, 5)), (2, 0, (5,)), (4, 0, ()))
+    assert answer_tables._with_reasons(column, {}, 4) == column
+
+
+def test_the_tier_of_what_has_no_code_for_gpus():
+    data = api.compatibility_data()
+    host = api.describe(gpus=["H100"], driver="580.65.06", python="3.12")
+    builds = data.builds("torch", PLATFORM)
+    with_cuda = next(build for build in builds if build.cuda is not None)
+    without = next(build for build in builds if build.cuda is None)
+    library = data.releases("nvidia-cudnn-cu12", PLATFORM)[-1].replace(cuda=None)
+    tiers = [answer_tables._tier(one, host) for one in (with_cuda, library, without, None)]
+    assert tiers == [0, 0, 3, 3]
+    assert answer_tables._tier(with_cuda, host.replace(gpus=())) == 3
+    old = api.describe(gpus=["K80"], driver="470.82.01", python="3.12")
+    assert answer_tables._tier(with_cuda, old) == 2
 
 
 def test_the_page_is_one_small_file_without_addresses_to_load(tables):

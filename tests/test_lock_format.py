@@ -3,12 +3,13 @@
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
-from gpuenv.errors import InputError, TamperedError
+from gpuenv.errors import InputError, Reason, TamperedError
 from gpuenv.lock import conda_formats, pylock
 from gpuenv.lock.fields import (
     CONDA,
@@ -20,7 +21,7 @@ from gpuenv.lock.fields import (
     read_fields,
     toml_pair,
 )
-from gpuenv.model import Lock, Needs
+from gpuenv.model import Choice, Code, Lock, Needs, WheelVariant
 
 LOCKS = Path(__file__).parent / "data" / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))
@@ -138,11 +139,28 @@ def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> 
     assert pin.wheel.metadata == {"build": "h1", "build_number": 0, "subdir": "linux-64"}
 
 
+def test_an_explicit_file_may_have_an_md5(tmp_path: Path) -> None:
+    """The sha256 is read from the channel before the installation."""
+    (pin,) = read_conda(tmp_path, "spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 32}\n").pins
+    assert pin.wheel.sha256 is None
+    build = {"build": "h1_3", "build_number": 3, "subdir": "linux-64"}
+    assert pin.wheel.metadata == {**build, "md5": "b" * 32}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("conda-lock.yml", json.dumps({"version": 2}), "conda-lock version 2; version 1 is read"),
-        ("conda-lock.yml", "a: [", "not a conda-lock.yml of version 1"),
+        (
+            "conda-lock.yml",
+            "a: [",
+            "not a conda-lock.yml of version 1: while parsing a flow node expected the node",
+        ),
+        (
+            "pixi.lock",
+            "version: 6\nenvironments: [\npackages: []\n",
+            "not a pixi.lock: while parsing a flow sequence",
+        ),
         ("conda-lock.yml", "[]", "not a conda-lock.yml of version 1"),
         (
             "conda-lock.yml",
@@ -180,7 +198,15 @@ def test_a_conda_lock_that_cannot_be_read_is_refused(
         ("spec.txt", f"@EXPLICIT\n{FILE}", True),
         ("requirements.txt", "torch", False),
         ("pylock.toml", "@EXPLICIT", False),
+        # The content says it, whatever the name.
+        ("environment", "version: 1\nmetadata: {}\npackage: []\n", True),
+        ("environment", "version: 6\nenvironments: {}\npackages: []\n", True),
+        ("environment", "version: 6\n", False),
+        # What gpuenv locked can be a long comment. The first MiB is looked at.
+        ("spec.txt", f"{'#' * ((1 << 20) - 11)}\n@EXPLICIT\n", True),
+        ("spec.txt", f"{'#' * (1 << 20)}\n@EXPLICIT\n", False),
     ],
+    ids=range(11),
 )
 def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -190,6 +216,12 @@ def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path:
 
 
 BY_KEY = {field.key: field for field in FIELDS}
+WARNING = {"code": "gpu-unused", "subject": "a", "need": "b", "have": "c"}
+VARIANT = {"name": "torch", "label": "cu128", "properties": {}}
+
+
+def without(table: Mapping[str, object], key: str) -> dict[str, object]:
+    return {name: value for name, value in table.items() if name != key}
 
 
 @pytest.mark.parametrize(
@@ -223,6 +255,46 @@ BY_KEY = {field.key: field for field in FIELDS}
             {"gpus": [{"compute_capability": "9.0"}]},
             "host.gpus.compute_capability must be two numbers",
         ),
+        ("warnings", {}, "warnings must be a list, not {}"),
+        ("warnings", ["new"], "warnings must be a table"),
+        *(
+            ("warnings", [WARNING, without(WARNING, name)], f"warnings.{name} is missing")
+            for name in ("code", "subject", "need", "have")
+        ),
+        ("warnings", [{"subject": "a"}], "warnings.code is missing"),
+        ("warnings", [{**WARNING, "color": "red"}], "warnings.color must not be 'red'"),
+        ("warnings", [{**WARNING, "source": 7}], "warnings.source must not be 7"),
+        ("variants", {}, "variants must be a list, not {}"),
+        ("variants", ["cu128"], "variants must be a table"),
+        ("variants", [without(VARIANT, "name")], "variants.name must be a text, not None"),
+        ("variants", [without(VARIANT, "label")], "variants.label must be a text, not None"),
+        ("variants", [{**VARIANT, "color": 1}], "variants.color is not a field that this gpuenv"),
+        ("variants", [{**VARIANT, "properties": []}], "variants.properties must be a table"),
+        (
+            "variants",
+            [{**VARIANT, "properties": {"nvidia": []}}],
+            "variants.properties.nvidia must be a table",
+        ),
+        (
+            "variants",
+            [{**VARIANT, "properties": {"nvidia": {"sm_arch": "90"}}}],
+            "variants.properties.nvidia.sm_arch must not be '90'",
+        ),
+        ("variants", [{**VARIANT, "code": []}], "variants.code must be a table"),
+        ("variants", [{**VARIANT, "code": {"sass": "90"}}], "variants.code.sass must not be '90'"),
+        ("variants", [{**VARIANT, "code": {"ptx": [90]}}], "variants.code.ptx must not be [90]"),
+        ("variants", [{**VARIANT, "code": {"some": 1}}], "variants.code.some must not be 1"),
+        ("variants", [{**VARIANT, "code": {"source": 1}}], "variants.code.source must be a text"),
+        (
+            "variants",
+            [{**VARIANT, "code": {"made_by": [12, 8]}}],
+            'variants.code.made_by must be of the form "X.Y", not [12, 8]',
+        ),
+        (
+            "variants",
+            [{**VARIANT, "code": {"color": 1}}],
+            "variants.code.color is not a field that this gpuenv knows",
+        ),
     ],
 )
 def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: str) -> None:
@@ -242,6 +314,74 @@ def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: st
         ),
         ("inputs", {"a": ["x", "y"], "b": 1}, (("a", ("x", "y")), ("b", 1))),
         ("frameworks", ["torch"], ("torch",)),
+        (
+            "needs",
+            {"python": "3.12", "glibc": "2.28", "platform": "linux-x86_64", "driver": "570.26"},
+            Needs(python=(3, 12), glibc=(2, 28), platform="linux-x86_64", driver="570.26"),
+        ),
+        (
+            "choices",
+            [{"framework": "torch", "version": "2.9.0", "variant": "cpu"}],
+            (Choice(framework="torch", version="2.9.0", variant="cpu", cuda=None, cudnn=None),),
+        ),
+        (
+            "choices",
+            [{"framework": "a", "version": "1", "variant": "x", "sass": None, "ptx": ["90"]}],
+            (
+                Choice(
+                    framework="a",
+                    version="1",
+                    variant="x",
+                    cuda=None,
+                    cudnn=None,
+                    sass=None,
+                    ptx=("90",),
+                ),
+            ),
+        ),
+        ("warnings", [WARNING], (Reason(**WARNING),)),
+        ("warnings", [{**WARNING, "source": "d"}], (Reason(**WARNING, source="d"),)),
+        ("variants", [VARIANT], (WheelVariant(name="torch", label="cu128", properties=()),)),
+        (
+            "variants",
+            [
+                {
+                    **VARIANT,
+                    "properties": {"x86_64": {"level": ["v3"]}, "nvidia": {"b": ["1"], "a": []}},
+                    "code": {"sass": ["90"], "some": ["80"], "made_by": "12.8", "source": "s"},
+                }
+            ],
+            (
+                WheelVariant(
+                    name="torch",
+                    label="cu128",
+                    properties=(
+                        ("nvidia", "a", ()),
+                        ("nvidia", "b", ("1",)),
+                        ("x86_64", "level", ("v3",)),
+                    ),
+                    code=Code(
+                        sass=("90",),
+                        some=("80",),
+                        made_by=(12, 8),
+                        source="s",
+                        evidence="scanned",
+                    ),
+                ),
+            ),
+        ),
+        (
+            "variants",
+            [{**VARIANT, "code": {"ptx": ["90"], "source": "s"}}],
+            (
+                WheelVariant(
+                    name="torch",
+                    label="cu128",
+                    properties=(),
+                    code=Code(sass=None, ptx=("90",), source="s", evidence="scanned"),
+                ),
+            ),
+        ),
     ],
 )
 def test_a_field_is_read(key: str, value: object, expected: object) -> None:

@@ -104,6 +104,13 @@ def test_an_unknown_release_is_told_with_those_near_it(
     assert raised.value.hint.startswith(hint)
 
 
+def test_a_hint_names_three_names_at_most() -> None:
+    with pytest.raises(gpuenv.InputError) as raised:
+        gpuenv.matrix_catalog().entry("nvidia-cublas-cu14", "linux-x86_64")
+    names = raised.value.hint.removeprefix("did you mean ").removesuffix("?").split(" or ")
+    assert len(names) == 3 and {"nvidia-cublas-cu11", "nvidia-cublas-cu12"} <= {*names}
+
+
 def test_the_releases_of_a_short_name_are_sorted_by_the_cuda_major() -> None:
     release = gpuenv.matrix_catalog().release("cudnn", "9", "linux-x86_64")
     newest = [("cu11", "9.10.2.21"), ("cu12", "9.28.0.42"), ("cu13", "9.28.1.4")]

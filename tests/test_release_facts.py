@@ -11,6 +11,7 @@ import gpuenv
 from gpuenv.errors import Reason
 from gpuenv.model import EVERY_FRAMEWORK, Host, Request
 from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve.answer_tables import _missing_dependency
 from gpuenv.resolve.candidates import CandidateStore
 from gpuenv.resolve.graph import Candidate
 from gpuenv.resolve.release_facts import ReleaseFacts, is_refused
@@ -351,3 +352,88 @@ def test_doubts_refuse_a_release_in_a_strict_resolution_only(
 ) -> None:
     reasons = [Reason(code=code, subject="a", need="b", have="c") for code in codes]
     assert is_refused(reasons, lenient=lenient) is refused
+
+
+# ---- the order of builds -------------------------------------------------------------------------
+
+# 9.9, 2.6.99 and +x are not in the data.
+BUILDS = (
+    "2.6.0+cpu 2.6.0+cu118 2.6.0+cu126 2.6.0+cu124 2.6.0+x 2.6.99 9.9 2.5.1+cu121 2.5.1"
+    " 2.8.0+cu129 2.8.0+cu128 2.8.0+cu126"
+)
+OLDER = "2.6.99 2.6.0+cu126 2.6.0+cu124 2.6.0+cu118 2.6.0+x 2.5.1 2.5.1+cu121"
+
+
+@pytest.mark.parametrize(
+    ("on", "order"),
+    [
+        # The toolkit that is nearest to the CUDA of the driver (12.8), in each version.
+        (H100, f"9.9 2.8.0+cu128 2.8.0+cu129 2.8.0+cu126 {OLDER} 2.6.0+cpu"),
+        # Builds with code for the GPU first.
+        (
+            host("GTX 1080"),
+            f"9.9 2.8.0+cu126 2.8.0+cu128 2.8.0+cu129 {OLDER} 2.6.0+cpu",
+        ),
+        # Without a known driver the newest toolkit.
+        (
+            host("H100", driver=None),
+            f"9.9 2.8.0+cu129 2.8.0+cu128 2.8.0+cu126 {OLDER} 2.6.0+cpu",
+        ),
+        # Without a GPU the CPU builds, and what may be one.
+        (
+            NO_GPU,
+            "9.9 2.6.99 2.6.0+cpu 2.6.0+x 2.8.0+cu129 2.8.0+cu128 2.8.0+cu126"
+            " 2.6.0+cu126 2.6.0+cu124 2.6.0+cu118 2.5.1 2.5.1+cu121",
+        ),
+    ],
+)
+def test_the_builds_that_suit_a_host_best_come_first(on: Host, order: str) -> None:
+    packages: Packages = {"torch": {version: {} for version in BUILDS.split()}}
+    store, _ = read(packages, on)
+    assert [candidate.version for candidate in store.candidates("torch")] == order.split()
+
+
+def test_urls_of_the_same_file_give_the_same_candidate() -> None:
+    store, _ = read({"a": {"1.0": {"tags": ["py3-none-any", "py3-none-win_amd64"]}}}, H100)
+    plain, hashed = "https://x/a-1.0-py3-none-any.whl", "https://x/a-1.0-py3-none-any.whl#sha256="
+    [first] = store.at_url("a", plain)
+    assert first.wheel.url == plain and first.wheel.index == "url"
+    same = f"{hashed}{first.wheel.sha256}"
+    for _ in range(2):
+        [again] = store.at_url("a", same)
+        assert again is first
+    [other] = store.at_url("a", f"{hashed}{'b' * 64}")
+    assert other is not first and other.wheel.sha256 == "b" * 64
+    assert store.at_url("a", "https://x/a-1.0-py3-none-win_amd64.whl") == ()
+
+
+class AtHand(Universe):
+    """An index that has all that the GPU stack requires, as the snapshot has."""
+
+    def at_hand(self, name: str) -> bool:
+        return self.has(name)
+
+
+@pytest.mark.parametrize(
+    ("requires", "code", "need"),
+    [
+        ([], None, ""),
+        (["known"], None, ""),
+        (["nowhere ; sys_platform == 'win32'"], None, ""),
+        (["nowhere ; sys_platform == 'win32'", "gone"], "no-candidate", "gone"),
+        (["known", "gone>1"], "no-candidate", "gone>1"),
+        (["known>2", "gone"], "no-version", "known>2"),
+        (["gone ; extra == 'x'"], None, ""),
+    ],
+)
+def test_the_first_requirement_of_a_release_that_no_index_meets(
+    requires: list[str], code: str | None, need: str
+) -> None:
+    packages: Packages = {"a": {"1.0": {"requires": requires}}, "known": {"1.0": {}}}
+    request = Request(requirements=("a",))
+    store = CandidateStore(request, H100, DATA, AtHand(packages), TargetEnvironment(H100))
+    [release] = store.candidates("a")
+    reason = _missing_dependency(store, release)
+    assert (reason and reason.code) == code
+    assert reason is None or need in reason.need
+    assert _missing_dependency(store, None) is None

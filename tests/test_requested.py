@@ -47,6 +47,7 @@ def test_all_names_of_the_frameworks() -> None:
         (["jax"], ["jax: jax[cuda13], jax[cuda12], jax"]),
         (["jax[cuda12]"], ["jax: jax[cuda12]"]),
         (["jax[cuda12-local]"], ["jax: jax[cuda12-local]"]),
+        (["jax[cuda12,cuda12-local]"], ["jax: jax[cuda12]"]),
         (["jax[cpu]"], ["jax: jax"]),
         (["jax[cuda12,cuda13]"], ["jax: jax[cuda13], jax[cuda12]"]),
         (["jax[cuda12,k8s]"], ["jax: jax[cuda12] jax[k8s]"]),

@@ -13,7 +13,7 @@ from gpuenv.compat import data
 from gpuenv.compat.data import CompatibilityData
 from gpuenv.compat.user_rows import UserRows
 from gpuenv.errors import NoSolutionError, Reason
-from gpuenv.model import Gpu, Host, Needs, Plan, Python, Request, show_pair
+from gpuenv.model import CondaOptions, Gpu, Host, Needs, Plan, Python, Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import explain, solver
 from gpuenv.resolve.plan import digest
@@ -146,3 +146,37 @@ def test_digests_of_requests() -> None:
     assert digest(plan.replace(request=full)) == (
         "2f51b1d73fc9910f55733e15f71bc2b71c296e5923b602d6e40dd609f3ef29e0"
     )
+    other: dict[str, object] = {
+        "default_index_only": True,
+        "pre": True,
+        "exclude_newer": "2026-01-02",
+        "hashes": (("a", ("b" * 64,)),),
+        "require_hashes": True,
+        "allow_sdist": ("b", "a"),
+        "builds": (("torch", "cu126"),),
+    }
+    assert digest(plan.replace(request=request.replace(**other))) == (
+        "33c64435953018c29bc8cca0e124aa03a8be30495bf40258e3c304fb0b7d5bdd"
+    )
+    each = {digest(plan.replace(request=request.replace(**{name: other[name]}))) for name in other}
+    assert len({*each, digest(plan)}) == len(other) + 1
+    # What was wished for, and options of another backend, are no inputs.
+    for wish in ({"preferences": (("a", "1.0"),)}, {"conda": CondaOptions()}):
+        assert digest(plan.replace(request=request.replace(**wish))) == digest(plan)
+    swapped = request.replace(**{**other, "allow_sdist": ("a", "b")})
+    assert digest(plan.replace(request=swapped)) == digest(
+        plan.replace(request=request.replace(**other))
+    )
+    facts: list[dict[str, object]] = [
+        {"glibc": (2, 29)},
+        {"machine": "aarch64"},
+        {"driver": "550.54.15"},
+        {"driver_cuda": (12, 5)},
+        {"gpus": host.gpus * 2},
+        {"python": Python(version=(3, 13))},
+        {"python": Python(version=(3, 12), free_threaded=True)},
+    ]
+    of_hosts = {digest(plan.replace(host=host.replace(**fact))) for fact in facts}
+    assert len({*of_hosts, digest(plan), digest(plan.replace(data="2"))}) == len(facts) + 2
+    same = host.replace(sources=(("driver", "x"),), virtualization="container")
+    assert digest(plan.replace(host=same)) == digest(plan)

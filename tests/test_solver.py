@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpuenv.errors import InputError, NoSolutionError
+from gpuenv import activity
+from gpuenv.errors import InputError, NoSolutionError, PackageIndexError
 from gpuenv.model import Gpu, Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve.skipped import no_dependencies_reason
 from gpuenv.resolve.solver import solve
 from test_resolution import DATA, versions
 from universe import BASE, Packages, RecordingUniverse, Universe
@@ -122,3 +124,70 @@ def test_the_changes_of_a_refusal_read_the_dependencies_of_a_release_once() -> N
         solve(Request(requirements=("a==2.0", "b")), HOST, DATA, universe, TargetEnvironment)
     assert len(refusal.value.explanation.changes) >= 2
     assert universe.read.count("a 1.0") == universe.read.count("c 2.0") == 1
+
+
+class Snapshot(Universe):
+    """An index that may have left out releases of each package."""
+
+    def at_hand(self, name: str) -> bool:
+        return self.has(name)
+
+
+def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer() -> None:
+    """No index can change that answer. Of another package it may have more releases."""
+    packages: Packages = {
+        "torch": {"2.9.0": {}},
+        "a": {"1.0": {}},
+        "b": {"1.0": {"requires": ["a>9"]}},
+    }
+
+    def widen(name: str) -> bool:
+        raise PackageIndexError(f"no answer about {name}")
+
+    def answer(*requirements: str) -> Plan:
+        request = Request(requirements=requirements)
+        index = Snapshot(packages)
+        return solve(request, HOST, DATA, index, TargetEnvironment, widen=widen, changes=False)
+
+    with pytest.raises(PackageIndexError, match="no answer about a"):
+        answer("b")
+    with pytest.raises(PackageIndexError, match="no answer about a"):
+        answer("torch==2.9.0", "b")
+    with pytest.raises(NoSolutionError):
+        answer("torch==2.5.99", "b")
+
+
+def test_a_solve_without_a_conflict_counts_none() -> None:
+    activity.current.conflicts = 7  # of a solve before
+    plan_for({"a": {"1.0": {}}}, "a")
+    assert activity.current.conflicts == 0
+    conflicting: Packages = {
+        "a": {"1.0": {}, "2.0": {"requires": ["b<2"]}},
+        "b": {"2.0": {}},
+    }
+    assert versions(plan_for(conflicting, "a", "b")) == {"a": "1.0", "b": "2.0"}
+
+
+def test_a_release_without_fitting_dependencies_has_a_reason() -> None:
+    reason = no_dependencies_reason("a 1.0")
+    assert (reason.code, reason.subject, reason.have) == ("conflict", "a 1.0", "none do")
+    assert reason.need == "dependencies that fit the other requirements"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "subject"),
+    [
+        (("jax>9",), "jax>9"),
+        (("jax[cuda12]>9 ; python_version > '3'",), "jax[cuda12]>9"),
+        (("jax[cuda12-local]>9",), "jax[cuda12-local]>9"),
+        (("torch>99",), "torch>99"),
+        (("b>1", "jax>9"), "jax>9 and b>1"),
+    ],
+)
+def test_a_refusal_names_the_requirements_as_they_were_written(
+    requirements: tuple[str, ...], subject: str
+) -> None:
+    packages: Packages = {"jax": {"0.6.2": {}}, "torch": {"2.9.0": {}}, "b": {"1.0": {}}}
+    with pytest.raises(NoSolutionError) as refusal:
+        plan_for(packages, *requirements)
+    assert refusal.value.explanation.subject == subject

@@ -244,6 +244,17 @@ EDITS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
         {"requirements": ("a==2.0", "b")},
         [("a 1.0 instead of a==2.0", "a 1.0, b 1.0"), ("without b", "a 2.0")],
     ),
+    # What the user asked for is left out last.
+    (
+        {"requirements": ("a", "b", "u"), "constraints": ("a>1",)},
+        [
+            ("without the constraint a>1", "a 1.0, b 1.0, u 1.0"),
+            ("without a", "b 1.0, u 1.0"),
+            ("without b", "a 2.0, u 1.0"),
+        ],
+    ),
+    # Of two requirements one is changed, and the other is left out.
+    ({"requirements": ("a==9", "s1")}, [("a 2.0 instead of a==9 and without s1", "a 2.0")]),
     # The only requirement cannot be left out.
     ({"requirements": ("a>3",)}, [("a 2.0 instead of a>3", "a 2.0")]),
     # Two faults: an edit for each of them.
@@ -346,6 +357,29 @@ def test_builds_that_were_chosen_by_hand_may_be_others() -> None:
 
     offered = changes("no-version", solve, request)
     assert offered == ["any build instead of torch+cu126", "leave out --cuda 12.8"]
+
+
+@pytest.mark.parametrize(
+    ("builds", "offered"),
+    [
+        ((("*", "12.8"),), ["--cuda 12 instead of --cuda 12.8", "leave out --cuda 12.8"]),
+        ((("*", "12"),), ["leave out --cuda 12"]),
+        ((("torch", "cu126"),), ["any build instead of torch+cu126"]),
+    ],
+)
+def test_another_toolkit_of_the_major_is_offered_before_any_build(
+    builds: tuple[tuple[str, str], ...], offered: list[str]
+) -> None:
+    request = Request(requirements=("a",), builds=builds)
+    asked: list[tuple[tuple[str, str], ...]] = []
+
+    def solve(changed: Request, host: Host) -> Plan | None:
+        asked.append(changed.builds)
+        return PLAN if changed.builds != builds else None
+
+    assert changes("no-version", solve, request)[: len(offered)] == offered
+    majors = [(("*", "12"),)] if "12.8" in builds[0][1] else []
+    assert asked[: len(offered)] == [*majors, ()]
 
 
 def test_at_most_six_changes_are_offered() -> None:

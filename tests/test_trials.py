@@ -164,3 +164,26 @@ def test_one_requirement_without_an_answer_is_no_group() -> None:
     solver = Solver(slow=MAX_TRIAL_CONFLICTS + 1)
     assert conflicting_groups(Trials(solver.attempt, 9), asked("a")) == []
     assert solver.tried == ["a"]
+
+
+class PartlyBlaming(Solver):
+    """A solver whose proofs name the first two members of a conflict only."""
+
+    def attempt(
+        self, roots: Sequence[NodeRequirement], sparse: Collection[str], max_conflicts: int
+    ) -> list[Node]:
+        try:
+            return super().attempt(roots, sparse, max_conflicts)
+        except ImpossibleError as error:
+            raise ImpossibleError(error.node, list(error.causes)[:1]) from None
+
+
+@pytest.mark.parametrize(
+    ("request_text", "conflict"), [("a b c d", "a b c"), ("d c b a", "a c d"), ("a b c", "a b c")]
+)
+def test_a_group_is_found_although_the_proof_blames_a_part_of_it(
+    request_text: str, conflict: str
+) -> None:
+    trials = Trials(PartlyBlaming(conflict).attempt, 30)
+    [group] = conflicting_groups(trials, asked(request_text))
+    assert set(letters(group).split()) == set(conflict.split())

@@ -454,6 +454,7 @@ UV = {
         ({"level": {"x86_64": {"level": ["v3"]}}, "null": {}}, (8, 6), "null"),
         ({"cu": {"nvidia": {"cuda_version_lower_bound": ["12.8"]}}, "null": {}}, (8, 6), "cu"),
         ({"cu": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}}, "null": {}}, (8, 6), "null"),
+        ({"level": {"x86_64": {"level": ["v2", "v1"]}}, "null": {}}, (8, 6), "level"),
     ],
 )
 def test_the_variant_that_an_installer_with_the_provider_of_nvidia_takes(
@@ -503,6 +504,12 @@ def test_whether_a_variant_precedes_another_where_both_suit(tmp_path: Path) -> N
             {"nvidia": {"sm_arch": ["90_real"]}},
             {"nvidia": {"sm_arch": ["90_real"]}},
             "variants with the same properties are ordered by their labels",
+        ),
+        # The best value of each feature counts.
+        (
+            {"nvidia": {"cuda_version_lower_bound": ["12.6", "12.4"]}},
+            {"nvidia": {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["90_real"]}},
+            "the variant with more properties comes first",
         ),
         ({}, {"nvidia": {"sm_arch": ["90_real"]}}, "the variant with more properties comes first"),
     ],
