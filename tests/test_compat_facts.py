@@ -1659,6 +1659,16 @@ def test_the_reasons_against_a_record(name: str, distribution: str | None) -> No
     assert conda_parts.library_reasons(record, (12, 8), host(), DATA) == ()
 
 
+@pytest.mark.parametrize(
+    ("version", "code"), [("9.10.0.56", "known-broken"), ("9.20.0.48", "known-avoid")]
+)
+def test_a_release_that_is_known_to_be_bad_counts_as_a_record(version: str, code: str) -> None:
+    record = conda_record(name="cudnn", version=version)
+    for device in (H100, host()):  # also where no GPU is described
+        found = conda_parts.library_reasons(record, (12, 8), device, DATA)
+        assert [(reason.code, reason.subject) for reason in found] == [(code, f"cudnn {version}")]
+
+
 CODE_ROW = {
     "carrier": "pytorch",
     "channel": "conda-forge",
