@@ -77,6 +77,7 @@ DATA = ROOT / "tests" / "data"
 EQUIVALENT = DATA / "mutation_equivalent.toml"
 BUDGET = 15.0  # seconds of the tests that run for one mutant, recorded while calls are traced
 PATIENCE = 60.0  # a run of the tests times out after this and five times the recorded seconds
+
 Key = tuple[str, str, str]
 
 

@@ -373,7 +373,7 @@ def test_the_marks_of_what_is_missing_and_of_what_is_broken(site: Site) -> None:
 
 
 def test_a_name_that_is_left_out_does_not_hide_the_next_one(site: Site) -> None:
-    """Names are sorted: that of the driver's library comes first."""
+    """Names are sorted, so the library of the driver comes first."""
     site.add(
         "nvidia/cudnn/lib/libcudnn.so.9",
         "nvidia-cudnn-cu13",
@@ -396,7 +396,7 @@ def test_a_library_of_another_family_does_not_hide_how_a_family_names_its_member
 
 
 def test_a_library_that_is_reached_twice_does_not_hide_another_one(site: Site) -> None:
-    """Only what is on the path of cuDNN has to find what it opens."""
+    """cuDNN needs libcufft, so libcufft has to find the library that it opens."""
     shared = site.add("nvidia/b/lib/libcublasLt.so.13", "nvidia-b")
     opener = site.add("nvidia/b/lib/libcufft.so.12", "nvidia-b", names=["libnvrtc.so.13"])
     first = site.add("nvidia/b/lib/libcusolver.so.12", "nvidia-b", needs=[shared])
@@ -429,7 +429,7 @@ DEFAULT_FOLDERS = [
 def test_the_default_folders_of_the_loader_are_searched_in_its_order(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that no system has is found in each folder, if it is in none before."""
+    """No system has a library of this name. The first folder that has it counts."""
     name, exists = "libcublas_of_a_test.so.99", os.path.exists
     cudnn(site, members=(), named=())
     site.add("nvidia/cufft/lib/libcufft.so.12", "nvidia-cufft", names=[name])

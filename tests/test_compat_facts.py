@@ -699,7 +699,7 @@ def test_the_cudnn_beside_a_torch(
 
 
 def test_where_a_missing_cudnn_is_a_doubt() -> None:
-    """Wheels for Windows hold it, and a host without a GPU does not load it."""
+    """Wheels for Windows contain cuDNN, and a host without a GPU does not load it."""
     for device, platform, codes in (
         (TWO, PLATFORM, ["cudnn-unknown"]),
         (TWO.replace(os="windows"), "win-amd64", []),
@@ -1313,7 +1313,7 @@ def test_an_entry_of_the_catalog(
 
 
 def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
-    """Its build on the default index is that file, whichever other index has the build, too."""
+    """A build of the default index is that file, even if another index has the build, too."""
     entry = Catalog(DATA, lambda name: ()).entry("torchaudio", PLATFORM)
     found = 0
     for release in entry.releases:
@@ -1437,7 +1437,7 @@ def test_an_entry_without_an_index(
     [
         ("2.0", PLATFORM, (12, 0), ("90",), "s"),
         ("2.5", PLATFORM, (12, 0), ("90",), "s"),
-        ("1.5", PLATFORM, None, None, ""),  # one of the carriers has no row so old
+        ("1.5", PLATFORM, None, None, ""),  # a carrier has no row for so old a release
         (
             "2.0",
             "win-amd64",
@@ -1685,7 +1685,7 @@ DOTTED = "py3.12_cuda12.4_cudnn9.1.0_0"
 
 @pytest.fixture
 def carriers(tmp_path: Path) -> conda_records.Carriers:
-    """Carriers of two frameworks: pytorch holds its own code, jax has it in jaxlib."""
+    """Carriers of two frameworks: pytorch has its own code, and jax has its code in jaxlib."""
     rows = [("torch", "pytorch", "pytorch"), ("jax", "jax", "jaxlib")]
     keys = ("framework", "package", "carrier")
     document = {

@@ -402,7 +402,7 @@ def found(reader: LogReader) -> list[tuple[str, str]]:
 def test_lines_without_news_are_read_sixteen_times_in_a_block(
     count: int, old_lines: int, is_read: bool
 ) -> None:
-    """This begins after 512 lines. A further one is read before it is counted."""
+    """The limit counts after 512 readings. A line is read before it is counted."""
     reader = LogReader(small=0)
     feed(reader, OLD)
     (messages_of_line,) = reader._idle_reads
@@ -422,7 +422,7 @@ def test_lines_without_news_are_read_sixteen_times_in_a_block(
 def test_a_needle_of_a_long_line_without_news_is_read_four_times_in_a_block(
     count: int, old_places: int, is_read: bool
 ) -> None:
-    """This begins after 256 readings. A further one is read before it is counted."""
+    """The limit counts after 256 readings. A place is read before it is counted."""
     reader = LogReader(small=0)
     feed(reader, OLD)
     for _ in range(count):
@@ -445,7 +445,7 @@ def test_a_new_fact_ends_the_idle_time_of_a_message() -> None:
 
 @pytest.mark.parametrize("in_line", [1, 2, 4, 5])
 def test_a_needle_counts_as_often_as_a_line_has_it(in_line: int) -> None:
-    """Four needles in lines of one form are read: of one line or of several, the first lines."""
+    """Lines of one form are read until they have had four needles."""
     lines = [f"{OLD.replace('66', str(number))} " * in_line for number in range(6)]
     reader = LogReader()
     feed(reader, *lines)
@@ -469,7 +469,7 @@ def test_a_number_that_matters_is_seen_in_a_line_that_was_read_for_another_messa
 
 
 def test_repeated_lines_are_looked_for_in_the_first_block_and_then_in_every_sixteenth() -> None:
-    """Unless they were found: then in the next block, too."""
+    """If repeated lines were found, the next block is searched, too."""
     reader, compared = LogReader(small=0), []
     for block in range(1, 50):
         before = len(reader._finished_lines)
@@ -495,7 +495,7 @@ def test_looking_for_repeated_lines_goes_on_if_more_than_half_of_the_lines_are_k
 
 
 def after_repeated_lines(*lines: str) -> LogReader:
-    """Return a reader that knows an ordinary line and "False", for its sixteenth block."""
+    """Return a reader that knows two lines and has read its sixteenth block, `lines`."""
     reader = LogReader(small=0)
     feed(reader, "an ordinary line", "False")
     for _ in range(14):
@@ -588,7 +588,7 @@ def test_a_continued_line_that_is_left_out_does_not_make_the_next_one_long() -> 
 def test_small_logs_and_letters_that_fold_to_ascii_are_searched_for_needles(
     block: bytes, following: bytes, line: int, is_exact: bool
 ) -> None:
-    """The formulas of patterns take time to prepare, and are in small letters of ASCII."""
+    """Other logs are searched by formulas, which take time to prepare and are lowercase ASCII."""
     reader = LogReader()
     reader.line = line
     reader.read(block, following, 0, len(block))
@@ -642,7 +642,7 @@ def test_the_readings_of_sixteen_thousand_lines_are_remembered() -> None:
 
 
 @pytest.mark.parametrize(("size", "shown_from"), [(MAX_TEXT, 0), (MAX_TEXT + 1, 140)])
-def test_of_a_longer_line_the_text_begins_before_the_message(size: int, shown_from: int) -> None:
+def test_the_text_of_a_longer_line_begins_before_the_message(size: int, shown_from: int) -> None:
     """It begins sixty characters before, so that the text shows what it is about."""
     line = ("abcdefghij" * 20 + OLD).ljust(size - 1, " ") + "z"
     (fact,) = read_log([line])

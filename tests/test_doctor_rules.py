@@ -78,7 +78,7 @@ def test_two_packages_of_onnx_runtime_install_the_same_files(
 
 
 OLDER = [
-    # the driver's CUDA, another CUDA, whether the driver is older than its builds, and than its PTX
+    # the CUDA of the driver, another CUDA: is the driver too old for its builds, and for its PTX?
     ((), (12, 0), False, False),
     ((12, 4), (12, 4), False, False),
     ((12, 4), (12, 8), False, True),
@@ -121,7 +121,7 @@ def test_a_major_version_of_cuda_stands_for_its_last_release(
     assert case_versions.compiled_capabilities(cuda) == capabilities
 
 
-def test_the_newest_release_of_each_framework_counts_and_of_equal_ones_the_first() -> None:
+def test_the_newest_release_of_each_framework_counts_and_the_first_of_equal_ones() -> None:
     rows = [
         ("version", "torch", "2.1", "", 1),
         ("version", "jax", "0.4", "", 2),

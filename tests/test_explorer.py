@@ -26,7 +26,7 @@ FIELDS = ("framework", "gpus", "driver", "python", "platform")
 needs_browser = pytest.mark.skipif(not browser.CHROMIUM, reason="Debian's chromium is missing")
 
 
-# What each release of a framework has in the tables, and what is left out where it is not known.
+# The keys of each release of a framework in the tables, and those of facts that may be unknown.
 KEYS = {
     "alone", "cpu", "glibc", "missing", "no_wheel", "place", "public", "pythons", "variant",
     "verdicts", "version",
@@ -219,7 +219,7 @@ def test_a_variant_that_a_release_lacks_is_in_the_tables(tables):
 
 
 def test_a_release_that_the_rules_accept_on_a_jetson_has_the_reason_of_the_solver():
-    """Its wheels suit, but no CUDA library that it requires does."""
+    """The wheels of the release suit a Jetson. The CUDA libraries that it requires do not."""
     tables = tables_of(["linux-aarch64"], ("jax",))
     releases = tables["platforms"]["linux-aarch64"]["frameworks"]["jax"]["releases"]
     refused = {row["public"]: row for row in releases if row["alone"] is not None}
@@ -295,8 +295,8 @@ def test_a_host_of_an_interval_has_its_driver():
 @pytest.mark.parametrize(
     ("own", "other", "places", "after"),
     [
-        # columns of a build and of another one: (first interval, tier, reasons); 7 is a doubt and
-        # 8 is a failure. Places of both, and the intervals in which the build is the later one.
+        # The columns of two builds, as (first interval, tier, reasons): 7 is a doubt, 8 a failure.
+        # Then the places of both, and the intervals in which the first build comes later.
         ([(0, 0, ())], [(0, 0, (7,))], [[1, 1, 1], [0, 0, 0]], [0, 1, 2]),
         ([(0, 0, ())], [(0, 0, (7,))], [[0, 0, 0], [1, 1, 1]], []),
         ([(0, 0, ())], [(0, 0, ())], [[1, 1, 1], [0, 0, 0]], []),

@@ -198,11 +198,11 @@ def test_a_conda_lock_that_cannot_be_read_is_refused(
         ("spec.txt", f"@EXPLICIT\n{FILE}", True),
         ("requirements.txt", "torch", False),
         ("pylock.toml", "@EXPLICIT", False),
-        # The content says it, whatever the name.
+        # The content counts, not the name.
         ("environment", "version: 1\nmetadata: {}\npackage: []\n", True),
         ("environment", "version: 6\nenvironments: {}\npackages: []\n", True),
         ("environment", "version: 6\n", False),
-        # What gpuenv locked can be a long comment. The first MiB is looked at.
+        # A lock of gpuenv can begin with a long comment. The first MiB is read.
         ("spec.txt", f"{'#' * ((1 << 20) - 11)}\n@EXPLICIT\n", True),
         ("spec.txt", f"{'#' * (1 << 20)}\n@EXPLICIT\n", False),
     ],

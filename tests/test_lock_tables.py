@@ -371,7 +371,7 @@ def test_a_conda_lock_has_what_the_format_asks_for() -> None:
 def test_a_file_without_a_sha256_is_not_locked(
     lock_plan: Callable[[Plan], Lock], source: str
 ) -> None:
-    """An installer could not tell whether the file is the one that was locked."""
+    """Without the hash, an installer cannot check that the file is the locked one."""
     plan = plan_of(wheel("app"), wheel("base"), wheel("helper"))
     assert [pin.wheel.sha256 for pin in lock_plan(plan).pins] == ["a" * 64] * 3
     for place, pin in enumerate(plan.pins):
@@ -826,7 +826,7 @@ def test_the_head_of_a_pylock() -> None:
     assert document["requires-python"] == "==3.12.*"
     table = document["tool"]["gpuenv"]
     assert table["format"] == 1 and "oldest-reader" not in table
-    # TOML has tables behind all texts and lists.
+    # TOML puts tables after all strings and arrays.
     texts = ["format", "frameworks", "requirements", "data", "digest", "content", "choices"]
     assert list(table) == [*texts, "inputs", "needs", "host"]
     assert table["needs"] == {
@@ -888,7 +888,7 @@ def test_variants_are_written_and_read() -> None:
 
 
 def test_the_metadata_of_variants_is_that_of_the_lock() -> None:
-    """Whoever edits the one without the other would let another wheel through."""
+    """If only one of them could be edited, another wheel would be accepted."""
     properties = {"nvidia": {"sm_arch": ["80_real", "90_real"]}, "x86_64": {"level": ["v3"]}}
     document = metadata({"cu128": properties}, ["nvidia", "x86_64"])
     text = canonical_json(document)
@@ -916,7 +916,7 @@ def test_the_metadata_of_variants_is_that_of_the_lock() -> None:
 
 
 def with_packages(*packages: object, **changes: object) -> str:
-    """Return a lock whose packages are others, with the digest of its content."""
+    """Return the text of a lock with other packages and with the digest of its content."""
     document = tomllib.loads(pylock.dumps(LOCK.replace(digest="d", data="1")))
     document["packages"] = [*document["packages"][:1], *packages]
     document["tool"]["gpuenv"] |= changes

@@ -408,7 +408,7 @@ def test_urls_of_the_same_file_give_the_same_candidate() -> None:
 
 
 class AtHand(Universe):
-    """An index that has all that the GPU stack requires, as the snapshot has."""
+    """An index with every package that the GPU stack requires, like the snapshot."""
 
     def at_hand(self, name: str) -> bool:
         return self.has(name)

@@ -160,7 +160,7 @@ def test_digests_of_requests() -> None:
     )
     each = {digest(plan.replace(request=request.replace(**{name: other[name]}))) for name in other}
     assert len({*each, digest(plan)}) == len(other) + 1
-    # What was wished for, and options of another backend, are no inputs.
+    # Preferences, and options of another backend, are not inputs.
     for wish in ({"preferences": (("a", "1.0"),)}, {"conda": CondaOptions()}):
         assert digest(plan.replace(request=request.replace(**wish))) == digest(plan)
     swapped = request.replace(**{**other, "allow_sdist": ("a", "b")})

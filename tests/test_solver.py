@@ -127,14 +127,14 @@ def test_the_changes_of_a_refusal_read_the_dependencies_of_a_release_once() -> N
 
 
 class Snapshot(Universe):
-    """An index that may have left out releases of each package."""
+    """An index that may have left out releases of every package."""
 
     def at_hand(self, name: str) -> bool:
         return self.has(name)
 
 
 def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer() -> None:
-    """No index can change that answer. Of another package it may have more releases."""
+    """No index can change that answer. For another package, the index may have more releases."""
     packages: Packages = {
         "torch": {"2.9.0": {}},
         "a": {"1.0": {}},

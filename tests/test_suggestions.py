@@ -28,8 +28,8 @@ CPU = Choice(framework="torch", version="2.15.0", variant="cpu", cuda=None, cudn
 CUDA = CPU.replace(variant="cu126", cuda=(12, 6))
 
 
-def reason(code: str) -> Reason:
-    return Reason(code=code, subject="a", need="b", have="c")
+def reason(code: str, subject: str = "a") -> Reason:
+    return Reason(code=code, subject=subject, need="b", have="c")
 
 
 def impossible(
@@ -43,11 +43,14 @@ def changes(
     solve: Callable[[Request, Host], Plan | None],
     request: Request | None = None,
     host: Host = HOST,
+    subject: str = "a",
 ) -> list[str]:
     asked = request or Request(requirements=("a",))
     alternatives = Alternatives(asked, host, DATA, lambda request: [], solve)
     trials = Trials(impossible, 10)  # type: ignore[arg-type]
-    return [one.change for one in smallest_changes(alternatives, trials, (), [reason(code)])]
+    return [
+        one.change for one in smallest_changes(alternatives, trials, (), [reason(code, subject)])
+    ]
 
 
 def on(**fields: object) -> Callable[[Request, Host], Plan | None]:
@@ -244,7 +247,7 @@ EDITS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
         {"requirements": ("a==2.0", "b")},
         [("a 1.0 instead of a==2.0", "a 1.0, b 1.0"), ("without b", "a 2.0")],
     ),
-    # What the user asked for is left out last.
+    # The requirements of the user are left out last.
     (
         {"requirements": ("a", "b", "u"), "constraints": ("a>1",)},
         [
@@ -253,7 +256,7 @@ EDITS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
             ("without b", "a 2.0, u 1.0"),
         ],
     ),
-    # Of two requirements one is changed, and the other is left out.
+    # One of two requirements is changed, and the other is left out.
     ({"requirements": ("a==9", "s1")}, [("a 2.0 instead of a==9 and without s1", "a 2.0")]),
     # The only requirement cannot be left out.
     ({"requirements": ("a>3",)}, [("a 2.0 instead of a>3", "a 2.0")]),
@@ -487,10 +490,4 @@ def test_a_name_that_no_index_has_may_be_misspelled(
         return PLAN if asked.requirements == (renamed, "numpy") else None
 
     request = Request(requirements=(text, "numpy"))
-    alternatives = Alternatives(request, HOST, DATA, lambda request: [], solve)
-    missing = Reason(
-        code="not-in-index", subject=name, need="a wheel", have="not found on any index"
-    )
-    trials = Trials(impossible, 10)  # type: ignore[arg-type]
-    offered = [one.change for one in smallest_changes(alternatives, trials, (), [missing])]
-    assert offered == ([change] if change else [])
+    assert changes("not-in-index", solve, request, subject=name) == ([change] if change else [])

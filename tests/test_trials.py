@@ -167,7 +167,7 @@ def test_one_requirement_without_an_answer_is_no_group() -> None:
 
 
 class PartlyBlaming(Solver):
-    """A solver whose proofs name the first two members of a conflict only."""
+    """A solver whose proofs name only the first two members of a conflict."""
 
     def attempt(
         self, roots: Sequence[NodeRequirement], sparse: Collection[str], max_conflicts: int

@@ -45,7 +45,7 @@ _WORDS_OF_BUILD = re.compile(
 _PROVIDER_FILE = re.compile(
     r"libonnxruntime_providers_(?:shared|cuda)\.so|onnxruntime_providers_shared\.dll"
 )
-_NAMES_GPU = re.compile(r"(?i)\bgpus?\b|\bcuda\b")
+_NAMES_GPU = re.compile(r"(?i)\b(?:gpus?|cuda)\b")  # what a failure in words is about
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 
@@ -88,9 +88,17 @@ def _unmeant_builds(case: Case, builds: list[Fact], took_cpu: list[Fact]) -> Ite
         if signs:
             yield likely("cpu_only_build", build, signs[0])
         else:
-            failure = first_of(case.symptoms("unexplained"))
-            if failure and (case.of_kind("gpu") or _NAMES_GPU.search(failure.text)):
-                yield possible("cpu_only_build", build, *(case.of_kind("gpu")[:1] or [failure]))
+            for sign in _signs_of_gpu(case):
+                yield possible("cpu_only_build", build, sign)
+
+
+def _signs_of_gpu(case: Case) -> list[Fact]:
+    """Return what names a GPU if a log has a failure: a GPU's name, or else the failure itself."""
+    failure = first_of(case.symptoms("unexplained"))
+    if failure is None:
+        return []
+    in_words = [failure] if _NAMES_GPU.search(failure.text) else []
+    return case.of_kind("gpu")[:1] or in_words
 
 
 def cpu_packages(case: Case) -> Iterator[Finding]:

@@ -199,14 +199,14 @@ def messages() -> tuple[Message, ...]:
     Raises:
         DataError: a file cannot be read.
     """
-    terms = _read(*_MESSAGES, "terms.toml")["terms"]
-    files = sorted(os.listdir(os.path.join(data_folder(), *_MESSAGES)))
-    return tuple(
-        _message(row, terms)
-        for name in files
-        if name.endswith(".toml")
-        for row in _read(*_MESSAGES, name).get("message", ())
-    )
+    terms: dict[str, str] = {}
+    rows: list[Row] = []
+    for name in sorted(os.listdir(os.path.join(data_folder(), *_MESSAGES))):
+        if name.endswith(".toml"):
+            table = _read(*_MESSAGES, name)
+            terms |= table.get("terms", {})
+            rows += table.get("message", [])
+    return tuple(_message(row, terms) for row in rows)
 
 
 def _message(row: Row, terms: Mapping[str, str]) -> Message:

@@ -61,8 +61,8 @@ _LISTED_FAILING = re.compile(  # "---> 12 ", "12 -> ", "| > 12 |"
 )
 _MAX_WRAPPED = 2  # lines without a number that may continue a listed line
 _NEXT_LINES = 2  # how far the next listed line may be from a wrapped one: empty lines are left out
-# pytest lists a function without numbers, up to the failing line.
-_PYTEST_FAILING = re.compile(rb">(?: {3}|\t)")
+# pytest lists a function without numbers, up to the failing line, whose mark is a prefix.
+_PYTEST_FAILING = b">"
 _PYTEST_ERROR = re.compile(rb"(?m)^(?:[\d:.TZ -]{20,40} )?E {3}")
 
 _Continues = Callable[[bytes, bytes, int], bool]
@@ -110,23 +110,18 @@ def _without_quotes(text: bytes) -> bytes:
 def _without_listed_source(text: bytes) -> bytes:
     """Return a log with empty lines for listed source, except for the failing lines."""
     lines = text.split(b"\n")
+    split_lines = [split_prefix(line) for line in lines]
+    processes: dict[bytes, list[tuple[int, bytes]]] = {}
+    for number, (source, line) in enumerate(split_lines):
+        processes.setdefault(source, []).append((number, line))
     listed: set[int] = set()
-    for process_lines in _lines_by_process(lines):
+    for process_lines in processes.values():
         listed.update(_around_failing_lines(process_lines))
     if _PYTEST_ERROR.search(text):
-        listed.update(_before_failing_lines(lines))
+        listed.update(_before_failing_lines(split_lines))
     if not listed:
         return text
     return b"\n".join(b"" if number in listed else line for number, line in enumerate(lines))
-
-
-def _lines_by_process(lines: list[bytes]) -> Iterable[list[tuple[int, bytes]]]:
-    """Return the lines of each process, without prefixes, with their numbers in the log."""
-    processes: dict[bytes, list[tuple[int, bytes]]] = {}
-    for number, line in enumerate(lines):
-        source, text = split_prefix(line)
-        processes.setdefault(source, []).append((number, text))
-    return processes.values()
 
 
 def _around_failing_lines(lines: list[tuple[int, bytes]]) -> set[int]:
@@ -157,25 +152,19 @@ def _around_failing_lines(lines: list[tuple[int, bytes]]) -> set[int]:
     return listed
 
 
-def _before_failing_lines(lines: list[bytes]) -> set[int]:
+def _before_failing_lines(lines: list[tuple[bytes, bytes]]) -> set[int]:
     """Return the numbers of the lines that pytest lists before its failing lines."""
     listed: set[int] = set()
     function: list[int] = []
-    for number, line in enumerate(lines):
-        code = _without_time(line)
-        if code.startswith((b"    ", b"\t")):
+    for number, (source, line) in enumerate(lines):
+        if not source and line.startswith((b"    ", b"\t")):
             function.append(number)
             continue
-        if _PYTEST_FAILING.match(code):
+        if source == _PYTEST_FAILING and line.startswith((b"  ", b"\t")):
             listed.update(function)
-        if code.strip():
+        if source or line.strip():
             function = []
     return listed
-
-
-def _without_time(line: bytes) -> bytes:
-    time = _TIME.match(line)
-    return line[time.end() :] if time else line
 
 
 # ---- broken lines -------------------------------------------------------------------------------
