@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from gpuenv.index.default_index import default_index
-from gpuenv.install.installers import find_uv
+from gpuenv.interpreters import find_uv
 
 COMMON = """
 numpy pandas scipy scikit-learn matplotlib requests pydantic fastapi uvicorn sqlalchemy httpx

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuenv import api
-from gpuenv.install import interpreters
-from gpuenv.install.installers import find_uv
+from gpuenv import api, interpreters
+from gpuenv.interpreters import find_uv
 from index_server import make_wheel
 from test_cli import run
 

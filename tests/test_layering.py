@@ -12,7 +12,7 @@ LAYERS = (
     {"version", "model", "activity", "digest"},
     {"errors", "process_identity"},
     {"atomic_write", "prefix", "serialize"},
-    {"loader_env", "requirements"},
+    {"interpreters", "loader_env", "requirements"},
     {"compat"},
     {"index", "detect"},
     {"binaries"},

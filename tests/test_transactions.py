@@ -15,6 +15,7 @@ from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError, InstallError, NotVerifiedError
 from gpuenv.install import build_record, environment_files, transaction, wheels
+from gpuenv.interpreters import find_uv
 from gpuenv.model import EnvironmentChanges, Lock
 from small_wheels import content, make_lock, make_wheel, write_lock
 
@@ -87,7 +88,7 @@ def test_no_direct_url_and_a_freeze_with_versions(
     env = tmp_path / "env"
     python = wheels.sync(first, str(env), installer=installer)
     assert not list(env.rglob("direct_url.json"))
-    command = [wheels.installers.find_uv() or "", "pip", "freeze", "--python", python]
+    command = [find_uv() or "", "pip", "freeze", "--python", python]
     assert output_of(command) == ["alpha==1.0", "beta==1.0"]
 
 

@@ -6,7 +6,7 @@ several threads gets the sums of all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -21,12 +21,16 @@ class Activity:
         conflicts: conflicts of packages that were resolved.
         started: parts of a verification that were started.
         running: parts of a verification that run now.
+        announce: is called with a line about work that the user should know of, such as a build.
     """
 
-    __slots__ = ("conflicts", "decided", "requests", "running", "started", "step", "subject")
+    __slots__ = (
+        "announce", "conflicts", "decided", "requests", "running", "started", "step", "subject",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.step = ""
+        self.announce: Callable[[str], None] = _say_nothing
         self._reset()
 
     def _reset(self) -> None:
@@ -64,6 +68,10 @@ class Activity:
             if name in rest:  # another thread may have written at the same time
                 rest.remove(name)
             self.running = tuple(rest)
+
+
+def _say_nothing(line: str) -> None:
+    """Announce nothing."""
 
 
 current = Activity()

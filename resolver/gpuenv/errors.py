@@ -46,7 +46,6 @@ class Explanation(Value):
 
 # The arguments of the API that have the meaning of a flag.
 _ARGUMENTS = {
-    "--allow-sdist": "allow_sdist",
     "--default-index-only": "default_index_only",
     "--driver": "driver",
     "--exact": "exact",
@@ -58,6 +57,8 @@ _ARGUMENTS = {
     "--gpu": "gpus",
     "--index-url": "index_url",
     "--installer": "installer",
+    "--no-binary": "no_binary",
+    "--no-build": "no_build",
     "--no-index": "no_index",
     "--offline": "offline",
     "--platform": "platform",

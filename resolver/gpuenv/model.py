@@ -405,6 +405,7 @@ class Framework(Value):
 
 
 EVERY_FRAMEWORK = "*"  # a name in Request.builds
+EVERY_PACKAGE = ":all:"  # a name in Request.no_build and Request.no_binary, as in pip
 
 
 class Request(Value):
@@ -413,10 +414,10 @@ class Request(Value):
     `preferences` are (name, version) pairs of an earlier lock. They are taken before newer releases
     if they still fit. They are only wishes, so the digest of a plan leaves them out. `hashes` are
     pairs of a normalized name and its allowed sha256s: no other file of that name is taken. With
-    `require_hashes` every package of a plan needs one. `allow_sdist` names the packages of which a
-    source distribution may be taken where there is no wheel. `builds` are (framework, build) pairs
-    that choose builds by hand: "12.8" is a CUDA version, "cu128" a build's tag; EVERY_FRAMEWORK
-    can stand for the framework.
+    `require_hashes` every package of a plan needs one. `no_build` names the packages that are not
+    built from a source distribution, `no_binary` those of which no wheel is taken; EVERY_PACKAGE
+    can stand for all others. `builds` are (framework, build) pairs that choose builds by hand:
+    "12.8" is a CUDA version, "cu128" a build's tag; EVERY_FRAMEWORK can stand for the framework.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -424,13 +425,26 @@ class Request(Value):
     constraints: tuple[str, ...] = ()
     hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     require_hashes: bool = False
-    allow_sdist: tuple[str, ...] = ()
+    no_build: tuple[str, ...] = ()
+    no_binary: tuple[str, ...] = ()
     default_index_only: bool = False
     pre: bool = False
     exclude_newer: str | None = None
     preferences: tuple[tuple[str, str], ...] = ()
     builds: tuple[tuple[str, str], ...] = ()
     conda: CondaOptions | None = None  # for a conda environment; None for wheels
+
+    def may_build(self, name: str) -> bool:
+        """Return whether a package may be built from a source distribution."""
+        if name in self.no_binary:
+            return True
+        return name not in self.no_build and EVERY_PACKAGE not in self.no_build
+
+    def takes_wheels(self, name: str) -> bool:
+        """Return whether a wheel of a package may be taken."""
+        if name in self.no_build:
+            return True
+        return name not in self.no_binary and EVERY_PACKAGE not in self.no_binary
 
 
 class CondaOptions(Value):
@@ -547,7 +561,8 @@ class Lock(Value):
     frameworks: tuple[str, ...]
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
-    allow_sdist: tuple[str, ...] = ()
+    no_build: tuple[str, ...] = ()
+    no_binary: tuple[str, ...] = ()
     data: str = ""
     digest: str = ""
     inputs: tuple[tuple[str, Any], ...] = ()

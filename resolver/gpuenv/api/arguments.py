@@ -8,7 +8,7 @@ from ..model import Request, Value
 # Several texts. Not Sequence[str]: a plain str is one, and type checkers would accept "torch".
 Texts = tuple[str, ...] | list[str]
 
-_TEXTS = ("frameworks", "requirements", "constraints", "allow_sdist")
+_TEXTS = ("frameworks", "requirements", "constraints", "no_build", "no_binary")
 
 
 def require_type(value: object, kind: type[Value], name: str) -> None:

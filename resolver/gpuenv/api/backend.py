@@ -22,6 +22,7 @@ class Installation(Value):
     approve: Approve | None
     prove: Prove | None
     progress: Progress | None
+    builds: IndexOptions
 
 
 class Verification(Value):

@@ -48,4 +48,4 @@ def clean_cache() -> None:
 
 def _is_own(name: str) -> bool:
     """Return whether gpuenv writes a folder of that name into its cache."""
-    return name == "scripts" or (name[:1] == "v" and name[1:].isdecimal())
+    return name in ("builds", "scripts") or (name[:1] == "v" and name[1:].isdecimal())

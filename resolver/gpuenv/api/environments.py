@@ -106,7 +106,8 @@ def solve_again(
         frameworks=lock.frameworks,
         requirements=lock.requirements,
         constraints=lock.constraints,
-        allow_sdist=lock.allow_sdist,
+        no_build=lock.no_build,
+        no_binary=lock.no_binary,
         pre=pre,
         default_index_only=default_index_only,
     )
@@ -237,14 +238,14 @@ def downloaded_python(lock: Lock, target: str, python: str | None) -> str | None
         InputError: uv is not installed.
         InstallError: uv cannot download it.
     """
-    from ..install import installers, interpreters
+    from .. import interpreters
 
     release = interpreters.required_release(lock)
     if lock.conda or release is None or is_venv(target):
         return python
     if python is not None and not interpreters.is_version(python):
         return python
-    uv = installers.find_uv()
+    uv = interpreters.find_uv()
     try:
         return interpreters.find_base_interpreter(lock, python, uv)
     except InputError:
@@ -263,6 +264,7 @@ def sync(
     approve: Approve | None = None,
     prove: Prove | None = None,
     progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> str:
     """Install a lock into a new or an existing environment.
 
@@ -284,6 +286,7 @@ def sync(
             replaces the old one; it returns whether the environment works. A conda environment is
             changed before that.
         progress: is called with a line for each step.
+        builds: where the build requirements of source distributions come from.
 
     Returns:
         The interpreter of the environment, "" for a conda environment without one.
@@ -292,7 +295,7 @@ def sync(
         HostMismatchError: the host does not fulfill the needs of the lock, or the lock does not fit
             what is in a conda environment; nothing was written.
         InputError: the target or the lock cannot be used; nothing was written.
-        InstallError: the installer failed; a new environment was removed again.
+        InstallError: the installer or a build failed; a new environment was removed again.
         NotVerifiedError: `prove` returned false.
         TargetBusyError: another run changed the target all the time.
     """
@@ -306,6 +309,7 @@ def sync(
         approve=approve,
         prove=prove,
         progress=progress,
+        builds=builds or IndexOptions(),
     )
     return _backend(conda=lock.conda).sync(lock, target, host, options)
 
@@ -319,9 +323,16 @@ def changes(
 
 
 def download(
-    lock: Lock, folder: str, *, wait: float = WAIT, progress: Progress | None = None
+    lock: Lock,
+    folder: str,
+    *,
+    wait: float = WAIT,
+    progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> tuple[int, int]:
     """Download the files of a lock of wheels into a folder, for hosts without a network.
+
+    A source distribution is built: the folder has its wheel.
 
     Returns:
         (files that were downloaded, files that were there).
@@ -333,7 +344,7 @@ def download(
     from ..install import downloads
 
     _require_wheels(lock)
-    return downloads.download(lock, folder, wait=wait, progress=progress)
+    return downloads.download(lock, folder, wait=wait, progress=progress, builds=builds)
 
 
 def write_bundle(
@@ -344,6 +355,7 @@ def write_bundle(
     folder: str | None = None,
     wait: float = WAIT,
     progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> str:
     """Write one file with the wheels of a lock, the lock, gpuenv, and what gpuenv requires.
 
@@ -361,9 +373,9 @@ def write_bundle(
         The sha256 of the file.
 
     Raises:
-        InputError: the lock is of conda packages or has a source distribution, what gpuenv requires
-            cannot be found, or the file cannot be written.
-        InstallError: a file cannot be downloaded; a second call continues.
+        InputError: the lock is of conda packages, what gpuenv requires cannot be found, or the file
+            cannot be written.
+        InstallError: a file cannot be downloaded or built; a second call continues.
         TargetBusyError: another run wrote the file or the folder all the time.
     """
     from ..install import downloads
@@ -377,6 +389,7 @@ def write_bundle(
         folder=folder,
         wait=wait,
         progress=progress,
+        builds=builds,
     )
 
 
@@ -455,6 +468,7 @@ def install(
     approve: Approve | None = None,
     prove: Prove | None = None,
     progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> str:
     """Install a new lock, and write it to a file when the environment works.
 
@@ -475,6 +489,7 @@ def install(
         approve: as in `sync`.
         prove: as in `sync`.
         progress: is called with a line for each step.
+        builds: as in `sync`.
 
     Returns:
         As `sync`.
@@ -507,6 +522,7 @@ def install(
         approve=approve,
         prove=prove_and_write,
         progress=progress,
+        builds=builds,
     )
 
 

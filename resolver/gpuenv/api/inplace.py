@@ -141,6 +141,7 @@ def install_inplace(
     installer: str = "auto",
     prove: Prove | None = None,
     progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> None:
     """Change the environment as planned.
 
@@ -153,9 +154,10 @@ def install_inplace(
         prove: is called with the interpreter of the changed environment; it returns whether it
             works. A virtual environment is replaced only if it does.
         progress: is called with a line for each step.
+        builds: where the build requirements of source distributions come from.
 
     Raises:
-        InstallError: the installer failed.
+        InstallError: the installer or a build failed.
         NotVerifiedError: `prove` returned false.
         TargetBusyError: another run changed the environment all the time.
     """
@@ -172,10 +174,16 @@ def install_inplace(
                 remove=remove,
                 prove=prove,
                 progress=progress,
+                builds=builds,
             )
             return
     wheel_installer.add(
-        lock, installation.python, remove=remove, installer=installer, progress=progress
+        lock,
+        installation.python,
+        remove=remove,
+        installer=installer,
+        progress=progress,
+        builds=builds,
     )
     if prove is not None and not prove(installation.python):
         raise NotVerifiedError(f"{prefix} was not verified")

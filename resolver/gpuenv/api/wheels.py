@@ -103,13 +103,13 @@ def solve_from(
         _own_packages(options, data),
         live=data.user_rows.rows,
         own=_live_builds(request, host, options, data),
-        python=host.python.version,
+        python=host.python,
     )
     if wrap is None:
         target = snapshot.environment(host)
         constraints = [parse_requirement(text) for text in request.constraints]
         requirements = read_request(request, data, target)[1]
-        index.start_prefetch(requirements, constraints, target, data.covers)
+        index.start_prefetch(requirements, constraints, target, data.covers, request.may_build)
 
     def resolve() -> Plan:
         return solver.solve(
@@ -323,6 +323,7 @@ def sync(lock: Lock, target: str, host: Host, options: Installation) -> str:
         approve=options.approve,
         prove=options.prove,
         progress=options.progress,
+        builds=options.builds,
     )
 
 

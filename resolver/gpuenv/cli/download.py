@@ -11,6 +11,7 @@ from ..model import Lock
 from .environment_args import (
     add_place_flags,
     add_wait_flag,
+    build_sources,
     exit_on_signals,
     require_named_places,
 )
@@ -76,6 +77,7 @@ def run(arguments: Namespace) -> int:
         arguments.dir,
         wait=arguments.wait,
         progress=progress_printer(arguments),
+        builds=build_sources(arguments),
     )
     if arguments.json:
         document = {"folder": arguments.dir, "downloaded": downloaded, "present": present}
@@ -94,6 +96,7 @@ def _write_bundle(arguments: Namespace, lock: Lock, files: Lock) -> int:
         folder=arguments.dir,
         wait=arguments.wait,
         progress=progress_printer(arguments),
+        builds=build_sources(arguments),
     )
     if arguments.json:
         document = {"bundle": arguments.bundle, "wheels": len(lock.pins), "sha256": digest}

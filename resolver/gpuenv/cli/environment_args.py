@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from .. import api
 from ..errors import DeclinedError, InputError, NotVerifiedError
-from ..model import Check, EnvironmentChanges, Host, Lock
+from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
 from ..render import checks as render_checks
 from ..render import plans
 from .host_args import is_described
@@ -72,6 +72,16 @@ def add_place_flags(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         help="Accept files of the lock from this http:// index, too (repeat)",
+    )
+
+
+def build_sources(arguments: Namespace) -> IndexOptions:
+    """Return where the build requirements of source distributions come from."""
+    return IndexOptions(
+        index_url=arguments.index_url,
+        extra_index_urls=tuple(arguments.extra_index_url),
+        find_links=tuple(arguments.find_links),
+        no_index=getattr(arguments, "no_index", False),  # gpuenv download has no such flag
     )
 
 

@@ -77,6 +77,7 @@ def run(arguments: Namespace) -> int:
             approve=partial(approve_changes, arguments),
             prove=prove_installation(arguments, lock, plan.host),
             progress=progress_printer(arguments),
+            builds=options,
         )
     except NotVerifiedError as error:
         return report_not_verified(error)

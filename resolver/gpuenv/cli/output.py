@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
+from ..activity import current
 from ..render.text import Line, Meaning, columns, set_columns, visible, wrap
 
 COLORS: dict[Meaning, str] = {
@@ -30,6 +31,7 @@ class _Settings:
 def configure(arguments: Namespace) -> None:
     """Use --color and --quiet for all that a command prints, and show its progress."""
     _Settings.color, _Settings.quiet = arguments.color, arguments.quiet > 0
+    current.announce = _print_on_stderr
     if sys.stdout.isatty():
         set_columns(min(columns(), os.get_terminal_size(sys.stdout.fileno()).columns or 80))
     in_ci = os.environ.get("CI", "") not in ("", "0", "false")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, NotVerifiedError
-from ..model import Check
+from ..model import Check, IndexOptions
 from ..render import checks as render_checks
 from ..render import pip as render
 from .environment_args import (
@@ -24,7 +24,7 @@ from .environment_args import (
 from .host_args import add_host_flags, is_described, read_host_flags
 from .output import print_json, print_report, progress_printer
 from .parser import Parser, add_common_flags
-from .request_args import read_request, refuse_nicknames
+from .request_args import add_build_flags, read_request, refuse_nicknames
 
 if TYPE_CHECKING:  # the stages of an installation are imported when it begins
     from ..api.inplace import InplaceInstallation
@@ -38,7 +38,7 @@ EXAMPLES = (
     ("gpuenv pip install torch pandas", "Install packages"),
     ("gpuenv pip install -r requirements.txt --dry-run", "Show what would change"),
 )
-# Flags of pip that change nothing: gpuenv asks no questions and installs wheels only.
+# Flags of pip that change nothing: gpuenv asks no questions.
 FLAGS_WITHOUT_EFFECT = (
     "--no-input",
     "--disable-pip-version-check",
@@ -52,7 +52,6 @@ FLAGS_WITHOUT_EFFECT = (
     "--no-compile",
 )
 OPTIONS_WITHOUT_EFFECT = (
-    "--only-binary",
     "--root-user-action",
     "--progress-bar",
     "--retries",
@@ -62,7 +61,7 @@ OPTIONS_WITHOUT_EFFECT = (
 _EDITABLE = "an editable install has no file to lock: run pip for it after this, with --no-deps"
 _TARGET = "an environment is written whole: make one with gpuenv sync --target DIR"
 _INTERPRETER = "name the interpreter of the environment: --python EXE"
-_BUILD = "nothing is built here: install it with pip after this, with --no-deps"
+_BUILD = "builds are isolated here: install it with pip after this, with --no-deps"
 _INSTALLED_FILES = "the files of the installed package would stay: uninstall it first"
 # Flags of pip that are refused, with what to do instead.
 REFUSED = {
@@ -81,7 +80,6 @@ REFUSED = {
     "--no-build-isolation": _BUILD,
     "--config-settings": _BUILD,
     "-C": _BUILD,
-    "--no-binary": "--allow-sdist NAME allows a source distribution if there is no wheel",
     "--require-hashes": "a file with hashes turns it on; gpuenv checks every hash anyway",
     "--trusted-host": "give the CA certificate of the index in REQUESTS_CA_BUNDLE",
     "--platform": "what is installed here runs here:"
@@ -181,13 +179,7 @@ def _add_pip_flags(parser: Parser) -> None:
 
 
 def _add_own_flags(parser: Parser) -> None:
-    parser.add_argument(
-        "--allow-sdist",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="Allow a source distribution of this package if it has no wheel",
-    )
+    add_build_flags(parser)
     parser.add_argument(
         "--default-index-only",
         action="store_true",
@@ -253,10 +245,10 @@ def run(arguments: Namespace) -> int:
             _print_document(installation, None, dry_run=True)
         return 0
     exit_on_signals()
-    return _install(arguments, installation)
+    return _install(arguments, installation, options)
 
 
-def _install(arguments: Namespace, installation: InplaceInstallation) -> int:
+def _install(arguments: Namespace, installation: InplaceInstallation, builds: IndexOptions) -> int:
     from ..api import inplace
 
     checks: Sequence[Check] = ()
@@ -275,6 +267,7 @@ def _install(arguments: Namespace, installation: InplaceInstallation) -> int:
             installer=arguments.installer,
             prove=None if arguments.no_verify else prove,
             progress=progress_printer(arguments),
+            builds=builds,
         )
     except NotVerifiedError as error:
         failure = error

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from .. import api
 from ..errors import InputError
-from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request
+from ..model import EVERY_FRAMEWORK, EVERY_PACKAGE, CondaOptions, Host, IndexOptions, Request
+from ..requirements.parse import RequirementSet, build_names
 from .host_args import add_host_flags, read_conda_host, read_host_flags
 from .parser import add_common_flags
-
-if TYPE_CHECKING:  # the module imports packaging, which a plain solve does not need
-    from ..requirements.parse import RequirementSet
 
 FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
 DEFAULT_PATHS = {
@@ -133,13 +130,39 @@ def add_index_flags(parser: ArgumentParser) -> None:
         help="Use only files that were uploaded up to this date",
     )
     group.add_argument("--pre", action="store_true", help="Allow pre-releases")
+    add_build_flags(parser)
+
+
+def add_build_flags(parser: ArgumentParser) -> None:
+    """Add the flags that say which packages may be built from source distributions."""
+    group = parser.add_argument_group("Builds")
     group.add_argument(
-        "--allow-sdist",
+        "--no-build", action="store_true", help="Build no source distribution: take wheels only"
+    )
+    group.add_argument(
+        "--no-build-package",
+        "--only-binary",
         metavar="NAME",
         action="append",
         default=[],
-        help="Allow a source distribution of this package if it has no wheel",
+        help="Take only wheels of this package (:all: is every package)",
     )
+    group.add_argument(
+        "--no-binary",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Build this package, although it has a wheel (:all: is every package)",
+    )
+    group.add_argument("--allow-sdist", metavar="NAME", action="append", help=SUPPRESS)
+
+
+def read_build_flags(arguments: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return Request.no_build and Request.no_binary by the flags of `add_build_flags`."""
+    no_build = build_names(arguments.no_build_package)
+    if arguments.no_build:
+        no_build = tuple(sorted({*no_build, EVERY_PACKAGE}))
+    return no_build, build_names(arguments.no_binary)
 
 
 def read_index_options(arguments: Namespace) -> IndexOptions:
@@ -332,11 +355,13 @@ def _request_of_flags(arguments: Namespace) -> Request:
     requirements = [_without_tag(text, builds) for text in arguments.requirement]
     if arguments.cuda is not None:
         builds[EVERY_FRAMEWORK] = _checked_cuda(arguments.cuda)
+    no_build, no_binary = read_build_flags(arguments)
     return Request(
         frameworks=tuple(frameworks),
         requirements=tuple(map(read_requirement, requirements)),
         builds=tuple(builds.items()),
-        allow_sdist=_normalized(arguments.allow_sdist),
+        no_build=no_build,
+        no_binary=no_binary,
         default_index_only=arguments.default_index_only,
         pre=arguments.pre,
         exclude_newer=arguments.exclude_newer,
@@ -414,12 +439,6 @@ def read_requirement(text: str) -> str:
     return checked_requirement(text, "the command line")
 
 
-def _normalized(names: Sequence[str]) -> tuple[str, ...]:
-    from ..requirements.target import normalize_name
-
-    return tuple(sorted(set(map(normalize_name, names))))
-
-
 def _project_folder(arguments: Namespace) -> str | None:
     """Return the folder of the project: the working folder if nothing else is asked for."""
     if arguments.project is not None:
@@ -449,6 +468,8 @@ def _merged(
         hashes=requirement_set.hashes or request.hashes,
         require_hashes=request.require_hashes or requirement_set.require_hashes,
         pre=request.pre or requirement_set.pre,
+        no_build=_joined(request.no_build, requirement_set.no_build),
+        no_binary=_joined(request.no_binary, requirement_set.no_binary),
     )
     options = options.replace(
         index_url=own_url or file_url,

@@ -14,6 +14,7 @@ from .environment_args import (
     add_install_flags,
     add_place_flags,
     approve_changes,
+    build_sources,
     exit_on_signals,
     new_python,
     print_end,
@@ -83,6 +84,7 @@ def run(arguments: Namespace) -> int:
             approve=partial(approve_changes, arguments),
             prove=prove_installation(arguments, lock, host),
             progress=progress_printer(arguments),
+            builds=build_sources(arguments),
         )
     except NotVerifiedError as error:
         return report_not_verified(error)

@@ -388,7 +388,7 @@ def write_profiles(plan: LockPlan, request: Request, folder: str) -> init.Beginn
     Raises:
         InputError: the file asks for something else, or cannot be written; nothing was written.
     """
-    for name in ("constraints", "hashes", "allow_sdist", "pre", "exclude_newer"):
+    for name in ("constraints", "hashes", "no_build", "no_binary", "pre", "exclude_newer"):
         if getattr(request, name):
             flag = name.replace("_", "-")
             raise InputError(f"--write-profiles: does not write {flag}; nothing was written")

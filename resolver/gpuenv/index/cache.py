@@ -18,7 +18,7 @@ from ..digest import text_digest
 from ..model import Value
 from ..serialize import canonical_json
 
-FORMAT = 9
+FORMAT = 10
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_PLAIN = 80

@@ -12,21 +12,14 @@ from operator import itemgetter
 from ..errors import PackageIndexError
 from ..requirements.target import split_label, version_key, wheel_tags
 from .filenames import identify, parse_requires_python
-from .simple_api import (
-    FileEntry,
-    FileRow,
-    has_allowed_url,
-    newest_first,
-    to_entries,
-    to_entry_of,
-    to_link,
-)
+from .protocol import Listed
+from .simple_api import FileEntry, FileRow, has_allowed_url, newest_first, to_entry_of, to_link
 from .urls import redact_url
 
 _COMPACT_JSON = JSONEncoder(separators=(",", ":"), check_circular=False)
 _PLACE_LENGTH = 24
 
-# Tags, Requires-Python, and whether it is yanked.
+# Tags ("" for a source distribution), Requires-Python, and whether it is yanked.
 _Group = tuple[str, str | None, bool]
 _Read = Callable[[int, int], bytes | None]
 
@@ -38,8 +31,8 @@ class CachedPage:
         head: a JSON object:
 
             - "url": the URL of the page.
-            - "groups": [tags, Requires-Python, whether it is yanked] of wheels that have these in
-              common.
+            - "groups": [tags, Requires-Python, whether it is yanked] of files that have these in
+              common. The tags of a source distribution are "".
             - "kinds": the groups of a release, by their numbers. Most releases of a package are of
               a few kinds.
             - "releases": {name: [[the number of a kind, versions separated by spaces]]}, the newest
@@ -47,7 +40,7 @@ class CachedPage:
             - "places": {name: the places of its releases in this order}. A place is the start, the
               end and the CRC-32 of a line of files, as hexadecimal numbers of eight digits.
             - "has_variants": whether it lists variant wheels (PEP 825).
-            - "others": the place of the files that are no wheels.
+            - "others": the place of the files that are neither wheels nor source distributions.
         read: reads the files between a start and an end; None if they are lost.
         reload: returns the page anew if files are lost, because another process has replaced the
             page or the cache is damaged. None if files cannot be lost.
@@ -87,43 +80,47 @@ class CachedPage:
         name: str,
         fits_tags: Callable[[str], bool],
         fits_python: Callable[[str | None], bool],
-    ) -> dict[str, bool]:
-        """Return the versions of which a wheel fits, newest first. No file is parsed.
+    ) -> dict[str, Listed]:
+        """Return the releases of which a file fits, newest first. No file is parsed.
 
         Args:
             name: the package.
             fits_tags: whether wheels with some tags fit.
-            fits_python: whether wheels with a Requires-Python fit.
-
-        Returns:
-            {version: whether all wheels that fit are yanked}.
+            fits_python: whether files with a Requires-Python fit.
         """
         fitting: set[int] = set()
         not_yanked: set[int] = set()
-        fitting_tags = set(filter(fits_tags, {tags for tags, _, _ in self._groups}))
+        wheels: set[int] = set()
+        all_tags = {tags for tags, _, _ in self._groups}
+        fitting_tags = {tags for tags in all_tags if not tags or fits_tags(tags)}
         for number, (tags, requires_python, is_yanked) in enumerate(self._groups):
             if tags in fitting_tags and fits_python(requires_python):
                 fitting.add(number)
+                if tags:
+                    wheels.add(number)
                 if not is_yanked:
                     not_yanked.add(number)
-        all_yanked: dict[int, bool] = {}  # of the kinds that fit
+        kinds: dict[int, Listed] = {}  # those that fit
         for kind, groups in enumerate(self._kinds):
-            if not fitting.isdisjoint(groups):
-                all_yanked[kind] = not_yanked.isdisjoint(groups)
-        yanked_by_version: dict[str, bool] = {}
+            fits = fitting.intersection(groups)
+            if fits:
+                best = fits & not_yanked or fits
+                kinds[kind] = Listed(fits.isdisjoint(not_yanked), best.isdisjoint(wheels))
+        listed: dict[str, Listed] = {}
         for kind, versions in self._releases.get(name, ()):
-            if kind in all_yanked:
-                yanked_by_version.update(dict.fromkeys(versions.split(), all_yanked[kind]))
-        return yanked_by_version
+            if kind in kinds:
+                listed.update(dict.fromkeys(versions.split(), kinds[kind]))
+        return listed
 
-    def wheels(
+    def files(
         self, name: str, accepts: Callable[[str], bool] | None = None, version: str | None = None
     ) -> list[FileEntry]:
-        """Return wheels of a package, newest first and by file name.
+        """Return wheels and source distributions, newest first and by file name.
 
         Args:
             name: the package.
-            accepts: whether wheels with some tags fit; None accepts all.
+            accepts: whether files with some tags fit (those of a source distribution are ""); None
+                accepts all.
             version: the only version that is returned; None returns all.
 
         Raises:
@@ -146,24 +143,19 @@ class CachedPage:
     ) -> list[FileEntry]:
         entries: list[FileEntry] = []
         for row in self._rows(lambda page: page._place_of(name, version), read):
-            # Most wheels are for other targets and need not be checked.
+            # Most files are for other targets and need not be checked.
             if accepts is None or accepts(wheel_tags(row.filename)):
                 entry = to_entry_of(name, version, row, self._url)
                 if entry is not None:
                     entries.append(entry)
         return sorted(entries, key=_filename)
 
-    def sdists(self) -> list[FileEntry]:
-        """Return the source distributions, newest first."""
-        return newest_first(to_entries(self._rows(_others, self._read), self._url))
-
     def entries(self) -> list[FileEntry]:
         """Return all wheels and source distributions, newest first."""
-        wheels = chain.from_iterable(map(self.wheels, self._releases))
-        return newest_first([*wheels, *self.sdists()])
+        return newest_first(chain.from_iterable(map(self.files, self._releases)))
 
     def find_link(self, filename: str) -> tuple[str, str | None] | None:
-        """Return the (URL, sha256) of a file that is no wheel; None if the page lacks it."""
+        """Return the (URL, sha256) of one of the other files; None if the page lacks it."""
         for row in self._rows(_others, self._read):
             if row.filename == filename:
                 return to_link(row, self._url)
@@ -223,34 +215,35 @@ def _filename(entry: FileEntry) -> str:
 class NewPage:
     """A page as the cache stores it: its head and its files.
 
-    There is a line for the wheels of each release, and one for the other files. A file is a FileRow
-    as a JSON list. Pages have megabytes, and a solve reads few of the lines.
+    There is a line for the wheels and source distributions of each release, and one for the other
+    files. A file is a FileRow as a JSON list. Pages have megabytes, and a solve reads few of the
+    lines.
     """
 
     def __init__(self, url: str, rows: Iterable[FileRow]) -> None:
         self._lines: list[bytes] = []
         self._end = 0
         self._groups = _Groups()
-        wheels: dict[tuple[str, str], list[FileRow]] = {}
+        releases: dict[tuple[str, str], list[FileRow]] = {}
         others: list[FileRow] = []
         for row in rows:
-            if not row.filename.endswith(".whl"):
-                others.append(row)
-                continue
             release = identify(row.filename)
-            if release is not None and has_allowed_url(row, url):
-                wheels.setdefault(release, []).append(row)
-        self.head = self._head(url, wheels, others)
+            if release is None:
+                if not row.filename.endswith(".whl"):
+                    others.append(row)
+            elif has_allowed_url(row, url):
+                releases.setdefault(release, []).append(row)
+        self.head = self._head(url, releases, others)
         self.files = b"".join(self._lines)
 
     def _head(
-        self, url: str, wheels: Mapping[tuple[str, str], list[FileRow]], others: list[FileRow]
+        self, url: str, releases: Mapping[tuple[str, str], list[FileRow]], others: list[FileRow]
     ) -> bytes:
         kinds: dict[tuple[int, ...], int] = {}
         listed: dict[str, list[tuple[int, str, str]]] = {}
-        newest = sorted(wheels, key=lambda release: version_key(release[1]), reverse=True)
+        newest = sorted(releases, key=lambda release: version_key(release[1]), reverse=True)
         for name, version in newest:
-            files = wheels[name, version]
+            files = releases[name, version]
             numbers = set(map(self._groups.number_of, files))
             kind = kinds.setdefault(tuple(sorted(numbers)), len(kinds))
             listed.setdefault(name, []).append((kind, version, self._add_line(files)))
@@ -284,7 +277,7 @@ def _by_kind(rows: Iterable[tuple[int, str, str]]) -> list[tuple[int, str]]:
 
 
 class _Groups:
-    """The groups of the wheels of a page.
+    """The groups of the files of a page.
 
     Attributes:
         found: {group: its number}, in the order of the numbers.
@@ -297,11 +290,11 @@ class _Groups:
         self._by_end: dict[_Group, int] = {}
 
     def number_of(self, row: FileRow) -> int:
-        """Return the number of a wheel's group."""
+        """Return the number of a file's group."""
         is_yanked = row.yanked is True or isinstance(row.yanked, str)
         python = row.requires_python if isinstance(row.requires_python, str) else None
-        # Few files of a page have an end of their own: py3-none-any.whl
-        end = row.filename.split("-", 2)[-1]
+        # Few wheels of a page have an end of their own: py3-none-any.whl
+        end = row.filename.split("-", 2)[-1] if row.filename.endswith(".whl") else ""
         number = self._by_end.get((end, python, is_yanked))
         if number is None:
             group = wheel_tags(row.filename), parse_requires_python(python), is_yanked

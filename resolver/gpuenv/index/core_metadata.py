@@ -24,7 +24,7 @@ from ..errors import PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from ..requirements.parse import shortened
 from ..requirements.versions import LONGEST_REQUIREMENT, normalize_name
-from .filenames import is_sdist, parse_requires_python, repair_specifiers
+from .filenames import parse_requires_python, repair_specifiers
 from .variants import split_variant_marker
 
 MAX_METADATA_BYTES = 64 << 20  # protects against zip bombs
@@ -40,7 +40,7 @@ _DAMAGED_WHEEL = (
     RuntimeError,
     ValueError,
 )
-_DAMAGED_SDIST = (
+DAMAGED_SDIST = (
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
@@ -55,15 +55,13 @@ _DAMAGED_SDIST = (
 
 
 def read_local_metadata(path: str) -> bytes:
-    """Return the metadata of a wheel or source distribution on disk.
+    """Return the metadata of a wheel on disk.
 
     Raises:
         PackageIndexError: the file cannot be read or has no metadata.
     """
     try:
         with open(path, "rb") as file:
-            if is_sdist(path):
-                return read_sdist_metadata(file, path)
             return read_wheel_metadata(file, path)
     except OSError as error:
         raise PackageIndexError(f"{path} cannot be read: {error.strerror}") from None
@@ -124,25 +122,25 @@ def _missing_member(filename: str, member: str) -> UnusableFileError:
     )
 
 
-def read_sdist_metadata(file: BinaryIO, filename: str) -> bytes:
-    """Return NAME-VERSION/PKG-INFO of an open source distribution.
+def read_sdist_metadata(path: str, filename: str) -> bytes | None:
+    """Return NAME-VERSION/PKG-INFO of a source distribution, None if it has none.
 
     Raises:
-        PackageIndexError: it is no source distribution, or has no PKG-INFO.
+        UnusableFileError: it is no readable archive.
     """
-    file.seek(0)
     try:
-        read = _read_zip_sdist if filename.endswith(".zip") else _read_tar_sdist
-        metadata = read(file)
-    except _DAMAGED_SDIST as error:
-        raise PackageIndexError(
-            f"{filename}: it is not a readable source distribution ({error})"
+        with open(path, "rb") as file:
+            read = _read_zip_sdist if filename.endswith(".zip") else _read_tar_sdist
+            return read(file)
+    except DAMAGED_SDIST as error:
+        raise UnusableFileError(
+            Reason(
+                code="bad-metadata",
+                subject=filename,
+                need="a readable archive",
+                have=f"none ({error})",
+            )
         ) from None
-    if metadata is None:
-        raise PackageIndexError(
-            f"{filename}: it has no PKG-INFO, so its dependencies are not known"
-        )
-    return metadata
 
 
 def _read_zip_sdist(file: BinaryIO) -> bytes | None:
@@ -203,31 +201,20 @@ def _is_same_version(text: str, version: str) -> bool:
         return False
 
 
-def check_static(fields: Message, sdist: Wheel) -> None:
-    """Check that a wheel built from an sdist would have the dependencies of its PKG-INFO (PEP 643).
+def why_dynamic(fields: Message) -> str:
+    """Return why a wheel built from an sdist may not have the dependencies of its PKG-INFO.
 
-    Raises:
-        UnusableFileError: the fields that matter are dynamic, or its version of the metadata does
-            not say which fields are.
+    That is: fields that matter are dynamic, or its version of the metadata does not say which
+    fields are (PEP 643). "" if the PKG-INFO is as good as the metadata of a wheel.
     """
     version = str(fields["Metadata-Version"] or "")
     dynamic = {str(field).strip().lower() for field in fields.get_all("Dynamic") or ()}
     dynamic &= _RELEVANT_FIELDS
     if dynamic:
-        have = f"dynamic {', '.join(sorted(dynamic))}"
-    elif _parse_metadata_version(version) < _STATIC_METADATA:
-        have = f"metadata of version {version or 'unknown'}"
-    else:
-        return
-    raise UnusableFileError(
-        Reason(
-            code="dynamic-metadata",
-            subject=sdist.filename,
-            need="static dependencies in its PKG-INFO, since nothing is built during a solve",
-            have=have,
-            source="PEP 643",
-        )
-    )
+        return f"it has dynamic {', '.join(sorted(dynamic))}"
+    if _parse_metadata_version(version) < _STATIC_METADATA:
+        return f"its metadata is of version {version or 'unknown'}"
+    return ""
 
 
 def _parse_metadata_version(version: str) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import InputError, OfflineError, PackageIndexError
 from ..model import Requirement, Wheel
@@ -19,6 +20,9 @@ from .simple_api import parse_link, to_wheel
 from .urls import file_url_to_path, redact_url
 from .variants import ReleaseVariants
 
+if TYPE_CHECKING:  # few solves build
+    from .source_builds import SourceBuilder
+
 
 class DirectFiles(Index):
     """Wheels and source distributions at URLs (https, http, file). Each is read once.
@@ -27,9 +31,16 @@ class DirectFiles(Index):
     compute its hash, as pip does when it locks.
     """
 
-    def __init__(self, transport: Transport, cache: Cache, *, offline: bool = False) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        cache: Cache,
+        *,
+        offline: bool = False,
+        builder: SourceBuilder | None = None,
+    ) -> None:
         self._transport, self._offline = transport, offline
-        self._metadata = MetadataReader(transport, cache, offline=offline)
+        self._metadata = MetadataReader(transport, cache, offline=offline, builder=builder)
         self._files: dict[str, Wheel] = {}  # by URL
 
     def has(self, name: str) -> bool:

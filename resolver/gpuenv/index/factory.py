@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from ..model import IndexOptions
+from ..model import IndexOptions, Python
 from .cache import Cache, cache_folder
-from .default_index import default_index
+from .default_index import DefaultIndex, default_index
 from .multi_index import LazyIndex, MultiIndex
 from .protocol import DIRECT_URL, Source
 from .snapshot import Snapshot
@@ -20,9 +20,11 @@ from .snapshot import Snapshot
 if TYPE_CHECKING:  # loads `requests`
     from .direct_url import DirectFiles
     from .http import Transport
+    from .source_builds import SourceBuilder
 
 
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
+_OLDEST = Python(version=_FIRST_PYTHON)
 
 
 def open_indexes(
@@ -32,7 +34,7 @@ def open_indexes(
     live: Collection[str] = (),
     own: Mapping[str, Sequence[str]] | None = None,
     *,
-    python: tuple[int, int] = _FIRST_PYTHON,
+    python: Python = _OLDEST,
 ) -> tuple[Snapshot, MultiIndex]:
     """Open the indexes of a solve.
 
@@ -47,7 +49,7 @@ def open_indexes(
         own_packages: {URL of an index: the only packages that it may supply}.
         live: packages of which the user's rows know releases that the snapshot lacks.
         own: {package: URLs of its framework's own indexes}, read besides the default index.
-        python: the target's version of Python.
+        python: the target's Python. Source distributions are built with it if it is here.
 
     Returns:
         The snapshot, whose compiled answers serve every solve, and the index to solve with.
@@ -57,13 +59,13 @@ def open_indexes(
     snapshot = _open_snapshot(data, default.file_store, default.url, cache.folder)
     uses_snapshot = (
         default.builtin
-        and python >= _FIRST_PYTHON
+        and python.version >= _FIRST_PYTHON
         and options.index_url is None
         and not options.no_index
         and not options.exclude_newer
         and not options.refresh
     )
-    opener = _Opener(options, cache, default.cert)
+    opener = _Opener(options, cache, default, python)
     default_source = None
     extra_urls: tuple[str, ...] = ()
     if not options.no_index:
@@ -92,14 +94,29 @@ def _open_snapshot(data: str, file_store: str, default_url: str, cache: str) -> 
 class _Opener:
     """Opens indexes with the same options. They share connections, credentials and the cache."""
 
-    def __init__(self, options: IndexOptions, cache: Cache, cert: str | None) -> None:
-        self._options, self._cache, self._cert = options, cache, cert
+    def __init__(
+        self, options: IndexOptions, cache: Cache, default: DefaultIndex, python: Python
+    ) -> None:
+        self._options, self._cache, self._default = options, cache, default
+        self._python = python
 
     @cached_property
     def _transport(self) -> Transport:
         from .http import Transport
 
-        return Transport(cert=self._cert)
+        return Transport(cert=self._default.cert)
+
+    @cached_property
+    def _builder(self) -> SourceBuilder:
+        from .source_builds import SourceBuilder
+
+        return SourceBuilder(
+            (*self._python.version, self._python.free_threaded),
+            self._options,
+            default_index=self._default.url,
+            cert=self._default.cert,
+            folder=self._cache.folder,
+        )
 
     def lazy(self, url: str, names: Collection[str] | None = None) -> Source:
         """Return the index at a URL, which is opened on first use; see LazyIndex for `names`."""
@@ -107,7 +124,13 @@ class _Opener:
 
     def index(self, url: str) -> Source:
         """Open the index at a URL of --index-url or --extra-index-url."""
-        return open_index(url, self._options, transport=self._transport, cache=self._cache)
+        return open_index(
+            url,
+            self._options,
+            transport=self._transport,
+            cache=self._cache,
+            builder=self._builder,
+        )
 
     def find_links(self) -> Source:
         """Open the locations of --find-links."""
@@ -119,16 +142,26 @@ class _Opener:
             cache=self._cache,
             offline=self._options.offline,
             refresh=self._options.refresh,
+            builder=self._builder,
         )
 
     def direct_files(self) -> DirectFiles:
         """Open the reader of URLs in requirements."""
         from .direct_url import DirectFiles
 
-        return DirectFiles(self._transport, self._cache, offline=self._options.offline)
+        return DirectFiles(
+            self._transport, self._cache, offline=self._options.offline, builder=self._builder
+        )
 
 
-def open_index(url: str, options: IndexOptions, *, transport: Transport, cache: Cache) -> Source:
+def open_index(
+    url: str,
+    options: IndexOptions,
+    *,
+    transport: Transport,
+    cache: Cache,
+    builder: SourceBuilder | None = None,
+) -> Source:
     """Open an index by its URL: over HTTP, or a folder (file://; PEP 503 layout or flat).
 
     Raises:
@@ -144,6 +177,7 @@ def open_index(url: str, options: IndexOptions, *, transport: Transport, cache: 
             offline=options.offline,
             refresh=options.refresh,
             index=url,
+            builder=builder,
         )
     from .live import SimpleIndex
 
@@ -154,6 +188,7 @@ def open_index(url: str, options: IndexOptions, *, transport: Transport, cache: 
         offline=options.offline,
         refresh=options.refresh,
         exclude_newer=options.exclude_newer,
+        builder=builder,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
@@ -21,6 +22,9 @@ from .protocol import Source
 from .simple_api import FileEntry, newest_first, parse_link, parse_page, to_entries, to_wheel
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
 from .variants import ReleaseVariants, index_file_name
+
+if TYPE_CHECKING:  # few solves build
+    from .source_builds import SourceBuilder
 
 _CACHE_KIND = "files"
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES)
@@ -46,6 +50,7 @@ class FindLinks(Source):
         refresh: bypass the cache for pages.
         index: the value of `Wheel.index`: "" for --find-links, the URL of a folder that serves as
             an index.
+        builder: builds source distributions; None builds nothing.
 
     Raises:
         InputError: a location does not exist or has an unknown scheme.
@@ -60,6 +65,7 @@ class FindLinks(Source):
         offline: bool = False,
         refresh: bool = False,
         index: str = "",
+        builder: SourceBuilder | None = None,
     ) -> None:
         transport = transport or Transport()
         self._cache = cache or Cache()
@@ -67,7 +73,7 @@ class FindLinks(Source):
         self.url = index
         self.label = redact_url(index) or "find-links"
         self._fetcher = PageFetcher(transport, self._cache, offline=offline, refresh=refresh)
-        self._metadata = MetadataReader(transport, self._cache, offline=offline)
+        self._metadata = MetadataReader(transport, self._cache, offline=offline, builder=builder)
         self._pages: list[CachedPage] = []
         self._listings: dict[str, list[FileEntry]] = {}  # by location
         self._wheels: dict[str, Wheel] = {}  # by file name

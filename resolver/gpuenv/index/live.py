@@ -21,7 +21,8 @@ from .protocol import Releases, Source
 from .simple_api import FileEntry, to_wheel
 from .urls import is_http_url, redact_url
 
-if TYPE_CHECKING:  # few packages have variant wheels
+if TYPE_CHECKING:  # few solves build, and few packages have variant wheels
+    from .source_builds import SourceBuilder
     from .variants import ReleaseVariants
 
 _CACHE_KIND = "sizes"
@@ -44,6 +45,7 @@ class SimpleIndex(Source):
         exclude_newer: a date (UTC, the whole day is included) or an RFC 3339 time. Files that were
             uploaded at that time or later are left out, and files without an upload time, too. uv
             has the same rule.
+        builder: builds source distributions; None builds nothing.
 
     Raises:
         InputError: the URL is not an http(s) one, or `exclude_newer` is no date.
@@ -58,6 +60,7 @@ class SimpleIndex(Source):
         offline: bool = False,
         refresh: bool = False,
         exclude_newer: str | None = None,
+        builder: SourceBuilder | None = None,
     ) -> None:
         if not is_http_url(url):
             raise InputError(
@@ -73,10 +76,9 @@ class SimpleIndex(Source):
             self._cutoff = parse_cutoff(exclude_newer)
         self._transport, self._cache, self._offline = transport, cache, offline
         self._fetcher = PageFetcher(transport, cache, offline=offline, refresh=refresh)
-        self._metadata = MetadataReader(transport, cache, offline=offline)
+        self._metadata = MetadataReader(transport, cache, offline=offline, builder=builder)
         self._pages: KeyedMemo[str, CachedPage | None] = KeyedMemo()
         self._wheels: dict[tuple[str, TargetEnvironment | None], tuple[Wheel, ...]] = {}
-        self._sdists: dict[str, tuple[Wheel, ...]] = {}
         self._releases: dict[tuple[str, TargetEnvironment], Releases | None] = {}
 
     def has(self, name: str) -> bool:
@@ -93,8 +95,9 @@ class SimpleIndex(Source):
             return ()
         key = name, environment
         if key not in self._wheels:
-            accepts = None if environment is None else environment.fits
-            self._wheels[key] = self._to_wheels(page.wheels(name, accepts))
+            # The tags of a source distribution are "", which fit nothing.
+            accepts = bool if environment is None else environment.fits
+            self._wheels[key] = self._to_wheels(page.files(name, accepts))
         return self._wheels[key]
 
     def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
@@ -109,21 +112,21 @@ class SimpleIndex(Source):
         if page is None or page.has_variants or self._cutoff is not None:
             return None
 
-        def wheels(version: str) -> tuple[Wheel, ...]:
-            return self._to_wheels(page.wheels(name, environment.fits, version))
+        def fits(tags: str) -> bool:
+            return not tags or environment.fits(tags)
+
+        def files(version: str) -> tuple[Wheel, ...]:
+            return self._to_wheels(page.files(name, fits, version))
 
         versions = page.versions(name, environment.fits, environment.accepts_python)
-        return Releases(versions, wheels)
+        return Releases(versions, files)
 
     def sdists(self, name: str) -> tuple[Wheel, ...]:
         """Implement Index.sdists."""
         page = self._page(name)
         if page is None:
             return ()
-        if name not in self._sdists:
-            sdists = [entry for entry in page.sdists() if entry.name == name]
-            self._sdists[name] = self._to_wheels(sdists)
-        return self._sdists[name]
+        return self._to_wheels(page.files(name, lambda tags: not tags))
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies; a file with the wrong hash is a PackageIndexError."""

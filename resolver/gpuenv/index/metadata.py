@@ -2,8 +2,9 @@
 
 Sources, in this order: the metadata file that the index serves beside the wheel (PEP 658, 714); the
 end of the wheel, by range requests (a zip file has its directory there); the whole wheel. A source
-distribution is always read whole, for its PKG-INFO. Results are cached by the file's sha256 without
-a limit of time, since the content of a hash does not change.
+distribution is always read whole, for its PKG-INFO; if that leaves dependencies open, a build tells
+them. Results are cached by the file's sha256 without a limit of time, since the content of a hash
+does not change; those of a build also by the interpreter.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
 from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
@@ -27,7 +30,8 @@ from .keyed_memo import KeyedMemo
 from .page_fetcher import OFFLINE_HINT
 from .urls import file_url_to_path, redact_url
 
-if TYPE_CHECKING:  # few packages have variant wheels
+if TYPE_CHECKING:  # few solves build, and few packages have variant wheels
+    from .source_builds import SourceBuilder
     from .variants import ReleaseVariants
 
 BLOCK = 1 << 16  # the least bytes of a range request
@@ -39,10 +43,25 @@ _CONTENT_RANGE = r"bytes (\d+)-(\d+)/(\d+)"
 
 
 class MetadataReader:
-    """Reads the dependencies of files, over HTTP or from disk, through the cache."""
+    """Reads the dependencies of files, over HTTP or from disk, through the cache.
 
-    def __init__(self, transport: Transport, cache: Cache, *, offline: bool = False) -> None:
+    Args:
+        transport: sends the requests.
+        cache: stores the dependencies.
+        offline: use the cache only.
+        builder: builds source distributions; None builds nothing.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        cache: Cache,
+        *,
+        offline: bool = False,
+        builder: SourceBuilder | None = None,
+    ) -> None:
         self._transport, self._cache, self._offline = transport, cache, offline
+        self._builder = builder
         self._dependencies: KeyedMemo[tuple[str, str | None], tuple[Requirement, ...]] = KeyedMemo()
         self._requires_python: dict[str, str | None] = {}  # by URL, like the sizes
         self._sizes: dict[str, int] = {}
@@ -53,8 +72,7 @@ class MetadataReader:
         Raises:
             PackageIndexError: the file cannot be fetched or read, or has the wrong hash.
             OfflineError: nothing about it is cached, and requests are not allowed.
-            UnusableFileError: it is an sdist whose dependencies only a build would tell, or its
-                metadata is of no use.
+            UnusableFileError: it is an sdist that cannot be built, or its metadata is of no use.
         """
         return self._dependencies.get((wheel.url, wheel.sha256), lambda: self._find(wheel))
 
@@ -150,40 +168,47 @@ class MetadataReader:
                 RemoteFile(self._transport, wheel), wheel.filename, WHEEL_FILE
             )
         except NoRangesError:
-            content = self._download(wheel, WHEEL_FILE)
+            content = self._read_whole(wheel, WHEEL_FILE)
         if wheel.sha256 is not None:
             self._cache.put(_VARIANTS_KIND, wheel.sha256, {}, content)
         return content
 
     def _find(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        cached = self._load(wheel)
-        if cached is not None:
-            return cached
-        content = self._read(wheel)
+        for known_key in self._keys(wheel):
+            cached = self._load(wheel, known_key)
+            if cached is not None:
+                return cached
+        if is_sdist(wheel.filename):
+            content, key = self._read_sdist(wheel)
+        else:
+            content, key = self._read(wheel), wheel.sha256
         from . import core_metadata  # slow: it loads email, tarfile and packaging
 
         fields = core_metadata.parse_fields(content)
         try:
             core_metadata.check_identity(fields, wheel)
-            if is_sdist(wheel.filename):
-                core_metadata.check_static(fields, wheel)
             dependencies = core_metadata.parse_dependencies(fields, wheel.filename)
         except UnusableFileError as error:
-            self._store_refusal(wheel, error.reason)
+            self._store_refusal(wheel, key, error.reason)
             raise
         self._requires_python[wheel.url] = core_metadata.parse_python_requirement(fields)
-        self._store(wheel, dependencies)
+        self._store(wheel, key, dependencies)
         return dependencies
 
-    def _load(self, wheel: Wheel) -> tuple[Requirement, ...] | None:
+    def _keys(self, wheel: Wheel) -> Iterator[str]:
+        """Yield the keys under which the cache may have the dependencies of a file."""
+        if wheel.sha256 is not None:
+            yield wheel.sha256
+            if is_sdist(wheel.filename) and self._builder is not None:
+                yield f"{wheel.sha256} {self._builder.key}"
+
+    def _load(self, wheel: Wheel, key: str) -> tuple[Requirement, ...] | None:
         """Return the dependencies from the cache, and note the other facts of the entry.
 
         Raises:
             UnusableFileError: the file was found to be of no use before.
         """
-        if wheel.sha256 is None:
-            return None
-        entry = self._cache.get(_CACHE_KIND, wheel.sha256)
+        entry = self._cache.get(_CACHE_KIND, key)
         if entry is None:
             return None
         refusal = entry.header.get("refusal")
@@ -198,41 +223,80 @@ class MetadataReader:
             self._sizes[wheel.url] = size
         return dependencies
 
-    def _store(self, wheel: Wheel, dependencies: Sequence[Requirement]) -> None:
-        if wheel.sha256 is None:
+    def _store(self, wheel: Wheel, key: str | None, dependencies: Sequence[Requirement]) -> None:
+        if key is None:
             return
         header = {
             "filename": wheel.filename,
             "requires_python": self._requires_python[wheel.url],
             "size": self._sizes.get(wheel.url),
         }
-        self._cache.put(_CACHE_KIND, wheel.sha256, header, _to_cached(dependencies))
+        self._cache.put(_CACHE_KIND, key, header, _to_cached(dependencies))
 
-    def _store_refusal(self, wheel: Wheel, reason: Reason) -> None:
-        if wheel.sha256 is None:
+    def _store_refusal(self, wheel: Wheel, key: str | None, reason: Reason) -> None:
+        if key is None:
             return
         header = {"filename": wheel.filename, "refusal": to_plain(reason)}
-        self._cache.put(_CACHE_KIND, wheel.sha256, header, b"")
+        self._cache.put(_CACHE_KIND, key, header, b"")
+
+    def _read_sdist(self, wheel: Wheel) -> tuple[bytes, str | None]:
+        """Return the metadata of a source distribution, and its key in the cache.
+
+        Raises:
+            UnusableFileError: it is no readable archive, or its build fails.
+        """
+        from .core_metadata import parse_fields, read_sdist_metadata, why_dynamic
+
+        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
+            path = self._archive(wheel, folder)
+            content = read_sdist_metadata(path, wheel.filename)
+            why = "it has no PKG-INFO" if content is None else why_dynamic(parse_fields(content))
+            if content is not None and not why:
+                return content, wheel.sha256
+            if self._builder is None:
+                raise UnusableFileError(
+                    Reason(
+                        code="needs-build",
+                        subject=wheel.filename,
+                        need="a build to tell its dependencies",
+                        have=f"nothing is built here, and {why}",
+                        source="PEP 643",
+                    )
+                )
+            content = self._builder.metadata(wheel, path, f"no wheel fits, and {why}")
+            key = wheel.sha256 and f"{wheel.sha256} {self._builder.key}"
+            return content, key
+
+    def _archive(self, sdist: Wheel, folder: str) -> str:
+        """Return the path of a source distribution: where it is, or downloaded to a folder."""
+        if sdist.url.startswith("file:"):
+            return file_url_to_path(sdist.url)
+        self._require_network(sdist)
+        path = os.path.join(folder, sdist.filename)
+        with open(path, "w+b") as file:
+            self._download(sdist, file)
+        return path
 
     def _read(self, wheel: Wheel) -> bytes:
         if wheel.url.startswith("file:"):
             from .core_metadata import read_local_metadata
 
             return read_local_metadata(file_url_to_path(wheel.url))
+        self._require_network(wheel)
+        return self._fetch(wheel)
+
+    def _require_network(self, wheel: Wheel) -> None:
         if self._offline:
             raise OfflineError(
                 f"the dependencies of {wheel.filename} are not in the cache and --offline is on",
                 hint=OFFLINE_HINT,
             )
-        return self._fetch(wheel)
 
     def _fetch(self, wheel: Wheel) -> bytes:
         if isinstance(wheel.metadata, str):
             metadata = self._fetch_metadata_file(wheel, wheel.metadata)
             if metadata is not None:
                 return metadata
-        if is_sdist(wheel.filename):
-            return self._download(wheel)
         from .core_metadata import read_wheel_metadata
 
         try:
@@ -240,7 +304,7 @@ class MetadataReader:
             self._sizes[wheel.url] = remote.length
             return read_wheel_metadata(remote, wheel.filename)
         except NoRangesError:
-            return self._download(wheel)
+            return self._read_whole(wheel)
 
     def _fetch_metadata_file(self, wheel: Wheel, sha256: str) -> bytes | None:
         """Return the PEP 658 file. Some mirrors announce one that they do not have: None."""
@@ -257,23 +321,23 @@ class MetadataReader:
             _check_hash(f"{wheel.filename}.metadata", sha256, digest, wheel)
         return reply.body
 
-    def _download(self, wheel: Wheel, member: str = "METADATA") -> bytes:
-        """Download the whole file and read its metadata, or another file beside it."""
-        import tempfile  # heavy, and few files are read whole
-
-        from .core_metadata import read_sdist_metadata, read_wheel_metadata
+    def _read_whole(self, wheel: Wheel, member: str = "METADATA") -> bytes:
+        """Download the whole wheel and read its metadata, or another file beside it."""
+        from .core_metadata import read_wheel_metadata
 
         with tempfile.TemporaryFile() as file:
-            reply, digest = self._transport.download(wheel.url, wheel.filename, file, wheel.size)
-            if reply.status != OK:
-                raise PackageIndexError(
-                    f"{wheel.filename}: {redact_url(wheel.url)} answered with status {reply.status}"
-                )
-            if wheel.sha256 is not None:
-                _check_hash(wheel.filename, wheel.sha256, digest, wheel)
-            if is_sdist(wheel.filename):
-                return read_sdist_metadata(file, wheel.filename)
+            self._download(wheel, file)
             return read_wheel_metadata(file, wheel.filename, member)
+
+    def _download(self, wheel: Wheel, file: BinaryIO) -> None:
+        """Write a file of the index to an open file, and check its hash."""
+        reply, digest = self._transport.download(wheel.url, wheel.filename, file, wheel.size)
+        if reply.status != OK:
+            raise PackageIndexError(
+                f"{wheel.filename}: {redact_url(wheel.url)} answered with status {reply.status}"
+            )
+        if wheel.sha256 is not None:
+            _check_hash(wheel.filename, wheel.sha256, digest, wheel)
 
 
 def _parse_variants(content: bytes, name: str, filename: str) -> ReleaseVariants:

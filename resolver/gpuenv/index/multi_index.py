@@ -393,7 +393,9 @@ class MultiIndex(Index):
         jobs = []
         for wheel in wheels:
             index = self._index_of(wheel)
-            if index is not None and not self.at_hand(wheel.name):
+            is_local = index is None or self.at_hand(wheel.name)
+            # A build ahead of time could be one that nothing needs.
+            if not is_local and wheel.filename.endswith(".whl"):
                 jobs.append(partial(self.dependencies, wheel))
         self._prefetcher.request(jobs)
 
@@ -451,6 +453,7 @@ class MultiIndex(Index):
         constraints: Sequence[Requirement],
         environment: TargetEnvironment,
         is_in_data: Callable[[str], bool],
+        may_build: Callable[[str], bool],
     ) -> None:
         """Start to request, in the background, all that these requirements are going to need.
 
@@ -465,7 +468,7 @@ class MultiIndex(Index):
             from .prefetch import Prefetcher
 
             self._is_live = lambda name: not is_in_data(name)
-            self._prefetcher = Prefetcher(self, self.is_local, environment, constraints)
+            self._prefetcher = Prefetcher(self, self.is_local, environment, constraints, may_build)
             self._prefetcher.follow(requirements)
 
     def stop_prefetch(self) -> None:

@@ -17,7 +17,8 @@ from queue import Queue
 
 from ..errors import GpuEnvError
 from ..model import Requirement, Wheel
-from ..requirements.target import TargetEnvironment
+from ..requirements.target import SDIST_RANK, TargetEnvironment
+from .filenames import is_sdist
 from .protocol import Index
 
 MAX_THREADS = 32  # threads wait for the index most of the time
@@ -35,6 +36,7 @@ class Prefetcher:
         is_local: whether a package needs no network; such packages are not prefetched.
         environment: the target of the solve.
         constraints: the user's constraints.
+        may_build: whether a package may be built from a source distribution.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class Prefetcher:
         is_local: Callable[[str], bool],
         environment: TargetEnvironment,
         constraints: Sequence[Requirement],
+        may_build: Callable[[str], bool],
     ) -> None:
         self._index, self._is_local, self._environment = index, is_local, environment
+        self._may_build = may_build
         self.jobs: Queue[_Job | None] = Queue()  # None ends a thread
         self.threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -151,7 +155,7 @@ class Prefetcher:
                 break
             if not self._is_eligible(wheel):
                 continue
-            if best is None or self._rank(wheel) < self._rank(best):
+            if best is None or (self._rank(wheel) or 0) < (self._rank(best) or 0):
                 best = wheel
         if best is None:
             self._undecided.add(name)
@@ -167,7 +171,7 @@ class Prefetcher:
             return
         for version in releases.versions:
             if self._is_in(ranges, version):
-                yield from releases.wheels(version)
+                yield from releases.files(version)
 
     def _is_in(self, ranges: Sequence[str], version: str) -> bool:
         environment = self._environment
@@ -178,10 +182,12 @@ class Prefetcher:
     def _is_eligible(self, wheel: Wheel) -> bool:
         environment = self._environment
         is_allowed = wheel.yanked is None and environment.accepts_python(wheel.requires_python)
-        return is_allowed and environment.rank(wheel.filename) is not None
+        return is_allowed and self._rank(wheel) is not None
 
-    def _rank(self, wheel: Wheel) -> int:
-        return self._environment.rank(wheel.filename) or 0
+    def _rank(self, wheel: Wheel) -> int | None:
+        if is_sdist(wheel.filename):
+            return SDIST_RANK if self._may_build(wheel.name) else None
+        return self._environment.rank(wheel.filename)
 
 
 def _return_freed_memory() -> None:

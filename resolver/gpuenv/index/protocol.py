@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
@@ -21,21 +21,33 @@ if TYPE_CHECKING:  # few packages have variant wheels
 DIRECT_URL = "url"  # Wheel.index of a file that a requirement names by its URL
 
 
-class Releases:
-    """The releases of a package with a wheel that fits a target. Their files are not read yet.
+class Listed(NamedTuple):
+    """A release on the page of a package.
 
     Attributes:
-        versions: {version: whether all wheels that fit are yanked}, the newest version first.
-        wheels: returns the wheels of a version whose tags fit.
+        is_yanked: whether all of its files that fit the target are yanked.
+        needs_build: whether these files are source distributions only.
     """
 
-    __slots__ = ("versions", "wheels")
+    is_yanked: bool
+    needs_build: bool
+
+
+class Releases:
+    """The releases of a package with a file that fits a target. Their files are not read yet.
+
+    Attributes:
+        versions: the releases by version, the newest version first.
+        files: returns the files of a version: wheels whose tags fit, and source distributions.
+    """
+
+    __slots__ = ("files", "versions")
 
     def __init__(
-        self, versions: Mapping[str, bool], wheels: Callable[[str], Sequence[Wheel]]
+        self, versions: Mapping[str, Listed], files: Callable[[str], Sequence[Wheel]]
     ) -> None:
         self.versions = versions
-        self.wheels = wheels
+        self.files = files
 
 
 class Index(ABC):
@@ -67,7 +79,7 @@ class Index(ABC):
         """
 
     def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
-        """List the releases of a package that have a wheel for an environment.
+        """List the releases of a package that have a file for an environment.
 
         Returns:
             None if `wheels` must be asked. That is the default.

@@ -24,7 +24,7 @@ from ..requirements.target import Answers, TargetEnvironment, marker_environment
 from ..requirements.versions import parse_stored_requirement, version_key
 from ..serialize import canonical_json
 from .cache import Cache
-from .protocol import Index, Releases
+from .protocol import Index, Listed, Releases
 
 # A package file consists of a head, the lines of metadata, and the groups of files.
 _METADATA_START = '"metadata":[\n'
@@ -284,12 +284,13 @@ class Snapshot(Index):
             return None
         package = packages[0]
         accepted = package.accepted_pythons(environment)
-        versions: dict[str, bool] = {}
+        versions: dict[str, Listed] = {}
         files: dict[str, list[_FileRow]] = {}
         for version, rows in self._files(package, environment).items():
             fitting = [row for row in rows if row[_PYTHON] in accepted]
             if fitting:
-                versions[version] = all(row[_YANKED] is not None for row in fitting)
+                is_yanked = all(row[_YANKED] is not None for row in fitting)
+                versions[version] = Listed(is_yanked, needs_build=False)
                 files[version] = fitting
 
         def wheels(version: str) -> Sequence[Wheel]:

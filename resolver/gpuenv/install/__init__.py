@@ -5,7 +5,6 @@ installers.py       the commands of uv and of pip
 downloads.py        the files of locks in a folder, for hosts without a network
 bundle.py           one file with the wheels, the lock, gpuenv and what it requires
 bundle_main.py      the program of a bundle
-interpreters.py     interpreters to make environments with: of PATH, pyenv and uv
 transaction.py      the new environment takes the place of the old one at once; rollback
 target_lock.py      one process at a time changes a target
 environment_files.py  the files of an environment: owners, a copy by links, paths in scripts

@@ -5,6 +5,7 @@
       __main__.py       bundle_main.py
       pylock.toml       the lock
       wheels.json       {file name: [offset in the bundle, size]}
+      built.json        which of the wheels were built of source distributions (built_wheels)
       program/          gpuenv and the distributions that it requires
 
 The wheels precede the archive, because Python runs large archives (ZIP64) only from 3.13 on. The
@@ -29,6 +30,7 @@ from ..errors import InputError
 from ..index.urls import file_url_to_path, path_to_file_url
 from ..lock import pylock
 from ..model import Lock, Wheel
+from .built_wheels import RECORD, Built, built_for, parse_built, read_built
 
 if TYPE_CHECKING:  # only bundles need them
     import zipfile
@@ -66,6 +68,23 @@ def bundled_urls(bundle: str) -> dict[str, str]:
     """
     url = path_to_file_url(os.path.abspath(bundle))
     return {name: f"{url}#{quote(name)}" for name in _read_table(bundle)}
+
+
+def bundled_built(bundle: str) -> Built:
+    """Return which wheels in a bundle were built of source distributions.
+
+    Raises:
+        InputError: The bundle is damaged.
+    """
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(bundle) as archive, archive.open(RECORD) as file:
+            return parse_built(file.read(_LONGEST_TABLE).decode())
+    except KeyError:
+        return {}
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{bundle}: {RECORD} cannot be read: {error}") from None
 
 
 def copy_file(url: str, path: str) -> None:
@@ -156,24 +175,19 @@ def write_bundle(lock: Lock, folder: str, path: str, data: str) -> None:
     """
     program = _program_files(data)
     table: Table = {}
+    built = read_built(folder)
     with replace_file(path) as file:
         for pin in lock.pins:
-            name, offset = file_name(pin.wheel), file.tell()
+            name, offset = file_name(built_for(pin, built, folder).wheel), file.tell()
             with open(os.path.join(folder, name), "rb") as source:
                 shutil.copyfileobj(source, file, _CHUNK)
             table[name] = offset, file.tell() - offset
-        file.write(_archive(pylock.dumps(lock), table, program))
+        locked = {pin.wheel.sha256 for pin in lock.pins}
+        used = {sdist: row for sdist, row in built.items() if sdist in locked}
+        file.write(_archive(pylock.dumps(lock), table, used, program))
 
 
-def refuse_sdists(lock: Lock) -> None:
-    """Raise InputError for a source distribution: its build requirements are not in the lock."""
-    for pin in lock.pins:
-        if not pin.wheel.filename.endswith(".whl"):
-            message = f"{pin.wheel.filename}: is a source distribution; a bundle has only wheels"
-            raise InputError(message, hint="build a wheel of it, and solve with --find-links")
-
-
-def _archive(lock_text: str, table: Table, program: dict[str, str]) -> bytes:
+def _archive(lock_text: str, table: Table, built: Built, program: dict[str, str]) -> bytes:
     """Return the zip archive at the end of a bundle. Its offsets count from its own begin."""
     import zipfile
 
@@ -183,6 +197,7 @@ def _archive(lock_text: str, table: Table, program: dict[str, str]) -> bytes:
             archive.writestr(_entry("__main__.py"), file.read())
         archive.writestr(_entry("pylock.toml"), lock_text)
         archive.writestr(_entry(_TABLE), json.dumps(table))
+        archive.writestr(_entry(RECORD), json.dumps(built))
         for name in sorted(program):
             with open(program[name], "rb") as file:
                 archive.writestr(_entry(f"{_PROGRAM}/{name}"), file.read())

@@ -2,7 +2,7 @@
 
 Several locks, and several runs, can share a folder. A file is complete under its name: it is
 written under another name and renamed after its sha256 was compared. An interrupted download
-continues where it ended.
+continues where it ended. A wheel that was built here of a source distribution lies beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,16 @@ from urllib.parse import urlsplit
 
 from ..errors import InputError, InstallError, PackageIndexError
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
-from ..model import Lock, Pin, Wheel
-from .bundle import bundled_urls, copy_file, file_name, refuse_sdists, write_bundle
+from ..model import IndexOptions, Lock, Pin, Wheel
+from .built_wheels import (
+    Built,
+    built_for,
+    check_fits,
+    read_built,
+    with_built_wheels,
+    write_built,
+)
+from .bundle import bundled_built, bundled_urls, copy_file, file_name, write_bundle
 from .target_lock import hold
 
 if TYPE_CHECKING:
@@ -28,22 +37,28 @@ Progress = Callable[[str], None]
 
 
 def download(
-    lock: Lock, folder: str, *, wait: float, progress: Progress | None = None
+    lock: Lock,
+    folder: str,
+    *,
+    wait: float,
+    progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> tuple[int, int]:
-    """Download the files of a lock that a folder does not have yet.
+    """Download the files of a lock that a folder does not have yet, and build what has no wheel.
 
     Args:
         lock: The lock.
         folder: The folder; it is made if it is missing.
         wait: Seconds to wait for another run that downloads into the folder.
         progress: Called with a line for each file.
+        builds: Where the build requirements of source distributions come from.
 
     Returns:
         (files that were downloaded, files that were there).
 
     Raises:
         InputError: The folder cannot be written, or has another file of the same name.
-        InstallError: A file cannot be downloaded, or has another sha256.
+        InstallError: A file cannot be downloaded or built, or has another sha256.
         TargetBusyError: Another run downloads into the folder all the time.
     """
     folder, report = os.path.abspath(folder), progress or _ignore
@@ -54,14 +69,27 @@ def download(
     from ..index.http import Transport  # slow, and a sync of cached files does not need it
 
     missing = 0
-    with hold(os.path.join(folder, ".gpuenv"), folder, wait, report), Transport() as transport:
-        for pin in lock.pins:
+    with (
+        hold(os.path.join(folder, ".gpuenv"), folder, wait, report),
+        Transport() as transport,
+        tempfile.TemporaryDirectory(prefix="gpuenv-") as sources,
+    ):
+        known = read_built(folder)
+        here = lock.replace(pins=tuple(built_for(pin, known, folder) for pin in lock.pins))
+        built = with_built_wheels(here, None, sources, builds or IndexOptions())
+        check_fits(built)
+        for pin in built.pins:
             path = os.path.join(folder, file_name(pin.wheel))
             if _is_there(path, pin.wheel):
                 continue
             report(f"downloading {file_name(pin.wheel)}")
-            _fetch(pin.wheel, path, transport)
+            fetch(pin.wheel, path, transport)
             missing += 1
+        for sdist, wheel in zip(lock.pins, built.pins, strict=True):
+            if sdist.wheel.sha256 and sdist.wheel.sha256 != wheel.wheel.sha256:
+                known[sdist.wheel.sha256] = wheel.wheel.filename, wheel.wheel.sha256 or ""
+        if known:
+            write_built(folder, known)
     return missing, len(lock.pins) - missing
 
 
@@ -74,6 +102,7 @@ def download_bundle(
     folder: str | None,
     wait: float,
     progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> str:
     """Write a bundle, and return its sha256.
 
@@ -86,13 +115,13 @@ def download_bundle(
             so that the next run continues.
         wait: Seconds to wait for another run.
         progress: Called with a line for each step.
+        builds: As `download`.
 
     Raises:
-        InputError: The lock has a source distribution, or the bundle cannot be written.
-        InstallError: A file cannot be downloaded.
+        InputError: The bundle cannot be written.
+        InstallError: A file cannot be downloaded or built.
         TargetBusyError: Another run writes the bundle or the folder all the time.
     """
-    refuse_sdists(lock)
     path, report = os.path.abspath(path), progress or _ignore
     above, name = os.path.split(path)
     if os.path.isdir(path):
@@ -102,7 +131,7 @@ def download_bundle(
     own = os.path.join(above, f".{name}.gpuenv")
     with hold(own, path, wait, report):
         wheels = folder or os.path.join(own, "wheels")
-        download(files, wheels, wait=wait, progress=progress)
+        download(files, wheels, wait=wait, progress=progress, builds=builds)
         report(f"writing {path}")
         write_bundle(lock, wheels, path, data)
         shutil.rmtree(os.path.join(own, "wheels"), ignore_errors=True)
@@ -122,7 +151,8 @@ def _is_there(path: str, wheel: Wheel) -> bool:
     raise InputError(message, hint="remove it, or use another folder")
 
 
-def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
+def fetch(wheel: Wheel, path: str, transport: Transport) -> None:
+    """Download a file of a lock to a path. InstallError if its sha256 differs, or on failure."""
     from ..index.http import OK, PARTIAL
 
     folder, name = os.path.split(path)
@@ -165,7 +195,10 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> L
             folders.
     """
     bundles = {path: bundled_urls(path) for path in folders if os.path.isfile(path)}
-    pins = [_with_local_file(pin, folders, bundles, no_index=no_index) for pin in lock.pins]
+    built = {}
+    for place in folders:
+        built[place] = bundled_built(place) if place in bundles else read_built(place)
+    pins = [_with_local_file(pin, folders, bundles, built, no_index=no_index) for pin in lock.pins]
     return lock.replace(pins=tuple(pins))
 
 
@@ -214,6 +247,7 @@ def _with_local_file(
     pin: Pin,
     folders: Sequence[str],
     bundles: Mapping[str, Mapping[str, str]],
+    built: Mapping[str, Built],
     *,
     no_index: bool,
 ) -> Pin:
@@ -221,12 +255,13 @@ def _with_local_file(
     if wheel.url.startswith("file:") and _is_below(wheel.url, _folder_urls(folders)):
         return pin
     for folder in folders:
-        path = os.path.abspath(os.path.join(folder, file_name(wheel)))
-        url = bundles.get(folder, {}).get(file_name(wheel))
+        local = built_for(pin, built[folder], folder).wheel
+        path = os.path.abspath(os.path.join(folder, file_name(local)))
+        url = bundles.get(folder, {}).get(file_name(local))
         if url is None and os.path.isfile(path):
             url = path_to_file_url(path)
         if url is not None:
-            return pin.replace(wheel=wheel.replace(url=url, index=""))
+            return pin.replace(wheel=local.replace(url=url, index=""))
     if no_index and not wheel.url.startswith("file:"):
         message = f"{file_name(wheel)} of {wheel.name} {wheel.version} is in no --find-links folder"
         raise InputError(message, hint=f"download it with gpuenv download: {redact_url(wheel.url)}")

@@ -3,8 +3,8 @@
 Both get files by their URLs with their sha256s, without resolution of dependencies and without an
 index. uv gets a pylock.toml. pip gets a page of links and requirements "name==version". So the
 installed packages look as if they came from an index, and nothing in a URL is expanded or split.
-Only a file that the user named by its URL is installed by its URL. A source distribution is built
-in isolation, with its build requirements from its own index.
+Only a file that the user named by its URL is installed by its URL. Wheels of source distributions
+are built before (built_wheels).
 
 An installer is killed when gpuenv ends, however it ends.
 """
@@ -15,7 +15,6 @@ import ctypes
 import importlib.util
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,8 +22,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import InputError, InstallError
+from ..interpreters import find_uv
 from ..lock import pylock
-from ..model import Lock, Pin, Value, Wheel
+from ..model import IndexOptions, Lock, Pin, Value, Wheel
+from .built_wheels import with_built_wheels
 from .bundle import unpack_bundled
 from .variant_files import with_ordinary_names
 
@@ -101,9 +102,8 @@ class Pip(Value):
         links, path = os.path.join(folder, "links.html"), os.path.join(folder, "requirements.txt")
         _write(links, "".join(map(_link, lock.pins)))
         _write(path, "".join(map(_requirement, lock.pins)))
-        flags = ["--no-deps", *_index_flags(lock), "--require-hashes", "--no-input"]
-        if "--no-index" in flags:
-            flags += ["--only-binary", ":all:"]
+        flags = ["--no-deps", "--no-index", "--require-hashes", "--no-input"]
+        flags += ["--only-binary", ":all:"]
         # Bytecode would have the paths of the folder in which the environment is built.
         flags += ["--no-compile", "--disable-pip-version-check", "--no-warn-script-location"]
         command = self._command(python, "install")
@@ -133,29 +133,15 @@ def _requirement(pin: Pin) -> str:
 
 def _cache_flags(lock: Lock) -> list[str]:
     """Name the indexes of a lock, which uv does not ask: it keeps its cached files by index."""
-    urls = {pin.wheel.index: None for pin in lock.pins if _is_remote(pin.wheel.index)}
+    remote = ("https://", "http://")
+    urls = {pin.wheel.index: None for pin in lock.pins if pin.wheel.index.startswith(remote)}
     if not urls:
-        return _index_flags(lock)
+        return ["--no-index"]
     first, *others = urls
     flags = ["--index-url", first]
     for url in others:
         flags += ["--extra-index-url", url]
     return flags
-
-
-def _is_remote(index: str) -> bool:
-    return index.startswith(("https://", "http://"))
-
-
-def _index_flags(lock: Lock) -> list[str]:
-    """Use no index, except for the build requirements of source distributions."""
-    sdists = [pin.wheel for pin in lock.pins if not pin.wheel.filename.endswith(".whl")]
-    if not sdists:
-        return ["--no-index"]
-    for sdist in sdists:
-        if _is_remote(sdist.index):
-            return ["--index-url", sdist.index]
-    return []
 
 
 def _write(path: str, text: str) -> None:
@@ -178,23 +164,10 @@ def find_installer(name: str) -> Installer:
     return Pip(folder=pip.submodule_search_locations[0])
 
 
-def find_uv() -> str | None:
-    """Return the path of uv: the one beside gpuenv, otherwise the one on PATH."""
-    beside = os.path.join(os.path.dirname(sys.executable), "uv")
-    if os.access(beside, os.X_OK):  # importing uv costs 4 ms
-        return beside
-    try:
-        from uv import find_uv_bin
-
-        return str(find_uv_bin())
-    except (ImportError, FileNotFoundError):
-        return shutil.which("uv")
-
-
 # ---- running an installer -----------------------------------------------------------------------
 
 
-def install(lock: Lock, tool: Installer, python: str, folder: str) -> None:
+def install(lock: Lock, tool: Installer, python: str, folder: str, builds: IndexOptions) -> None:
     """Install the files of a lock into the environment of an interpreter.
 
     Args:
@@ -202,11 +175,13 @@ def install(lock: Lock, tool: Installer, python: str, folder: str) -> None:
         tool: The installer.
         python: The interpreter.
         folder: A folder for temporary files.
+        builds: Where the build requirements of source distributions come from.
 
     Raises:
-        InstallError: The installer failed.
+        InstallError: The installer or a build failed.
     """
-    lock = with_ordinary_names(unpack_bundled(lock, folder), folder)
+    lock = with_built_wheels(unpack_bundled(lock, folder), python, folder, builds)
+    lock = with_ordinary_names(lock, folder)
     run(tool.install_command(python, lock, folder), "installing", lock, temporary=folder)
 
 

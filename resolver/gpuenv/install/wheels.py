@@ -12,8 +12,10 @@ import re
 from collections.abc import Callable, Collection, Sequence
 
 from ..errors import InputError, InstallError, NotVerifiedError
+from ..interpreters import find_base_interpreter, find_uv
 from ..model import (
     EnvironmentChanges,
+    IndexOptions,
     Lock,
     PackageChange,
     Pin,
@@ -36,7 +38,6 @@ from .environment_files import (
     without_shared_files,
 )
 from .installers import Installer
-from .interpreters import find_base_interpreter
 from .transaction import Transaction, change, place_of, roll_back
 
 Progress = Callable[[str], None]
@@ -57,6 +58,7 @@ def sync(
     approve: Approve | None = None,
     prove: Prove | None = None,
     progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> str:
     """Install a lock into the environment at `target`, and return its interpreter.
 
@@ -76,6 +78,7 @@ def sync(
         prove: Called with the interpreter of the new environment before it takes its place;
             returns whether it works.
         progress: Called with a line before each step.
+        builds: Where the build requirements of source distributions come from.
 
     Raises:
         InputError: The target, the installer or the interpreter cannot be used.
@@ -90,6 +93,7 @@ def sync(
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
         work = _plan(lock, target, exact=exact, remove=remove)
+        work = work.replace(builds=builds or IndexOptions())
         if base is None and approve is not None:
             approve(work.changes)
         if base is not None or work.changes_something:
@@ -130,6 +134,7 @@ def add(
     remove: Sequence[str] = (),
     installer: str = "auto",
     progress: Progress | None = None,
+    builds: IndexOptions | None = None,
 ) -> None:
     """Remove the distributions named `remove`, then install the files of a lock.
 
@@ -145,14 +150,14 @@ def add(
 
             # Nothing is removed before all files are here.
             files = os.path.join(folder, "files")
-            download(lock, files, wait=WAIT, progress=report)
+            download(lock, files, wait=WAIT, progress=report, builds=builds)
             lock = with_local_files(lock, [files], no_index=True)
         if remove:
             report(f"removing {', '.join(remove)}")
             installers.run(tool.remove_command(python, remove), "removing packages")
         if lock.pins:
             report(f"installing {len(lock.pins)} packages with {tool.name}")
-            installers.install(lock, tool, python, folder)
+            installers.install(lock, tool, python, folder, builds or IndexOptions())
 
 
 def check(
@@ -171,7 +176,7 @@ def check(
     if _has_files(target):
         _check_existing(lock, target)
         return tool, None
-    return tool, find_base_interpreter(lock, python, installers.find_uv())
+    return tool, find_base_interpreter(lock, python, find_uv())
 
 
 def can_be_replaced(prefix: str) -> bool:
@@ -238,7 +243,7 @@ class _Work(Value):
     """What a sync does: which files it installs, and which packages it keeps or leaves out.
 
     `recorded` is what the record of the environment keeps. `old_path` is the path in the scripts of
-    the old environment.
+    the old environment. `builds` is where build requirements come from.
     """
 
     install: tuple[Pin, ...]
@@ -249,6 +254,7 @@ class _Work(Value):
     made: bool
     old_path: str
     changes: EnvironmentChanges
+    builds: IndexOptions = IndexOptions()
 
     @property
     def changes_something(self) -> bool:
@@ -393,7 +399,7 @@ def _fill(
         report(f"installing {len(work.install)} packages with {tool.name}")
         with transaction.work_folder() as folder:
             changed = lock.replace(pins=work.install)
-            installers.install(changed, tool, interpreter_of(stage), folder)
+            installers.install(changed, tool, interpreter_of(stage), folder, work.builds)
     moved = re.compile(re.escape(os.fsencode(work.old_path)) + rb"(?![\w.-])")
     rewrite_paths(
         stage,

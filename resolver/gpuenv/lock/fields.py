@@ -322,13 +322,19 @@ def _as_it_is(document: Document) -> Document:
     return document
 
 
+def _without_allowed_sdists(document: Document) -> Document:
+    """Migrate a document that may name the packages whose source distributions were allowed."""
+    return {key: value for key, value in document.items() if key != "allow-sdist"}
+
+
 # ---- the table ----------------------------------------------------------------------------------
 
 FIELDS = (
     LockField(name="frameworks", read=_read_texts),
     LockField(name="requirements", read=_read_texts),
     LockField(name="constraints", read=_read_texts, optional=True, in_conda=False),
-    LockField(name="allow_sdist", read=_read_texts, optional=True, in_conda=False),
+    LockField(name="no_build", read=_read_texts, optional=True, in_conda=False, since=3),
+    LockField(name="no_binary", read=_read_texts, optional=True, in_conda=False, since=3),
     LockField(name="data", read=_read_text),
     LockField(name="digest", read=_read_text, in_conda=False),
     # conda_formats keeps its two inputs under keys of their own.
@@ -343,9 +349,9 @@ FIELDS = (
 )
 
 # `format` under [tool.gpuenv] of a pylock.toml.
-PYLOCK = LockFormat(current=2, migrations={1: _as_it_is})
+PYLOCK = LockFormat(current=3, migrations={1: _as_it_is, 2: _without_allowed_sdists})
 # The oldest release of gpuenv that reads each number but the first.
-OLDEST_READERS = {2: "0.1.0"}
+OLDEST_READERS = {2: "0.1.0", 3: "0.1.0"}
 # `format` in the JSON document that a conda lock carries.
 CONDA = LockFormat(current=1, migrations={})
 
@@ -358,7 +364,8 @@ def plan_fields(plan: Plan, fields: tuple[LockField, ...]) -> dict[str, Any]:
         "frameworks": plan.request.frameworks,
         "requirements": plan.request.requirements,
         "constraints": plan.request.constraints,
-        "allow_sdist": plan.request.allow_sdist,
+        "no_build": plan.request.no_build,
+        "no_binary": plan.request.no_binary,
         "data": plan.data,
         "digest": plan.digest,
         "variants": plan.variants,

@@ -59,6 +59,8 @@ class Profile(Value):
     default_index_only: bool = False
     pre: bool = False
     exclude_newer: str | None = None
+    no_build: tuple[str, ...] = ()
+    no_binary: tuple[str, ...] = ()
     separate_versions: bool = False
     own_ranges: tuple[str, ...] = ()
     conda: bool = False
@@ -169,6 +171,8 @@ def request(profile: Profile, preferences: Sequence[tuple[str, str]] = ()) -> Re
         default_index_only=profile.default_index_only,
         pre=profile.pre,
         exclude_newer=profile.exclude_newer,
+        no_build=profile.no_build,
+        no_binary=profile.no_binary,
         preferences=tuple(preferences),
         conda=conda,
     )
@@ -217,6 +221,8 @@ def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:
         ("default-index-only", profile.default_index_only),
         ("pre", profile.pre),
         ("exclude-newer", profile.exclude_newer),
+        ("no-build", profile.no_build),
+        ("no-binary", profile.no_binary),
         ("separate-versions", profile.separate_versions),
         ("backend", "conda" if profile.conda else ""),
         ("conda-channels", profile.channels),

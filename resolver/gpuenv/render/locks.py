@@ -19,6 +19,7 @@ from .values import (
     reason_text,
     reasons_json,
     size,
+    warning_texts,
 )
 
 if TYPE_CHECKING:  # most commands of locks need no project
@@ -56,7 +57,7 @@ def lock_lines(
     if old is not None:
         lines += _change_lines(changes)
     lines += _fact_lines(old, new)
-    lines += [f"  warning: {reason_text(reason)}" for reason in warnings]
+    lines += [f"  warning: {text}" for text in warning_texts(warnings)]
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..install.inplace_install import Step
 from ..model import Check, Plan
 from .checks import checks_json
-from .values import choice_text, reason_text
+from .values import choice_text, warning_texts
 
 
 def step_lines(plan: Plan, steps: Sequence[Step], *, dry: bool) -> list[str]:
@@ -18,7 +18,7 @@ def step_lines(plan: Plan, steps: Sequence[Step], *, dry: bool) -> list[str]:
         dry: the steps are only planned.
     """
     lines = [choice_text(choice) for choice in plan.choices]
-    lines += [f"warning: {reason_text(reason)}" for reason in plan.warnings]
+    lines += [f"warning: {text}" for text in warning_texts(plan.warnings)]
     if not steps:
         lines.append("nothing to install: the environment has everything")
     for step in steps:

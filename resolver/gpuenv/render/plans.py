@@ -33,6 +33,7 @@ from .values import (
     reasons_json,
     size,
     update_offer,
+    warning_texts,
 )
 
 __all__ = [
@@ -138,7 +139,7 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
     lines: list[str] = [_headline(plan, path), *_chosen_lines(plan)]
     if plan.needs.driver is not None:
         lines.append(_driver_need_line(plan.needs.driver, plan.host.driver))
-    lines += map(_warning_line, plan.warnings)
+    lines += map(_warning_line, warning_texts(plan.warnings))
     skipped = _passed_over(plan)
     if skipped and verbose:
         lines += ["passed over:", *skipped_lines(skipped)]
@@ -159,8 +160,8 @@ def _is_only_later(rejection: Rejection) -> bool:
     return all(reason.code == "variant-order" for reason in rejection.reasons)
 
 
-def _warning_line(reason: Reason) -> Line:
-    return Line(f"warning: {reason_text(reason)}", "doubt", marked=len("warning:"))
+def _warning_line(text: str) -> Line:
+    return Line(f"warning: {text}", "doubt", marked=len("warning:"))
 
 
 def _headline(plan: Plan, path: str | None) -> Line:

@@ -5,7 +5,6 @@ Reasons that share a fact are drawn together on one line.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,11 +19,11 @@ from .values import (
     is_doubt,
     is_stated,
     quantity_text,
-    reason_text,
     reasons_json,
     sentence,
     subjects_text,
     update_offer,
+    warning_texts,
 )
 
 # Why the builds of a release do not suit a GPU and a driver, or are not chosen.
@@ -34,7 +33,6 @@ _OF_BUILDS = frozenset({
     "no-code-for-device", "no-such-extra", "other-build", "ptx-needs-newer-driver",
 })  # fmt: skip
 SCREEN = 25  # lines of a whole explanation
-MAX_BUILT = 3  # packages that a refusal proposes to build
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
 _NOTHING_HELPS = (
@@ -93,15 +91,11 @@ def host_text(host: Host) -> str:
 
 def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[str]:
     """Return the changes that help, each as one item, or that none was found."""
-    reasons = list(reasons)
-    build = _wheels_to_build(reasons)
     if not changes:
-        return wrapped(build or _unknown_packages(reasons) or _NOTHING_HELPS, "")
+        return wrapped(_unknown_packages(reasons) or _NOTHING_HELPS, "")
     lines = ["what helps (each change is sufficient):"]
     for change in changes:
         lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)
-    if build and not any("--allow-sdist" in change.change for change in changes):
-        lines += wrapped(f"or {build}", "")
     return lines
 
 
@@ -112,20 +106,6 @@ def _unknown_packages(reasons: Iterable[Reason]) -> str:
     if not names:
         return ""
     return f"correct the name {', '.join(names)}, or give its index: --extra-index-url URL"
-
-
-def _wheels_to_build(reasons: Iterable[Reason]) -> str:
-    """Return how to build wheels of packages that have only source distributions, or ""."""
-    packages: dict[str, None] = {}
-    for reason in reasons:
-        if reason.code == "only-sdist":
-            packages[reason.subject] = None
-        elif reason.code == "dynamic-metadata":
-            packages[reason.subject.rpartition("-")[0]] = None
-    if not 0 < len(packages) <= MAX_BUILT:
-        return ""
-    command = shlex.join(["pip", "wheel", "--no-deps", "-w", "wheels", *packages])
-    return f"build what has no wheel: {command}; then add --find-links wheels"
 
 
 # ---- reasons ------------------------------------------------------------------------------------
@@ -222,8 +202,6 @@ def _grouped(reasons: Iterable[Reason]) -> list[_Group]:
         name = reason.subject.partition(" ")[0]
         if reason.code == "two-owners":
             name = ""  # the subject is a folder: folders with the same two owners belong together
-        elif reason.code == "dynamic-metadata":
-            name = name.rpartition("-")[0]  # the subject is a file of a package
         group = groups.setdefault((reason.code, name), _Group(reason.code))
         group.add(reason)
     return list(groups.values())
@@ -348,8 +326,8 @@ def possible_lines(plan: Plan) -> list[str]:
         lines.append(f"possible: {quantity_text(len(plan.pins), 'package')}")
     if plan.needs.driver is not None:
         lines.append(f"needs driver >= {plan.needs.driver}")
-    for reason in plan.warnings:
-        lines += wrapped(f"warning: {reason_text(reason)}", "")
+    for text in warning_texts(plan.warnings):
+        lines += wrapped(f"warning: {text}", "")
     reasons = _reasons_of(plan.skipped)
     if reasons:
         lines.append("passed over:")

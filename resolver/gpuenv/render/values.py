@@ -78,6 +78,7 @@ _STATEMENTS = {"two-owners": "has more than one owner", "variant-order": "is not
 # What comes before the need of a CPU build.
 _CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
 _STATED = frozenset({*_CPU_BUILD, "not-in-index", "other-build", "same-build", "user-row"})
+_NEWER = "newer-"  # how the codes begin of why a chosen release is not the newest one
 _UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
 _KNOWN_BAD = frozenset({"known-avoid", "known-broken"})
 # A pair of releases that must not meet has the same codes as one bad release, and this need.
@@ -202,6 +203,8 @@ def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
         have += need.removeprefix("a wheel")  # ", for torch 2.15.0" if that needs it
     if code in _STATED or code in _UNKNOWN_RELEASE:
         return have
+    if code.startswith(_NEWER):
+        return f"is not the newest release: {need} {have}"
     if is_stated(code, need):
         return f"known bad: {have}"
     verb = "needs"
@@ -213,6 +216,23 @@ def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
 def reason_text(reason: Reason) -> str:
     """Return a reason as a sentence, with its subject."""
     return sentence(reason.code, [reason.subject], reason.need, reason.have)
+
+
+def warning_texts(warnings: Iterable[Reason]) -> list[str]:
+    """Return warnings as sentences. Those about newer releases are one sentence, or two."""
+    texts, newer, prereleases = [], [], []
+    for reason in warnings:
+        if reason.code == "newer-prerelease":
+            prereleases.append(f"{reason.subject} ({reason.need})")
+        elif reason.code.startswith(_NEWER):
+            newer.append(f"{reason.subject} ({reason.need} {reason.have})")
+        else:
+            texts.append(reason_text(reason))
+    if newer:
+        texts.append(f"not the newest release: {'; '.join(newer)}")
+    if prereleases:
+        texts.append(f"not the newest pre-release: {', '.join(prereleases)}")
+    return texts
 
 
 def sentence(code: str, subjects: Sequence[str], need: str, have: str) -> str:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from ..errors import InputError
 from ..serialize import read_input
-from .parse import RequirementSet, checked_requirement, public_url, shortened
+from .parse import RequirementSet, build_names, checked_requirement, public_url, shortened
 from .versions import normalize_name
 
 MOST_LINES = 100_000
@@ -43,13 +43,11 @@ _WITH_VALUE = frozenset({
 _FLAGS = frozenset(
     {"--pre", "--no-index", "--prefer-binary", "--require-hashes", "--no-require-hashes"}
 )
-_IGNORED = frozenset({"--prefer-binary", "--only-binary"})  # only wheels are taken by default
+_IGNORED = frozenset({"--prefer-binary"})  # a wheel of a release comes before its source
 _HINTS_FOR_REFUSED = {
-    "--no-binary": "wheels are preferred here; --allow-sdist NAME takes a source distribution "
-    "where there is no wheel",
     "--trusted-host": "give the CA certificate of the index in REQUESTS_CA_BUNDLE",
     "--use-feature": "it is about pip itself; take it out",
-    "--config-settings": "nothing is built when requirements are solved; take it out",
+    "--config-settings": "builds get no settings here; take it out",
     "--only-final": "pre-releases are taken only where a requirement names one; take it out",
     "--editable": "an editable install cannot be locked: name the release, or install it after "
     "gpuenv",
@@ -98,6 +96,8 @@ class _Reader:
         self.find_links: list[str] = []
         self.no_index = False
         self.pre = False
+        self.only_binary: list[str] = []
+        self.no_binary: list[str] = []
 
     def result(self) -> RequirementSet:
         """Return everything that was read.
@@ -121,6 +121,8 @@ class _Reader:
             find_links=tuple(dict.fromkeys(self.find_links)),
             no_index=self.no_index,
             pre=self.pre,
+            no_build=build_names(self.only_binary),
+            no_binary=build_names(self.no_binary),
             origins=tuple(self.origins.items()),
         )
 
@@ -210,6 +212,10 @@ class _Reader:
             self.no_index = True
         elif option == "--pre" or (option == "--all-releases" and value == ":all:"):
             self.pre = True
+        elif option == "--only-binary":
+            self.only_binary.append(value)
+        elif option == "--no-binary":
+            self.no_binary.append(value)
         elif option in ("--require-hashes", "--no-require-hashes"):
             self.require_hashes = option == "--require-hashes"
         elif option == "--hash":

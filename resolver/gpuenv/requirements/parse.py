@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..errors import InputError
-from ..model import Value
+from ..model import EVERY_PACKAGE, Value
 from .target import split_label
-from .versions import LONGEST_REQUIREMENT, corrected_requirement
+from .versions import LONGEST_REQUIREMENT, corrected_requirement, normalize_name
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement as ParsedRequirement  # heavy
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar")
 _LOCKABLE_ARCHIVES = (".whl", ".tar.gz", ".zip")
+NO_PACKAGE = ":none:"
 _VCS = ("git", "hg", "svn", "bzr")
 
 
@@ -39,8 +41,24 @@ class RequirementSet(Value):
     find_links: tuple[str, ...] = ()
     no_index: bool = False
     pre: bool = False
+    no_build: tuple[str, ...] = ()
+    no_binary: tuple[str, ...] = ()
     requires_python: str | None = None
     origins: tuple[tuple[str, str], ...] = ()
+
+
+def build_names(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the packages that values of --no-binary or --only-binary name, as in pip.
+
+    A value is a name, several with commas, ":all:", or ":none:", which takes back what precedes.
+    """
+    names: set[str] = set()
+    for value in ",".join(values).split(","):
+        if value == NO_PACKAGE:
+            names.clear()
+        elif value.strip():
+            names.add(value if value == EVERY_PACKAGE else normalize_name(value.strip()))
+    return tuple(sorted(names))
 
 
 def checked_requirement(text: str, where: str) -> str:

@@ -313,6 +313,9 @@ class KeptAnswers(Protocol):
         """Keep an answer that `find` did not know."""
 
 
+SDIST_RANK = 1 << 62  # a source distribution ranks after every wheel
+
+
 class TargetEnvironment:
     """Answers about wheels, markers and specifiers for one host. Every answer is cached.
 

@@ -21,6 +21,7 @@ from ..model import (
     Wheel,
 )
 from ..requirements.target import (
+    SDIST_RANK,
     TargetEnvironment,
     parse_requirement,
     split_label,
@@ -28,11 +29,10 @@ from ..requirements.target import (
 )
 from ..requirements.versions import Versions
 from .graph import Candidate, PackageId, Release, Variant
+from .selection import ReleaseT, admitted
 
 if TYPE_CHECKING:  # few packages have variant wheels
     from .wheel_variants import JudgedVariant, VariantChooser
-
-_SDIST_RANK = 1 << 62  # a source distribution ranks after every wheel
 
 
 class CandidateStore:
@@ -51,7 +51,9 @@ class CandidateStore:
     The variant wheels of a release (PEP 825) are candidates of their own, in the order of the PEP
     (`VariantChooser.sort`).
 
-    Only files that fit the target's interpreter and platform become candidates.
+    Only files that fit the target's interpreter and platform become candidates. A source
+    distribution stands for its release if no wheel fits, also where no build is allowed: the facts
+    of the release refuse it then (ReleaseFacts).
     """
 
     def __init__(
@@ -125,6 +127,23 @@ class CandidateStore:
         versions = sets[0].intersection(*sets[1:])
         return [candidate for candidate in candidates if candidate.version in versions]
 
+    def listed_versions(self, name: str) -> set[str]:
+        """Return all versions of a name that its index lists, also those without a fitting file."""
+        files = (*self.index.wheels(name), *self.index.sdists(name))
+        return {file.version for file in files}
+
+    def admitted(
+        self, name: str, releases: Sequence[ReleaseT], specifiers: Sequence[str]
+    ) -> list[ReleaseT]:
+        """Return the releases of a name that may be taken, in the same order (see selection)."""
+        return admitted(
+            releases,
+            specifiers,
+            self.environment,
+            pre=self.request.pre,
+            listed=lambda: self.listed_versions(name),
+        )
+
     def at_url(self, name: str, url: str) -> tuple[Candidate, ...]:
         """Return the candidate at the URL of a requirement; () if its file does not fit.
 
@@ -181,9 +200,7 @@ class CandidateStore:
             releases = self.index.releases(name, self.environment)
             if releases is not None:
                 return self._unread_candidates(name, releases)
-        sdists: Sequence[Wheel] = ()
-        if name in self.request.allow_sdist:
-            sdists = self.index.sdists(name)
+        sdists = self.index.sdists(name)
         wheels = self.index.wheels(name, self.environment)
         best = self._with_sorted_variants(self._best_files(name, (*wheels, *sdists)))
         candidates = [self._candidate(wheel) for wheel in best]
@@ -198,16 +215,16 @@ class CandidateStore:
     def _needs_every_file(self, name: str) -> bool:
         """Return whether more than the versions of a package decides which candidates it has."""
         names = self._framework_of, self._allowed_hashes, self._preferred_versions
-        return name in self.request.allow_sdist or any(name in known for known in names)
+        return not self.request.takes_wheels(name) or any(name in known for known in names)
 
     def _unread_candidates(self, name: str, releases: Releases) -> tuple[Candidate, ...]:
-        def best_wheel(version: str) -> Wheel:
-            return self._best_files(name, releases.wheels(version))[0]
+        def best_file(version: str) -> Wheel:
+            return self._best_files(name, releases.files(version))[0]
 
         identifier = PackageId(name)
         return tuple(
-            Candidate.unread(identifier, version, is_yanked, best_wheel, self._library)
-            for version, is_yanked in releases.versions.items()
+            Candidate.unread(identifier, version, listed, best_file, self._library)
+            for version, listed in releases.versions.items()
         )
 
     def _best_files(self, name: str, files: Iterable[Wheel]) -> list[Wheel]:
@@ -243,11 +260,11 @@ class CandidateStore:
             return None
         if not self.environment.accepts_python(wheel.requires_python):
             return None
-        if wheel.filename.endswith(".whl"):
-            return self.environment.rank(wheel.filename)
-        if wheel.name in self.request.allow_sdist:
-            return _SDIST_RANK
-        return None
+        if not wheel.filename.endswith(".whl"):
+            return SDIST_RANK
+        if not self.request.takes_wheels(wheel.name):
+            return None
+        return self.environment.rank(wheel.filename)
 
     def _candidate(self, wheel: Wheel) -> Candidate:
         if split_label(wheel.filename)[1]:

@@ -30,7 +30,7 @@ from .graph import (
 from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reasons
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
-from .selection import Constraints, admitted
+from .selection import Constraints
 from .skipped import reasons_against
 from .suggestions import Alternatives, smallest_changes
 
@@ -249,11 +249,11 @@ def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
 def _in_range(question: Question, requirement: PackageRequirement) -> list[Candidate]:
     store, specifier = question.store, requirement.specifier
     candidates = store.candidates(requirement.name)
-    contains, is_prerelease = store.environment.contains, store.environment.is_prerelease
+    contains = store.environment.contains
     in_range = [
         candidate for candidate in candidates if contains(specifier, candidate.version, True)
     ]
-    return admitted(in_range, (specifier,), is_prerelease, pre=store.request.pre)
+    return store.admitted(requirement.name, in_range, (specifier,))
 
 
 # {requirement on a node: {package that has it: its releases}}. The request is the package "".

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import Reason
+from ..index.protocol import Listed
 from ..model import Build, Framework, Library, Way, Wheel, WheelVariant
 
 # ---- identifiers --------------------------------------------------------------------------------
@@ -259,6 +260,7 @@ class Candidate:
             a solve looks at one of fifty cuDNN releases.
         variant: the variant of a variant wheel; None for any other file.
         is_yanked: whether the file is yanked.
+        needs_build: whether the file is a source distribution.
     """
 
     __slots__ = (
@@ -270,6 +272,7 @@ class Candidate:
         "identifier",
         "is_yanked",
         "name",
+        "needs_build",
         "variant",
         "version",
     )
@@ -288,6 +291,7 @@ class Candidate:
         self.name = wheel.name
         self.version = wheel.version
         self.is_yanked = wheel.yanked is not None
+        self.needs_build = not wheel.filename.endswith(".whl")
         self._wheel: Wheel | None = wheel
         self.build = build
         self.extras = extras
@@ -299,7 +303,7 @@ class Candidate:
         cls,
         identifier: PackageId,
         version: str,
-        is_yanked: bool,
+        listed: Listed,
         read_wheel: Callable[[str], Wheel],
         read_library: Callable[[str, str], Library | None],
     ) -> Candidate:
@@ -308,7 +312,7 @@ class Candidate:
         Args:
             identifier: the package.
             version: the version.
-            is_yanked: whether the file is yanked.
+            listed: what the page of the package says of it.
             read_wheel: returns the file of a version.
             read_library: returns the row of a CUDA library.
         """
@@ -316,7 +320,7 @@ class Candidate:
         candidate.identifier = identifier
         candidate.name = identifier  # without extras it is the name
         candidate.version = version
-        candidate.is_yanked = is_yanked
+        candidate.is_yanked, candidate.needs_build = listed
         candidate._wheel = None
         candidate._read_wheel = read_wheel
         candidate.build = candidate.variant = None
@@ -326,7 +330,7 @@ class Candidate:
 
     @property
     def wheel(self) -> Wheel:
-        """The file. A source distribution only if the request allows it."""
+        """The file: the wheel that fits best, or a source distribution."""
         wheel = self._wheel
         if wheel is None:
             wheel = self._wheel = self._read_wheel(self.version)

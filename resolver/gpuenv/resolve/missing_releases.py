@@ -1,7 +1,7 @@
 """Why no file of a package is a candidate for a requirement.
 
 Codes of the reasons: not-in-index, no-version, no-offline-file, conflict (with a constraint),
-only-sdist, no-wheel-for-target, requires-python, hash, yanked.
+only-wheels, no-wheel-for-target, requires-python, hash, yanked, prerelease, placeholder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..requirements.target import wheel_tags
 from .candidates import CandidateStore
 from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
-from .selection import admitted, is_exact
+from .selection import is_exact, is_placeholder
 
 SHOWN = 6  # versions or tags in one reason
 NO_CANDIDATE = "no release of it can be chosen"  # the text if no file is missing
@@ -76,8 +76,8 @@ def _missing_release_reasons(
 
     fitting = [candidate for candidate in store.candidates(name) if in_ranges(candidate.version)]
     if fitting:
-        if not admitted(fitting, ranges, store.environment.is_prerelease, pre=store.request.pre):
-            yield _yanked_reason(str(requirement), fitting)
+        if not store.admitted(name, fitting, ranges):
+            yield _not_admitted_reason(store, str(requirement), fitting)
         return
     files = [*store.index.wheels(name), *store.index.sdists(name)]
     files_in_ranges = [file for file in files if in_ranges(file.version)]
@@ -90,8 +90,21 @@ def _missing_release_reasons(
         yield _no_version_reason(store, requirement, constraints, files)
 
 
-def _yanked_reason(subject: str, candidates: Sequence[Candidate]) -> Reason:
+def _not_admitted_reason(
+    store: CandidateStore, subject: str, candidates: Sequence[Candidate]
+) -> Reason:
+    """Return why none of the candidates in a range is taken (see selection.admitted)."""
     yanked = [candidate.version for candidate in candidates if candidate.is_yanked]
+    others = [candidate.version for candidate in candidates if not candidate.is_yanked]
+    placeholders = list(filter(is_placeholder, others))
+    if placeholders:
+        have = f"placeholders that reserve the name: {_first(placeholders)}"
+        return Reason(code="placeholder", subject=subject, need="a real release", have=have)
+    prereleases = list(filter(store.environment.is_prerelease, others))
+    if prereleases:
+        have = f"pre-releases: {_first(prereleases)}"
+        need = "a final release for this target, or --pre"
+        return Reason(code="prerelease", subject=subject, need=need, have=have)
     return Reason(
         code="yanked",
         subject=subject,
@@ -227,12 +240,11 @@ def _unfit_file_reasons(
 ) -> Iterator[Reason]:
     """Yield why none of some files fits the target and the request."""
     environment, name, subject = store.environment, requirement.name, str(requirement)
-    allows_sdist = name in store.request.allow_sdist
     wheels = [file for file in files if _is_wheel(file)]
-    sdists = [file for file in files if not _is_wheel(file)]
     tag_fits = [wheel for wheel in wheels if environment.rank(wheel.filename) is not None]
-    if allows_sdist:
-        tag_fits += sdists
+    if not store.request.takes_wheels(name):
+        tag_fits = []
+    tag_fits += [file for file in files if not _is_wheel(file)]
     python_fits = [file for file in tag_fits if environment.accepts_python(file.requires_python)]
     hashes = dict(store.request.hashes).get(name)
     if python_fits:
@@ -245,26 +257,17 @@ def _unfit_file_reasons(
         return
     if tag_fits:
         yield _python_reason(store, subject, tag_fits)
-    elif wheels:
+    elif not store.request.takes_wheels(name):
+        have = "wheels only, and --no-binary"
+        yield Reason(code="only-wheels", subject=subject, need="a source distribution", have=have)
+    else:
         yield _no_wheel_reason(store, subject, wheels)
-    if sdists and not allows_sdist:
-        yield _only_sdist_reason(subject, sdists)
 
 
 def _python_reason(store: CandidateStore, subject: str, files: Sequence[Wheel]) -> Reason:
     pythons = _first([str(file.requires_python) for file in files])
     have = python_text(store.host)
     return Reason(code="requires-python", subject=subject, need=f"Python {pythons}", have=have)
-
-
-def _only_sdist_reason(subject: str, sdists: Sequence[Wheel]) -> Reason:
-    """Return that a wheel is missing. A change offers --allow-sdist if a solve needs it."""
-    return Reason(
-        code="only-sdist",
-        subject=subject,
-        need="a wheel",
-        have=f"only source distributions: {_first([sdist.version for sdist in sdists])}",
-    )
 
 
 def _hash_reason(subject: str, hashes: Sequence[str], files: Sequence[Wheel]) -> Reason:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # few packages have variant wheels
 # The fields of Request that `digest` has in another place, and those that do not count.
 _NOT_OTHERS = frozenset({
     "frameworks", "requirements", "constraints", "default_index_only", "pre", "exclude_newer",
-    "hashes", "require_hashes", "allow_sdist", "preferences", "conda",
+    "hashes", "require_hashes", "preferences", "conda",
 })  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _host_facts(host: Host) -> list[object]:
 
 
 def _file_options(request: Request) -> list[object]:
-    return [request.hashes, request.require_hashes, sorted(request.allow_sdist)]
+    return [request.hashes, request.require_hashes]
 
 
 def _other_options(request: Request) -> dict[str, object]:
@@ -322,8 +322,7 @@ def _variant_claims(solution: Solution) -> Iterator[NvidiaClaims]:
 
 def _skipped(solution: Solution) -> tuple[Rejection, ...]:
     """Return the better releases of what the request names, with the reasons against them."""
-    nodes: list[Release] = [*solution.variants.values(), *solution.candidates]
-    finder = Skipped(solution.provider, solution.roots, nodes)
+    finder = _finder(solution)
     skipped: list[Rejection] = []
     for root in solution.roots:
         if isinstance(root, FrameworkRequirement):
@@ -340,6 +339,11 @@ def _skipped(solution: Solution) -> tuple[Rejection, ...]:
     return tuple(dict.fromkeys(skipped))
 
 
+def _finder(solution: Solution) -> Skipped:
+    nodes: list[Release] = [*solution.variants.values(), *solution.candidates]
+    return Skipped(solution.provider, solution.roots, nodes)
+
+
 def _warnings(solution: Solution) -> tuple[Reason, ...]:
     """Return the doubts about the host, the index, extras and the chosen releases."""
     provider = solution.provider
@@ -347,6 +351,7 @@ def _warnings(solution: Solution) -> tuple[Reason, ...]:
     warnings += _unknown_extras(solution)
     warnings += _same_builds(solution)
     warnings += _user_rows(solution)
+    warnings += _finder(solution).step_backs(solution.pinned.values())
     releases: list[Release] = [*solution.pinned.values(), *solution.variants.values()]
     for release in releases:
         for reason in provider.facts.reasons(release):

@@ -37,7 +37,7 @@ from .graph import (
 )
 from .learning import ConflictError, Nogoods, Pins
 from .release_facts import ReleaseFacts, is_refused, not_cached, python_text
-from .selection import Constraints, ReleaseT, admitted, is_exact, is_pinned, newest_of_series
+from .selection import Constraints, ReleaseT, is_exact, is_pinned, newest_of_series
 from .widening import Widening
 
 # When a candidate at one of these places is tried, as so many better ones were not chosen, the
@@ -376,7 +376,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         # they decide from the beginning which pre-releases and yanked releases are admitted.
         requested = self._requested_ranges.get(name, ())
         matches = self._in_ranges(matches, requested) or matches
-        best = self._admitted(matches, [*ranges, *requested])
+        best = self.store.admitted(name, matches, [*ranges, *requested])
         if name in self._sparse:
             return newest_of_series(best)
         if keep_all and len(best) < len(matches):
@@ -396,7 +396,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         ranges = [requirement.specifier for requirement in on_framework if requirement.specifier]
         ranges += self.constraints.ranges.get(framework.distribution, [])
         matches = self._in_ranges(self.store.variants(framework), ranges)
-        matches = self._admitted(matches, ranges)
+        matches = self.store.admitted(framework.distribution, matches, ranges)
         return lambda: (match for match in matches if self._is_possible(match))
 
     def _in_ranges(self, releases: Sequence[ReleaseT], ranges: Sequence[str]) -> Sequence[ReleaseT]:
@@ -408,10 +408,6 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             for release in releases
             if all(contains(specifier, release.version, True) for specifier in ranges)
         ]
-
-    def _admitted(self, releases: Sequence[ReleaseT], ranges: Sequence[str]) -> list[ReleaseT]:
-        is_prerelease = self.store.environment.is_prerelease
-        return admitted(releases, ranges, is_prerelease, pre=self.store.request.pre)
 
     def _is_at(self, url: str, candidate: Candidate) -> bool:
         at_url = self.store.at_url(candidate.name, url)

@@ -73,7 +73,20 @@ class ReleaseFacts:
 
     def _find_facts(self, release: Release) -> Facts:
         other_build = self._other_build(release)
-        return {"__build": other_build} if other_build else self._facts_of_release(release)
+        if other_build:
+            return {"__build": other_build}
+        forbidden = self._forbidden_build(release)
+        return {"__file": forbidden} if forbidden else self._facts_of_release(release)
+
+    def _forbidden_build(self, release: Release) -> tuple[Reason, ...]:
+        """Return the reason against a release without a wheel if the user allows no build of it."""
+        if not isinstance(release, Candidate) or not release.needs_build:
+            return ()
+        if self._store.request.may_build(release.name):
+            return ()
+        have = "only a source distribution, and --no-build"
+        subject = f"{release.name} {release.version}"
+        return (Reason(code="only-sdist", subject=subject, need="a wheel", have=have),)
 
     def _other_build(self, release: Release) -> tuple[Reason, ...]:
         """Return the reason against a build that is not the one that the user chose by hand."""

@@ -1,12 +1,14 @@
-"""Which releases the requirements on one name admit, as in pip: PEP 440 and PEP 592.
+"""Which releases the requirements on one name admit: PEP 440 and PEP 592.
 
 The whole set of requirements decides. A pre-release is taken if one of them names a pre-release or
-if no final release is left. A yanked release is taken if they pin it and nothing else is left.
+if there is no final release. A yanked release is taken if they pin it and nothing else is left. A
+placeholder, which only reserves the name, is taken if they pin it or if there is no other release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ..errors import InputError
@@ -15,6 +17,7 @@ from ..requirements.target import TargetEnvironment
 from ..requirements.versions import names_prerelease
 from .graph import Candidate, Variant
 
+_PLACEHOLDER = re.compile(r"0+(\.0+)*(\.?(a|b|rc|dev|post)\d+)*")
 ReleaseT = TypeVar("ReleaseT", Candidate, Variant)
 Contains = Callable[[str, str, bool], bool]  # TargetEnvironment.contains
 
@@ -65,29 +68,56 @@ def is_pinned(specifier: str) -> bool:
     return False
 
 
+def is_placeholder(version: str) -> bool:
+    """Return whether a version is that of a placeholder: 0, 0.0.0, 0.0.0.dev1, ..."""
+    return _PLACEHOLDER.fullmatch(version) is not None
+
+
 def admitted(
     releases: Sequence[ReleaseT],
     specifiers: Sequence[str],
-    is_prerelease: Callable[[str], bool],
+    environment: TargetEnvironment,
     *,
     pre: bool,
+    listed: Callable[[], Iterable[str]],
 ) -> list[ReleaseT]:
     """Return the releases that may be taken, in the same order.
 
     Args:
         releases: releases that the specifiers contain.
         specifiers: every specifier set on the name.
-        is_prerelease: whether a version is a pre-release.
+        environment: the target.
         pre: whether the request admits pre-releases.
+        listed: returns all versions that the index lists, also those without a fitting file. It is
+            asked only if a placeholder or a pre-release would be taken.
     """
     admissible = list(releases)
+    pinned = any(map(is_pinned, specifiers))
+    if not pinned:
+        real = [release for release in releases if not is_placeholder(release.version)]
+        if real or not all(map(is_placeholder, listed() if admissible else ())):
+            admissible = real
     if not (pre or any(map(names_prerelease, specifiers))):
-        final = [release for release in releases if not is_prerelease(release.version)]
-        admissible = final or admissible
+        is_prerelease = environment.is_prerelease
+        final = [release for release in admissible if not is_prerelease(release.version)]
+        if final or (admissible and _has_final(listed(), specifiers, environment)):
+            admissible = final
     not_yanked = [release for release in admissible if not release.is_yanked]
-    if not_yanked or not any(map(is_pinned, specifiers)):
+    if not_yanked or not pinned:
         return not_yanked
     return admissible
+
+
+def _has_final(
+    versions: Iterable[str], specifiers: Sequence[str], environment: TargetEnvironment
+) -> bool:
+    """Return whether one of some versions is final and in all ranges."""
+    for version in versions:
+        if not environment.is_prerelease(version) and all(
+            environment.contains(specifier, version, True) for specifier in specifiers
+        ):
+            return True
+    return False
 
 
 def newest_of_series(releases: Sequence[ReleaseT]) -> list[ReleaseT]:

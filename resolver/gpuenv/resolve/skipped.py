@@ -22,7 +22,10 @@ from .graph import (
 )
 from .provider import Provider
 from .release_facts import ReleaseFacts, not_cached
-from .selection import is_exact
+from .selection import is_exact, is_placeholder
+
+# Reasons against a file because of which an older release is chosen in silence by other tools.
+_STEP_BACK = frozenset({"only-sdist", "build-failed", "needs-build", "bad-metadata"})
 
 
 def reasons_against(
@@ -160,6 +163,63 @@ class Skipped:
             reasons += judged.warnings
         version = candidate.local_version
         return Rejection(name=chosen.name, version=version, reasons=tuple(reasons), is_later=True)
+
+    def step_backs(self, candidates: Iterable[Candidate]) -> Iterator[Reason]:
+        """Yield why chosen releases are older than the newest ones that the requirements admit.
+
+        That is: the newer one, or what it requires, cannot be built, is a pre-release, yanked or a
+        placeholder (R12). Of each package the newest release with such a reason counts. Releases of
+        frameworks have reasons of their own (`of_package`).
+        """
+        contains = self._store.environment.contains
+        for candidate in candidates:
+            if self._store.framework_of(candidate.name) is not None:
+                continue
+            if candidate.wheel.index == DIRECT_URL:
+                continue
+            ranges = [*self._provider.constraints.ranges.get(candidate.name, ())]
+            for _, _, requirement in self._requirements.get(candidate.name, ()):
+                if isinstance(requirement, PackageRequirement) and requirement.specifier:
+                    ranges.append(requirement.specifier)
+            for release in self._store.candidates(candidate.name):
+                if release.version == candidate.version:
+                    break
+                if not all(contains(specifier, release.version, True) for specifier in ranges):
+                    continue
+                code, have = self._step_back(release)
+                if code:
+                    yield Reason(
+                        code=code, subject=candidate.label, need=release.version, have=have
+                    )
+                    break
+
+    def _step_back(self, release: Candidate) -> tuple[str, str]:
+        """Return the code and the text of why a newer release was not taken; ("", "") for others.
+
+        Nothing is read for it that the resolution has not read.
+        """
+        is_prerelease = self._store.environment.is_prerelease(release.version)
+        if is_prerelease and not self._store.request.pre:
+            return ("", "") if release.is_yanked else ("newer-prerelease", "is a pre-release")
+        if release.is_yanked:
+            return "newer-yanked", "is yanked"
+        if is_placeholder(release.version):
+            return "newer-placeholder", "is a placeholder"
+        reasons = [*self._facts.reasons(release)]
+        for cause in self._provider.full_causes(self._provider.why_excluded(release)):
+            requirement = cause.requirement
+            if isinstance(requirement, HostRequirement):
+                reasons += requirement.reasons
+            elif isinstance(requirement, PackageRequirement):
+                for match in self._provider.admitted(requirement)[:1]:
+                    reasons += self._facts.reasons(match)
+        for reason in reasons:
+            if reason.code in _STEP_BACK:
+                text = f"needs {reason.need}; found {reason.have}"
+                if reason.subject.partition(" ")[0] != release.name:
+                    text = f"requires {reason.subject}, which {text}"
+                return "newer-not-built", text
+        return "", ""
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
         known_reasons = tuple(reasons) or tuple(self._conflicts(release))

@@ -128,7 +128,8 @@ def _all_changes(
         yield from _offer(alternatives, "leave out --default-index-only", changed)
     yield from _other_builds(alternatives)
     yield from _other_names(alternatives, reasons)
-    yield from _with_sdists(alternatives, reasons)
+    if any(reason.code == "only-sdist" for reason in reasons):
+        yield from _offer(alternatives, "leave out --no-build", request.replace(no_build=()))
     edits = _helpful_edits(alternatives, trials, places)
     yield from _edited(alternatives, [chosen for chosen in edits if not _removes_text(chosen)])
     for text in request.constraints[:MAX_CHANGES]:
@@ -263,33 +264,6 @@ def _renamed(requirement: str, name: str, other: str) -> str:
     if parse_requirement(requirement).name != name:
         return requirement
     return other + requirement[len(name) :]
-
-
-def _with_sdists(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
-    """Yield that source distributions of at most MAX_EDITS packages without a wheel help together.
-
-    Old releases require many packages without a wheel. So the change names those in a plan only.
-    """
-    only_sdist = [reason.subject for reason in reasons if reason.code == "only-sdist"]
-    names = sorted({parse_requirement(subject).name for subject in only_sdist})
-    if not names:
-        return
-    request = alternatives.request
-    plan = alternatives.plan_for(_allowing_sdists(request, names))
-    if plan is None:
-        return
-    used = [pin.wheel.name for pin in plan.pins if pin.wheel.name in names]
-    if len(used) > MAX_EDITS:
-        return
-    if len(used) < len(names):
-        plan = alternatives.plan_for(_allowing_sdists(request, used))
-    if plan is not None:
-        text = " ".join(f"--allow-sdist {name}" for name in used)
-        yield Change(change=text, gives=result_text(plan))
-
-
-def _allowing_sdists(request: Request, names: Iterable[str]) -> Request:
-    return request.replace(allow_sdist=(*request.allow_sdist, *names))
 
 
 def _helpful_edits(

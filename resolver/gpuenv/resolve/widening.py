@@ -117,7 +117,7 @@ class Widening:
             return False  # the live index supplies the package already
         if name not in self._user_names and store.framework_of(name) is not None:
             return False  # the compatibility data has every build
-        if name not in store.request.allow_sdist:
+        if store.is_in_data(name) or not store.request.may_build(name):
             # A known release without a wheel for the target has none on the live index either.
             for version in {wheel.version for wheel in store.index.wheels(name)}:
                 if self._contains_all(specifiers, version):

@@ -1,4 +1,4 @@
-"""Find an interpreter to make a virtual environment with.
+"""Find interpreters to make virtual environments with, and uv.
 
 gpuenv looks at the interpreter that runs it, at PATH, and at the interpreters that pyenv and uv
 manage. uv downloads one if the user agrees.
@@ -12,9 +12,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from ..errors import InputError, InstallError
-from ..model import Lock
-from ..prefix import find_interpreter
+from .errors import InputError, InstallError
+from .model import Lock
+from .prefix import find_interpreter
 
 _VERSION_CODE = (
     "import sys, sysconfig; "
@@ -38,16 +38,37 @@ def find_base_interpreter(lock: Lock, python: str | None, uv: str | None) -> str
     required = required_release(lock)
     if required is None:
         return sys.executable
-    version = version_text(required)
     if python is not None and not is_version(python):
         return _checked(python, required)
-    for candidate in _candidates(version, uv):
-        if _release_of(candidate) == required:
-            return candidate
+    interpreter = find_interpreter_of(required, uv)
+    if interpreter is not None:
+        return interpreter
     hint = "name one: --python EXE"
     if uv is not None:
         hint += ", or let uv download one: --python-downloads"
+    version = version_text(required)
     raise InputError(f"no Python {version} was found, which the lock is for", hint=hint)
+
+
+def find_interpreter_of(required: Release, uv: str | None) -> str | None:
+    """Return an interpreter of a release; None if there is none here."""
+    for candidate in _candidates(version_text(required), uv):
+        if _release_of(candidate) == required:
+            return candidate
+    return None
+
+
+def find_uv() -> str | None:
+    """Return the path of uv: the one beside gpuenv, otherwise the one on PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "uv")
+    if os.access(beside, os.X_OK):  # importing uv costs 4 ms
+        return beside
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        return shutil.which("uv")
 
 
 def download(version: str, uv: str | None) -> str:

@@ -1,0 +1,31 @@
+"""Ends the processes of a build and removes its folder if gpuenv ends before it: `FOLDER`.
+
+It leads the process group of the build. Its standard input ends when gpuenv ends, however that is.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import time
+
+TRIES, PAUSE = 50, 0.1  # a process that is being killed can still write a file
+
+
+def main(folder: str) -> None:
+    """Wait for the end of gpuenv, then end the group."""
+    sys.stdin.buffer.read()
+    group = os.getpid()
+    if os.fork():
+        signal.pause()  # until the other process ends the group
+    os.setsid()  # leaves the group
+    os.killpg(group, signal.SIGKILL)
+    for _ in range(TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            break
+        time.sleep(PAUSE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,387 @@
+"""Builds of source distributions: what only a build tells of them, and wheels of them.
+
+pypa's `build` runs the backend (PEP 517) in an environment of its own, which has the build
+requirements only. uv installs these where it is present, otherwise pip, from the indexes of the
+user. A build runs code of the archive: in its own process group, with a time limit, and without the
+settings of pip and uv, which may have credentials. However gpuenv ends, the processes of a build
+end and its folder is removed (build_watcher).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import time
+import warnings
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from threading import BoundedSemaphore
+
+from .. import activity
+from ..errors import InputError, Reason, UnusableFileError
+from ..interpreters import Release, find_interpreter_of, find_uv
+from ..model import IndexOptions, Wheel
+from ..prefix import interpreter_of
+from .core_metadata import DAMAGED_SDIST
+from .filenames import identify
+
+TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
+MOST_FAILURES = 3  # of a package; its older releases are not tried then
+TAIL = 20  # lines of the output of a failed build
+
+_WATCHER = os.path.join(os.path.dirname(__file__), "build_watcher.py")
+_MISSING_MODULE = re.compile(r"No module named '(\w+)")
+_ERROR_LINE = re.compile(r"\s*(?:\w+\.)*(?:\w*Error|\w*Exception|error|ERROR|fatal error)\b.*[:!]")
+_LONGEST_LINE = 300
+# Settings of pip that would send build requirements elsewhere, and what hides or adds modules.
+_DROPPED = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PYTHONHOME", "PYTHONPATH")
+_OF_INSTALLERS = ("PIP_", "UV_", "GPUENV_")
+_slots = BoundedSemaphore(os.cpu_count() or 1)  # builds that run at once
+
+
+class BuildFailedError(UnusableFileError):
+    """A source distribution cannot be built. `output` is the end of what the build printed."""
+
+    code = "build-failed"
+
+    def __init__(self, reason: Reason, output: str) -> None:
+        super().__init__(reason)
+        self.output = output
+
+
+class SourceBuilder:
+    """Builds source distributions.
+
+    Args:
+        python: the interpreter to build for, or its release. Where no such interpreter is here,
+            that of gpuenv tells the metadata, as in uv; it builds no wheel for another one.
+        options: where build requirements come from.
+        default_index: the index for what the options do not name.
+        cert: the CA bundle of the indexes.
+        folder: the folder of the cache, which keeps the wheels.
+    """
+
+    def __init__(
+        self,
+        python: str | Release,
+        options: IndexOptions,
+        *,
+        default_index: str,
+        cert: str | None,
+        folder: str,
+    ) -> None:
+        self._wanted, self._options = python, options
+        self._default_index, self._cert, self._folder = default_index, cert, folder
+        self._failures: dict[str, list[Reason]] = {}  # by package
+
+    @cached_property
+    def _python(self) -> str:
+        if isinstance(self._wanted, str):
+            return self._wanted
+        return find_interpreter_of(self._wanted, find_uv()) or sys.executable
+
+    @cached_property
+    def key(self) -> str:
+        """What metadata and wheels can depend on: the interpreter and the platform of this host."""
+        code = "import sys, sysconfig; print(sys.implementation.cache_tag, sysconfig.get_platform()"
+        code += ", sysconfig.get_config_var('SOABI'))"
+        if self._python == sys.executable:
+            tag, platform = sys.implementation.cache_tag, sysconfig.get_platform()
+            return f"{tag} {platform} {sysconfig.get_config_var('SOABI')}"
+        command = [self._python, "-I", "-c", code]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def metadata(self, sdist: Wheel, archive: str, why: str) -> bytes:
+        """Return METADATA as a build tells it.
+
+        Args:
+            sdist: the source distribution.
+            archive: its file, whose hash was checked.
+            why: why a build is needed, for the line that announces it.
+
+        Raises:
+            BuildFailedError: it cannot be built, or MOST_FAILURES other releases cannot.
+        """
+        failures = self._failures.setdefault(sdist.name, [])
+        if len(failures) >= MOST_FAILURES:
+            release = f"{sdist.name} {sdist.version}"
+            raise BuildFailedError(failures[0].replace(subject=release), "")
+        try:
+            return self._build(sdist, archive, "metadata", why)[0]
+        except BuildFailedError as error:
+            failures.append(error.reason)
+            raise
+
+    def wheel(self, sdist: Wheel, archive: str, why: str) -> str:
+        """Return the path of a wheel of a source distribution; one that was built before is kept.
+
+        Args:
+            sdist, archive, why: as `metadata`.
+
+        Raises:
+            BuildFailedError: it cannot be built.
+        """
+        kept = self.kept_wheel(sdist)
+        return kept or self._build(sdist, archive, "a wheel", why)[1]
+
+    def kept_wheel(self, sdist: Wheel) -> str | None:
+        """Return the wheel that an earlier build of a source distribution made; None without."""
+        folder = self._place(sdist)
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                if name.endswith(".whl"):
+                    return os.path.join(folder, name)
+        return None
+
+    def _place(self, sdist: Wheel) -> str:
+        key = self.key.replace(" ", "-")
+        return os.path.join(self._folder, "builds", "wheels", sdist.sha256 or "", key)
+
+    def _build(self, sdist: Wheel, archive: str, product: str, why: str) -> tuple[bytes, str]:
+        """Return (METADATA, the path of the wheel); the path is "" if only metadata was asked for.
+
+        A backend without a hook for metadata builds a wheel for it, which is kept.
+        """
+        from build import BuildBackendException, BuildException, ProjectBuilder
+        from pyproject_hooks import BuildBackendWarning
+
+        # They are in the output already.
+        warnings.filterwarnings("ignore", category=BuildBackendWarning)
+        release = f"{sdist.name} {sdist.version}"
+        with _slots, _BuildFolder(self._folder) as folder:
+            activity.current.announce(f"building {product} of {release}: {why}")
+            try:
+                source = _unpack(archive, folder.path("source"))
+            except DAMAGED_SDIST as error:
+                problem = f"an archive that cannot be unpacked ({error})"
+                raise BuildFailedError(_failure(sdist, problem), "") from None
+            try:
+                environment = _Environment(folder, self._python, self._install_settings())
+                builder = ProjectBuilder.from_isolated_env(environment, source, runner=folder.hook)
+                environment.install(builder.build_system_requires)
+                environment.install(builder.get_requires_for_build("wheel"))
+                output = folder.path("output")
+                if product == "metadata":
+                    metadata = Path(builder.metadata_path(output), "METADATA").read_bytes()
+                else:
+                    builder.build("wheel", output)
+                    metadata = b""
+            except BuildException as error:
+                problem = str(error).replace(f"{source} ", "")
+                raise BuildFailedError(_failure(sdist, problem), folder.output()) from None
+            except (BuildBackendException, subprocess.CalledProcessError) as error:
+                problem = folder.problem() or str(error)
+                raise BuildFailedError(_failure(sdist, problem), folder.output()) from None
+            wheels = [str(path) for path in Path(output).glob("*.whl")]
+            return metadata, self._keep(sdist, wheels[0]) if wheels else ""
+
+    def _keep(self, sdist: Wheel, wheel: str) -> str:
+        name = os.path.basename(wheel)
+        if identify(name) != (sdist.name, sdist.version):
+            raise BuildFailedError(_failure(sdist, f"a build that makes {name}"), "")
+        place = os.path.join(self._place(sdist), name)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.replace(wheel, place)  # on the same file system: the folder of a build is in the cache
+        return place
+
+    def _install_settings(self) -> dict[str, str]:
+        """Return the environment of the installer, which says where build requirements come from.
+
+        In the arguments of a process, everybody could read credentials.
+        """
+        options = self._options
+        links = [os.path.abspath(link) for link in options.find_links if os.path.exists(link)]
+        links += [link for link in options.find_links if not os.path.exists(link)]
+        settings = {
+            "UV_DEFAULT_INDEX": options.index_url or self._default_index,
+            "UV_INDEX": " ".join(options.extra_index_urls),
+            "UV_FIND_LINKS": ",".join(links),
+            "PIP_EXTRA_INDEX_URL": " ".join(options.extra_index_urls),
+            "PIP_FIND_LINKS": " ".join(links),
+            "SSL_CERT_FILE": self._cert or "",
+        }
+        if options.index_url:
+            settings["PIP_INDEX_URL"] = options.index_url
+        if options.no_index:
+            settings["UV_NO_INDEX"] = settings["PIP_NO_INDEX"] = "1"
+        if options.offline:  # what uv has in its cache will do
+            settings["UV_OFFLINE"] = settings["PIP_NO_INDEX"] = "1"
+        own = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+        return own | {name: value for name, value in settings.items() if value}
+
+
+def _failure(sdist: Wheel, problem: str) -> Reason:
+    """Return why a source distribution cannot be built. A missing module gets what helps."""
+    need, have = "a build of its source distribution that works", problem
+    missing = _MISSING_MODULE.search(problem)
+    if missing is not None:
+        need = f"{missing[1]} while it is built, which its build requirements do not name"
+        command = f"pip wheel --no-build-isolation --no-deps {sdist.name}=={sdist.version}"
+        have = f"an isolated build: run `{command}` where it is installed, then give --find-links ."
+    return Reason(
+        code="build-failed", subject=f"{sdist.name} {sdist.version}", need=need, have=have
+    )
+
+
+def _unpack(archive: str, folder: str) -> str:
+    """Unpack an archive, and return the folder of the project in it."""
+    if not hasattr(tarfile, "data_filter"):
+        raise InputError(
+            "this Python cannot unpack archives safely, so nothing can be built",
+            hint="upgrade it to 3.11.4 or newer, or give --no-build",
+        )
+    if archive.endswith(".zip"):
+        with zipfile.ZipFile(archive) as zipped:
+            zipped.extractall(folder)  # noqa: S202  it stays in the folder
+    else:
+        with tarfile.open(archive, "r:gz") as packed:
+            packed.extractall(folder, filter="data")
+    entries = os.listdir(folder)
+    inside = os.path.join(folder, entries[0]) if len(entries) == 1 else folder
+    return inside if os.path.isdir(inside) else folder
+
+
+class _Environment:
+    """The isolated environment of a build: build.env.IsolatedEnv, with the target's interpreter."""
+
+    def __init__(self, folder: _BuildFolder, base: str, settings: Mapping[str, str]) -> None:
+        self._folder, self._settings, self._uv = folder, settings, find_uv()
+        path = folder.path("environment")
+        if self._uv is not None:
+            flags = ["--quiet", "--no-project", "--no-config", "--python", base]
+            folder.run([self._uv, "venv", *flags, path], settings)
+        else:
+            folder.run([base, "-I", "-m", "venv", "--without-pip", path], settings)
+        self.python_executable = interpreter_of(path)
+
+    def make_extra_environ(self) -> Mapping[str, str]:
+        """Return the variables of the backend: the programs of the environment come first."""
+        programs = os.path.dirname(self.python_executable)
+        return {"PATH": os.pathsep.join((programs, os.environ.get("PATH", os.defpath)))}
+
+    def install(self, requirements: Iterable[str]) -> None:
+        """Install build requirements.
+
+        Raises:
+            subprocess.CalledProcessError: the installer failed.
+        """
+        lines = sorted(requirements)
+        if not lines:
+            return
+        path = self._folder.path("requirements.txt")
+        Path(path).write_text("\n".join(lines), encoding="utf-8")
+        python = self.python_executable
+        if self._uv is not None:
+            command = [self._uv, "pip", "install", "--quiet", "--no-config", "--python", python]
+        else:
+            pip = importlib.util.find_spec("pip")
+            if pip is None or not pip.submodule_search_locations:
+                raise InputError("neither uv nor pip is installed beside gpuenv")
+            runner = os.path.join(pip.submodule_search_locations[0], "__pip-runner__.py")
+            command = [python, "-I", runner, "install", "--quiet", "--no-input"]
+        self._folder.run([*command, "-r", path], self._settings)
+
+
+class _BuildFolder:
+    """The folder of one build, and the process group of what runs in it."""
+
+    def __init__(self, cache: str) -> None:
+        above = os.path.join(cache, "builds", "running")
+        os.makedirs(above, mode=0o700, exist_ok=True)
+        self._root = tempfile.mkdtemp(dir=above)
+        self._log = self.path("output.txt")
+        limit = float(os.environ.get("GPUENV_BUILD_TIMEOUT") or TIME_LIMIT)
+        self._deadline = time.monotonic() + limit
+        self._timed_out = ""
+        self._watcher: subprocess.Popen[bytes] | None = None
+        if os.name == "posix":
+            command = [sys.executable, "-I", "-S", _WATCHER, self._root]
+            self._watcher = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+
+    def __enter__(self) -> _BuildFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End what a build left running, and remove the folder."""
+        if self._watcher is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._watcher.pid, signal.SIGKILL)
+            self._watcher.communicate()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def path(self, name: str) -> str:
+        """Return the path of a file in the folder."""
+        return os.path.join(self._root, name)
+
+    def hook(
+        self,
+        cmd: Sequence[str],
+        cwd: str | None = None,
+        extra_environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Run a hook of the backend (pyproject_hooks.SubprocessRunner), without settings."""
+        environment = dict(extra_environ or {})
+        for name, value in os.environ.items():
+            if name not in _DROPPED and not name.startswith(_OF_INSTALLERS):
+                environment.setdefault(name, value)
+        self.run(cmd, environment, cwd)
+
+    def run(
+        self, command: Sequence[str], environment: Mapping[str, str], cwd: str | None = None
+    ) -> None:
+        """Run a program of the build; its output is kept.
+
+        Args:
+            command: the program and its arguments.
+            environment: its environment variables.
+            cwd: the working folder.
+
+        Raises:
+            subprocess.CalledProcessError: it failed, or the time of the build is over.
+        """
+        with open(self._log, "ab") as log:
+            child = subprocess.Popen(
+                list(command),
+                cwd=cwd or self._root,
+                env={**environment, "TMPDIR": self._root},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=None if self._watcher is None else self._watcher.pid,
+            )
+            try:
+                status = child.wait(max(0.1, self._deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self._timed_out = "a build that takes longer than its time limit"
+                status = -signal.SIGKILL
+            finally:
+                child.kill()
+                child.wait()
+        if status:
+            raise subprocess.CalledProcessError(status, list(command))
+
+    def output(self) -> str:
+        """Return the end of what the programs of the build printed."""
+        with suppress(OSError):
+            text = Path(self._log).read_text(encoding="utf-8", errors="replace")
+            return "\n".join(text.rstrip().splitlines()[-TAIL:])
+        return ""
+
+    def problem(self) -> str:
+        """Return the last line of the output that names an error; "" if nothing was printed."""
+        if self._timed_out:
+            return self._timed_out
+        lines = [line.strip() for line in self.output().splitlines() if line.strip()]
+        errors = [line for line in lines if _ERROR_LINE.match(line)]
+        return (errors or lines or [""])[-1][:_LONGEST_LINE]
