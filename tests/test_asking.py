@@ -201,24 +201,19 @@ def test_hashes(folder: Path) -> None:
 # ---- source distributions ------------------------------------------------------------------------
 
 
-def test_a_source_distribution_is_not_taken_by_itself(folder: Path) -> None:
+def test_builds_that_are_not_allowed(folder: Path) -> None:
     with IndexServer() as server:
         fill(server)
-        done = solve(folder, server, "sources", "--json")
-        assert done.returncode == 3
-        (reason,) = [
-            one for one in json.loads(done.stdout)["reasons"] if one["code"] == "only-sdist"
-        ]
-        assert (reason["subject"], reason["need"]) == ("sources", "a wheel")
-        assert "sources" in done.stderr
-        both = solve(folder, server, "more-sources", "sources")
-        flags = "--allow-sdist more-sources --allow-sdist sources"
-        assert f"  {flags}: gives more-sources 2.0, sources 1.0" in both.stderr
-        dynamic = solve(folder, server, "dynamic", "--allow-sdist", "dynamic")
-        assert dynamic.returncode == 3
-        assert "dynamic-1.0.tar.gz needs static dependencies in its PKG-INFO" in dynamic.stderr
-        command = "pip wheel --no-deps -w wheels dynamic; then add --find-links wheels"
-        assert f"build what has no wheel: {command}" in dynamic.stderr
+        for flags in (
+            ["--no-build"],
+            ["--no-build-package", "Sources"],
+            ["--only-binary", ":all:"],
+        ):
+            done = solve(folder, server, "sources", "--json", *flags)
+            assert done.returncode == 3
+            (reason,) = json.loads(done.stdout)["reasons"]
+            assert (reason["code"], reason["subject"]) == ("only-sdist", "sources 1.0")
+            assert "leave out --no-build: gives sources 1.0" in done.stderr
     assert contents(folder) == {}
 
 
@@ -228,7 +223,7 @@ def test_a_source_distribution_that_is_allowed(
 ) -> None:
     with IndexServer() as server:
         fill(server)
-        done = solve(folder, server, "sources", "--allow-sdist", "Sources")
+        done = solve(folder, server, "sources", "--allow-sdist", "Sources")  # without effect
         assert done.returncode == 0, done.stderr
         assert pins(folder) == {"beta": "2.0", "sources": "1.0"}
         lock = lock_of(folder)
@@ -236,7 +231,6 @@ def test_a_source_distribution_that_is_allowed(
         assert package["sdist"]["name"] == "sources-1.0.tar.gz"
         assert package["sdist"]["hashes"]["sha256"] == digest(file_of(server, "sources-1.0.tar.gz"))
         assert "wheels" not in package
-        assert lock["tool"]["gpuenv"]["allow-sdist"] == ["sources"]
         caches = {"UV_CACHE_DIR": str(tmp_path / "uv"), "PIP_NO_CACHE_DIR": "1"}
         caches["UV_HTTP_RETRIES"] = "0"  # uv waits between its attempts at a bad file
         command = [
@@ -260,7 +254,8 @@ def test_a_source_distribution_that_is_allowed(
             File("sources-1.0.tar.gz", other)
         ]  # another file under the name that was locked
         command[command.index("env")] = "env2"
-        bad = run(command, folder, **{**caches, "UV_CACHE_DIR": str(tmp_path / "uv2")})
+        caches["GPUENV_CACHE_DIR"] = str(tmp_path / "empty")  # without the wheel that was built
+        bad = run(command, folder, **caches)
         assert bad.returncode == 4, bad.stderr
         assert not (folder / "env2").exists()
 

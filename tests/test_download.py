@@ -256,13 +256,6 @@ def test_writing_a_bundle(
     lock = remote(tmp_path, server, "alpha", "beta")
     path = write_lock(tmp_path / "pylock.toml", lock)
     before = names_in(tmp_path)
-    sdist = lock.pins[0].wheel.replace(
-        filename="alpha-1.0.tar.gz", url=f"{server.base}/files/alpha-1.0.tar.gz"
-    )
-    refused = write_lock(tmp_path / "pylock.sdist.toml", make_lock(sdist))
-    assert bundle(tmp_path, refused, server) == 2
-    assert "is a source distribution" in capsys.readouterr().err
-    refused.unlink()
     assert main(["download", str(path)]) == 2
     assert names_in(tmp_path) == before
     server.faults["/files/beta"] = ["tampered"]

@@ -38,6 +38,7 @@ from gpuenv.index.urls import redact_url, split_credentials
 from gpuenv.model import Host, IndexOptions, Python, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer, make_wheel
+from universe import listed
 
 PAGES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "index_pages.json").read_text()
@@ -129,10 +130,10 @@ TARGET = TargetEnvironment(
 )
 
 
-def test_releases_are_those_of_the_wheels_that_fit(
+def test_releases_are_those_of_the_files_that_fit(
     server: IndexServer, transport: Transport, cache: Cache
 ) -> None:
-    """Compare `releases`, which parses no file, with `wheels`, on pages made by chance."""
+    """Compare `releases`, which parses no file, with the files of pages made by chance."""
     random = Random(7)  # noqa: S311  no secret
     index = index_of(server, transport, cache)
     for number in range(12):
@@ -144,16 +145,16 @@ def test_releases_are_those_of_the_wheels_that_fit(
                 server.add(name, version, tag=tag, requires_python=requires_python, yanked=yanked)
         server.add_file(name, f"{name}-9.0.tar.gz")
         fitting: dict[str, list[Wheel]] = {}
-        for wheel in index.wheels(name, TARGET):
-            if TARGET.accepts_python(wheel.requires_python):
-                fitting.setdefault(wheel.version, []).append(wheel)
+        for file in (*index.sdists(name), *index.wheels(name, TARGET)):
+            if TARGET.accepts_python(file.requires_python):
+                fitting.setdefault(file.version, []).append(file)
         releases = index.releases(name, TARGET)
         assert releases is not None
         assert list(releases.versions) == list(fitting)
-        for version, is_yanked in releases.versions.items():
-            wheels = [one for one in releases.wheels(version) if one in fitting[version]]
-            assert wheels == fitting[version]
-            assert is_yanked == all(wheel.yanked is not None for wheel in wheels)
+        for version, told in releases.versions.items():
+            files = [one for one in releases.files(version) if one in fitting[version]]
+            assert sorted(files, key=str) == sorted(fitting[version], key=str)
+            assert told == listed(files)
 
 
 def test_names_that_the_index_does_not_have(
@@ -885,7 +886,7 @@ def test_a_lazy_index_is_opened_when_it_is_asked(
 def test_the_snapshot_is_not_for_interpreters_whose_wheels_it_leaves_out() -> None:
     data = str(Path(__file__).parent.parent / "matrix_data")
     for python, has_snapshot in {(3, 8): False, (3, 9): True, (3, 14): True}.items():
-        _, index = open_indexes(IndexOptions(offline=True), data, python=python)
+        _, index = open_indexes(IndexOptions(offline=True), data, python=Python(version=python))
         assert index.is_local("torch") is has_snapshot
 
 

@@ -59,6 +59,7 @@ def prefetch(index: MultiIndex, *texts: str, constraints: tuple[str, ...] = ()) 
         [parse_requirement(text) for text in constraints],
         ENVIRONMENT,
         lambda name: False,
+        lambda name: True,
     )
     prefetcher = index._prefetcher
     assert prefetcher is not None
@@ -153,6 +154,7 @@ def test_the_snapshot_hides_no_release_where_the_index_is_asked_anyway(
                 [],
                 ENVIRONMENT,
                 lambda name: name == "middle",
+                lambda name: True,
             )
             index.stop_prefetch()
             return {name: index.wheels(name)[0].version for name in ("low", "middle")}

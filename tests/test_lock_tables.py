@@ -1038,7 +1038,7 @@ def test_a_lock_keeps_what_its_installer_has_to_know() -> None:
 
 def test_a_lock_has_what_the_plan_says() -> None:
     request = Request(
-        frameworks=("torch",), requirements=("a",), constraints=("b<2",), allow_sdist=("a",)
+        frameworks=("torch",), requirements=("a",), constraints=("b<2",), no_build=("a",)
     )
     choice = Choice(framework="torch", version="2.9", variant="cu128", cuda=(12, 8), cudnn="9.10")
     needs = Needs(driver="570.26", python=(3, 12))
@@ -1051,8 +1051,8 @@ def test_a_lock_has_what_the_plan_says() -> None:
         assert (lock.needs, lock.choices, lock.data) == (needs, (choice,), "1")
         assert lock.host == pylock.host_to_lock(GPU_HOST)
     wheels, conda = locks
-    assert (wheels.constraints, wheels.allow_sdist, wheels.digest) == (("b<2",), ("a",), "d")
-    assert (conda.constraints, conda.allow_sdist, conda.digest) == ((), (), "")
+    assert (wheels.constraints, wheels.no_build, wheels.digest) == (("b<2",), ("a",), "d")
+    assert (conda.constraints, conda.no_build, conda.digest) == ((), (), "")
     assert conda.inputs == (("channels", (CHANNEL,)),) and wheels.inputs == ()
 
 

@@ -75,7 +75,8 @@ def request_of(case: dict[str, Any], universe: Universe, base: str = BASE) -> Re
         requirements=tuple(text.replace("{base}", base) for text in case["requires"]),
         constraints=tuple(text.replace("{base}", base) for text in case.get("constraints", ())),
         pre=case.get("pre", False),
-        allow_sdist=tuple(case.get("allow_sdist", ())),
+        no_build=tuple(case.get("no_build", ())),
+        no_binary=tuple(case.get("no_binary", ())),
         hashes=tuple(hashes.items()),
         require_hashes=bool(hashes),
     )

@@ -125,8 +125,9 @@ def ask_pip(
             server.url,
         ]
         arguments += [*put(case, server, folder), "--report", str(folder / "report.json")]
-        binary = sorted(set(case["packages"]) - set(case.get("allow_sdist", ())))
-        arguments += ["--only-binary", ",".join(binary)] + (["--pre"] if case.get("pre") else [])
+        for name in case.get("no_build", ()):
+            arguments += ["--only-binary", name]
+        arguments += ["--pre"] if case.get("pre") else []
         jobs.append(
             {"id": case["id"], "arguments": arguments, "report": str(folder / "report.json")}
         )
@@ -268,7 +269,7 @@ def by_uv(case: dict[str, Any], server: IndexServer, folder: Path) -> dict[str, 
             else f"{PLATFORMS[platform]}_{glibc}"
         )
         arguments += ["--python-version", target["python"], "--python-platform", named]
-    for name in sorted(set(case["packages"]) - set(case.get("allow_sdist", ()))):
+    for name in case.get("no_build", ()):
         arguments += ["--only-binary", name]
     arguments += ["--prerelease", "allow" if case.get("pre") else "if-necessary-or-explicit"]
     command = [

@@ -44,7 +44,8 @@ def request_of(case: dict[str, Any]) -> Request:
         frameworks=tuple(case.get("frameworks", ())),
         requirements=tuple(case.get("requires", ())),
         constraints=tuple(case.get("constraints", ())),
-        allow_sdist=tuple(case.get("allow_sdist", ())),
+        no_build=tuple(case.get("no_build", ())),
+        no_binary=tuple(case.get("no_binary", ())),
         default_index_only=case.get("default_index_only", False),
         preferences=tuple(case.get("preferences", {}).items()),
         builds=tuple(case.get("builds", {}).items()),
@@ -141,10 +142,10 @@ def test_digests_of_requests() -> None:
     )
     request = Request(frameworks=("torch",), requirements=("a",), constraints=("a<2",))
     plan = Plan(request=request, host=host, pins=(), choices=(), needs=Needs(), data="1")
-    full = request.replace(allow_sdist=("a",), builds=(("torch", "cu126"),))
+    full = request.replace(no_build=("a",), builds=(("torch", "cu126"),))
     assert digest(plan) == ("67049dd388543a1afcc0f26c9f7f00e5adea1c475e58f442dbd1cc0b9c58d152")
     assert digest(plan.replace(request=full)) == (
-        "2f51b1d73fc9910f55733e15f71bc2b71c296e5923b602d6e40dd609f3ef29e0"
+        "55f9b56cb52bf4f5a7ce6da9d32674fd016788a1f72008cabfbba8481cf6157a"
     )
     other: dict[str, object] = {
         "default_index_only": True,
@@ -152,21 +153,18 @@ def test_digests_of_requests() -> None:
         "exclude_newer": "2026-01-02",
         "hashes": (("a", ("b" * 64,)),),
         "require_hashes": True,
-        "allow_sdist": ("b", "a"),
+        "no_build": ("a",),
+        "no_binary": ("b",),
         "builds": (("torch", "cu126"),),
     }
     assert digest(plan.replace(request=request.replace(**other))) == (
-        "33c64435953018c29bc8cca0e124aa03a8be30495bf40258e3c304fb0b7d5bdd"
+        "01d75f74529bdcc8edad00d686060f4eb48a9656f9b985e636da8696a6aef473"
     )
     each = {digest(plan.replace(request=request.replace(**{name: other[name]}))) for name in other}
     assert len({*each, digest(plan)}) == len(other) + 1
     # Preferences, and options of another backend, are not inputs.
     for wish in ({"preferences": (("a", "1.0"),)}, {"conda": CondaOptions()}):
         assert digest(plan.replace(request=request.replace(**wish))) == digest(plan)
-    swapped = request.replace(**{**other, "allow_sdist": ("a", "b")})
-    assert digest(plan.replace(request=swapped)) == digest(
-        plan.replace(request=request.replace(**other))
-    )
     facts: list[dict[str, object]] = [
         {"glibc": (2, 29)},
         {"machine": "aarch64"},

@@ -217,14 +217,6 @@ def test_a_release_of_hundreds_is_found_by_the_newest_of_each_minor_series(
     assert len(set(universe.read)) <= most
 
 
-def test_source_distributions_are_offered_where_they_help() -> None:
-    def solve(request: Request, host: Host) -> Plan | None:
-        return PLAN if request.allow_sdist == ("a",) else None
-
-    assert changes("only-sdist", solve) == ["--allow-sdist a"]
-    assert changes("only-sdist", lambda request, host: None) == []
-
-
 # ---- edits of the request, in a small universe ---------------------------------------------------
 
 EDITED: dict[str, Any] = {
@@ -257,7 +249,10 @@ EDITS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
         ],
     ),
     # One of two requirements is changed, and the other is left out.
-    ({"requirements": ("a==9", "s1")}, [("a 2.0 instead of a==9 and without s1", "a 2.0")]),
+    (
+        {"requirements": ("a==9", "s1"), "no_build": ("s1",)},
+        [("a 2.0 instead of a==9 and without s1", "a 2.0")],
+    ),
     # The only requirement cannot be left out.
     ({"requirements": ("a>3",)}, [("a 2.0 instead of a>3", "a 2.0")]),
     # Two faults: an edit for each of them.
@@ -321,25 +316,12 @@ EDITS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
             ("without the constraint a<2", "a 2.0, u 1.0"),
         ],
     ),
-    # Source distributions: of the packages that a plan has, and of at most three.
-    ({"requirements": ("t",)}, [("--allow-sdist s2", "t 2.0")]),
+    # Builds, where they are forbidden.
+    ({"requirements": ("t",), "no_build": (":all:",)}, [("leave out --no-build", "t 2.0")]),
     (
-        {"requirements": ("t", "s1", "u")},
-        [
-            ("--allow-sdist s1 --allow-sdist s2", "s1 1.0, t 2.0, u 1.0"),
-            ("without t and without s1", "u 1.0"),
-        ],
+        {"requirements": ("s1", "u"), "no_build": ("s1",)},
+        [("leave out --no-build", "s1 1.0, u 1.0"), ("without s1", "u 1.0")],
     ),
-    (
-        {"requirements": ("s1", "s2", "s3")},
-        [
-            (
-                "--allow-sdist s1 --allow-sdist s2 --allow-sdist s3",
-                "s1 1.0, s2 1.0, s3 1.0",
-            )
-        ],
-    ),
-    ({"requirements": ("s1", "s2", "s3", "s4")}, []),
 ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpuenv.errors import InputError, Reason, UnusableFileError
-from gpuenv.index.protocol import Index, Releases
+from gpuenv.index.protocol import Index, Listed, Releases
 from gpuenv.index.variants import ReleaseVariants, parse, split_variant_marker
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import (
@@ -89,6 +89,13 @@ def parsed(text: str) -> Requirement:
     return requirement.replace(marker=variant_marker) if variant_marker else requirement
 
 
+def listed(files: Sequence[Wheel]) -> Listed:
+    """What a page says of a release with these files."""
+    best = [file for file in files if file.yanked is None] or files
+    needs_build = not any(file.filename.endswith(".whl") for file in best)
+    return Listed(all(file.yanked is not None for file in files), needs_build)
+
+
 class Universe(Index):
     """An index of a universe, without any network. `asked` are the names that it was asked for.
 
@@ -137,15 +144,14 @@ class Universe(Index):
         if not self._is_lazy or any(row.label for _, row in self._files.get(name, ())):
             return None
         fitting: dict[str, list[Wheel]] = {}
-        for wheel in self.wheels(name):
+        self.asked.append(name)
+        for wheel, row in self._files.get(name, ()):
             fits = environment.accepts_python(wheel.requires_python)
-            if fits and environment.rank(wheel.filename) is not None:
+            if fits and (not row.tag or environment.rank(wheel.filename) is not None):
                 fitting.setdefault(wheel.version, []).append(wheel)
-        yanked = {
-            version: all(wheel.yanked is not None for wheel in wheels)
-            for version, wheels in fitting.items()
-        }
-        return Releases(yanked, fitting.__getitem__)
+        return Releases(
+            {version: listed(files) for version, files in fitting.items()}, fitting.__getitem__
+        )
 
     def sdists(self, name: str) -> Sequence[Wheel]:
         return [wheel for wheel, row in self._files.get(name, ()) if not row.tag]
@@ -155,10 +161,10 @@ class Universe(Index):
         if row.release.get("sdist") == "dynamic" and not row.tag:
             raise UnusableFileError(
                 Reason(
-                    code="dynamic-metadata",
-                    subject=wheel.filename,
-                    need="static dependencies",
-                    have="dynamic",
+                    code="build-failed",
+                    subject=f"{wheel.name} {wheel.version}",
+                    need="a build of its source distribution that works",
+                    have="an error",
                 )
             )
         return [parsed(text) for text in row.release.get("requires", ())]

@@ -3,6 +3,9 @@
 wheels.py           locks of wheels: what changes, and how the new environment is built
 installers.py       the commands of uv and of pip
 downloads.py        the files of locks in a folder, for hosts without a network
+fetch.py            one file of a lock
+built_wheels.py     wheels that are built here of source distributions
+built_record.py     built.json: which wheels in a folder were built here
 bundle.py           one file with the wheels, the lock, gpuenv and what it requires
 bundle_main.py      the program of a bundle
 transaction.py      the new environment takes the place of the old one at once; rollback

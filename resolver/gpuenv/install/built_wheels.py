@@ -1,28 +1,22 @@
 """Wheels that are built here of the source distributions of a lock.
 
 The lock names the source distribution with its hash. Its wheel is built with the interpreter of the
-environment, or of the lock, and takes its place. A folder of `gpuenv download` has the wheel, too:
-built.json says of which source distribution it was built.
+environment, or of the lock, and takes its place.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 
 from .. import activity
-from ..atomic_write import write_whole
 from ..errors import InputError, InstallError
 from ..index.cache import Cache
 from ..index.default_index import default_index
 from ..index.urls import file_url_to_path, path_to_file_url
 from ..interpreters import required_release
-from ..model import IndexOptions, Lock, Pin, Wheel
+from ..model import IndexOptions, Lock, Wheel
 from ..requirements.target import TargetEnvironment
-
-RECORD = "built.json"  # {sha256 of a source distribution: [file name of its wheel, its sha256]}
-Built = dict[str, tuple[str, str]]
+from .fetch import fetch, sha256_of
 
 
 def with_built_wheels(lock: Lock, python: str | None, folder: str, options: IndexOptions) -> Lock:
@@ -42,7 +36,6 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
         return lock
     from ..index.http import Transport
     from ..index.source_builds import BuildFailedError, SourceBuilder
-    from .downloads import fetch
 
     cache = Cache()
     default = default_index(cache)
@@ -80,12 +73,10 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
 
 
 def _wheel_at(path: str, sdist: Wheel) -> Wheel:
-    with open(path, "rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return sdist.replace(
         filename=os.path.basename(path),
         url=path_to_file_url(path),
-        sha256=sha256,
+        sha256=sha256_of(path),
         size=os.path.getsize(path),
         index="",
     )
@@ -101,45 +92,3 @@ def check_fits(lock: Lock) -> None:
                 f"{filename} was built on this machine, and the lock is for another one",
                 hint="run gpuenv download on a machine with the platform and Python of the lock",
             )
-
-
-def read_built(folder: str) -> Built:
-    """Return what the record of a folder says; {} without one.
-
-    Raises:
-        InputError: the record cannot be read.
-    """
-    path = os.path.join(folder, RECORD)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return parse_built(file.read())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {error}", hint="download again") from None
-
-
-def parse_built(text: str) -> Built:
-    """Return the content of a record. ValueError for anything else."""
-    try:
-        rows = json.loads(text).items()
-        return {str(sdist): (os.path.basename(name), str(sha256)) for sdist, (name, sha256) in rows}
-    except (AttributeError, TypeError) as error:
-        raise ValueError(str(error)) from None
-
-
-def write_built(folder: str, built: Built) -> None:
-    """Write the record of a folder."""
-    write_whole(os.path.join(folder, RECORD), json.dumps(built, indent=1).encode())
-
-
-def built_for(pin: Pin, built: Built, folder: str) -> Pin:
-    """Return a pin with the wheel in a folder that was built of its source distribution, if any."""
-    row = built.get(pin.wheel.sha256 or "")
-    if row is None:
-        return pin
-    filename, sha256 = row
-    url = path_to_file_url(os.path.abspath(os.path.join(folder, filename)))
-    return pin.replace(
-        wheel=pin.wheel.replace(filename=filename, url=url, sha256=sha256, size=None, index="")
-    )

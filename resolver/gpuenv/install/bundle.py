@@ -30,7 +30,7 @@ from ..errors import InputError
 from ..index.urls import file_url_to_path, path_to_file_url
 from ..lock import pylock
 from ..model import Lock, Wheel
-from .built_wheels import RECORD, Built, built_for, parse_built, read_built
+from .built_record import RECORD, Built, built_for, parse_built, read_built
 
 if TYPE_CHECKING:  # only bundles need them
     import zipfile

@@ -7,7 +7,6 @@ continues where it ended. A wheel that was built here of a source distribution l
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -16,22 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..errors import InputError, InstallError, PackageIndexError
+from ..errors import InputError
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
 from ..model import IndexOptions, Lock, Pin, Wheel
-from .built_wheels import (
-    Built,
-    built_for,
-    check_fits,
-    read_built,
-    with_built_wheels,
-    write_built,
-)
-from .bundle import bundled_built, bundled_urls, copy_file, file_name, write_bundle
+from .built_record import Built, built_for, read_built, write_built
+from .built_wheels import check_fits, with_built_wheels
+from .bundle import bundled_built, bundled_urls, file_name, write_bundle
+from .fetch import fetch, sha256_of
 from .target_lock import hold
 
 if TYPE_CHECKING:
-    from ..index.http import Transport
+    pass
 
 Progress = Callable[[str], None]
 
@@ -135,7 +129,7 @@ def download_bundle(
         report(f"writing {path}")
         write_bundle(lock, wheels, path, data)
         shutil.rmtree(os.path.join(own, "wheels"), ignore_errors=True)
-    return _sha256(path)
+    return sha256_of(path)
 
 
 def _ignore(line: str) -> None:
@@ -145,44 +139,10 @@ def _ignore(line: str) -> None:
 def _is_there(path: str, wheel: Wheel) -> bool:
     if not os.path.exists(path):
         return False
-    if _sha256(path) == wheel.sha256:
+    if sha256_of(path) == wheel.sha256:
         return True
     message = f"{path}: is another file than that of the lock, by its sha256"
     raise InputError(message, hint="remove it, or use another folder")
-
-
-def fetch(wheel: Wheel, path: str, transport: Transport) -> None:
-    """Download a file of a lock to a path. InstallError if its sha256 differs, or on failure."""
-    from ..index.http import OK, PARTIAL
-
-    folder, name = os.path.split(path)
-    partial = os.path.join(folder, f".{name}.{(wheel.sha256 or '')[:16]}.part")
-    release = f"{wheel.name} {wheel.version}"
-    subject = f"{release} from {redact_url(wheel.url)}"
-    try:
-        if wheel.url.startswith("file:"):
-            copy_file(wheel.url, partial)
-        else:
-            with open(partial, "a+b") as file:
-                status = transport.resume(wheel.url, release, file, wheel.size).status
-            if status not in (OK, PARTIAL):
-                os.unlink(partial)
-                raise InstallError(f"{subject}: the server answered with status {status}")
-    except PackageIndexError as error:
-        raise InstallError(error.message, hint="run the command again: it continues") from None
-    except OSError as error:
-        raise InstallError(f"{subject}: cannot be written: {error.strerror}") from None
-    digest = _sha256(partial)
-    if digest != wheel.sha256:
-        os.unlink(partial)
-        message = f"{subject} has the wrong hash: the lock says sha256 {wheel.sha256}"
-        raise InstallError(f"{message}, the file has {digest}")
-    os.replace(partial, path)
-
-
-def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> Lock:

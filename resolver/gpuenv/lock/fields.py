@@ -324,7 +324,8 @@ def _as_it_is(document: Document) -> Document:
 
 def _without_allowed_sdists(document: Document) -> Document:
     """Migrate a document that may name the packages whose source distributions were allowed."""
-    return {key: value for key, value in document.items() if key != "allow-sdist"}
+    own = {key: value for key, value in document["tool"]["gpuenv"].items() if key != "allow-sdist"}
+    return document | {"tool": document["tool"] | {"gpuenv": own}}
 
 
 # ---- the table ----------------------------------------------------------------------------------

@@ -241,7 +241,9 @@ def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
     constraints = question.constraints.ranges.get(requirement.name, ())
     missing = missing_release_reasons(store, requirement, constraints, _dependent(cause))
     reasons = list(missing)
-    if not reasons and requirement.url is None and store.is_in_data(requirement.name):
+    name = requirement.name
+    has_facts = store.is_in_data(name) or not store.request.may_build(name)
+    if not reasons and requirement.url is None and has_facts:
         reasons += _reasons_against_all(question, _in_range(question, requirement))
     return reasons
 

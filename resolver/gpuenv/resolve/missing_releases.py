@@ -95,13 +95,12 @@ def _not_admitted_reason(
 ) -> Reason:
     """Return why none of the candidates in a range is taken (see selection.admitted)."""
     yanked = [candidate.version for candidate in candidates if candidate.is_yanked]
-    others = [candidate.version for candidate in candidates if not candidate.is_yanked]
-    placeholders = list(filter(is_placeholder, others))
-    if placeholders:
-        have = f"placeholders that reserve the name: {_first(placeholders)}"
+    versions = [candidate.version for candidate in candidates]
+    if all(map(is_placeholder, versions)):
+        have = f"placeholders that reserve the name: {_first(versions)}"
         return Reason(code="placeholder", subject=subject, need="a real release", have=have)
-    prereleases = list(filter(store.environment.is_prerelease, others))
-    if prereleases:
+    prereleases = list(filter(store.environment.is_prerelease, versions))
+    if len(prereleases) == len(versions):
         have = f"pre-releases: {_first(prereleases)}"
         need = "a final release for this target, or --pre"
         return Reason(code="prerelease", subject=subject, need=need, have=have)

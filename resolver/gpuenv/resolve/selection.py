@@ -91,33 +91,28 @@ def admitted(
         listed: returns all versions that the index lists, also those without a fitting file. It is
             asked only if a placeholder or a pre-release would be taken.
     """
+
+    def others(left: Sequence[ReleaseT]) -> Iterator[str]:
+        """Yield the versions in the ranges that the index lists, if any release is left."""
+        for version in listed() if left else ():
+            if all(environment.contains(specifier, version, True) for specifier in specifiers):
+                yield version
+
     admissible = list(releases)
     pinned = any(map(is_pinned, specifiers))
     if not pinned:
         real = [release for release in releases if not is_placeholder(release.version)]
-        if real or not all(map(is_placeholder, listed() if admissible else ())):
+        if real or any(not is_placeholder(version) for version in others(admissible)):
             admissible = real
     if not (pre or any(map(names_prerelease, specifiers))):
         is_prerelease = environment.is_prerelease
         final = [release for release in admissible if not is_prerelease(release.version)]
-        if final or (admissible and _has_final(listed(), specifiers, environment)):
+        if final or any(not is_prerelease(version) for version in others(admissible)):
             admissible = final
     not_yanked = [release for release in admissible if not release.is_yanked]
     if not_yanked or not pinned:
         return not_yanked
     return admissible
-
-
-def _has_final(
-    versions: Iterable[str], specifiers: Sequence[str], environment: TargetEnvironment
-) -> bool:
-    """Return whether one of some versions is final and in all ranges."""
-    for version in versions:
-        if not environment.is_prerelease(version) and all(
-            environment.contains(specifier, version, True) for specifier in specifiers
-        ):
-            return True
-    return False
 
 
 def newest_of_series(releases: Sequence[ReleaseT]) -> list[ReleaseT]:
