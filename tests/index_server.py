@@ -100,6 +100,8 @@ def make_sdist(
     requires_python: str | None = None,
     kind: str = ".tar.gz",
     info: bool = True,
+    backend: str = BACKEND,
+    build_system: str = BUILD_SYSTEM,
 ) -> tuple[str, bytes]:
     """(file name, content) of an sdist that can be built; `info` False leaves its PKG-INFO out."""
     stem = f"{name.replace('-', '_')}-{version}"
@@ -111,8 +113,8 @@ def make_sdist(
         + provided(requires)
     )
     files = {
-        "pyproject.toml": BUILD_SYSTEM,
-        "backend.py": BACKEND,
+        "pyproject.toml": build_system,
+        "backend.py": backend,
         "src/deep/PKG-INFO": "none of it\n",
     }
     files |= {"PKG-INFO": "\n".join([*lines, "", "A description."])} if info else {}

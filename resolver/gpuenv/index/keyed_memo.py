@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from ..errors import GpuEnvError
 
+_WAIT = 0.2  # seconds
 _Key = TypeVar("_Key", bound=Hashable)
 _Answer = TypeVar("_Answer")
 
@@ -27,9 +28,15 @@ class KeyedMemo(Generic[_Key, _Answer]):
     def get(self, key: _Key, compute: Callable[[], _Answer]) -> _Answer:
         """Return the answer for a key; the first call computes it."""
         if key not in self._answers:
-            with self._lock_of(key):
+            lock = self._lock_of(key)
+            # A wait without a limit can miss Ctrl-C, which comes just before it begins.
+            while not lock.acquire(timeout=_WAIT):
+                pass
+            try:
                 if key not in self._answers:
                     self._answers[key] = _answer_or_error(compute)
+            finally:
+                lock.release()
         answer = self._answers[key]
         if isinstance(answer, GpuEnvError):
             raise answer

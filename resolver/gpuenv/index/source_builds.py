@@ -44,6 +44,7 @@ _WATCHER = os.path.join(os.path.dirname(__file__), "build_watcher.py")
 _MISSING_MODULE = re.compile(r"No module named '(\w+)")
 _ERROR_LINE = re.compile(r"\s*(?:\w+\.)*(?:\w*Error|\w*Exception|error|ERROR|fatal error)\b.*[:!]")
 _LONGEST_LINE = 300
+_FRAME = " \t\u2570\u251c\u2500\u25b6\xd7\u2502"  # what uv draws around its errors
 # Settings of pip that would send build requirements elsewhere, and what hides or adds modules.
 _DROPPED = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PYTHONHOME", "PYTHONPATH")
 _OF_INSTALLERS = ("PIP_", "UV_", "GPUENV_")
@@ -181,6 +182,8 @@ class SourceBuilder:
                 problem = str(error).replace(f"{source} ", "")
                 raise BuildFailedError(_failure(sdist, problem), folder.output()) from None
             except (BuildBackendException, subprocess.CalledProcessError) as error:
+                # The hooks catch the traceback of a backend that cannot be imported.
+                folder.note(getattr(getattr(error, "exception", None), "traceback", ""))
                 problem = folder.problem() or str(error)
                 raise BuildFailedError(_failure(sdist, problem), folder.output()) from None
             wheels = [str(path) for path in Path(output).glob("*.whl")]
@@ -371,6 +374,11 @@ class _BuildFolder:
         if status:
             raise subprocess.CalledProcessError(status, list(command))
 
+    def note(self, text: str) -> None:
+        """Add a text to the output."""
+        with open(self._log, "a", encoding="utf-8") as log:
+            log.write(text)
+
     def output(self) -> str:
         """Return the end of what the programs of the build printed."""
         with suppress(OSError):
@@ -379,9 +387,9 @@ class _BuildFolder:
         return ""
 
     def problem(self) -> str:
-        """Return the last line of the output that names an error; "" if nothing was printed."""
+        """Return the output from its last line that names an error; "" if nothing was printed."""
         if self._timed_out:
             return self._timed_out
-        lines = [line.strip() for line in self.output().splitlines() if line.strip()]
-        errors = [line for line in lines if _ERROR_LINE.match(line)]
-        return (errors or lines or [""])[-1][:_LONGEST_LINE]
+        lines = [line.strip(_FRAME) for line in self.output().splitlines() if line.strip(_FRAME)]
+        starts = [number for number, line in enumerate(lines) if _ERROR_LINE.match(line)]
+        return " ".join(lines[starts[-1] if starts else -1 :])[:_LONGEST_LINE]

@@ -110,6 +110,10 @@ class CandidateStore:
             candidates = self._candidates[name] = self._read_candidates(name)
         return candidates
 
+    def is_read(self, name: str) -> bool:
+        """Return whether the candidates of a name were asked for before."""
+        return name in self._candidates
+
     def admitted_versions(self, name: str, specifier: str) -> frozenset[str]:
         """Return the versions of the candidates of a name that a specifier contains."""
         if name not in self._versions:

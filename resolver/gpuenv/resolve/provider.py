@@ -501,6 +501,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                 known[candidate] = ()
         return known[candidate]
 
+    def known_requirements(self, candidate: Node) -> Sequence[NodeRequirement]:
+        """Return what a candidate requires if that was read before, otherwise ()."""
+        return self._known.of_node.get(candidate, ())
+
     def is_refused(self, release: Release) -> bool:
         """Return whether the host or the data refuse a release."""
         refused = self._refused.get(release)

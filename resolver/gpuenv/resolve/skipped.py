@@ -205,21 +205,34 @@ class Skipped:
             return "newer-yanked", "is yanked"
         if is_placeholder(release.version):
             return "newer-placeholder", "is a placeholder"
+        reason, owner = self._file_reason(release, {release})
+        if reason is None:
+            return "", ""
+        text = f"needs {reason.need}; found {reason.have}"
+        return "newer-not-built", text if owner is release else f"requires {owner!r}, which {text}"
+
+    def _file_reason(
+        self, release: Candidate, seen: set[Candidate]
+    ) -> tuple[Reason | None, Candidate]:
+        """Return why a release has no usable file, or why one that it requires has none."""
+        requirements = self._provider.known_requirements(release)
         reasons = [*self._facts.reasons(release)]
-        for cause in self._provider.full_causes(self._provider.why_excluded(release)):
-            requirement = cause.requirement
+        for requirement in requirements:
             if isinstance(requirement, HostRequirement):
                 reasons += requirement.reasons
-            elif isinstance(requirement, PackageRequirement):
-                for match in self._provider.admitted(requirement)[:1]:
-                    reasons += self._facts.reasons(match)
         for reason in reasons:
             if reason.code in _STEP_BACK:
-                text = f"needs {reason.need}; found {reason.have}"
-                if reason.subject.partition(" ")[0] != release.name:
-                    text = f"requires {reason.subject}, which {text}"
-                return "newer-not-built", text
-        return "", ""
+                return reason, release
+        for requirement in requirements:
+            if not isinstance(requirement, PackageRequirement):
+                continue
+            if not self._store.is_read(requirement.name):
+                continue
+            matches = [match for match in self._provider.admitted(requirement) if match not in seen]
+            answers = [self._file_reason(match, {*seen, *matches}) for match in matches]
+            if answers and all(reason is not None for reason, _ in answers):
+                return answers[0]
+        return None, release
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
         known_reasons = tuple(reasons) or tuple(self._conflicts(release))
