@@ -247,6 +247,8 @@ class MetadataReader:
         """
         from .core_metadata import parse_fields, read_sdist_metadata, why_dynamic
 
+        if self._builder is not None:
+            self._builder.require_hope(wheel)  # before a download
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
             path = self._archive(wheel, folder)
             content = read_sdist_metadata(path, wheel.filename)

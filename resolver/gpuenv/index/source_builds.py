@@ -37,7 +37,7 @@ from .core_metadata import DAMAGED_SDIST
 from .filenames import identify
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
-MOST_FAILURES = 3  # of a package; its older releases are not tried then
+MOST_FAILURES = 3  # of a package; its other releases are not tried then
 TAIL = 20  # lines of the output of a failed build
 
 _WATCHER = os.path.join(os.path.dirname(__file__), "build_watcher.py")
@@ -52,13 +52,17 @@ _slots = BoundedSemaphore(os.cpu_count() or 1)  # builds that run at once
 
 
 class BuildFailedError(UnusableFileError):
-    """A source distribution cannot be built. `output` is the end of what the build printed."""
+    """A source distribution cannot be built.
+
+    `output` is the end of what the build printed. `missing_module` is a module that it imports and
+    does not require, "" for other failures.
+    """
 
     code = "build-failed"
 
-    def __init__(self, reason: Reason, output: str) -> None:
+    def __init__(self, reason: Reason, output: str, missing_module: str = "") -> None:
         super().__init__(reason)
-        self.output = output
+        self.output, self.missing_module = output, missing_module
 
 
 class SourceBuilder:
@@ -84,7 +88,7 @@ class SourceBuilder:
     ) -> None:
         self._wanted, self._options = python, options
         self._default_index, self._cert, self._folder = default_index, cert, folder
-        self._failures: dict[str, list[Reason]] = {}  # by package
+        self._failures: dict[str, list[BuildFailedError]] = {}  # by package
 
     @cached_property
     def _python(self) -> str:
@@ -112,17 +116,23 @@ class SourceBuilder:
             why: why a build is needed, for the line that announces it.
 
         Raises:
-            BuildFailedError: it cannot be built, or MOST_FAILURES other releases cannot.
+            BuildFailedError: it cannot be built.
         """
-        failures = self._failures.setdefault(sdist.name, [])
-        if len(failures) >= MOST_FAILURES:
-            release = f"{sdist.name} {sdist.version}"
-            raise BuildFailedError(failures[0].replace(subject=release), "")
         try:
             return self._build(sdist, archive, "metadata", why)[0]
         except BuildFailedError as error:
-            failures.append(error.reason)
+            self._failures.setdefault(sdist.name, []).append(error)
             raise
+
+    def require_hope(self, sdist: Wheel) -> None:
+        """Raise BuildFailedError if the builds of other releases of the package failed.
+
+        One is enough if a module is missing: its build requirements lack it in other releases, too.
+        """
+        failures = self._failures.get(sdist.name, [])
+        if len(failures) >= MOST_FAILURES or any(error.missing_module for error in failures):
+            reason = failures[0].reason
+            raise BuildFailedError(reason.replace(subject=f"{sdist.name} {sdist.version}"), "")
 
     def wheel(self, sdist: Wheel, archive: str, why: str) -> str:
         """Return the path of a wheel of a source distribution; one that was built before is kept.
@@ -166,7 +176,7 @@ class SourceBuilder:
                 source = _unpack(archive, folder.path("source"))
             except DAMAGED_SDIST as error:
                 problem = f"an archive that cannot be unpacked ({error})"
-                raise BuildFailedError(_failure(sdist, problem), "") from None
+                raise _failure(sdist, problem) from None
             try:
                 environment = _Environment(folder, self._python, self._install_settings())
                 builder = ProjectBuilder.from_isolated_env(environment, source, runner=folder.hook)
@@ -180,19 +190,19 @@ class SourceBuilder:
                     metadata = b""
             except BuildException as error:
                 problem = str(error).replace(f"{source} ", "")
-                raise BuildFailedError(_failure(sdist, problem), folder.output()) from None
+                raise _failure(sdist, problem, folder.output()) from None
             except (BuildBackendException, subprocess.CalledProcessError) as error:
                 # The hooks catch the traceback of a backend that cannot be imported.
                 folder.note(getattr(getattr(error, "exception", None), "traceback", ""))
                 problem = folder.problem() or str(error)
-                raise BuildFailedError(_failure(sdist, problem), folder.output()) from None
+                raise _failure(sdist, problem, folder.output()) from None
             wheels = [str(path) for path in Path(output).glob("*.whl")]
             return metadata, self._keep(sdist, wheels[0]) if wheels else ""
 
     def _keep(self, sdist: Wheel, wheel: str) -> str:
         name = os.path.basename(wheel)
         if identify(name) != (sdist.name, sdist.version):
-            raise BuildFailedError(_failure(sdist, f"a build that makes {name}"), "")
+            raise _failure(sdist, f"a build that makes {name}")
         place = os.path.join(self._place(sdist), name)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         os.replace(wheel, place)  # on the same file system: the folder of a build is in the cache
@@ -224,17 +234,18 @@ class SourceBuilder:
         return own | {name: value for name, value in settings.items() if value}
 
 
-def _failure(sdist: Wheel, problem: str) -> Reason:
+def _failure(sdist: Wheel, problem: str, output: str = "") -> BuildFailedError:
     """Return why a source distribution cannot be built. A missing module gets what helps."""
-    need, have = "a build of its source distribution that works", problem
+    need, have, module = "a build of its source distribution that works", problem, ""
     missing = _MISSING_MODULE.search(problem)
     if missing is not None:
-        need = f"{missing[1]} while it is built, which its build requirements do not name"
-        command = f"pip wheel --no-build-isolation --no-deps {sdist.name}=={sdist.version}"
-        have = f"an isolated build: run `{command}` where it is installed, then give --find-links ."
-    return Reason(
-        code="build-failed", subject=f"{sdist.name} {sdist.version}", need=need, have=have
-    )
+        module = missing[1]
+        need = f"{module} at build time, which its build requirements do not name"
+        command = f"pip wheel --no-build-isolation --no-deps {sdist.name}"
+        have = f"an isolated build; build it where {module} is ({command}), and give --find-links ."
+    subject = f"{sdist.name} {sdist.version}"
+    reason = Reason(code="build-failed", subject=subject, need=need, have=have)
+    return BuildFailedError(reason, output, module)
 
 
 def _unpack(archive: str, folder: str) -> str:

@@ -5,6 +5,7 @@ Each change is solved before it is offered.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
@@ -12,7 +13,7 @@ from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
 from ..model import EVERY_FRAMEWORK, Framework, Host, Plan, Request, Value
-from ..requirements.target import normalize_name, parse_requirement
+from ..requirements.target import normalize_name, parse_requirement, version_key
 from .candidates import is_single_distribution
 from .conflicts import Roots, Trials
 from .graph import (
@@ -131,6 +132,7 @@ def _all_changes(
     if any(reason.code == "only-sdist" for reason in reasons):
         yield from _offer(alternatives, "leave out --no-build", request.replace(no_build=()))
     edits = _helpful_edits(alternatives, trials, places)
+    edits.sort(key=lambda chosen: _steps_back(request, chosen))
     yield from _edited(alternatives, [chosen for chosen in edits if not _removes_text(chosen)])
     for text in request.constraints[:MAX_CHANGES]:
         constraints = tuple(other for other in request.constraints if other != text)
@@ -312,6 +314,22 @@ def _solved(alternatives: Alternatives, trials: Trials, edits: Edits) -> Edits:
         if not isinstance(node, Token):
             ranges[node.identifier] = f"=={node.version}"
     return tuple(edit.replace(specifier=ranges.get(packages.get(edit.place), "")) for edit in edits)
+
+
+def _steps_back(request: Request, edits: Edits) -> int:
+    """Return 2 if edits take an older major version than the request names, 1 for an older one."""
+    texts = dict(_texts(request))
+    step = 0
+    for edit in edits:
+        named = re.findall(r"\d+(?:\.\d+)*", parse_requirement(texts[edit.place]).specifier)
+        taken = edit.specifier.removeprefix("==")
+        if not named or not taken:
+            continue
+        newest = max(named, key=version_key)
+        if version_key(taken) < version_key(newest):
+            is_major = int(taken.partition(".")[0]) < int(newest.partition(".")[0])
+            step = max(step, 2 if is_major else 1)
+    return step
 
 
 def _widened_packages(alternatives: Alternatives, edits: Edits) -> dict[Place, PackageId]:
