@@ -1,6 +1,6 @@
 """Files of another project, which lie in a folder and must change no result.
 
-    python3 tests/stray_files.py FOLDER
+python3 tests/stray_files.py FOLDER
 """
 
 import shutil
