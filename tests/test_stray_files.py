@@ -5,17 +5,38 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from gpuenv.cli import main
 from small_wheels import content
 from stray_files import plant
 
 ROOT = Path(__file__).parent.parent
-# Tests that take a lock, a project or an environment of their working folder, if one lies there.
-TESTS = (
-    "test_conda_answers.py",
-    "test_host_conditions.py",
-)
+# Tests of commands that can take a lock, a project or an environment of their working folder.
+TESTS = ("test_stray_files.py", "test_conda_answers.py")
+
+# Command -> what it misses
+MISSED = {
+    "verify": "no environment is active",
+    "sync --target env --gpu none": "pylock.toml: cannot be read",
+    "tree": "pylock.toml: cannot be read",
+    "lock --check": "pyproject.toml",
+}
 
 
+@pytest.mark.parametrize("command", MISSED)
+def test_a_test_has_no_files_but_its_own(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert main(command.split()) == 2
+    assert MISSED[command] in capsys.readouterr().err
+    assert os.listdir() == [] and not (Path.home() / "pylock.toml").exists()
+
+
+@pytest.mark.skipif("STRAY_FILES" in os.environ, reason="these tests run among stray files")
 def test_stray_files_change_no_result_and_no_test_changes_them(tmp_path: Path) -> None:
     working, home = tmp_path / "above" / "clone", tmp_path / "home"
     for folder in (working.parent, working, home):
@@ -28,7 +49,7 @@ def test_stray_files_change_no_result_and_no_test_changes_them(tmp_path: Path) -
     done = subprocess.run(
         command,
         cwd=working,
-        env={**variables, "HOME": str(home), "GPUENV_TEST_SAMPLE": "1"},
+        env={**variables, "HOME": str(home), "STRAY_FILES": "1"},
         capture_output=True,
         text=True,
         check=False,
