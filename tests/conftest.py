@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,8 @@ def _own_working_folder(_folders: Iterator[Path]) -> Iterator[None]:
     os.chdir(folder)
     yield
     os.chdir(before)
+    with suppress(OSError):  # it is not empty
+        folder.rmdir()
 
 
 @pytest.fixture
