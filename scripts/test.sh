@@ -2,7 +2,9 @@
 # Sets up what the tests need in .venv, then runs the linters and the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# An environment that is there stays, unless it does not work.
 python3 -m venv .venv
+.venv/bin/python -m pip --version > /dev/null || python3 -m venv --clear .venv
 # Nothing is compiled here: the tests import a part of what is installed.
 .venv/bin/python scripts/install_tests.py '.[test,lint]'
 # The type checker takes one core for a while; the tests wait for no result of it.

@@ -3,11 +3,13 @@
 import compileall
 import fcntl
 import gc
+import itertools
 import marshal
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +141,46 @@ def _no_process_outlives_the_session() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An empty home folder, an empty working folder and an empty cache of gpuenv.
+
+    What is needed to reach a package index, and what was downloaded before, is that of the user.
+    """
+    user, home = Path.home(), tmp_path_factory.mktemp("home")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or user / ".config") / "pip" / "pip.conf"
+    if config.exists():
+        (home / ".config" / "pip").mkdir(parents=True)
+        (home / ".config" / "pip" / "pip.conf").symlink_to(config)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or user / ".cache")
+    os.environ.setdefault("UV_CACHE_DIR", str(caches / "uv"))
+    os.environ.setdefault("PIP_CACHE_DIR", str(caches / "pip"))
+    os.environ.setdefault("PYENV_ROOT", str(user / ".pyenv"))
+    for name in [name for name in os.environ if name.startswith("XDG_")]:
+        del os.environ[name]
+    os.environ["HOME"] = str(home)
     os.environ["GPUENV_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("working"))
+    yield
+    os.chdir(before)
+
+
+@pytest.fixture(scope="session")
+def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names for folders that do not exist."""
+    above = tmp_path_factory.mktemp("folders")
+    return (above / str(number) for number in itertools.count())
+
+
+@pytest.fixture(autouse=True)
+def _own_working_folder(_folders: Iterator[Path]) -> Iterator[None]:
+    before, folder = Path.cwd(), next(_folders)
+    folder.mkdir()
+    os.chdir(folder)
+    yield
+    os.chdir(before)
+    with suppress(OSError):  # it is not empty
+        folder.rmdir()
 
 
 @pytest.fixture

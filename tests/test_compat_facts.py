@@ -1033,14 +1033,14 @@ def test_the_rows_of_the_user_are_written_and_read(tmp_path: Path) -> None:
     ("environ", "path"),
     [
         ({"GPUENV_DATA_DIR": "/own", "XDG_DATA_HOME": "/xdg"}, "/own/rows.json"),
-        ({"GPUENV_DATA_DIR": "own"}, str(Path.cwd() / "own" / "rows.json")),
+        ({"GPUENV_DATA_DIR": "own"}, "own/rows.json"),
         ({"XDG_DATA_HOME": "/xdg"}, "/xdg/gpuenv/rows.json"),
-        ({"XDG_DATA_HOME": "xdg"}, str(Path.home() / ".local/share/gpuenv/rows.json")),
-        ({}, str(Path.home() / ".local/share/gpuenv/rows.json")),
+        ({"XDG_DATA_HOME": "xdg"}, "~/.local/share/gpuenv/rows.json"),
+        ({}, "~/.local/share/gpuenv/rows.json"),
     ],
 )
 def test_the_place_of_the_rows_of_the_user(environ: Mapping[str, str], path: str) -> None:
-    assert user_rows.user_file(environ) == path
+    assert user_rows.user_file(environ) == str(Path(path).expanduser().absolute())
 
 
 FRAMEWORK = {

@@ -423,10 +423,14 @@ def test_a_rollback_returns_to_the_packages_before(
     command += ["openssl>=3.5", "libcudnn", "-o", str(lock), "--target", str(target)]
     assert main([*command, *HOST, "--no-verify"]) == 0
     before, after = {"openssl 3.0.7", "curl 8.9.0"}, packages_in(target)
-    for packages, openssl in ((before, "openssl=3.0"), (after, "openssl >=3.5")):
+    installed = api.read_lock(str(lock))
+    assert api.recorded_lock(str(target)) == installed
+    states = ((before, "openssl=3.0", None), (after, "openssl >=3.5", installed))
+    for packages, openssl, recorded in states:
         assert main(back) == 0
         assert packages_in(target) == packages
         assert requests_in(target)["openssl"] == openssl
+        assert api.recorded_lock(str(target)) == recorded
     assert ("libcudnn" in requests_in(target)) is True
     (target / "conda-meta" / "curl-8.9.0-h0_0.json").unlink()
     assert main(back) == 2

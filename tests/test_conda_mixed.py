@@ -332,6 +332,9 @@ def test_the_wheels_of_an_earlier_lock(exact: bool, solved: Any, tmp_path: Path)
         beside = conda_formats.wheel_lock_path(str(path), lock)
         second = None if beside is None else gpuenv.read_lock(beside)
         sync_both(lock, second, target, exact=exact)
+        recorded = api.recorded_lock(str(target))
+        assert recorded is not None and recorded.pins == lock.pins
+        assert (recorded.wheels and recorded.wheels.pins) == (second and second.pins)
         assert second is None or conda_prefix.wheels_check(str(target), second).status == "pass"
         found.append(
             sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info"))

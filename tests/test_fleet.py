@@ -13,7 +13,7 @@ import pytest
 
 from gpuenv.cli import main
 from gpuenv.errors import InputError
-from gpuenv.fleet import dask_cluster, launchers
+from gpuenv.fleet import dask_cluster, launchers, report
 from gpuenv.render.fleet import fold
 from gpuenv.render.node_report import NPD_CHARACTERS
 
@@ -125,6 +125,7 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     lines.write_text(
         "".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items())
     )
+    monkeypatch.setattr(report, "now", lambda: "2026-01-02T03:04:05+00:00")  # they have the time
     by_folder = gpuenv("detect", "--from", str(folder), "--json")
     assert gpuenv("detect", "--from", str(lines), "--json") == by_folder
     with lines.open() as stream:

@@ -28,8 +28,8 @@ def nvidia(bound: str, *architectures: str) -> dict[str, dict[str, list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The working folder of the commands; links/ has the wheels."""
+def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose links/ has the wheels."""
     folder = tmp_path_factory.mktemp("tools")
     links = folder / "links"
     links.mkdir()
@@ -51,10 +51,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for version in ("1.0", "2.0"):
         filename, data = make_variant("plain", version, "")
         (links / filename).write_bytes(data)
-    before = Path.cwd()
-    os.chdir(folder)
-    yield folder
-    os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def folder(module_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of the commands."""
+    monkeypatch.chdir(module_folder)
+    return module_folder
 
 
 def flags(case: dict[str, Any]) -> list[str]:
@@ -126,7 +130,7 @@ def test_uv_takes_the_variant_that_gpuenv_takes(
 # ---- projects ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def lock(folder: Path) -> Iterator[str]:
     """A lock with packages of two indexes."""
     with IndexServer() as default, IndexServer() as other:

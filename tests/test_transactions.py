@@ -328,7 +328,7 @@ Step = Callable[[transaction.Transaction], object]
 
 
 def test_every_step_of_a_replacement_can_be_the_last(
-    tmp_path: Path, first: Lock, switching: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, switching: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each rename: the next run finds the whole old environment or the whole new one."""
     target, seen = tmp_path / "env", set[str]()
@@ -344,7 +344,7 @@ def test_every_step_of_a_replacement_can_be_the_last(
                 (stage / "bin").mkdir(parents=True)
                 (stage / "bin" / "which").write_text(str(last + 1))
                 build = build_record.Build(token=run.token, packages={})
-                build_record.write_build(str(stage), build, first)
+                build_record.write_build(str(stage), build)
                 after = content(stage)
                 run.commit()
         with transaction.change(str(target), wait=0, report=print):

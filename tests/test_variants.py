@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -604,16 +604,20 @@ def test_a_framework_as_a_variant_wheel_is_no_cpu_build(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a source of wheels, in which the commands run."""
+def project_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source of wheels."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "links").mkdir()
     cpu = {"cu128": GPU["cu128"], "v1": {"x86_64": {"level": ["v1"]}}, "null": {}}
     make_release(folder / "links", "demo", "1.0", cpu, namespaces=("nvidia", "x86_64"))
-    before = Path.cwd()
-    os.chdir(folder)
-    yield folder
-    os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def project(project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which the commands run."""
+    monkeypatch.chdir(project_folder)
+    return project_folder
 
 
 def run(*arguments: str) -> int:

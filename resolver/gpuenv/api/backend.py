@@ -15,6 +15,7 @@ Prove = Callable[[str], bool]
 class Installation(Value):
     """How a lock is installed: the arguments of `environments.sync` with these names."""
 
+    files: Lock | None
     python: str | None
     installer: str
     exact: bool | None
@@ -73,3 +74,5 @@ class Backend(Protocol):
     def verify(
         self, lock: Lock, target: str, host: Host, options: Verification
     ) -> tuple[Check, ...]: ...
+
+    def recorded_lock(self, prefix: str) -> Lock | None: ...

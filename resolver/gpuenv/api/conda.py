@@ -420,7 +420,7 @@ def sync(lock: Lock, target: str, host: Host, options: Installation) -> str:
     from ..install import wheels as wheel_installer
 
     lock = _with_hashes(lock)
-    beside = lock.wheels
+    beside = (options.files or lock).wheels
     _require_fit(lock, host)
     leaving = _leaving_wheels(lock, target, exact=options.exact)
     if beside is not None or leaving:
@@ -458,6 +458,7 @@ def sync(lock: Lock, target: str, host: Host, options: Installation) -> str:
             conda_history.forget_state(target)  # the old wheels are not kept
         elif before is not None:
             conda_history.remember_state(target, before)
+        conda_history.record_lock(target, lock_texts(lock, conda_history.LOCK, ""))
     except BaseException:
         if new:
             import shutil
@@ -485,6 +486,7 @@ def rollback(target: str, *, progress: Progress | None = None) -> None:
     conda.install(pins, target, removed, requested, withdrawn)
     conda_history.record(target, requested, withdrawn)
     conda_history.remember_state(target, now)
+    conda_history.record_lock(target, previous.lock)
 
 
 def _changed_records(previous: State, now: State) -> Iterator[Mapping[str, Any]]:
@@ -580,6 +582,14 @@ def _reasons_against(lock: Lock, host: Host) -> tuple[Reason, ...]:
 
 
 # ---- verify --------------------------------------------------------------------------------------
+
+
+def recorded_lock(prefix: str) -> Lock | None:
+    """See `environments.recorded_lock`."""
+    from ..install import conda_history
+
+    path = os.path.join(prefix, "conda-meta", conda_history.LOCK)
+    return read_lock(path) if os.path.isfile(path) else None
 
 
 def verify(lock: Lock, target: str, host: Host, options: Verification) -> tuple[Check, ...]:

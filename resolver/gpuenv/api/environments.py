@@ -257,6 +257,7 @@ def sync(
     target: str,
     *,
     host: Host,
+    files: Lock | None = None,
     python: str | None = None,
     installer: str = "auto",
     exact: bool | None = None,
@@ -266,7 +267,7 @@ def sync(
     progress: Progress | None = None,
     builds: IndexOptions | None = None,
 ) -> str:
-    """Install a lock into a new or an existing environment.
+    """Install a lock into a new or an existing environment, and record it there.
 
     An environment of wheels has the content of the lock afterwards, or it is as it was, byte for
     byte. `rollback` returns to the environment before.
@@ -275,6 +276,7 @@ def sync(
         lock: the lock.
         target: the folder of the environment.
         host: the host that must fulfill the needs of the lock.
+        files: the lock with the places to take the files from; None takes them from their URLs.
         python: the interpreter or the version to make a new environment with; of wheels only.
         installer: "auto", "uv" or "pip".
         exact: whether to remove what the lock does not name. None removes it from environments of
@@ -302,6 +304,7 @@ def sync(
     require_type(lock, Lock, "lock")
     require_type(host, Host, "host")
     options = Installation(
+        files=files,
         python=python,
         installer=installer,
         exact=exact,
@@ -586,6 +589,20 @@ def _shown_at(check: Check, folder: str, shown_as: str) -> Check:
 
 
 # ---- environments that exist ---------------------------------------------------------------------
+
+
+def recorded_lock(target: str) -> Lock | None:
+    """Return the lock that `sync` or `install` recorded in an environment; None if it has none.
+
+    Args:
+        target: the folder of the environment, or its interpreter.
+
+    Raises:
+        InputError: a newer gpuenv wrote the lock.
+        TamperedError: the record was edited.
+    """
+    prefix = prefix_of(target)
+    return _backend(conda=is_conda(prefix)).recorded_lock(prefix)
 
 
 def active_environment() -> str | None:

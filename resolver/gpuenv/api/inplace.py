@@ -185,8 +185,20 @@ def install_inplace(
         progress=progress,
         builds=builds,
     )
+    if installation.steps:
+        _forget_lock(prefix)
     if prove is not None and not prove(installation.python):
         raise NotVerifiedError(f"{prefix} was not verified")
+
+
+def _forget_lock(prefix: str) -> None:
+    """Remove the lock from the record of an environment that no longer holds it."""
+    from ..install import build_record, conda_history
+
+    build = build_record.read_build(prefix)
+    if build is not None:
+        build_record.write_build(prefix, build.replace(lock=""))
+    conda_history.record_lock(prefix, {})
 
 
 def verify_inplace(

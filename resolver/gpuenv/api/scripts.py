@@ -122,4 +122,3 @@ def make_script_environment(
     except NotVerifiedError:
         message = f"the environment of the script is not verified: {failed[0].evidence}"
         raise NotVerifiedError(message, hint="nothing was run") from None
-    environments.write_lock(lock, os.path.join(folder, "pylock.toml"))

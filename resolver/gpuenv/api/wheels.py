@@ -314,8 +314,9 @@ def sync(lock: Lock, target: str, host: Host, options: Installation) -> str:
 
     _require_fit(lock, host)
     return wheels.sync(
-        lock,
+        options.files or lock,
         target,
+        record=lock_text(lock, ""),
         installer=options.installer,
         python=options.python,
         exact=options.exact,
@@ -353,6 +354,17 @@ def lock_reasons(lock: Lock, host: Host) -> tuple[Reason, ...]:
     if not lock.variants or any(reason.code == "no-gpu" for reason in reasons):
         return reasons
     return reasons + variant_fit(lock, host, compatibility_data())
+
+
+def recorded_lock(prefix: str) -> Lock | None:
+    """See `environments.recorded_lock`."""
+    from ..install import build_record
+    from ..lock import pylock
+
+    build = build_record.read_build(prefix)
+    if build is None or not build.lock:
+        return None
+    return pylock.loads(build.lock, os.path.join(prefix, build_record.FILE))
 
 
 def _require_no_conda_lock(lock: Lock) -> None:

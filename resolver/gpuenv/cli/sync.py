@@ -74,9 +74,10 @@ def run(arguments: Namespace) -> int:
     exit_on_signals()
     try:
         api.sync(
-            files,
+            lock,
             arguments.target,
             host=host,
+            files=files,
             python=new_python(arguments, lock),
             installer=arguments.installer,
             exact=arguments.exact,

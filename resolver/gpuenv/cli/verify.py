@@ -43,7 +43,8 @@ def add_arguments(parser: Parser) -> None:
         metavar="LOCK",
         nargs="?",
         help="The lock of the wheels or of the conda environment"
-        " (default: pylock.toml, if it exists)",
+        " (default: the one that gpuenv recorded in the environment; pylock.toml, if it exists"
+        " and no environment is named)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -139,13 +140,12 @@ def verify_environment(
         (the checks, the host).
     """
     begin = time.monotonic()
-    path = arguments.lock
-    if path is None and os.path.isfile("pylock.toml"):
-        path = "pylock.toml"
-    lock = None if path is None else api.read_lock(path)
-    target = arguments.python or arguments.target
+    path, target = arguments.lock, arguments.python or arguments.target
     if target is None:
+        if path is None and os.path.isfile("pylock.toml"):
+            path = "pylock.toml"
         target = active_environment("name one: --target DIR or --python EXE")
+    lock = api.recorded_lock(target) if path is None else api.read_lock(path)
     _announce(step, "looking at the GPUs and the driver")
     host, device = api.detect(), not arguments.no_device
     if api.is_conda_environment(target):

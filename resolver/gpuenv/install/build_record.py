@@ -1,4 +1,4 @@
-"""gpuenv.json in an environment: what `gpuenv sync` has installed there."""
+"""gpuenv.json in an environment of wheels: what `gpuenv sync` has installed there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 
 from ..atomic_write import write_whole
-from ..model import Lock, Value
+from ..model import Value
 
 FILE = "gpuenv.json"
 
@@ -24,13 +24,15 @@ class Build(Value):
 
     `token` names the transaction. `path` is that of the environment: its scripts have it. `made`
     is false for an environment that existed before gpuenv changed it. `time` is when the record was
-    written, in nanoseconds by the clock of the file system: after all files of the packages.
+    written, in nanoseconds by the clock of the file system: after all files of the packages. `lock`
+    is the text of the lock that the environment holds; "" after a change without a lock.
     """
 
     token: str = ""
     path: str = ""
     made: bool = True
     time: int = 0
+    lock: str = ""
     packages: dict[str, BuiltPackage]
 
 
@@ -47,24 +49,28 @@ def read_build(prefix: str) -> Build | None:
             path=str(fields.get("path", "")),
             made=bool(fields.get("made", True)),
             time=time,
+            lock=str(fields.get("lock", "")),
             packages=packages,
         )
     except (OSError, ValueError, TypeError, AttributeError, KeyError):
         return None
 
 
-def write_build(prefix: str, build: Build, lock: Lock) -> None:
-    """Write the record of an environment."""
+def write_build(prefix: str, build: Build) -> None:
+    """Write the record of an environment. One that was read keeps its time."""
+    path = os.path.join(prefix, FILE)
     packages = {
         name: [package.version, package.sha256, package.record]
         for name, package in build.packages.items()
     }
     fields = {
         "made_by": "gpuenv",
-        "digest": lock.digest,
         "token": build.token,
         "path": build.path,
         "made": build.made,
+        "lock": build.lock,
         "packages": packages,
     }
-    write_whole(os.path.join(prefix, FILE), json.dumps(fields).encode())
+    write_whole(path, json.dumps(fields).encode())
+    if build.time:
+        os.utime(path, ns=(build.time, build.time))

@@ -17,9 +17,10 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from ..atomic_write import write_whole
+from ..atomic_write import write_all, write_whole
 from ..errors import InputError
 from ..index.urls import without_credentials
 from ..model import Value
@@ -28,6 +29,9 @@ from .conda_prefix import read_packages, some
 
 _HISTORY = os.path.join("conda-meta", "history")
 _PREVIOUS = os.path.join("conda-meta", "gpuenv-previous")  # not .json, which conda would read
+# The lock of the last sync. The lock of its wheels has the name of `conda_formats.wheel_lock_name`.
+LOCK = "gpuenv-lock.txt"
+_LOCKS = (LOCK, "pylock.gpuenv-lock.toml")
 _COMMAND = "gpuenv sync"
 _HEAD = re.compile(r"==>\s*(.+?)\s*<==")
 _SPECS = re.compile(r"#\s*(\w+)\s*specs:\s*(\[.*\])")
@@ -175,10 +179,14 @@ def _distribution(record: Mapping[str, Any]) -> str:
 
 
 class State(Value):
-    """The packages of an environment: {name: record} and {name: requested spec}."""
+    """The packages of an environment: {name: record} and {name: requested spec}.
+
+    `lock` is {file: text} of the lock that gpuenv recorded; {} without one.
+    """
 
     records: Mapping[str, Mapping[str, Any]]
     specs: Mapping[str, str]
+    lock: Mapping[str, str]
 
     def packages(self) -> set[str]:
         """Return the packages as the history names them."""
@@ -188,7 +196,24 @@ class State(Value):
 def read_state(target: str) -> State:
     """Return the state of a prefix."""
     installed = read_packages(target)
-    return State(records=installed, specs=requested_specs(target, installed))
+    lock = {}
+    for name in _LOCKS:
+        with suppress(FileNotFoundError), open(_lock_path(target, name), encoding="utf-8") as file:
+            lock[name] = file.read()
+    return State(records=installed, specs=requested_specs(target, installed), lock=lock)
+
+
+def record_lock(target: str, texts: Mapping[str, str]) -> None:
+    """Write the lock of a sync, {file: text}, into a prefix; {} removes the last one."""
+    write_all({_lock_path(target, name): text.encode() for name, text in texts.items()})
+    for name in _LOCKS:
+        if name not in texts:
+            with suppress(FileNotFoundError):
+                os.remove(_lock_path(target, name))
+
+
+def _lock_path(target: str, name: str) -> str:
+    return os.path.join(target, "conda-meta", name)
 
 
 def remember_state(target: str, before: State) -> None:
@@ -197,7 +222,12 @@ def remember_state(target: str, before: State) -> None:
     if after == before.packages():
         return
     records = {name: _to_install_again(record) for name, record in before.records.items()}
-    document = {"records": records, "specs": dict(before.specs), "after": sorted(after)}
+    document = {
+        "records": records,
+        "specs": dict(before.specs),
+        "lock": dict(before.lock),
+        "after": sorted(after),
+    }
     write_whole(os.path.join(target, _PREVIOUS), json.dumps(document, indent=1).encode())
 
 
@@ -231,7 +261,9 @@ def previous_state(target: str) -> State:
     try:
         with open(os.path.join(target, _PREVIOUS), encoding="utf-8") as file:
             document = json.load(file)
-        previous = State(records=document["records"], specs=document["specs"])
+        previous = State(
+            records=document["records"], specs=document["specs"], lock=document.get("lock", {})
+        )
         after = set(document["after"])
     except FileNotFoundError:
         message = f"{target}: gpuenv keeps no earlier state of this environment"

@@ -54,6 +54,7 @@ def sync(
     python: str | None = None,
     exact: bool | None = None,
     remove: Collection[str] | None = None,
+    record: str = "",
     wait: float = WAIT,
     approve: Approve | None = None,
     prove: Prove | None = None,
@@ -73,6 +74,7 @@ def sync(
             that gpuenv made.
         remove: None for a whole lock. Otherwise the lock has only what is added or changed, these
             distributions are removed, and all others stay.
+        record: The text of the lock, which the environment keeps; "" for a part of a lock.
         wait: Seconds to wait for another run on the same target.
         approve: Called with the changes of an existing environment; raises an error to decline.
         prove: Called with the interpreter of the new environment before it takes its place;
@@ -99,6 +101,7 @@ def sync(
         if base is not None or work.changes_something:
             _begin(work, transaction, tool, base, report)
             _fill(lock, work, transaction, tool, report)
+            _record(lock, work, transaction, tool, record)
             if prove is not None and not prove(interpreter_of(transaction.stage)):
                 raise NotVerifiedError(
                     f"{target} is as it was: the new environment was not verified",
@@ -106,6 +109,9 @@ def sync(
                 )
             transaction.commit()
             return interpreter_of(target)
+        build = read_build(target)
+        if record and build is not None and build.lock != record:
+            write_build(target, build.replace(lock=record))
     report(f"{target} has the {len(lock.pins)} packages of the lock already")
     if prove is not None and not prove(interpreter_of(target)):
         raise NotVerifiedError(f"{target} was not verified; nothing was changed")
@@ -393,7 +399,7 @@ def _begin(
 def _fill(
     lock: Lock, work: _Work, transaction: Transaction, tool: Installer, report: Progress
 ) -> None:
-    """Install what is new, with the path of the target in the scripts, and record it."""
+    """Install what is new, with the path of the target in the scripts."""
     target, stage = transaction.target, transaction.stage
     if work.install:
         report(f"installing {len(work.install)} packages with {tool.name}")
@@ -405,9 +411,21 @@ def _fill(
         stage,
         (transaction.final_path(), (moved, os.fsencode(target).replace(b"\\", rb"\\"))),
     )
-    packages = work.recorded | _built_packages(lock, stage, tool)
-    build = Build(token=transaction.token, path=target, made=work.made, packages=packages)
-    write_build(stage, build, lock)
+
+
+def _record(
+    lock: Lock, work: _Work, transaction: Transaction, tool: Installer, record: str
+) -> None:
+    """Record what the new environment has."""
+    stage = transaction.stage
+    build = Build(
+        token=transaction.token,
+        path=transaction.target,
+        made=work.made,
+        lock=record,
+        packages=work.recorded | _built_packages(lock, stage, tool),
+    )
+    write_build(stage, build)
 
 
 def _built_packages(lock: Lock, stage: str, tool: Installer) -> dict[str, BuiltPackage]:
