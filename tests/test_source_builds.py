@@ -3,12 +3,14 @@
 Each has its build backend in itself (index_server), so that a build asks no index for anything.
 """
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -164,6 +166,20 @@ def test_an_archive_that_is_none(folder: Path) -> None:
         assert pins(folder) == {"sources": "1.0"}
         text = " ".join(done.stdout.split())
         assert "not the newest release: sources 1.0 (2.0 needs a readable archive" in text
+
+
+def test_an_archive_that_leads_elsewhere(folder: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name in ("sources-2.0/pyproject.toml", "../../../../escaped"):
+            member = tarfile.TarInfo(name)
+            archive.addfile(member, io.BytesIO())
+    with IndexServer() as server:
+        server.add_file("sources", "sources-2.0.tar.gz", buffer.getvalue())
+        done = solve(folder, server, "sources")
+        assert done.returncode == 3
+        assert "outside the destination" in " ".join(done.stderr.split())
+    assert not list(folder.parent.rglob("escaped"))
 
 
 def test_only_some_of_the_releases_that_fail_are_tried(folder: Path) -> None:

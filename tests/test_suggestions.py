@@ -277,8 +277,8 @@ EDITS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
                 "a 1.0 instead of a==2.0 and e 2.0 instead of e<2",
                 "a 1.0, b 1.0, d 1.5, e 2.0",
             ),
-            ("d 1.0 instead of d==1.5 and without b", "a 2.0, d 1.0, e 1.0"),
             ("e 2.0 instead of e<2 and without b", "a 2.0, d 1.5, e 2.0"),
+            ("d 1.0 instead of d==1.5 and without b", "a 2.0, d 1.0, e 1.0"),
         ],
     ),
     # One requirement in two faults: one edit is enough.
@@ -302,7 +302,7 @@ EDITS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ),
     (
         {"requirements": ("a==2.0", "a<2", "u")},
-        [("a 1.0 instead of a==2.0", "a 1.0, u 1.0"), ("a 2.0 instead of a<2", "a 2.0, u 1.0")],
+        [("a 2.0 instead of a<2", "a 2.0, u 1.0"), ("a 1.0 instead of a==2.0", "a 1.0, u 1.0")],
     ),
     (
         {"frameworks": ("jax==99",), "requirements": ("u",)},
