@@ -263,7 +263,8 @@ def show(record: Row, sets: Sequence[Row]) -> bool:
         )
         if ratio > limit:
             missed.append(f"gpuenv / uv, {state}: median {ratio:.2f}, limit {limit:g}")
-    print("\n".join(["", *missed]) if missed else "all targets are met")
+    if rows:
+        print("\n".join(["", *missed]) if missed else "all targets are met")
     return not missed
 
 
