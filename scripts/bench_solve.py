@@ -66,8 +66,8 @@ def uv_program() -> str:
     return find_uv() or sys.exit("uv is not installed")
 
 
-def install(folder: str) -> str:
-    """Install the wheel of this checkout into a new environment, as users do.
+def install(folder: str, checkout: str | None = None) -> str:
+    """Install the wheel of a checkout, by default this one, into a new environment, as users do.
 
     The environment of the tests has many packages, some of which run code when Python starts.
 
@@ -79,7 +79,7 @@ def install(folder: str) -> str:
     scripts = os.path.join(environment, "bin")
     python = os.path.join(scripts, "python")
     words = [uv_program(), "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
-    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    checkout = checkout or os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     variables = {**os.environ, "UV_DEFAULT_INDEX": default_index().url}
     subprocess.run([*words, checkout], check=True, env=variables)
     return scripts
@@ -160,7 +160,9 @@ class Bench:
         """Return gpuenv's environment variables, as users have them: so the snapshot is used."""
         return {**self.plain, **(DEAD if offline else {}), "GPUENV_CACHE_DIR": self.caches[cache]}
 
-    def of_uv(self, name: str, requirements: Iterable[str], *flags: str) -> list[str]:
+    def of_uv(
+        self, name: str, requirements: Iterable[str], *flags: str, python: str = sys.executable
+    ) -> list[str]:
         """Return uv's command for the same request. It writes a file."""
         source = self.path(f"{name}.in")
         with open(source, "w", encoding="ascii") as file:
@@ -171,7 +173,7 @@ class Bench:
             "compile",
             "--quiet",
             "--python",
-            sys.executable,
+            python,
             source,
             "-o",
             self.path("uv.txt"),

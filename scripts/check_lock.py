@@ -5,7 +5,7 @@
 Every requirement whose marker holds must be met by a pin, every pin must be required, and every
 wheel must fit the target (Linux, x86_64, glibc 2.35). METADATA is read by range requests and kept
 in a folder by the sha256 of its wheel. The dependencies of a wheel that cannot be reached are those
-of the lock, without their ranges.
+of the lock, without their ranges; so are those of a source distribution.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Release(NamedTuple):
     filename: str
     requires: list[Requirement]
     requires_python: str
-    is_read: bool = True  # False: its METADATA was not reached, `requires` is from the lock
+    is_read: bool = True  # False: there is no METADATA to read, `requires` is from the lock
 
 
 def violations(lock: str, requirements: Sequence[str], python: str, metadata: str) -> list[str]:
@@ -78,16 +78,17 @@ def versions(lock: str) -> dict[str, str]:
 
 def read_release(package: dict[str, Any], folder: str) -> Release:
     """Return the release of a row of a lock, with its METADATA from the folder or the index."""
+    name, version = canonicalize_name(package["name"]), Version(package["version"])
+    requires = [Requirement(row["name"]) for row in package.get("dependencies", ())]
+    if "wheels" not in package:
+        return Release(name, version, "", requires, "", is_read=False)
     wheel = package["wheels"][0]
     path = os.path.join(folder, wheel["hashes"]["sha256"])
-    name, version = canonicalize_name(package["name"]), Version(package["version"])
     if not os.path.exists(path):
         try:
             content = _read_metadata(wheel["url"])
         except requests.ConnectionError:
             print(f"not reached: {wheel['name']}", file=sys.stderr)
-            names = [row["name"] for row in package.get("dependencies", ())]
-            requires = list(map(Requirement, names))
             return Release(name, version, wheel["name"], requires, "", is_read=False)
         with open(path, "wb") as file:
             file.write(content)
@@ -162,6 +163,8 @@ def _holds(required: Requirement, extra: str, python: str) -> bool:
 
 
 def _target_faults(release: Release, python: str) -> Iterator[str]:
+    if not release.filename:
+        return  # a source distribution
     name, version, _, tags = parse_wheel_filename(release.filename)
     if (name, version) != (release.name, release.version):
         yield f"{release.filename} is not a file of {release.name} {release.version}"

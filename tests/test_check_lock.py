@@ -19,6 +19,7 @@ CHANGED = {
     "old lib": ("lib", "lib-1.4-py3-none-any.whl", ""),
     "new glibc": ("lib", "lib-1.5-cp312-cp312-manylinux_2_40_x86_64.whl", ""),
     "other Python": ("lib", "lib-1.5-py3-none-any.whl", "Requires-Python: <3.12"),
+    "source": ("lib", "lib-1.4.tar.gz", "gone"),  # and the name that it depends on
     "other marker": ("fast", "fast-1.0-py3-none-any.whl", 'Requires-Dist: win; os_name=="posix"'),
 }
 CASES = [
@@ -32,6 +33,11 @@ CASES = [
         ["lib-1.5-cp312-cp312-manylinux_2_40_x86_64.whl does not fit the target"],
     ),
     ("app[x]", "other Python", ["lib 1.5 is for Python <3.12"]),
+    (
+        "app[x]",
+        "source",
+        ["app 2.0 needs lib>=1.5, pinned is 1.4", "lib 1.4 needs gone, which is not pinned"],
+    ),
     ("app[x]", "other marker", ['fast 1.0 needs win; os_name == "posix", which is not pinned']),
 ]
 
@@ -51,10 +57,14 @@ def test_what_is_wrong_with_a_lock(
         wheels[name] = (filename, metadata)
     rows = ['lock-version = "1.0"']
     for name, (filename, metadata) in wheels.items():
-        version = filename.split("-")[1]
+        version = filename.removesuffix(".tar.gz").split("-")[1]
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}\n"
         (tmp_path / name).write_text(text, encoding="ascii")  # the name stands for the sha256
         rows += ["[[packages]]", f'name = "{name}"', f'version = "{version}"']
+        if filename.endswith(".tar.gz"):
+            rows += [f"dependencies = [{{ name = '{metadata}' }}]"]
+            rows += [f'sdist = {{ name = "{filename}" }}']
+            continue
         rows += ["[[packages.wheels]]", f'name = "{filename}"', f'hashes.sha256 = "{name}"']
     lock = tmp_path / "pylock.toml"
     lock.write_text("\n".join(rows), encoding="ascii")
