@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -312,6 +312,19 @@ class CompatibilityData:
                 return self._builds[framework.name]
         return None
 
+    def known_versions(self, distribution: str, platform: str) -> Iterator[str]:
+        """Yield the versions of a framework, or of a companion of one, of which there are rows.
+
+        The index snapshot leaves out the oldest of them.
+        """
+        for build in self.builds(distribution, platform):
+            yield build.local
+        for framework in self._frameworks.values():
+            if distribution == framework.distribution:
+                for carrier in {name for way in framework.ways for name in way.carriers}:
+                    for release in self.releases(carrier):
+                        yield release.version
+
     def variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
         """Return a release of a framework, installed one way, as one build (R3).
 
@@ -465,6 +478,17 @@ class CompatibilityData:
             is_platform = build.platform in row["platforms"]
             if is_variant and is_platform and within(build.version, row["versions"]):
                 return row["value"], row["source"]
+        return None
+
+    def system_cuda(self, distribution: str, version: str, platform: str) -> Row | None:
+        """Return what a release uses of the system, because no wheel brings it; None is nothing.
+
+        `value` names it (CUDA 11.2 and cuDNN 8.1), `libraries` are the files that it opens.
+        """
+        for row in self.rule_rows("system_cuda"):
+            is_meant = distribution in row["distributions"] and platform in row["platforms"]
+            if is_meant and within(version, row["versions"]):
+                return row
         return None
 
     def rule_rows(self, table: str) -> Sequence[Row]:

@@ -396,6 +396,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         ranges = [requirement.specifier for requirement in on_framework if requirement.specifier]
         ranges += self.constraints.ranges.get(framework.distribution, [])
         matches = self._in_ranges(self.store.variants(framework), ranges)
+        if not matches:
+            self.widening.try_for(framework.distribution, ranges)
         matches = self._admitted(matches, ranges)
         return lambda: (match for match in matches if self._is_possible(match))
 

@@ -193,12 +193,17 @@ class ReleaseFacts:
         ]
         if not missing:
             return ()
-        code = "no-such-extra"
-        if requirement.name in variant.way.carriers:
-            code = "cuda-libraries-unknown"
+        code, source = "no-such-extra", ""
         need = f"the extra {' and '.join(missing)}, which brings its CUDA libraries"
         have = "a release without it"
-        return (Reason(code=code, subject=variant.label, need=need, have=have),)
+        if requirement.name in variant.way.carriers:
+            code = "cuda-libraries-unknown"
+            row = self._data.system_cuda(requirement.name, variant.version, self._host.platform)
+            if row is not None:
+                need = f"{row['value']} of the system: {', '.join(row['libraries'])}"
+                have, source = "no package that brings them", row["source"]
+        reason = Reason(code=code, subject=variant.label, need=need, have=have, source=source)
+        return (reason,)
 
     # ---- requirements
 
