@@ -65,7 +65,11 @@ class Site:
         self.requires.setdefault(owner, [])
 
     def check(
-        self, *modules: str, env: Mapping[str, str] | None = None, deadline: float = 60.0
+        self,
+        *modules: str,
+        env: Mapping[str, str] | None = None,
+        deadline: float = 60.0,
+        system: Mapping[str, Sequence[str]] | None = None,
     ) -> Check:
         survey: dict[str, Any] = {
             "libraries": [[path, name] for path, name in self.libraries.items()],
@@ -73,7 +77,8 @@ class Site:
                 {"name": name, "requires": needs} for name, needs in self.requires.items()
             ],
         }
-        return closure_check(survey, modules, Origins(env or {}), time.monotonic() + deadline)
+        end = time.monotonic() + deadline
+        return closure_check(survey, modules, Origins(env or {}), end, system or {})
 
 
 @pytest.fixture
@@ -100,6 +105,24 @@ def test_reading_agrees_with_another_reader(site: Site) -> None:
     ]
     assert found.rpath == ()
     assert found.names == ("libcublas.so.13", "libplain.so")
+
+
+def test_libraries_that_the_system_must_have(site: Site, tmp_path: Path) -> None:
+    """What the data says that a release opens, although no text of its libraries names it."""
+    system = {"tensorflow": ["libcudart.so.11.0", "libcudnn.so.8"]}
+    check = site.check(system=system)
+    assert (check.status, check.evidence) == (
+        "fail",
+        "missing: libcudart.so.11.0, opened by name by tensorflow, is not found; "
+        "missing: libcudnn.so.8, opened by name by tensorflow, is not found",
+    )
+    folder = tmp_path / "cuda-11.2"
+    folder.mkdir()
+    (folder / "libcudart.so.11.0").touch()
+    env = {"LD_LIBRARY_PATH": str(folder)}
+    assert "libcudart" not in site.check(system=system, env=env).evidence
+    (folder / "libcudnn.so.8").touch()
+    assert site.check(system=system, env=env).status == "pass"
 
 
 def test_names_are_whole_texts(site: Site) -> None:

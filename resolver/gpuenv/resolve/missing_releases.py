@@ -163,7 +163,7 @@ def _version_range(store: CandidateStore, name: str, versions: Sequence[str]) ->
     """Return the oldest and the newest version. `versions` begins with the newest one."""
     newest, oldest = versions[0], versions[-1]
     text = newest if newest == oldest else f"{oldest} to {newest}"
-    if store.is_in_data(name):
+    if store.is_in_data(name) and store.index.at_hand(name):
         text += " (in the compatibility data)"
     return text
 

@@ -116,9 +116,9 @@ class Widening:
         store = self._store
         if not store.index.at_hand(name):
             return False  # the live index supplies the package already
-        if name not in self._user_names and store.framework_of(name) is not None:
-            if not self._has_row(name, specifiers):
-                return False  # a dependency on a build that the data does not know
+        is_dependency = name not in self._user_names
+        if is_dependency and store.framework_of(name) and not self._has_row(name, specifiers):
+            return False  # no package gets a build that the data does not know
         if name not in store.request.allow_sdist:
             # A known release without a wheel for the target has none on the live index either.
             for version in {wheel.version for wheel in store.index.wheels(name)}:
@@ -159,6 +159,8 @@ class Widening:
         try:
             new_names = [each for each in names if self._widen(each)]
         except OfflineError as error:
+            if required and self._store.is_in_data(name):
+                raise  # the data has the build, so that nothing else is a solution
             self.offline.append(error)
             return
         except PackageIndexError as error:
