@@ -172,7 +172,7 @@ def _way_fields(way: Mapping[str, Any], path: str) -> dict[str, Any]:
     lists = {name: _text_list(way, name, where) for name in _WAY_LIST_FIELDS}
     if not lists["requires"]:
         raise DataError(f"{where}: requires is missing")
-    return {"variant": _text(way, "variant", where), **lists}
+    return {"variant": _text(way, "variant", where), **lists, "local": way.get("local", "")}
 
 
 def _text(content: Mapping[str, Any], field: str, where: str) -> str:
@@ -196,7 +196,7 @@ def _framework(fields: Mapping[str, Any]) -> Framework:
     ways = []
     for way in fields["ways"]:
         lists = {name: tuple(way[name]) for name in _WAY_LIST_FIELDS}
-        ways.append(Way(variant=way["variant"], **lists))
+        ways.append(Way(variant=way["variant"], local=way.get("local", ""), **lists))
     values["ways"] = tuple(ways)
     return Framework(**values)
 
@@ -339,7 +339,7 @@ class CompatibilityData:
         releases = [self._releases_of(name) for name in way.carriers if name in self._libraries]
         carriers: list[Library] = []
         for rows in releases:
-            library = rows.upto(version, platform)
+            library = rows.upto(version, platform, way.local)
             if library is not None:
                 carriers.append(library)
         major = _cuda_major(carriers, releases)

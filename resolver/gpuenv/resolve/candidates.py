@@ -346,9 +346,21 @@ class CandidateStore:
                 continue
             for candidate in self.candidates(parse_requirement(way.requires[0]).name):
                 build = self.data.variant(framework, way, candidate.version, platform)
+                if build is None and way.local:
+                    continue  # the data has every build of this kind
                 variants.append(Variant(framework, way, candidate.wheel, build))
         self.sort_variants(variants)
         return tuple(variants)
+
+    def build_of_extras(self, candidate: Candidate) -> Build | None:
+        """Return the build of a framework that the extras of a candidate bring (jax[cuda12])."""
+        for framework in self.data.all_frameworks():
+            for way in framework.ways:
+                asked = parse_requirement(way.requires[0])
+                if asked.name == candidate.name and set(asked.extras) & set(candidate.extras):
+                    version, platform = candidate.version, self.host.platform
+                    return self.data.variant(framework, way, version, platform)
+        return None
 
     # ---- order
 

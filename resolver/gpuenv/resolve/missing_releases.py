@@ -134,11 +134,14 @@ def _known_build_reason(store: CandidateStore, requirement: PackageRequirement) 
     library = store.data.library(name, exact, store.host.platform)
     if library is None or not library.url:
         return None
+    how = f"use --find-links {library.url}"
+    if ".whl" in library.url:
+        how = f"request it as '{name} @ {library.url}'"
     return Reason(
         code="no-offline-file",
         subject=f"{name} {library.version}",
         need=f"{name}{specifier}",
-        have=f"this build exists, but on no index: request it as '{name} @ {library.url}'",
+        have=f"this build exists, but on no index: {how}",
         source=library.code.source,
     )
 
