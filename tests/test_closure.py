@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from gpuenv.api import wheels
 from gpuenv.binaries import elf
-from gpuenv.model import Check
+from gpuenv.model import Check, Gpu, Host, Python
+from gpuenv.verify import environment
 from gpuenv.verify.linkage import closure_check
 from gpuenv.verify.loader import Origins
 from native_build import build
@@ -123,6 +125,21 @@ def test_libraries_that_the_system_must_have(site: Site, tmp_path: Path) -> None
     assert "libcudart" not in site.check(system=system, env=env).evidence
     (folder / "libcudnn.so.8").touch()
     assert site.check(system=system, env=env).status == "pass"
+
+
+def test_only_a_host_with_a_gpu_needs_libraries_of_the_system() -> None:
+    survey: Any = {"distributions": [{"name": "tensorflow", "version": "2.10.1"},
+                                     {"name": "numpy", "version": "1.26.4"}]}  # fmt: skip
+    v100 = Gpu(name="V100", compute_capability=(7, 0), index=0)
+    for gpus, names in (((), []), ((v100,), ["tensorflow"])):
+        host = Host(python=Python(version=(3, 9)), gpus=gpus)
+
+        def system(name: str, version: str, host: Host = host) -> Sequence[str]:
+            return wheels._system_libraries(name, version, host)
+
+        found = environment._system_libraries(None, survey, host, system)
+        assert list(found) == names
+        assert all("libcudnn.so.8" in files for files in found.values())
 
 
 def test_names_are_whole_texts(site: Site) -> None:

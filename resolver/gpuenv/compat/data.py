@@ -313,12 +313,13 @@ class CompatibilityData:
         return None
 
     def known_versions(self, distribution: str, platform: str) -> Iterator[str]:
-        """Yield the versions of a framework, or of a companion of one, of which there are rows.
+        """Yield the releases on the default index of a framework, or of a companion of one.
 
         The index snapshot leaves out the oldest of them.
         """
         for build in self.builds(distribution, platform):
-            yield build.local
+            if build.index == "default":
+                yield build.local
         for framework in self._frameworks.values():
             if distribution == framework.distribution:
                 for carrier in {name for way in framework.ways for name in way.carriers}:

@@ -388,15 +388,15 @@ class CandidateStore:
     def sort_builds(self, candidates: list[Candidate]) -> None:
         """Sort builds of a framework or companion. `candidates` come newest version first."""
         places: dict[str, int] = {}
-        newest_known = len(candidates)
+        oldest_known = len(candidates)
         for candidate in candidates:
             place = places.setdefault(_public(candidate.version), len(places))
             if candidate.build is not None:
-                newest_known = min(newest_known, place)
+                oldest_known = place
 
         def order(candidate: Candidate) -> tuple[object, ...]:
             place = places[_public(candidate.version)]
-            return self._build_order(candidate, place, is_old=place > newest_known)
+            return self._build_order(candidate, place, is_old=place > oldest_known)
 
         candidates.sort(key=order)
 

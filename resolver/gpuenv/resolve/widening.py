@@ -116,6 +116,8 @@ class Widening:
         store = self._store
         if not store.index.at_hand(name):
             return False  # the live index supplies the package already
+        if any("+" in specifier for specifier in specifiers):
+            return False  # the default index has no local versions
         is_dependency = name not in self._user_names
         if is_dependency and store.framework_of(name) and not self._has_row(name, specifiers):
             return False  # no package gets a build that the data does not know
