@@ -9,7 +9,7 @@ from resolvelib import AbstractProvider
 from resolvelib.structs import RequirementInformation
 
 from ..errors import OfflineError, Reason, UnusableFileError
-from ..model import Requirement
+from ..model import Build, Library, Requirement
 from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .graph import (
@@ -563,7 +563,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     def _package_requirements(
         self, candidate: Candidate, dependency: Requirement
     ) -> Iterator[NodeRequirement]:
-        specifier = self._with_cudnn_range(candidate, dependency)
+        built = candidate.build or candidate.library
+        if built is None and candidate.extras:
+            built = self.store.build_of_extras(candidate)
+        specifier = _with_cudnn_range(built, dependency)
         requirement = PackageRequirement(
             dependency.name, dependency.extras, specifier, dependency.url
         )
@@ -579,23 +582,6 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             yield HostRequirement(FILE_FACT, (reason,))
         elif requirement.extras and requirement.extras != candidate.extras:
             yield PackageRequirement(requirement.name, requirement.extras, "")
-
-    def _with_cudnn_range(self, candidate: Candidate, dependency: Requirement) -> str:
-        """Return the specifier of a dependency; R4 narrows a cuDNN range to what fits the build.
-
-        That is the major version that the build was made with, and no older minor version.
-        """
-        specifier = dependency.specifier
-        if not dependency.name.startswith("nvidia-cudnn-") or is_exact(specifier):
-            return specifier
-        built = candidate.build or candidate.library or self.store.build_of_extras(candidate)
-        if built is None or built.cudnn is None:
-            return specifier
-        major, minor = (*built.cudnn.split("."), "0")[:2]
-        clauses = [f">={major}.{minor}", f"<{int(major) + 1}"]
-        if specifier:
-            clauses.insert(0, specifier)
-        return ",".join(clauses)
 
     def _python_requirement(self, candidate: Candidate) -> Iterator[HostRequirement]:
         """Yield the Requires-Python of a file's metadata if the target's Python violates it."""
@@ -675,3 +661,20 @@ def _find_agreement(
             values = set(requirement.values)
             common = values if common is None else common & values
     return [Token(identifier, value) for value in sorted(common or (), reverse=True)]
+
+
+def _with_cudnn_range(built: Build | Library | None, dependency: Requirement) -> str:
+    """Return the specifier of a dependency; R4 narrows a cuDNN range to what fits the build.
+
+    That is the major version that the build was made with, and no older minor version.
+    """
+    specifier = dependency.specifier
+    if not dependency.name.startswith("nvidia-cudnn-") or is_exact(specifier):
+        return specifier
+    if built is None or built.cudnn is None:
+        return specifier
+    major, minor = (*built.cudnn.split("."), "0")[:2]
+    clauses = [f">={major}.{minor}", f"<{int(major) + 1}"]
+    if specifier:
+        clauses.insert(0, specifier)
+    return ",".join(clauses)

@@ -159,7 +159,7 @@ class Widening:
         names = (name,) if framework is None else framework.distributions
         self.asked.update(names)
         try:
-            new_names = [each for each in names if self._widen(each)]
+            widened = [package for package in names if self._widen(package)]
         except OfflineError as error:
             if required and self._store.is_in_data(name):
                 raise  # the data has the build, so that nothing else is a solution
@@ -170,7 +170,7 @@ class Widening:
                 raise
             self.failures[name] = error
             return
-        for each in new_names:
-            self._store.forget(each)
-        if new_names:
+        for package in widened:
+            self._store.forget(package)
+        if widened:
             raise MoreReleasesError(name)
