@@ -321,6 +321,20 @@ def test_why_a_way_to_install_a_framework_is_refused(
     } == codes
 
 
+@pytest.mark.parametrize(("gpu", "is_served"), [("V100", True), ("H100", True), ("B200", False)])
+def test_a_cudnn_of_the_system_must_serve_the_device(gpu: str, is_served: bool) -> None:
+    """Of cuDNN 8 for a B200 only PTX of an unknown toolkit is left: a doubt."""
+    on = host(gpu)
+    store, facts = read(OLD_TENSORFLOW, on)
+    framework = DATA.framework("tensorflow")
+    assert framework is not None
+    newest = store.variants(framework)[0]
+    reasons = [(reason.code, reason.subject) for reason in facts.reasons(newest)]
+    own = [("cuda-libraries-unknown", "tensorflow 2.10.1 (cuda)")]
+    of_cudnn = [("code-unknown", "cuDNN 8.9.6.50 for CUDA 11")]
+    assert reasons == (own if is_served else own + of_cudnn)
+
+
 def test_libraries_that_the_system_must_have_are_named() -> None:
     store, facts = read(OLD_TENSORFLOW, H100)
     framework = DATA.framework("tensorflow")

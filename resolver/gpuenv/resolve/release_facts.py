@@ -205,7 +205,28 @@ class ReleaseFacts:
             have, source = "a release without it", ""
         else:
             return ()
-        return (Reason(code=code, subject=variant.label, need=need, have=have, source=source),)
+        reason = Reason(code=code, subject=variant.label, need=need, have=have, source=source)
+        if row is None or variant.build is None:
+            return (reason,)
+        return (reason, *self._reasons_against_every_cudnn(variant.build))
+
+    def _reasons_against_every_cudnn(self, build: Build) -> tuple[Reason, ...]:
+        """Return why no cuDNN that the system can have for a build serves the devices (R3).
+
+        That is a release of the build's cuDNN major for its CUDA major. The reasons are those
+        against the newest one; () if one of them serves the devices.
+        """
+        reasons: tuple[Reason, ...] = ()
+        cuda = build.cuda[0] if build.cuda else 0
+        major = (build.cudnn or "").partition(".")[0]
+        for library in self._data.releases(f"nvidia-cudnn-cu{cuda}", self._host.platform):
+            if library.version.partition(".")[0] == major:
+                subject = f"cuDNN {library.version} for CUDA {cuda}"
+                facts = evaluate.library_reasons(subject, library, self._host, self._data)
+                reasons = facts["__sm"]
+                if not reasons:
+                    return ()
+        return reasons
 
     # ---- requirements
 
