@@ -145,6 +145,12 @@ def test_a_framework_older_than_the_snapshot(
     assert versions(solve(*requires)[0]) == pins
 
 
+def test_the_live_index_is_not_asked_for_a_framework_that_is_newer_than_the_data() -> None:
+    for requires in ("torch==99", "jax==99", "torch==2.9.0+cu999"):
+        with pytest.raises(NoSolutionError):
+            solve(requires, up=False)
+
+
 @pytest.mark.parametrize("name", ["torch==1.12.1", "jax==0.4.25"])
 def test_an_old_release_of_a_framework_needs_the_network(name: str) -> None:
     with pytest.raises(PackageIndexError, match="does not answer"):

@@ -321,7 +321,8 @@ class CompatibilityData:
             if build.index == "default":
                 yield build.local
         for framework in self._frameworks.values():
-            if distribution == framework.distribution:
+            distributions = {way.requires[0].partition("[")[0] for way in framework.ways}
+            if distribution in distributions:
                 for carrier in {name for way in framework.ways for name in way.carriers}:
                     for release in self.releases(carrier):
                         yield release.version

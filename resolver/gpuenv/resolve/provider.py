@@ -397,7 +397,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         ranges += self.constraints.ranges.get(framework.distribution, [])
         matches = self._in_ranges(self.store.variants(framework), ranges)
         if not matches:
-            self.widening.try_for(framework.distribution, ranges)
+            for way in framework.ways:
+                self.widening.try_for(parse_requirement(way.requires[0]).name, ranges)
         matches = self._admitted(matches, ranges)
         return lambda: (match for match in matches if self._is_possible(match))
 

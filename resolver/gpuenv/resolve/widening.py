@@ -9,7 +9,7 @@ from ..requirements.target import version_key
 from ..requirements.versions import names_prerelease
 from .candidates import CandidateStore
 from .graph import Candidate
-from .selection import can_be
+from .selection import can_be, is_exact
 
 
 class MoreReleasesError(Exception):
@@ -116,11 +116,8 @@ class Widening:
         store = self._store
         if not store.index.at_hand(name):
             return False  # the live index supplies the package already
-        if any("+" in specifier for specifier in specifiers):
-            return False  # the default index has no local versions
-        is_dependency = name not in self._user_names
-        if is_dependency and store.framework_of(name) and not self._has_row(name, specifiers):
-            return False  # no package gets a build that the data does not know
+        if not self._may_be_left_out(name, specifiers):
+            return False
         if name not in store.request.allow_sdist:
             # A known release without a wheel for the target has none on the live index either.
             for version in {wheel.version for wheel in store.index.wheels(name)}:
@@ -145,6 +142,24 @@ class Widening:
     def _has_row(self, name: str, specifiers: Sequence[str]) -> bool:
         """Return whether the data has a build in the ranges; the snapshot leaves out old ones."""
         versions = self._store.data.known_versions(name, self._store.host.platform)
+        return any(self._contains_all(specifiers, version) for version in versions)
+
+    def _may_be_left_out(self, name: str, specifiers: Sequence[str]) -> bool:
+        """Return whether the default index may have a release that the snapshot leaves out.
+
+        Of a framework these are old releases: builds that the data knows and, if the user names
+        the framework, older ones.
+        """
+        if any("+" in specifier for specifier in specifiers):
+            return False  # the default index has no local versions
+        versions = list(self._store.data.known_versions(name, self._store.host.platform))
+        is_users = name in self._user_names
+        if not versions or not (is_users or self._store.framework_of(name)):
+            return True
+        if is_users:
+            oldest = min(map(version_key, versions))
+            exact = [text.removeprefix("==") for text in specifiers if is_exact(text)]
+            versions += ["0", *(version for version in exact if version_key(version) < oldest)]
         return any(self._contains_all(specifiers, version) for version in versions)
 
     def _contains_all(self, specifiers: Sequence[str], version: str) -> bool:
