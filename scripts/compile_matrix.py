@@ -297,7 +297,7 @@ def _rule_tables(libraries: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def _check_rule_row(row: dict[str, Any], where: str, value_type: type) -> None:
     _sourced(row)
-    _known_fields(row, "distributions platforms versions variants value source", where)
+    _known_fields(row, "distributions platforms versions variants value libraries source", where)
     strange = set(row.get("platforms", ())) - set(PLATFORMS)
     if strange or not isinstance(row.get("value"), value_type):
         raise DataError(f"{where}: platforms or value is wrong in {row}")

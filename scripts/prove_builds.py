@@ -110,13 +110,16 @@ KINDS: dict[str, dict[str, str]] = {
 }
 
 
+KILLED = KINDS["setup.py with a C extension"]
+
+
 def archive(files: dict[str, str]) -> bytes:
     """Return demo-1.0.tar.gz with some files, and without PKG-INFO."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
         for name, text in files.items():
             member = tarfile.TarInfo(f"demo-1.0/{name}")
-            member.size = len(text.encode())
+            member.size, member.mtime = len(text.encode()), 500_000_000  # a zip begins in 1980
             packed.addfile(member, io.BytesIO(text.encode()))
     return buffer.getvalue()
 
@@ -176,18 +179,13 @@ def prove(files: dict[str, str], folder: Path, uv: str) -> dict[str, Any]:
 
 def kill(points: int, seed: int) -> dict[str, int]:
     """End installations at random moments, and count what is left."""
-    source, counts = (
-        random.Random(seed),
-        dict.fromkeys(  # noqa: S311  no secret
-            ("points", "ended before", "processes left", "folders left", "next runs that failed"), 0
-        ),
-    )
+    source = random.Random(seed)  # noqa: S311  no secret
+    names = "points", "ended before", "processes left", "folders left", "next runs that failed"
+    counts = dict.fromkeys(names, 0)
     for number in range(points):
         folder = Path(tempfile.mkdtemp())
         with IndexServer() as server:
-            server.add_file(
-                "demo", "demo-1.0.tar.gz", archive(KINDS["setup.py with a C extension"])
-            )
+            server.add_file("demo", "demo-1.0.tar.gz", archive(KILLED))
             command = gpuenv("install", "demo", "--target", "env", "--gpu", "none")
             command += ["--python", HERE, "--extra-index-url", server.url]
             environment = os.environ | {

@@ -46,12 +46,13 @@ def platform_of(file: str) -> str:
 def scopes(folder: str | Path) -> list[dict[str, Any]]:
     """Return every [[scan]] row of scans.toml and of frameworks/*.toml.
 
-    `carriers` has the carriers of the framework's ways.
+    `carriers` has the carriers of the framework's ways, but for builds that are documented.
     """
     rows: list[dict[str, Any]] = []
     for path in [Path(folder) / "scans.toml", *sorted(Path(folder).glob("frameworks/*.toml"))]:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-        carriers = [name for way in data.get("way", []) for name in way.get("carriers", [])]
+        ways = [way for way in data.get("way", []) if "local" not in way]
+        carriers = [name for way in ways for name in way.get("carriers", [])]
         rows += [{**row, "carriers": carriers} for row in data.get("scan", [])]
     return rows
 

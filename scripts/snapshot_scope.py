@@ -52,6 +52,8 @@ def scope(folder: str) -> Scope:
         if "since" not in data:
             continue  # its releases are looked up live
         for way in data.get("way", [{"requires": [data["distribution"]], "carriers": []}]):
+            if "local" in way:
+                continue  # its builds are on no index
             asked = list(map(Requirement, way["requires"]))
             requirements += asked
             for name in (*(requirement.name for requirement in asked), *way["carriers"]):

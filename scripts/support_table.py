@@ -68,7 +68,8 @@ index and the frameworks' own indexes. The word behind a version is the variant.
 
 - "3.11:" means that no release works on CPython 3.12, and that this one works on 3.11.
 - `*` means that the release has a warning, which `gpuenv solve` prints.
-- A dash means that no release works. `gpuenv solve` prints the reasons.
+- A dash means that no release of the index snapshot works. `gpuenv solve` prints the reasons. An
+  older release may work if you name it ([Old releases](evidence.md#old-releases)).
 - Branches that do not support the GPU are left out.
 
 The second table has companions of torch: the newest release whose own code runs on the GPU with the

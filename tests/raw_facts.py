@@ -60,7 +60,9 @@ for row in (
     *({"ptx": row["version"], **row} for row in TOOLKITS.get("ptx", [])),
 ):
     MAKERS[row["ptx"]] = min(pair(row["cuda"]), MAKERS.get(row["ptx"], (99, 0)))
-CARRIERS = {name for one in FRAMEWORKS.values() for way in one["way"] for name in way["carriers"]}
+# Builds that are named by their local version are on no index.
+WAYS = [way for one in FRAMEWORKS.values() for way in one["way"] if "local" not in way]
+CARRIERS = {name for way in WAYS for name in way["carriers"]}
 ON_PATH = CARRIERS | {
     name for scope in SCOPES if scope.get("path") for name in scope["distributions"]
 }

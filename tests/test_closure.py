@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from gpuenv.api import wheels
 from gpuenv.binaries import elf
-from gpuenv.model import Check
+from gpuenv.model import Check, Gpu, Host, Python
+from gpuenv.verify import environment
 from gpuenv.verify.linkage import closure_check
 from gpuenv.verify.loader import Origins
 from native_build import build
@@ -65,7 +67,11 @@ class Site:
         self.requires.setdefault(owner, [])
 
     def check(
-        self, *modules: str, env: Mapping[str, str] | None = None, deadline: float = 60.0
+        self,
+        *modules: str,
+        env: Mapping[str, str] | None = None,
+        deadline: float = 60.0,
+        system: Mapping[str, Sequence[str]] | None = None,
     ) -> Check:
         survey: dict[str, Any] = {
             "libraries": [[path, name] for path, name in self.libraries.items()],
@@ -73,7 +79,8 @@ class Site:
                 {"name": name, "requires": needs} for name, needs in self.requires.items()
             ],
         }
-        return closure_check(survey, modules, Origins(env or {}), time.monotonic() + deadline)
+        end = time.monotonic() + deadline
+        return closure_check(survey, modules, Origins(env or {}), end, system or {})
 
 
 @pytest.fixture
@@ -100,6 +107,39 @@ def test_reading_agrees_with_another_reader(site: Site) -> None:
     ]
     assert found.rpath == ()
     assert found.names == ("libcublas.so.13", "libplain.so")
+
+
+def test_libraries_that_the_system_must_have(site: Site, tmp_path: Path) -> None:
+    """What the data says that a release opens, although no text of its libraries names it."""
+    system = {"tensorflow": ["libcudart.so.11.0", "libcudnn.so.8"]}
+    check = site.check(system=system)
+    assert (check.status, check.evidence) == (
+        "fail",
+        "missing: libcudart.so.11.0, opened by name by tensorflow, is not found; "
+        "missing: libcudnn.so.8, opened by name by tensorflow, is not found",
+    )
+    folder = tmp_path / "cuda-11.2"
+    folder.mkdir()
+    (folder / "libcudart.so.11.0").touch()
+    env = {"LD_LIBRARY_PATH": str(folder)}
+    assert "libcudart" not in site.check(system=system, env=env).evidence
+    (folder / "libcudnn.so.8").touch()
+    assert site.check(system=system, env=env).status == "pass"
+
+
+def test_only_a_host_with_a_gpu_needs_libraries_of_the_system() -> None:
+    survey: Any = {"distributions": [{"name": "tensorflow", "version": "2.10.1"},
+                                     {"name": "numpy", "version": "1.26.4"}]}  # fmt: skip
+    v100 = Gpu(name="V100", compute_capability=(7, 0), index=0)
+    for gpus, names in (((), []), ((v100,), ["tensorflow"])):
+        host = Host(python=Python(version=(3, 9)), gpus=gpus)
+
+        def system(name: str, version: str, host: Host = host) -> Sequence[str]:
+            return wheels._system_libraries(name, version, host)
+
+        found = environment._system_libraries(None, survey, host, system)
+        assert list(found) == names
+        assert all("libcudnn.so.8" in files for files in found.values())
 
 
 def test_names_are_whole_texts(site: Site) -> None:

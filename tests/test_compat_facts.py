@@ -1079,7 +1079,7 @@ def test_damage_in_the_description_of_a_framework(changes: Mapping[str, Any], me
 
 def test_the_description_of_a_framework() -> None:
     fields = matrix.framework_fields(FRAMEWORK, "x.toml")
-    every = {"variant": "*", "requires": ["x"], "carriers": ["x"], "platforms": []}
+    every = {"variant": "*", "requires": ["x"], "carriers": ["x"], "platforms": [], "local": ""}
     assert fields == {
         **FRAMEWORK,
         "companions": [],

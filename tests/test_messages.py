@@ -183,7 +183,7 @@ REASONS = (
     ("cuda-build", "pytorch 2.10.0 (cuda130)", "an NVIDIA GPU", "a host without a GPU"),
     (
         "cuda-libraries",
-        "tensorflow 2.10.1, the last for CUDA on win-amd64,",
+        "tensorflow >=2.5,<2.11, for CUDA on win-amd64,",
         "CUDA 11.2 and cuDNN 8.1 installed separately",
         "no wheel that requires them",
     ),

@@ -20,6 +20,7 @@ from index_server import IndexServer, make_wheel
 
 TAG = "cp312-cp312-linux_x86_64"
 BUILD, NIGHTLY = "2.4.0+cu118", "2.5.0.dev20240601+cu118"
+OLD_BUILD = "1.12.1+cu113"  # older than the snapshot
 
 
 def page(files: str, *wheels: tuple[str, bytes]) -> bytes:
@@ -44,6 +45,9 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             files.add_file("torch", name, data)
         content = page(f"{files.base}/files", *wheels)
         pages.raw["/whl/cu118/torch/"] = ("text/html", content)
+        old = make_wheel("torch", OLD_BUILD, tag=TAG)
+        files.add_file("torch", *old)
+        pages.raw["/whl/cu113/torch/"] = ("text/html", page(f"{files.base}/files", old))
         numpy = make_wheel("numpy", "2.0.0+cu118")
         pages.raw["/whl/cu118/numpy/"] = ("text/html", page(f"{files.base}/files", numpy))
         yield f"{pages.base}/whl/cu118"
@@ -137,6 +141,19 @@ def test_a_known_build_is_read_without_a_flag(
     (package,) = answer["packages"]
     assert (answer["status"], package["version"], package["index"]) == (0, BUILD, index)
     assert package["wheels"][0]["hashes"].keys() == {"sha256"}
+
+
+def test_a_build_that_is_older_than_the_snapshot_is_read_without_a_flag(
+    index: str, solve_with_own_index: Callable[..., dict[str, Any]]
+) -> None:
+    answer = solve_with_own_index(f"torch=={OLD_BUILD}", "--offline")
+    (reason,) = answer["reasons"]
+    assert (answer["status"], reason["code"]) == (3, "no-offline-file")
+    answer = solve_with_own_index(f"torch=={OLD_BUILD}")
+    (package,) = answer["packages"]
+    own = index.replace("cu118", "cu113")
+    assert (answer["status"], package["version"], package["index"]) == (0, OLD_BUILD, own)
+    assert answer["frameworks"]["torch"]["cuda"] == "11.3"
 
 
 def test_refresh_reads_the_own_index_of_a_framework_only_for_its_packages(

@@ -219,6 +219,18 @@ TENSORFLOW: Packages = {
         "2.21.0": {},
     }
 }
+OLD_TENSORFLOW: Packages = {"tensorflow": {"2.10.1": {}, "2.3.0": {}}}
+OLD_JAX: Packages = {
+    "jax": {
+        "0.4.20": {
+            "requires": [
+                "jaxlib==0.4.20+cuda12.cudnn89; extra == 'cuda12-pip'",
+                "jaxlib==0.4.20+cuda11.cudnn86; extra == 'cuda11-pip'",
+            ]
+        },
+        "0.4.4": {"requires": ["jaxlib==0.4.4+cuda11.cudnn86; extra == 'cuda11-cudnn86'"]},
+    }
+}
 CUPY: Packages = {"cupy-cuda12x": {"13.6.0": {}}}
 
 
@@ -264,6 +276,37 @@ CUPY: Packages = {"cupy-cuda12x": {"13.6.0": {}}}
             },
         ),
         ("cupy", CUPY, NO_GPU, {"cupy 13.6.0 (cuda12x)": ["needs-gpu"]}),
+        (
+            "tensorflow",
+            OLD_TENSORFLOW,
+            H100,
+            {
+                "tensorflow 2.10.1 (cuda)": ["cuda-libraries-unknown"],
+                "tensorflow 2.10.1 (cpu)": ["cpu-build"],
+                "tensorflow 2.3.0 (cuda)": ["build-unknown", "cuda-libraries-unknown"],
+                "tensorflow 2.3.0 (cpu)": ["cpu-build"],
+            },
+        ),
+        # Ways with builds of jaxlib that name their CUDA: only those that the data has.
+        (
+            "jax",
+            OLD_JAX,
+            H100,
+            {
+                "jax 0.4.20 (cuda12_pip)": [],
+                "jax 0.4.20 (cuda11_pip)": [],
+                "jax 0.4.20 (cuda11_cudnn86)": ["no-such-extra"],
+                "jax 0.4.20 (cuda13)": ["build-unknown", "no-such-extra"],
+                "jax 0.4.20 (cuda12)": ["build-unknown", "no-such-extra"],
+                "jax 0.4.20 (cpu)": ["cpu-build"],
+                "jax 0.4.4 (cuda11_cudnn86)": ["cuda-libraries-unknown"],
+                "jax 0.4.4 (cuda11_pip)": ["no-such-extra"],
+                "jax 0.4.4 (cuda11_cudnn82)": ["no-such-extra"],
+                "jax 0.4.4 (cuda13)": ["build-unknown", "no-such-extra"],
+                "jax 0.4.4 (cuda12)": ["build-unknown", "no-such-extra"],
+                "jax 0.4.4 (cpu)": ["cpu-build"],
+            },
+        ),
     ],
 )
 def test_why_a_way_to_install_a_framework_is_refused(
@@ -276,6 +319,32 @@ def test_why_a_way_to_install_a_framework_is_refused(
         variant.label: [reason.code for reason in facts.reasons(variant)]
         for variant in store.variants(found)
     } == codes
+
+
+@pytest.mark.parametrize(("gpu", "is_served"), [("V100", True), ("H100", True), ("B200", False)])
+def test_a_cudnn_of_the_system_must_serve_the_device(gpu: str, is_served: bool) -> None:
+    """Of cuDNN 8 for a B200 only PTX of an unknown toolkit is left: a doubt."""
+    on = host(gpu)
+    store, facts = read(OLD_TENSORFLOW, on)
+    framework = DATA.framework("tensorflow")
+    assert framework is not None
+    newest = store.variants(framework)[0]
+    reasons = [(reason.code, reason.subject) for reason in facts.reasons(newest)]
+    own = [("cuda-libraries-unknown", "tensorflow 2.10.1 (cuda)")]
+    of_cudnn = [("code-unknown", "cuDNN 8.9.6.50 for CUDA 11")]
+    assert reasons == (own if is_served else own + of_cudnn)
+
+
+def test_libraries_that_the_system_must_have_are_named() -> None:
+    store, facts = read(OLD_TENSORFLOW, H100)
+    framework = DATA.framework("tensorflow")
+    assert framework is not None
+    newest = store.variants(framework)[0]
+    assert [reason.need for reason in facts.reasons(newest)] == [
+        "CUDA 11.2 and cuDNN 8.1 of the system: libcudart.so.11.0, libcublas.so.11, "
+        "libcublasLt.so.11, libcufft.so.10, libcurand.so.10, libcusolver.so.11, "
+        "libcusparse.so.11, libcudnn.so.8"
+    ]
 
 
 def test_what_the_user_asks_for_is_not_refused_for_its_kind() -> None:

@@ -129,7 +129,7 @@ def roots(platform: str) -> dict[tuple[str, tuple[str, ...]], str]:
             continue  # it is not in the snapshot
         only_way = {"requires": [framework["distribution"]], "carriers": []}
         for way in framework.get("way", [only_way]):
-            if platform in way.get("platforms", PLATFORMS):
+            if platform in way.get("platforms", PLATFORMS) and "local" not in way:
                 for one in map(Parsed, way["requires"]):
                     found[canonicalize_name(one.name), tuple(sorted(one.extras))] = framework[
                         "since"

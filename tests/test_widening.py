@@ -23,17 +23,22 @@ SNAPSHOT: dict[str, Any] = {
     "sp": {"1.0": {"requires": ["np>=1.26"]}},
     "old": {"1.0": {"tags": ["cp39-cp39-manylinux_2_17_x86_64"]}},
     "torch": {"2.9.0": {}},
+    "torchvision": {"0.24.0": {"requires": ["torch==2.9.0"]}},
+    "jax": {"0.8.0": {}},
 }
 LIVE: dict[str, Any] = {
     **SNAPSHOT,
     "np": {"1.14": {}, "1.19": {}, "1.26": {}, "2.0": {}, "2.1": {}},
     "mid": {"1.15": {}, "1.19": {}, "1.26": {}},
     "old": {"1.0": {}, "2.0": {}},
-    "torch": {"1.0.0": {}, "2.9.0": {}},
+    "torch": {"1.0.0": {}, "1.12.1": {}, "2.9.0": {}},
+    "torchvision": {"0.13.1": {"requires": ["torch==1.12.1"]}, "0.24.0": {}},
+    "jax": {"0.4.20": {}, "0.8.0": {}},
     "app": {"1.0": {"requires": ["np"]}, "2.0": {"requires": ["np<1.20"]}},
     "narrow": {"1.0": {"requires": ["mid<1.20", "mid>1.15"]}},
     "clash": {"1.0": {"requires": ["mid<1.20"]}, "0.5": {}},
-    "torchy": {"1.0": {"requires": ["torch<2"]}, "0.5": {"requires": ["torch"]}},
+    "torchy": {"1.0": {"requires": ["torch<1.5"]}, "0.5": {"requires": ["torch"]}},
+    "torch-old": {"1.0": {"requires": ["torch<2"]}, "0.5": {"requires": ["torch"]}},
     "named": {"1.0": {}, "2.0": {"requires": ["nowhere>=1"]}},
     "pair": {"1.0": {"requires": ["np==1.26"]}, "2.0": {"requires": ["np==1.19"]}},
     "oldy": {"1.0": {"requires": ["old"]}, "0.5": {}},
@@ -117,9 +122,41 @@ def test_a_release_without_a_wheel_for_the_target_is_not_asked_for_again() -> No
     assert (versions(plan), asked) == ({"oldy": "0.5"}, set())
 
 
-def test_builds_of_frameworks_are_those_of_the_data() -> None:
+def test_a_dependency_gets_builds_that_the_data_has() -> None:
     plan, asked = solve("torchy")
     assert (versions(plan), asked) == ({"torchy": "0.5", "torch": "2.9.0"}, set())
+    plan, asked = solve("torch-old")
+    assert versions(plan) == {"torch-old": "1.0", "torch": "1.12.1"}
+    assert asked == {"torch", "torchvision"}
+
+
+@pytest.mark.parametrize(
+    ("requires", "pins"),
+    [
+        (("torch==1.12.1",), {"torch": "1.12.1"}),
+        (("torch==1.0.0",), {"torch": "1.0.0"}),
+        (("torch==1.12.1", "torchvision"), {"torch": "1.12.1", "torchvision": "0.13.1"}),
+        (("jax==0.4.20",), {"jax": "0.4.20"}),
+    ],
+)
+def test_a_framework_older_than_the_snapshot(
+    requires: tuple[str, ...], pins: dict[str, str]
+) -> None:
+    assert versions(solve(*requires)[0]) == pins
+
+
+def test_the_live_index_is_not_asked_for_a_framework_that_is_newer_than_the_data() -> None:
+    for requires in ("torch==99", "jax==99", "torch==2.9.0+cu999"):
+        with pytest.raises(NoSolutionError):
+            solve(requires, up=False)
+
+
+@pytest.mark.parametrize("name", ["torch==1.12.1", "jax==0.4.25"])
+def test_an_old_release_of_a_framework_needs_the_network(name: str) -> None:
+    with pytest.raises(PackageIndexError, match="does not answer"):
+        solve(name, up=False)
+    with pytest.raises(OfflineError):
+        solve(name, cached=frozenset())
 
 
 def test_an_index_that_does_not_answer_is_a_doubt_where_there_is_another_way() -> None:

@@ -7,7 +7,7 @@ supports. Sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 if TYPE_CHECKING:
@@ -373,13 +373,22 @@ class Way(Value):
     `requires` are the requirements that install it ("jax[cuda12]"); the first one's distribution
     has the framework's version. `carriers` are the distributions whose device code a convolution
     runs; () is a CPU build. `variant` "*" means that one distribution has every variant, named by
-    the local part of its version (torch 2.13.0+cu126).
+    the local part of its version (torch 2.13.0+cu126). `local` is how the local part of the
+    carriers' version begins: jaxlib 0.4.20+cuda12.cudnn89 is for CUDA, jaxlib 0.4.20 is not.
     """
 
     variant: str
     requires: tuple[str, ...]
     carriers: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()  # those that have it; () is all
+    local: str = ""
+
+    def has_carriers(self, versions: Mapping[str, str]) -> bool:
+        """Return whether the carriers are among distributions, {name: version}."""
+        return all(
+            name in versions and versions[name].partition("+")[2].startswith(self.local)
+            for name in self.carriers
+        )
 
 
 class Framework(Value):

@@ -409,8 +409,16 @@ def verify_installed(
         verbose=options.verbose,
         against=lambda pins: (*reasons_against(pins, host), *_conda_reasons(target, host)),
         judge=lambda files: judge(files, host, compatibility_data()),
+        system=lambda name, version: _system_libraries(name, version, host),
         fast=options.fast,
     )
+
+
+def _system_libraries(name: str, version: str, host: Host) -> Sequence[str]:
+    """Return the files that an installed distribution opens and that the system must have."""
+    row = compatibility_data().system_cuda(name, version, host.platform)
+    files: Sequence[str] = row.get("libraries", ()) if row is not None else ()
+    return files
 
 
 def _conda_reasons(target: str, host: Host) -> tuple[Reason, ...]:

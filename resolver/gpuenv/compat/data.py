@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -172,7 +172,7 @@ def _way_fields(way: Mapping[str, Any], path: str) -> dict[str, Any]:
     lists = {name: _text_list(way, name, where) for name in _WAY_LIST_FIELDS}
     if not lists["requires"]:
         raise DataError(f"{where}: requires is missing")
-    return {"variant": _text(way, "variant", where), **lists}
+    return {"variant": _text(way, "variant", where), **lists, "local": way.get("local", "")}
 
 
 def _text(content: Mapping[str, Any], field: str, where: str) -> str:
@@ -196,7 +196,7 @@ def _framework(fields: Mapping[str, Any]) -> Framework:
     ways = []
     for way in fields["ways"]:
         lists = {name: tuple(way[name]) for name in _WAY_LIST_FIELDS}
-        ways.append(Way(variant=way["variant"], **lists))
+        ways.append(Way(variant=way["variant"], local=way.get("local", ""), **lists))
     values["ways"] = tuple(ways)
     return Framework(**values)
 
@@ -312,6 +312,21 @@ class CompatibilityData:
                 return self._builds[framework.name]
         return None
 
+    def known_versions(self, distribution: str, platform: str) -> Iterator[str]:
+        """Yield the releases on the default index of a framework, or of a companion of one.
+
+        The index snapshot leaves out the oldest of them.
+        """
+        for build in self.builds(distribution, platform):
+            if build.index == "default":
+                yield build.local
+        for framework in self._frameworks.values():
+            distributions = {way.requires[0].partition("[")[0] for way in framework.ways}
+            if distribution in distributions:
+                for carrier in {name for way in framework.ways for name in way.carriers}:
+                    for release in self.releases(carrier):
+                        yield release.version
+
     def variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
         """Return a release of a framework, installed one way, as one build (R3).
 
@@ -326,7 +341,7 @@ class CompatibilityData:
         releases = [self._releases_of(name) for name in way.carriers if name in self._libraries]
         carriers: list[Library] = []
         for rows in releases:
-            library = rows.upto(version, platform)
+            library = rows.upto(version, platform, way.local)
             if library is not None:
                 carriers.append(library)
         major = _cuda_major(carriers, releases)
@@ -465,6 +480,17 @@ class CompatibilityData:
             is_platform = build.platform in row["platforms"]
             if is_variant and is_platform and within(build.version, row["versions"]):
                 return row["value"], row["source"]
+        return None
+
+    def system_cuda(self, distribution: str, version: str, platform: str) -> Row | None:
+        """Return what a release uses of the system, because no wheel brings it; None is nothing.
+
+        `value` names it (CUDA 11.2 and cuDNN 8.1), `libraries` are the files that it opens.
+        """
+        for row in self.rule_rows("system_cuda"):
+            is_meant = distribution in row["distributions"] and platform in row["platforms"]
+            if is_meant and within(version, row["versions"]):
+                return row
         return None
 
     def rule_rows(self, table: str) -> Sequence[Row]:

@@ -152,7 +152,7 @@ def _installed_way(framework: Framework, versions: Mapping[str, str], platform: 
     for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
         if way.platforms and platform not in way.platforms:
             continue
-        if _distribution_of(way) in versions and all(name in versions for name in way.carriers):
+        if _distribution_of(way) in versions and way.has_carriers(versions):
             return way
     return None
 

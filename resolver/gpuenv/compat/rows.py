@@ -207,24 +207,36 @@ class Releases:
         limit = _numbers(version)
         return any(_numbers(known) <= limit for known, _ in self._rows)
 
-    def upto(self, version: str, platform: str) -> Library | None:
+    def upto(self, version: str, platform: str, local: str = "") -> Library | None:
         """Return the release of a version, else the newest older one.
 
-        That is the release that the version range of a plug-in admits.
+        That is the release that the version range of a plug-in admits. With `local` it is the
+        build whose local version begins so; these builds end with the newest one.
         """
-        if (version, platform) not in self._rows:
-            limit = _numbers(version)
-            older = []
+        if local or (version, platform) not in self._rows:
+            limit, older, newest = _numbers(version), [], [0]
             for known, known_platform in self._rows:
-                if known_platform == platform and _numbers(known) < limit:
+                public, _, known_local = known.partition("+")
+                if known_platform != platform or not _is_local(known_local, local):
+                    continue
+                newest = max(newest, _numbers(public))
+                if _numbers(public) <= limit:
                     older.append(known)
-            version = max(older, key=_numbers, default=version)
+            if local and newest < limit:
+                return None
+            version = max(
+                older, key=lambda known: _numbers(known.partition("+")[0]), default=version
+            )
         return self.find(version, platform)
 
     def all(self) -> Sequence[Library]:
         """Return every release on every platform, in the order of the file."""
         libraries = (self.find(version, platform) for version, platform in self._rows)
         return [library for library in libraries if library is not None]
+
+
+def _is_local(known: str, local: str) -> bool:
+    return known.startswith(local) if local else not known
 
 
 def _numbers(version: str) -> list[int]:

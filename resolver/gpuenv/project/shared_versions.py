@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
-from ..errors import NoSolutionError, Reason
+from ..errors import NoSolutionError, PackageIndexError, Reason
 from ..model import Lock, Plan, Value
 from ..requirements.target import version_key
 from .profiles import Profile
@@ -198,6 +198,8 @@ class _Search:
             return self._solve(profile, {**self._fixed[profile.name], framework: version})
         except NoSolutionError as error:
             self._failures[profile.name, framework, version] = error.explanation.reasons
+            return None
+        except PackageIndexError:  # only the live index has old releases
             return None
 
 

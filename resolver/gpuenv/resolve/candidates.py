@@ -367,9 +367,21 @@ class CandidateStore:
                 continue
             for candidate in self.candidates(parse_requirement(way.requires[0]).name):
                 build = self.data.variant(framework, way, candidate.version, platform)
+                if build is None and way.local:
+                    continue  # the data has every build of this kind
                 variants.append(Variant(framework, way, candidate.wheel, build))
         self.sort_variants(variants)
         return tuple(variants)
+
+    def build_of_extras(self, candidate: Candidate) -> Build | None:
+        """Return the build of a framework that the extras of a candidate bring (jax[cuda12])."""
+        for framework in self.data.all_frameworks():
+            for way in framework.ways:
+                asked = parse_requirement(way.requires[0])
+                if asked.name == candidate.name and set(asked.extras) & set(candidate.extras):
+                    version, platform = candidate.version, self.host.platform
+                    return self.data.variant(framework, way, version, platform)
+        return None
 
     # ---- order
 
@@ -397,18 +409,24 @@ class CandidateStore:
     def sort_builds(self, candidates: list[Candidate]) -> None:
         """Sort builds of a framework or companion. `candidates` come newest version first."""
         places: dict[str, int] = {}
+        oldest_known = len(candidates)
         for candidate in candidates:
-            places.setdefault(_public(candidate.version), len(places))
-        candidates.sort(
-            key=lambda candidate: self._build_order(candidate, places[_public(candidate.version)])
-        )
+            place = places.setdefault(_public(candidate.version), len(places))
+            if candidate.build is not None:
+                oldest_known = place
 
-    def _build_order(self, candidate: Candidate, place: int) -> tuple[object, ...]:
+        def order(candidate: Candidate) -> tuple[object, ...]:
+            place = places[_public(candidate.version)]
+            return self._build_order(candidate, place, is_old=place > oldest_known)
+
+        candidates.sort(key=order)
+
+    def _build_order(self, candidate: Candidate, place: int, *, is_old: bool) -> tuple[object, ...]:
         build = candidate.build
         if candidate.variant is not None:
             return (0, place)  # before other files of the release; PEP 825 orders them
-        if build is None:
-            return (0, place, 3, (0, 0), (True, True))
+        if build is None:  # an old one may be for CUDA, as those are that the data knows
+            return (is_old and not self.host.gpus, place, 3, (0, 0), (True, True))
         evidence = (build.code.evidence != "scanned", build.index != "default")
         if not self.host.gpus:
             return (build.cuda is not None, place, 0, (0, 0), evidence)

@@ -146,11 +146,14 @@ def _known_build_reason(store: CandidateStore, requirement: PackageRequirement) 
     library = store.data.library(name, exact, store.host.platform)
     if library is None or not library.url:
         return None
+    how = f"use --find-links {library.url}"
+    if ".whl" in library.url:
+        how = f"request it as '{name} @ {library.url}'"
     return Reason(
         code="no-offline-file",
         subject=f"{name} {library.version}",
         need=f"{name}{specifier}",
-        have=f"this build exists, but on no index: request it as '{name} @ {library.url}'",
+        have=f"this build exists, but on no index: {how}",
         source=library.code.source,
     )
 
@@ -175,7 +178,7 @@ def _version_range(store: CandidateStore, name: str, versions: Sequence[str]) ->
     """Return the oldest and the newest version. `versions` begins with the newest one."""
     newest, oldest = versions[0], versions[-1]
     text = newest if newest == oldest else f"{oldest} to {newest}"
-    if store.is_in_data(name):
+    if store.is_in_data(name) and store.index.at_hand(name):
         text += " (in the compatibility data)"
     return text
 

@@ -212,9 +212,9 @@ def _dependency_choices(solution: Solution, requested: Container[str]) -> Iterat
 
 def _installed_way(framework: Framework, solution: Solution) -> Way | None:
     """Return the way whose carriers are pinned. A CPU way has no carriers and comes last."""
+    versions = {name: candidate.version for name, candidate in solution.pinned.items()}
     for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
-        names = (_distribution(way), *way.carriers)
-        if all(name in solution.pinned for name in names):
+        if _distribution(way) in versions and way.has_carriers(versions):
             return way
     return None
 

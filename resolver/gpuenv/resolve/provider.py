@@ -9,7 +9,7 @@ from resolvelib import AbstractProvider
 from resolvelib.structs import RequirementInformation
 
 from ..errors import OfflineError, Reason, UnusableFileError
-from ..model import Requirement
+from ..model import Build, Library, Requirement
 from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .graph import (
@@ -396,6 +396,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         ranges = [requirement.specifier for requirement in on_framework if requirement.specifier]
         ranges += self.constraints.ranges.get(framework.distribution, [])
         matches = self._in_ranges(self.store.variants(framework), ranges)
+        if not matches:
+            for way in framework.ways:
+                self.widening.try_for(parse_requirement(way.requires[0]).name, ranges)
         matches = self.store.admitted(framework.distribution, matches, ranges)
         return lambda: (match for match in matches if self._is_possible(match))
 
@@ -561,7 +564,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     def _package_requirements(
         self, candidate: Candidate, dependency: Requirement
     ) -> Iterator[NodeRequirement]:
-        specifier = _with_cudnn_range(candidate, dependency)
+        built = candidate.build or candidate.library
+        if built is None and candidate.extras:
+            built = self.store.build_of_extras(candidate)
+        specifier = _with_cudnn_range(built, dependency)
         requirement = PackageRequirement(
             dependency.name, dependency.extras, specifier, dependency.url
         )
@@ -658,7 +664,7 @@ def _find_agreement(
     return [Token(identifier, value) for value in sorted(common or (), reverse=True)]
 
 
-def _with_cudnn_range(candidate: Candidate, dependency: Requirement) -> str:
+def _with_cudnn_range(built: Build | Library | None, dependency: Requirement) -> str:
     """Return the specifier of a dependency; R4 narrows a cuDNN range to what fits the build.
 
     That is the major version that the build was made with, and no older minor version.
@@ -666,7 +672,6 @@ def _with_cudnn_range(candidate: Candidate, dependency: Requirement) -> str:
     specifier = dependency.specifier
     if not dependency.name.startswith("nvidia-cudnn-") or is_exact(specifier):
         return specifier
-    built = candidate.build or candidate.library
     if built is None or built.cudnn is None:
         return specifier
     major, minor = (*built.cudnn.split("."), "0")[:2]

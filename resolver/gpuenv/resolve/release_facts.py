@@ -173,10 +173,10 @@ class ReleaseFacts:
             if build.cuda is None:
                 return facts
             facts = self._with_host_reasons(facts)
-        extra_reasons = self._missing_extra(variant)
-        if not extra_reasons:
+        library_reasons = self._missing_libraries(variant)
+        if not library_reasons:
             return facts
-        return facts | {"__extra": extra_reasons}
+        return facts | {"__extra": library_reasons}
 
     def _facts_without_gpu(self, variant: Variant) -> Facts:
         framework = variant.framework
@@ -189,12 +189,13 @@ class ReleaseFacts:
         )
         return {"__sm": (reason,)}
 
-    def _missing_extra(self, variant: Variant) -> tuple[Reason, ...]:
-        """Return the reason against a release without the extra that brings its CUDA libraries.
+    def _missing_libraries(self, variant: Variant) -> tuple[Reason, ...]:
+        """Return the reason against a release that brings no CUDA libraries.
 
-        pip would only warn and install without these libraries. If the distribution itself has
-        the device code, it works with CUDA libraries from elsewhere: a doubt. If the extra
-        brings the device code, too (JAX), the release has no such variant.
+        If the data says that it uses those of the system, this is a doubt. Otherwise an extra
+        should bring them; pip would only warn if the release has no such extra. If the
+        distribution itself has the device code, it works with CUDA libraries from elsewhere: a
+        doubt. If the extra brings the device code, too (JAX), the release has no such variant.
         """
         requirement = parse_requirement(variant.way.requires[0])
         markers = extra_markers(self._store, variant)
@@ -204,14 +205,41 @@ class ReleaseFacts:
             for extra in requirement.extras
             if not any(matches(marker, (extra,)) for marker in markers)
         ]
-        if not missing:
+        code = "cuda-libraries-unknown"
+        if missing and requirement.name not in variant.way.carriers:
+            code = "no-such-extra"
+        platform = self._host.platform
+        row = self._data.system_cuda(variant.way.carriers[0], variant.version, platform)
+        if row is not None and code != "no-such-extra":
+            need = f"{row['value']} of the system: {', '.join(row['libraries'])}"
+            have, source = "no package that brings them", row["source"]
+        elif missing:
+            need = f"the extra {' and '.join(missing)}, which brings its CUDA libraries"
+            have, source = "a release without it", ""
+        else:
             return ()
-        code = "no-such-extra"
-        if requirement.name in variant.way.carriers:
-            code = "cuda-libraries-unknown"
-        need = f"the extra {' and '.join(missing)}, which brings its CUDA libraries"
-        have = "a release without it"
-        return (Reason(code=code, subject=variant.label, need=need, have=have),)
+        reason = Reason(code=code, subject=variant.label, need=need, have=have, source=source)
+        if row is None or variant.build is None:
+            return (reason,)
+        return (reason, *self._reasons_against_every_cudnn(variant.build))
+
+    def _reasons_against_every_cudnn(self, build: Build) -> tuple[Reason, ...]:
+        """Return why no cuDNN that the system can have for a build serves the devices (R3).
+
+        That is a release of the build's cuDNN major for its CUDA major. The reasons are those
+        against the newest one; () if one of them serves the devices.
+        """
+        reasons: tuple[Reason, ...] = ()
+        cuda = build.cuda[0] if build.cuda else 0
+        major = (build.cudnn or "").partition(".")[0]
+        for library in self._data.releases(f"nvidia-cudnn-cu{cuda}", self._host.platform):
+            if library.version.partition(".")[0] == major:
+                subject = f"cuDNN {library.version} for CUDA {cuda}"
+                facts = evaluate.library_reasons(subject, library, self._host, self._data)
+                reasons = facts["__sm"]
+                if not reasons:
+                    return ()
+        return reasons
 
     # ---- requirements
 

@@ -168,14 +168,12 @@ class Skipped:
         """Yield why chosen releases are older than the newest ones that the requirements admit.
 
         That is: the newer one, or what it requires, cannot be built, is a pre-release, yanked or a
-        placeholder (R12). Of each package the newest release with such a reason counts. Releases of
-        frameworks have reasons of their own (`of_package`).
+        placeholder (R12). Of each package the newest release with such a reason counts. Packages of
+        the compatibility data have reasons of their own (`of_package`).
         """
         contains = self._store.environment.contains
         for candidate in candidates:
-            if self._store.framework_of(candidate.name) is not None:
-                continue
-            if candidate.wheel.index == DIRECT_URL:
+            if self._store.is_in_data(candidate.name) or candidate.wheel.index == DIRECT_URL:
                 continue
             ranges = [*self._provider.constraints.ranges.get(candidate.name, ())]
             for _, _, requirement in self._requirements.get(candidate.name, ()):

@@ -139,7 +139,9 @@ class _Question:
         frameworks, others = read_request(request, data, self._environment)
         nodes = [root.identifier for root in _framework_requirements(frameworks, data)]
         self._framework_order: Sequence[Identifier] = list(dict.fromkeys(nodes))
-        self._user_names = frozenset(requirement.name for requirement in others)
+        ways = [way for framework, _ in frameworks for way in framework.ways]
+        names = {parse_requirement(way.requires[0]).name for way in ways}
+        self._user_names = frozenset(names.union(requirement.name for requirement in others))
         self._known = {True: KnownRequirements(), False: KnownRequirements()}  # by lenience
         self.index_doubts: tuple[Reason, ...] = ()
 

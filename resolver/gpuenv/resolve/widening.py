@@ -9,7 +9,7 @@ from ..requirements.target import version_key
 from ..requirements.versions import names_prerelease
 from .candidates import CandidateStore
 from .graph import Candidate
-from .selection import can_be
+from .selection import can_be, is_exact
 
 
 class MoreReleasesError(Exception):
@@ -39,7 +39,7 @@ class Widening:
             widen: asks the live index for a name; True if it has more releases than were known.
                 None if no index may be asked.
             store: the candidates known so far.
-            user_names: the names of the user's own requirements.
+            user_names: the names of the user's own requirements and frameworks.
         """
         self._widen = widen
         self._store = store
@@ -61,7 +61,8 @@ class Widening:
             PackageIndexError: the index did not answer and the user requires the name.
         """
         if self.may_help(name, specifiers):
-            self._ask(name, required=self._is_required(name))
+            is_old_build = name in self._user_names and self._has_row(name, specifiers)
+            self._ask(name, required=is_old_build or self._is_required(name))
 
     def try_newer(
         self,
@@ -115,8 +116,8 @@ class Widening:
         store = self._store
         if not store.index.at_hand(name):
             return False  # the live index supplies the package already
-        if name not in self._user_names and store.framework_of(name) is not None:
-            return False  # the compatibility data has every build
+        if not self._may_be_left_out(name, specifiers):
+            return False
         if store.is_in_data(name) or not store.request.may_build(name):
             # A known release without a wheel for the target has none on the live index either.
             for version in {wheel.version for wheel in store.index.wheels(name)}:
@@ -138,6 +139,29 @@ class Widening:
         """Return whether the user requires a name of which the data does not have all releases."""
         return name in self._user_names and not self._store.is_in_data(name)
 
+    def _has_row(self, name: str, specifiers: Sequence[str]) -> bool:
+        """Return whether the data has a build in the ranges; the snapshot leaves out old ones."""
+        versions = self._store.data.known_versions(name, self._store.host.platform)
+        return any(self._contains_all(specifiers, version) for version in versions)
+
+    def _may_be_left_out(self, name: str, specifiers: Sequence[str]) -> bool:
+        """Return whether the default index may have a release that the snapshot leaves out.
+
+        Of a framework these are old releases: builds that the data knows and, if the user names
+        the framework, older ones.
+        """
+        if any("+" in specifier for specifier in specifiers):
+            return False  # the default index has no local versions
+        versions = list(self._store.data.known_versions(name, self._store.host.platform))
+        is_users = name in self._user_names
+        if not versions or not (is_users or self._store.framework_of(name)):
+            return True
+        if is_users:
+            oldest = min(map(version_key, versions))
+            exact = [text.removeprefix("==") for text in specifiers if is_exact(text)]
+            versions += ["0", *(version for version in exact if version_key(version) < oldest)]
+        return any(self._contains_all(specifiers, version) for version in versions)
+
     def _contains_all(self, specifiers: Sequence[str], version: str) -> bool:
         contains = self._store.environment.contains
         return all(contains(specifier, version, True) for specifier in specifiers)
@@ -145,10 +169,15 @@ class Widening:
     def _ask(self, name: str, *, required: bool) -> None:
         if self._widen is None:
             return
-        self.asked.add(name)
+        framework = self._store.framework_of(name)
+        # An old release of a framework goes with old releases of its companions.
+        names = (name,) if framework is None else framework.distributions
+        self.asked.update(names)
         try:
-            has_more = self._widen(name)
+            widened = [package for package in names if self._widen(package)]
         except OfflineError as error:
+            if required and self._store.is_in_data(name):
+                raise  # the data has the build, so that nothing else is a solution
             self.offline.append(error)
             return
         except PackageIndexError as error:
@@ -156,6 +185,7 @@ class Widening:
                 raise
             self.failures[name] = error
             return
-        if has_more:
-            self._store.forget(name)
+        for package in widened:
+            self._store.forget(package)
+        if widened:
             raise MoreReleasesError(name)

@@ -29,6 +29,7 @@ from .rule_checks import Against, suitability_checks
 from .runner import PROBES, Children, Outcome, RunProbe, has_probe
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
+SystemLibraries = Callable[[str, str], Sequence[str]]
 
 
 class _Target(Value):
@@ -48,6 +49,7 @@ class _Target(Value):
     frameworks: list[Named]
     folder: str | None
     origins: loader.Origins
+    system: Mapping[str, Sequence[str]]
     fast: bool
 
 
@@ -86,6 +88,7 @@ def verify(
     probes: str = PROBES,
     against: Against | None = None,
     judge: Judge | None = None,
+    system: SystemLibraries | None = None,
     fast: bool = False,
 ) -> tuple[Check, ...]:
     """Return the checks of the environment at `target`, in a fixed order.
@@ -103,6 +106,7 @@ def verify(
         against: returns what the compatibility rules say against (name, version) pairs; None skips
         the rules.
         judge: applies the rules to files with device code; None skips this.
+        system: returns the libraries that a distribution (name, version) uses of the system.
         fast: compare the sizes of files, not their hashes.
 
     Raises:
@@ -129,6 +133,7 @@ def verify(
         frameworks=_frameworks_to_run(lock, survey, frameworks),
         folder=cudnn_folder(survey),
         origins=loader.Origins(variables),
+        system=_system_libraries(lock, survey, host, system),
         fast=fast,
     )
     checks = [*installed.survey_checks(lock, survey), dependency_check(survey)]
@@ -140,7 +145,7 @@ def verify(
         if device and devices.needs_turns(host):
             run_probe = _in_turn(children.run)
         running = _start(about, pool, run_probe)
-        closure = pool.submit(closure_check, survey, modules, about.origins, deadline)
+        closure = pool.submit(closure_check, survey, modules, about.origins, deadline, about.system)
         code = None
         if judge is not None:
             code = pool.submit(device_code_checks, target, survey, host, judge, deadline)
@@ -193,6 +198,23 @@ def _frameworks_to_run(
     # A namespace package (the remains of an uninstallation) has no file.
     files = {name: file or "" for name, file in survey["imports"].items()}
     return [named for named in frameworks if os.path.isabs(files.get(named[1], ""))]
+
+
+def _system_libraries(
+    lock: Lock | None, survey: SurveyAnswer, host: Host, system: SystemLibraries | None
+) -> dict[str, Sequence[str]]:
+    """Return the libraries that distributions must find on a system with a GPU.
+
+    A lock of CPU builds needs none of them.
+    """
+    is_for_cpu = lock is not None and not any(choice.cuda for choice in lock.choices)
+    if system is None or is_for_cpu or not host.gpus:
+        return {}
+    files = {}
+    for row in survey["distributions"]:
+        name = str(row["name"])
+        files[name] = system(name, str(row["version"]))
+    return {name: names for name, names in files.items() if names}
 
 
 def _in_turn(run_probe: RunProbe) -> RunProbe:
@@ -307,6 +329,7 @@ def _collect(about: _Target, running: _Running) -> list[Check]:
             survey=about.survey,
             visible=len(about.host.gpus) if about.device else 0,
             origins=about.origins,
+            system=about.system,
         )
     return checks
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..model import Check, Lock, show_pair
 from ..probes.answers import FrameworkAnswer, FrameworkDevice, Run, SurveyAnswer
 from . import loader
+from .linkage import family
 from .runner import Outcome
 
 SHOWN = 4  # libraries in the evidence of a check
@@ -34,10 +35,12 @@ def framework_checks(
     survey: SurveyAnswer,
     visible: int,
     origins: loader.Origins,
+    system: Mapping[str, Sequence[str]],
 ) -> list[Check]:
     """Return the checks of one framework.
 
-    `visible` is the number of GPUs it should use; 0: none is touched.
+    `visible` is the number of GPUs it should use; 0: none is touched. `system` has the libraries
+    that distributions use of the system.
     """
     if outcome.answer is None:
         # A child that was not started, or that the kernel killed, says nothing about the
@@ -51,7 +54,9 @@ def framework_checks(
         checks.append(_run_check(name, "CPU", [answer["cpu"]]))
     if visible:
         checks += _device_checks(name, answer, visible, lock)
-    checks.append(_library_check(name, answer.get("mapped", ()), lock, survey, origins))
+    mapped = answer.get("mapped", ())
+    libraries = _library_check(name, mapped, lock, survey, origins=origins, system=system)
+    checks.append(libraries)
     return checks
 
 
@@ -63,7 +68,9 @@ def _library_check(
     mapped: Sequence[str],
     lock: Lock | None,
     survey: SurveyAnswer,
+    *,
     origins: loader.Origins,
+    system: Mapping[str, Sequence[str]],
 ) -> Check:
     """Check where all mapped libraries came from.
 
@@ -77,7 +84,9 @@ def _library_check(
     for path in filter(loader.is_driver_stub, mapped):
         evidence = f"{path}, from {origins.of(path, mapped)}, is a stub of the driver's library"
         return _check(name, "libraries", "fail", f"{evidence}: programs are only linked with it")
-    foreign = loader.foreign_libraries(mapped, prefixes, owned, origins)
+    of_system = {family(file) for files in system.values() for file in files}
+    own = [path for path in mapped if family(os.path.basename(path)) not in of_system]
+    foreign = loader.foreign_libraries(own, prefixes, owned, origins)
     stems = {_stem(path) for path in paths}
     wrong = foreign
     if lock is None:
@@ -92,7 +101,10 @@ def _library_check(
         return _check(name, "libraries", "unknown", evidence)
     if not mapped:
         return _check(name, "libraries", "pass", "no CUDA library is mapped")
-    evidence = f"all the environment's: {loader.count_by_folder(mapped, prefixes)}"
+    owner = "the environment's"
+    if own != list(mapped):
+        owner += ", or of the system as intended"
+    evidence = f"all {owner}: {loader.count_by_folder(mapped, prefixes)}"
     return _check(name, "libraries", "pass", evidence)
 
 

@@ -38,7 +38,11 @@ _Finding = tuple[Mark, str]  # for programs, for people
 
 
 def closure_check(
-    survey: SurveyAnswer, modules: Sequence[str], origins: Origins, deadline: float
+    survey: SurveyAnswer,
+    modules: Sequence[str],
+    origins: Origins,
+    deadline: float,
+    system: Mapping[str, Sequence[str]],
 ) -> Check:
     """Return the check "closure".
 
@@ -48,9 +52,10 @@ def closure_check(
     Args:
         modules: import names of the installed frameworks.
         deadline: time.monotonic when reading stops.
+        system: {distribution: the libraries that it opens and that the system must have}.
     """
     begin = time.monotonic()
-    closure = _Closure(survey, modules, origins, deadline)
+    closure = _Closure(survey, modules, origins, deadline, system)
     status, evidence, marks = closure.judge()
     seconds = round(time.monotonic() - begin, 3)
     return Check(
@@ -186,9 +191,15 @@ class _Closure:
     """The judgement on the libraries of an environment."""
 
     def __init__(
-        self, survey: SurveyAnswer, modules: Sequence[str], origins: Origins, deadline: float
+        self,
+        survey: SurveyAnswer,
+        modules: Sequence[str],
+        origins: Origins,
+        deadline: float,
+        system: Mapping[str, Sequence[str]],
     ) -> None:
         self._origins = origins
+        self._system = system
         self._files = _Files(survey, deadline)
         starts = self._starts(modules)
         self._groups = {}
@@ -279,11 +290,15 @@ class _Closure:
                     askers.setdefault((name, True), []).append(library)
             for name in self._files.opened(library):
                 askers.setdefault((name, path in reached), []).append(library)
+        for distribution, names in self._system.items():
+            for name in names:
+                askers.setdefault((name, True), []).append(elf.Library(path=distribution))
         return askers
 
     def _absence(self, name: str, askers: list[elf.Library]) -> _Finding | None:
         taken = self._outside(name, askers[0])
-        if taken is not None and not _CUDA.match(name):
+        of_system = any(name in self._system.get(asker.path, ()) for asker in askers)
+        if taken is not None and (of_system or not _CUDA.match(name)):
             return None  # the system's own library, as intended
         relation = "opened by name"
         if any(name in asker.needed for asker in askers):
