@@ -90,6 +90,7 @@ class Runner:
         words = [self.bench.gpuenv, "solve", *self.requirements, "--python", self.python]
         words += ["--gpu", self.gpu, "--driver", self.driver]
         words += ["--platform", "linux-x86_64", "--glibc", "2.35"]
+        words += [] if self.builds else ["--no-build"]
         words += ["-o", self.lock, "--json", *flags]
         row = self._measure(words, self.bench.of_ours("warm", offline="--offline" in flags))
         row["verdict"] = GPUENV_VERDICTS.get(row["exit"], row["verdict"])

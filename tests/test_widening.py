@@ -117,8 +117,10 @@ def test_what_no_release_can_be_is_not_asked_for() -> None:
         solve("sp", "np<1.26", up=False, constraints=("np>=1.26",))
 
 
-def test_a_release_without_a_wheel_for_the_target_is_not_asked_for_again() -> None:
+def test_a_release_without_a_wheel_for_the_target_may_have_a_source_distribution() -> None:
     plan, asked = solve("oldy")
+    assert (versions(plan), asked) == ({"oldy": "1.0", "old": "2.0"}, {"old"})
+    plan, asked = solve("oldy", no_build=(":all:",))
     assert (versions(plan), asked) == ({"oldy": "0.5"}, set())
 
 

@@ -1,6 +1,7 @@
-"""Ends the processes of a build and removes its folder if gpuenv ends before it: `FOLDER`.
+"""Makes the folder of a build; removes it and ends the build if gpuenv ends before it: `FOLDER`.
 
 It leads the process group of the build. Its standard input ends when gpuenv ends, however that is.
+gpuenv does not make the folder itself, so that none is left if it ends before this program begins.
 """
 
 import os
@@ -13,7 +14,9 @@ TRIES, PAUSE = 50, 0.1  # a process that is being killed can still write a file
 
 
 def main(folder: str) -> None:
-    """Wait for the end of gpuenv, then end the group."""
+    """Make the folder, wait for the end of gpuenv, then end the group."""
+    os.makedirs(folder, mode=0o700)
+    print("ready", flush=True)
     sys.stdin.buffer.read()
     group = os.getpid()
     if os.fork():

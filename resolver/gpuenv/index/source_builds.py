@@ -18,7 +18,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tempfile
 import time
 import warnings
 import zipfile
@@ -282,7 +281,7 @@ class _Environment:
     def make_extra_environ(self) -> Mapping[str, str]:
         """Return the variables of the backend: the programs of the environment come first."""
         programs = os.path.dirname(self.python_executable)
-        return {"PATH": os.pathsep.join((programs, os.environ.get("PATH", os.defpath)))}
+        return {"PATH": os.pathsep.join((programs, *os.get_exec_path()))}
 
     def install(self, requirements: Iterable[str]) -> None:
         """Install build requirements.
@@ -311,17 +310,21 @@ class _BuildFolder:
     """The folder of one build, and the process group of what runs in it."""
 
     def __init__(self, cache: str) -> None:
-        above = os.path.join(cache, "builds", "running")
-        os.makedirs(above, mode=0o700, exist_ok=True)
-        self._root = tempfile.mkdtemp(dir=above)
+        self._root = os.path.join(cache, "builds", "running", os.urandom(8).hex())
         self._log = self.path("output.txt")
         limit = float(os.environ.get("GPUENV_BUILD_TIMEOUT") or TIME_LIMIT)
         self._deadline = time.monotonic() + limit
         self._timed_out = ""
         self._watcher: subprocess.Popen[bytes] | None = None
-        if os.name == "posix":
-            command = [sys.executable, "-I", "-S", _WATCHER, self._root]
-            self._watcher = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+        if os.name != "posix":
+            os.makedirs(self._root)
+            return
+        command = [sys.executable, "-I", "-S", _WATCHER, self._root]
+        pipe = subprocess.PIPE
+        self._watcher = subprocess.Popen(command, stdin=pipe, stdout=pipe, process_group=0)
+        ready = self._watcher.stdout and self._watcher.stdout.readline()
+        if not ready:
+            raise InputError(f"{self._root}: cannot be made", hint="set GPUENV_CACHE_DIR")
 
     def __enter__(self) -> _BuildFolder:
         return self
