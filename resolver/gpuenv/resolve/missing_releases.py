@@ -206,7 +206,7 @@ def missing_build_reasons(
         requirement: the requirement; other names than those of frameworks have no such builds.
     """
     specifier = requirement.specifier
-    if not store.on_path(requirement.name) or not is_exact(specifier) or "+" in specifier:
+    if not store.on_path(requirement.name) or not specifier.startswith("==") or "+" in specifier:
         return
     if store.request.default_index_only:
         return
