@@ -21,7 +21,7 @@ import tarfile
 import time
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -249,20 +249,35 @@ def _failure(sdist: Wheel, problem: str, output: str = "") -> BuildFailedError:
 
 def _unpack(archive: str, folder: str) -> str:
     """Unpack an archive, and return the folder of the project in it."""
-    if not hasattr(tarfile, "data_filter"):
-        raise InputError(
-            "this Python cannot unpack archives safely, so nothing can be built",
-            hint="upgrade it to 3.11.4 or newer, or give --no-build",
-        )
     if archive.endswith(".zip"):
         with zipfile.ZipFile(archive) as zipped:
             zipped.extractall(folder)  # noqa: S202  it stays in the folder
     else:
         with tarfile.open(archive, "r:gz") as packed:
-            packed.extractall(folder, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                packed.extractall(folder, filter="data")
+            else:  # Python before 3.11.4
+                packed.extractall(folder, _without_links(packed))  # noqa: S202  checked
     entries = os.listdir(folder)
     inside = os.path.join(folder, entries[0]) if len(entries) == 1 else folder
     return inside if os.path.isdir(inside) else folder
+
+
+def _without_links(packed: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the files and folders of an archive, for a Python that has no filter for links.
+
+    Raises:
+        tarfile.TarError: a file would be outside of the folder.
+    """
+    for member in packed:
+        path = os.path.normpath(member.name)
+        if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
+            raise tarfile.TarError(f"{member.name} would be extracted outside the destination")
+        if member.isfile() or member.isdir():
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.uname = member.gname = ""
+            member.uid, member.gid = os.getuid(), os.getgid()
+            yield member
 
 
 class _Environment:

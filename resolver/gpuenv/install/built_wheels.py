@@ -7,6 +7,7 @@ environment, or of the lock, and takes its place.
 from __future__ import annotations
 
 import os
+import sys
 
 from .. import activity
 from ..errors import InputError, InstallError
@@ -40,7 +41,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
     cache = Cache()
     default = default_index(cache)
     builder = SourceBuilder(
-        python or required_release(lock) or "",
+        python or required_release(lock) or sys.executable,
         options,
         default_index=default.url,
         cert=default.cert,

@@ -15,7 +15,7 @@ from ..requirements.target import wheel_tags
 from .candidates import CandidateStore
 from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
-from .selection import is_exact, is_placeholder
+from .selection import is_placeholder
 
 SHOWN = 6  # versions or tags in one reason
 NO_CANDIDATE = "no release of it can be chosen"  # the text if no file is missing
