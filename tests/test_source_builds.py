@@ -231,6 +231,9 @@ def test_a_build_that_takes_too_long(folder: Path) -> None:
         done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="1")
         assert done.returncode == 3
         assert "longer than its time limit" in " ".join(done.stderr.split())
+        done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="soon")
+        assert done.returncode == 2
+        assert "GPUENV_BUILD_TIMEOUT=soon: is no number of seconds" in done.stderr
     assert left_over(before, 5) == [] and builds_left(folder) == []
 
 

@@ -196,7 +196,8 @@ class SourceBuilder:
                 problem = folder.problem() or str(error)
                 raise _failure(sdist, problem, folder.output()) from None
             wheels = [str(path) for path in Path(output).glob("*.whl")]
-            return metadata, self._keep(sdist, wheels[0]) if wheels else ""
+            is_kept = bool(wheels and sdist.sha256)  # an index may give no hashes
+            return metadata, self._keep(sdist, wheels[0]) if is_kept else ""
 
     def _keep(self, sdist: Wheel, wheel: str) -> str:
         name = os.path.basename(wheel)
@@ -231,6 +232,14 @@ class SourceBuilder:
             settings["UV_OFFLINE"] = settings["PIP_NO_INDEX"] = "1"
         own = {name: value for name, value in os.environ.items() if name not in _DROPPED}
         return own | {name: value for name, value in settings.items() if value}
+
+
+def _time_limit() -> float:
+    """Return the seconds that a build may take."""
+    text = os.environ.get("GPUENV_BUILD_TIMEOUT") or str(TIME_LIMIT)
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        raise InputError(f"GPUENV_BUILD_TIMEOUT={text}: is no number of seconds")
+    return float(text)
 
 
 def _failure(sdist: Wheel, problem: str, output: str = "") -> BuildFailedError:
@@ -327,8 +336,7 @@ class _BuildFolder:
     def __init__(self, cache: str) -> None:
         self._root = os.path.join(cache, "builds", "running", os.urandom(8).hex())
         self._log = self.path("output.txt")
-        limit = float(os.environ.get("GPUENV_BUILD_TIMEOUT") or TIME_LIMIT)
-        self._deadline = time.monotonic() + limit
+        self._deadline = time.monotonic() + _time_limit()
         self._timed_out = ""
         self._watcher: subprocess.Popen[bytes] | None = None
         if os.name != "posix":

@@ -86,11 +86,14 @@ class Skipped:
     ) -> None:
         self._provider = provider
         self._store, self._facts = provider.store, provider.facts
+        self._file_reasons: dict[Candidate, tuple[Reason | None, Candidate]] = {}
         # By package or topic: (name of the package that requires it, its label, the requirement)
         self._requirements: dict[str, list[tuple[str, str, NodeRequirement]]] = {}
         for root in roots:
             self._note("", "the request", root)
         for node in nodes:
+            if isinstance(node, Candidate):
+                self._file_reasons[node] = None, node
             is_framework = isinstance(node, Variant) or self._store.on_path(node.name)
             for requirement in provider.requirements_of(node):
                 # The CUDA libraries follow the frameworks, and not the other way round.
@@ -203,16 +206,23 @@ class Skipped:
             return "newer-yanked", "is yanked"
         if is_placeholder(release.version):
             return "newer-placeholder", "is a placeholder"
-        reason, owner = self._file_reason(release, {release})
+        reason, owner = self._file_reason(release)
         if reason is None:
             return "", ""
         text = f"needs {reason.need}; found {reason.have}"
         return "newer-not-built", text if owner is release else f"requires {owner!r}, which {text}"
 
-    def _file_reason(
-        self, release: Candidate, seen: set[Candidate]
-    ) -> tuple[Reason | None, Candidate]:
-        """Return why a release has no usable file, or why one that it requires has none."""
+    def _file_reason(self, release: Candidate) -> tuple[Reason | None, Candidate]:
+        """Return why a release has no usable file, or why one that it requires has none; and which.
+
+        None for a release that was chosen, or of which this is not known.
+        """
+        if release not in self._file_reasons:
+            self._file_reasons[release] = None, release  # while it is looked for, in a circle
+            self._file_reasons[release] = self._find_file_reason(release)
+        return self._file_reasons[release]
+
+    def _find_file_reason(self, release: Candidate) -> tuple[Reason | None, Candidate]:
         requirements = self._provider.known_requirements(release)
         reasons = [*self._facts.reasons(release)]
         for requirement in requirements:
@@ -226,10 +236,9 @@ class Skipped:
                 continue
             if not self._store.is_read(requirement.name):
                 continue
-            matches = [match for match in self._provider.admitted(requirement) if match not in seen]
-            answers = [self._file_reason(match, {*seen, *matches}) for match in matches]
-            if answers and all(reason is not None for reason, _ in answers):
-                return answers[0]
+            matches = self._provider.admitted(requirement)
+            if matches and all(self._file_reason(match)[0] is not None for match in matches):
+                return self._file_reason(matches[0])
         return None, release
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
