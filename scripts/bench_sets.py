@@ -92,7 +92,10 @@ class Runner:
         words += ["--platform", "linux-x86_64", "--glibc", "2.35"]
         words += [] if self.builds else ["--no-build"]
         words += ["-o", self.lock, "--json", *flags]
-        row = self._measure(words, self.bench.of_ours("warm", offline="--offline" in flags))
+        variables = self.bench.of_ours("warm", offline="--offline" in flags)
+        # gpuenv builds with uv where uv is on PATH.
+        variables["PATH"] = os.pathsep.join((variables["PATH"], os.path.dirname(self.bench.uv)))
+        row = self._measure(words, variables)
         row["verdict"] = GPUENV_VERDICTS.get(row["exit"], row["verdict"])
         if row["exit"] == 0:
             row["versions"] = check_lock.versions(self.lock)

@@ -293,14 +293,23 @@ class _Environment:
     """The isolated environment of a build: build.env.IsolatedEnv, with the target's interpreter."""
 
     def __init__(self, folder: _BuildFolder, base: str, settings: Mapping[str, str]) -> None:
-        self._folder, self._settings, self._uv = folder, settings, find_uv()
+        self._folder, self._settings = folder, settings
         path = folder.path("environment")
-        if self._uv is not None:
+        uv = find_uv()
+        if uv is not None:
             flags = ["--quiet", "--no-project", "--no-config", "--python", base]
-            folder.run([self._uv, "venv", *flags, path], settings)
+            folder.run([uv, "venv", *flags, path], settings)
+            python = interpreter_of(path)
+            self._install = [uv, "pip", "install", "--quiet", "--no-config", "--python", python]
         else:
-            folder.run([base, "-I", "-m", "venv", "--without-pip", path], settings)
-        self.python_executable = interpreter_of(path)
+            # The pip beside gpuenv may be too new for another Python, which has one of its own.
+            own = _pip_beside() if base == sys.executable else None
+            without = [] if own is None else ["--without-pip"]
+            folder.run([base, "-I", "-m", "venv", *without, path], settings)
+            python = interpreter_of(path)
+            pip = ["-m", "pip"] if own is None else [own]
+            self._install = [python, "-I", *pip, "install", "--quiet", "--no-input"]
+        self.python_executable = python
 
     def make_extra_environ(self) -> Mapping[str, str]:
         """Return the variables of the backend: the programs of the environment come first."""
@@ -318,16 +327,15 @@ class _Environment:
             return
         path = self._folder.path("requirements.txt")
         Path(path).write_text("\n".join(lines), encoding="utf-8")
-        python = self.python_executable
-        if self._uv is not None:
-            command = [self._uv, "pip", "install", "--quiet", "--no-config", "--python", python]
-        else:
-            pip = importlib.util.find_spec("pip")
-            if pip is None or not pip.submodule_search_locations:
-                raise InputError("neither uv nor pip is installed beside gpuenv")
-            runner = os.path.join(pip.submodule_search_locations[0], "__pip-runner__.py")
-            command = [python, "-I", runner, "install", "--quiet", "--no-input"]
-        self._folder.run([*command, "-r", path], self._settings)
+        self._folder.run([*self._install, "-r", path], self._settings)
+
+
+def _pip_beside() -> str | None:
+    """Return the program of the pip beside gpuenv that other environments can run."""
+    pip = importlib.util.find_spec("pip")
+    if pip is None or not pip.submodule_search_locations:
+        return None
+    return os.path.join(pip.submodule_search_locations[0], "__pip-runner__.py")
 
 
 class _BuildFolder:
