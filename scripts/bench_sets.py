@@ -93,7 +93,8 @@ class Runner:
         words += [] if self.builds else ["--no-build"]
         words += ["-o", self.lock, "--json", *flags]
         variables = self.bench.of_ours("warm", offline="--offline" in flags)
-        # gpuenv builds with uv where uv is on PATH.
+        # gpuenv builds with uv where uv is on PATH, whose cache must be as cold as gpuenv's.
+        variables["UV_CACHE_DIR"] = os.path.join(variables["GPUENV_CACHE_DIR"], "uv")
         variables["PATH"] = os.pathsep.join((variables["PATH"], os.path.dirname(self.bench.uv)))
         row = self._measure(words, variables)
         row["verdict"] = GPUENV_VERDICTS.get(row["exit"], row["verdict"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tomllib
 import zipfile
@@ -94,7 +95,11 @@ def read_release(package: dict[str, Any], folder: str) -> Release:
             file.write(content)
     with open(path, "rb") as file:
         fields, _ = parse_email(file.read())
-    requires = [Requirement(text) for text in fields.get("requires_dist", ())]
+    # ">=1.9.*" of old metadata was always read as ">=1.9".
+    texts = [
+        re.sub(r"([<>]=?\s*[\d.]+)\.\*", r"\1", text) for text in fields.get("requires_dist", ())
+    ]
+    requires = [Requirement(text) for text in texts]
     return Release(name, version, wheel["name"], requires, fields.get("requires_python", ""))
 
 
