@@ -128,6 +128,7 @@ def _with_frameworks(roots: list[Requirement], plan: dict[str, Any]) -> Iterator
         for text in texts:
             required = Requirement(text)
             required.specifier &= root.specifier
+            required.marker = root.marker
             if required.name == root.name:
                 required.extras |= root.extras
             yield required

@@ -33,6 +33,8 @@ _NO_DEV = float("inf")
 
 VersionKey = tuple[int, tuple[int, ...], tuple[int, int], int, float, tuple[tuple[int, str], ...]]
 
+_EXCLUDING = ("<", "!=")  # operators of clauses that ask for no version
+
 
 # Named tuples are not used here: to make the class of one takes 1 % of a solve.
 
@@ -243,18 +245,23 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
 
 @cache
 def names_prerelease(specifier: str) -> bool:
-    """Return whether a specifier set names a pre-release, which admits pre-releases (PEP 440).
+    """Return whether a specifier set asks for a pre-release, which admits pre-releases (PEP 440).
+
+    A clause that excludes one does not: `<1.0a1` keeps all releases of 1.0 out.
 
     Raises:
         InputError: the specifier is not valid.
     """
     clauses = _plain_clauses(specifier)
     if clauses is not None:
-        return any(clause.bound.is_pre and clause.sign[0] != "!" for clause in clauses)
+        return any(clause.bound.is_pre and clause.sign not in _EXCLUDING for clause in clauses)
     from packaging.specifiers import SpecifierSet
 
     try:
-        return bool(SpecifierSet(specifier).prereleases)
+        return any(
+            clause.prereleases and clause.operator not in _EXCLUDING
+            for clause in SpecifierSet(specifier)
+        )
     except ValueError:
         raise _not_a_specifier(specifier) from None
 
