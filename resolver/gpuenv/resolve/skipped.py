@@ -171,10 +171,11 @@ class Skipped:
         """Yield why chosen releases are older than the newest ones that the requirements admit.
 
         That is: the newer one, or what it requires, cannot be built, is a pre-release, yanked or a
-        placeholder (R12). Of each package the newest release with such a reason counts. Packages of
-        the compatibility data have reasons of their own (`of_package`).
+        placeholder (R12). If something else excludes a release between the two, that it is newer
+        counts only if it cannot be built. Packages of the compatibility data have reasons of their
+        own (`of_package`).
         """
-        contains = self._store.environment.contains
+        environment = self._store.environment
         for candidate in candidates:
             if self._store.is_in_data(candidate.name) or candidate.wheel.index == DIRECT_URL:
                 continue
@@ -182,17 +183,22 @@ class Skipped:
             for _, _, requirement in self._requirements.get(candidate.name, ()):
                 if isinstance(requirement, PackageRequirement) and requirement.specifier:
                     ranges.append(requirement.specifier)
+            reasons: list[Reason] = []
+            is_excluded = False
             for release in self._store.candidates(candidate.name):
-                if release.version == candidate.version:
+                version = release.version
+                if version == candidate.version:
                     break
-                if not all(contains(specifier, release.version, True) for specifier in ranges):
+                if not all(environment.contains(text, version, True) for text in ranges):
+                    continue
+                if release.is_yanked and environment.is_prerelease(version):
                     continue
                 code, have = self._step_back(release)
-                if code:
-                    yield Reason(
-                        code=code, subject=candidate.label, need=release.version, have=have
-                    )
-                    break
+                is_excluded = is_excluded or not code
+                reasons.append(Reason(code=code, subject=candidate.label, need=version, have=have))
+            not_built = [reason for reason in reasons if reason.code == "newer-not-built"]
+            if not_built or not is_excluded:
+                yield from (not_built or reasons)[:1]
 
     def _step_back(self, release: Candidate) -> tuple[str, str]:
         """Return the code and the text of why a newer release was not taken; ("", "") for others.
@@ -201,7 +207,7 @@ class Skipped:
         """
         is_prerelease = self._store.environment.is_prerelease(release.version)
         if is_prerelease and not self._store.request.pre:
-            return ("", "") if release.is_yanked else ("newer-prerelease", "is a pre-release")
+            return "newer-prerelease", "is a pre-release"
         if release.is_yanked:
             return "newer-yanked", "is yanked"
         if is_placeholder(release.version):
