@@ -361,12 +361,17 @@ class _BuildFolder:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End what a build left running, and remove the folder."""
+        """Remove the folder, and end what a build left running.
+
+        The watcher ends last: until then it removes the folder if gpuenv is killed.
+        """
+        shutil.rmtree(self._root, ignore_errors=True)
         if self._watcher is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._watcher.pid, signal.SIGKILL)
             self._watcher.communicate()
-        shutil.rmtree(self._root, ignore_errors=True)
+        if os.path.exists(self._root):  # a process of the build has written meanwhile
+            shutil.rmtree(self._root, ignore_errors=True)
 
     def path(self, name: str) -> str:
         """Return the path of a file in the folder."""
