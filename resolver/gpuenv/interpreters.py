@@ -6,6 +6,7 @@ manage. uv downloads one if the user agrees.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -56,6 +57,17 @@ def find_interpreter_of(required: Release, uv: str | None) -> str | None:
         if _release_of(candidate) == required:
             return candidate
     return None
+
+
+def find_pip() -> str | None:
+    """Return the program of the pip beside gpuenv, which other interpreters can run; or None.
+
+    `pip --python` runs it so, too, but in a second process, which outlives the first.
+    """
+    pip = importlib.util.find_spec("pip")
+    if pip is None or not pip.submodule_search_locations:
+        return None
+    return os.path.join(pip.submodule_search_locations[0], "__pip-runner__.py")
 
 
 def find_uv() -> str | None:

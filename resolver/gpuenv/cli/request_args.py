@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from .. import api
 from ..errors import InputError
-from ..model import EVERY_FRAMEWORK, EVERY_PACKAGE, CondaOptions, Host, IndexOptions, Request
-from ..requirements.parse import RequirementSet, build_names
+from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request
+from ..requirements.parse import RequirementSet, build_names, no_build_names
 from .host_args import add_host_flags, read_conda_host, read_host_flags
 from .parser import add_common_flags
 
@@ -155,14 +155,6 @@ def add_build_flags(parser: ArgumentParser) -> None:
         help="Build this package, although it has a wheel (:all: is every package)",
     )
     group.add_argument("--allow-sdist", metavar="NAME", action="append", help=SUPPRESS)
-
-
-def read_build_flags(arguments: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return Request.no_build and Request.no_binary by the flags of `add_build_flags`."""
-    no_build = build_names(arguments.no_build_package)
-    if arguments.no_build:
-        no_build = tuple(sorted({*no_build, EVERY_PACKAGE}))
-    return no_build, build_names(arguments.no_binary)
 
 
 def read_index_options(arguments: Namespace) -> IndexOptions:
@@ -355,13 +347,12 @@ def _request_of_flags(arguments: Namespace) -> Request:
     requirements = [_without_tag(text, builds) for text in arguments.requirement]
     if arguments.cuda is not None:
         builds[EVERY_FRAMEWORK] = _checked_cuda(arguments.cuda)
-    no_build, no_binary = read_build_flags(arguments)
     return Request(
         frameworks=tuple(frameworks),
         requirements=tuple(map(read_requirement, requirements)),
         builds=tuple(builds.items()),
-        no_build=no_build,
-        no_binary=no_binary,
+        no_build=no_build_names(arguments.no_build_package, everything=arguments.no_build),
+        no_binary=build_names(arguments.no_binary),
         default_index_only=arguments.default_index_only,
         pre=arguments.pre,
         exclude_newer=arguments.exclude_newer,

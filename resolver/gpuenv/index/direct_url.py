@@ -6,22 +6,18 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..errors import InputError, OfflineError, PackageIndexError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from .cache import Cache
 from .http import OK, Transport
-from .metadata import MetadataReader
+from .metadata import MetadataReader, OpenBuilder
 from .page_fetcher import OFFLINE_HINT
 from .protocol import DIRECT_URL, Index
 from .simple_api import parse_link, to_wheel
 from .urls import file_url_to_path, redact_url
 from .variants import ReleaseVariants
-
-if TYPE_CHECKING:  # few solves build
-    from .source_builds import SourceBuilder
 
 
 class DirectFiles(Index):
@@ -37,7 +33,7 @@ class DirectFiles(Index):
         cache: Cache,
         *,
         offline: bool = False,
-        builder: SourceBuilder | None = None,
+        builder: OpenBuilder | None = None,
     ) -> None:
         self._transport, self._offline = transport, offline
         self._metadata = MetadataReader(transport, cache, offline=offline, builder=builder)

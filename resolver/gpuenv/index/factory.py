@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..model import IndexOptions, Python
 from .cache import Cache, cache_folder
 from .default_index import DefaultIndex, default_index
+from .keyed_memo import KeyedMemo
 from .multi_index import LazyIndex, MultiIndex
 from .protocol import DIRECT_URL, Source
 from .snapshot import Snapshot
@@ -20,6 +21,7 @@ from .snapshot import Snapshot
 if TYPE_CHECKING:  # loads `requests`
     from .direct_url import DirectFiles
     from .http import Transport
+    from .metadata import OpenBuilder
     from .source_builds import SourceBuilder
 
 
@@ -99,6 +101,7 @@ class _Opener:
     ) -> None:
         self._options, self._cache, self._default = options, cache, default
         self._python = python
+        self._builders: KeyedMemo[Python, SourceBuilder] = KeyedMemo()
 
     @cached_property
     def _transport(self) -> Transport:
@@ -106,8 +109,11 @@ class _Opener:
 
         return Transport(cert=self._default.cert)
 
-    @cached_property
     def _builder(self) -> SourceBuilder:
+        """Return the one builder of every thread, which remembers the builds that failed."""
+        return self._builders.get(self._python, self._new_builder)
+
+    def _new_builder(self) -> SourceBuilder:
         from .source_builds import SourceBuilder
 
         return SourceBuilder(
@@ -160,7 +166,7 @@ def open_index(
     *,
     transport: Transport,
     cache: Cache,
-    builder: SourceBuilder | None = None,
+    builder: OpenBuilder | None = None,
 ) -> Source:
     """Open an index by its URL: over HTTP, or a folder (file://; PEP 503 layout or flat).
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
@@ -16,15 +15,12 @@ from .cached_page import CachedPage
 from .core_metadata import parse_fields, parse_python_requirement, read_local_metadata
 from .filenames import SDIST_SUFFIXES, identify, is_sdist
 from .http import Transport
-from .metadata import MetadataReader
+from .metadata import MetadataReader, OpenBuilder
 from .page_fetcher import PageFetcher
 from .protocol import Source
 from .simple_api import FileEntry, newest_first, parse_link, parse_page, to_entries, to_wheel
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
 from .variants import ReleaseVariants, index_file_name
-
-if TYPE_CHECKING:  # few solves build
-    from .source_builds import SourceBuilder
 
 _CACHE_KIND = "files"
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES)
@@ -50,7 +46,7 @@ class FindLinks(Source):
         refresh: bypass the cache for pages.
         index: the value of `Wheel.index`: "" for --find-links, the URL of a folder that serves as
             an index.
-        builder: builds source distributions; None builds nothing.
+        builder: opens what builds source distributions; None builds nothing.
 
     Raises:
         InputError: a location does not exist or has an unknown scheme.
@@ -65,7 +61,7 @@ class FindLinks(Source):
         offline: bool = False,
         refresh: bool = False,
         index: str = "",
-        builder: SourceBuilder | None = None,
+        builder: OpenBuilder | None = None,
     ) -> None:
         transport = transport or Transport()
         self._cache = cache or Cache()

@@ -15,14 +15,13 @@ from .cache import Cache
 from .cached_page import CachedPage
 from .http import Transport
 from .keyed_memo import KeyedMemo
-from .metadata import MetadataReader
+from .metadata import MetadataReader, OpenBuilder
 from .page_fetcher import PageFetcher
 from .protocol import Releases, Source
 from .simple_api import FileEntry, to_wheel
 from .urls import is_http_url, redact_url
 
-if TYPE_CHECKING:  # few solves build, and few packages have variant wheels
-    from .source_builds import SourceBuilder
+if TYPE_CHECKING:  # few packages have variant wheels
     from .variants import ReleaseVariants
 
 _CACHE_KIND = "sizes"
@@ -45,7 +44,7 @@ class SimpleIndex(Source):
         exclude_newer: a date (UTC, the whole day is included) or an RFC 3339 time. Files that were
             uploaded at that time or later are left out, and files without an upload time, too. uv
             has the same rule.
-        builder: builds source distributions; None builds nothing.
+        builder: opens what builds source distributions; None builds nothing.
 
     Raises:
         InputError: the URL is not an http(s) one, or `exclude_newer` is no date.
@@ -60,7 +59,7 @@ class SimpleIndex(Source):
         offline: bool = False,
         refresh: bool = False,
         exclude_newer: str | None = None,
-        builder: SourceBuilder | None = None,
+        builder: OpenBuilder | None = None,
     ) -> None:
         if not is_http_url(url):
             raise InputError(

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
@@ -42,6 +42,10 @@ MAX_VARIANT_BYTES = 16 << 20  # a release with thousands of variants has less
 _CONTENT_RANGE = r"bytes (\d+)-(\d+)/(\d+)"
 
 
+# Building needs modules that take long to import, and few solves build.
+OpenBuilder = Callable[[], "SourceBuilder"]
+
+
 class MetadataReader:
     """Reads the dependencies of files, over HTTP or from disk, through the cache.
 
@@ -49,7 +53,7 @@ class MetadataReader:
         transport: sends the requests.
         cache: stores the dependencies.
         offline: use the cache only.
-        builder: builds source distributions; None builds nothing.
+        builder: opens what builds source distributions; None builds nothing.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class MetadataReader:
         cache: Cache,
         *,
         offline: bool = False,
-        builder: SourceBuilder | None = None,
+        builder: OpenBuilder | None = None,
     ) -> None:
         self._transport, self._cache, self._offline = transport, cache, offline
         self._builder = builder
@@ -200,7 +204,7 @@ class MetadataReader:
         if wheel.sha256 is not None:
             yield wheel.sha256
             if is_sdist(wheel.filename) and self._builder is not None:
-                yield f"{wheel.sha256} {self._builder.key}"
+                yield f"{wheel.sha256} {self._builder().key}"
 
     def _load(self, wheel: Wheel, key: str) -> tuple[Requirement, ...] | None:
         """Return the dependencies from the cache, and note the other facts of the entry.
@@ -248,7 +252,7 @@ class MetadataReader:
         from .core_metadata import parse_fields, read_sdist_metadata, why_dynamic
 
         if self._builder is not None:
-            self._builder.require_hope(wheel)  # before a download
+            self._builder().require_hope(wheel)  # before a download
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
             path = self._archive(wheel, folder)
             content = read_sdist_metadata(path, wheel.filename)
@@ -265,8 +269,9 @@ class MetadataReader:
                         source="PEP 643",
                     )
                 )
-            content = self._builder.metadata(wheel, path, f"no wheel fits, and {why}")
-            key = wheel.sha256 and f"{wheel.sha256} {self._builder.key}"
+            builder = self._builder()
+            content = builder.metadata(wheel, path, f"no wheel fits, and {why}")
+            key = wheel.sha256 and f"{wheel.sha256} {builder.key}"
             return content, key
 
     def _archive(self, sdist: Wheel, folder: str) -> str:

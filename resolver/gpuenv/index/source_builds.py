@@ -9,7 +9,6 @@ end and its folder is removed (build_watcher).
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -29,7 +28,7 @@ from threading import BoundedSemaphore
 
 from .. import activity
 from ..errors import InputError, Reason, UnusableFileError
-from ..interpreters import Release, find_interpreter_of, find_uv
+from ..interpreters import Release, find_interpreter_of, find_pip, find_uv
 from ..model import IndexOptions, Wheel
 from ..prefix import interpreter_of
 from .core_metadata import DAMAGED_SDIST
@@ -303,7 +302,7 @@ class _Environment:
             self._install = [uv, "pip", "install", "--quiet", "--no-config", "--python", python]
         else:
             # The pip beside gpuenv may be too new for another Python, which has one of its own.
-            own = _pip_beside() if base == sys.executable else None
+            own = find_pip() if base == sys.executable else None
             without = [] if own is None else ["--without-pip"]
             folder.run([base, "-I", "-m", "venv", *without, path], settings)
             python = interpreter_of(path)
@@ -328,14 +327,6 @@ class _Environment:
         path = self._folder.path("requirements.txt")
         Path(path).write_text("\n".join(lines), encoding="utf-8")
         self._folder.run([*self._install, "-r", path], self._settings)
-
-
-def _pip_beside() -> str | None:
-    """Return the program of the pip beside gpuenv that other environments can run."""
-    pip = importlib.util.find_spec("pip")
-    if pip is None or not pip.submodule_search_locations:
-        return None
-    return os.path.join(pip.submodule_search_locations[0], "__pip-runner__.py")
 
 
 class _BuildFolder:

@@ -12,7 +12,6 @@ An installer is killed when gpuenv ends, however it ends.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import re
 import signal
@@ -22,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import InputError, InstallError
-from ..interpreters import find_uv
+from ..interpreters import find_pip, find_uv
 from ..lock import pylock
 from ..model import IndexOptions, Lock, Pin, Value, Wheel
 from .built_wheels import with_built_wheels
@@ -82,16 +81,13 @@ class Uv(Value):
 
 
 class Pip(Value):
-    """The pip beside gpuenv. Other interpreters run it as `pip --python` does.
+    """The pip beside gpuenv, by the path of its program (interpreters.find_pip)."""
 
-    `pip --python` itself would start a second process, which outlives the first.
-    """
-
-    folder: str
+    path: str
     name: str = "pip"
 
     def _command(self, python: str, name: str) -> list[str]:
-        return [python, "-I", os.path.join(self.folder, "__pip-runner__.py"), name]
+        return [python, "-I", self.path, name]
 
     def make_command(self, base: str, folder: str, prompt: str) -> list[str]:
         """As Installer."""
@@ -157,11 +153,11 @@ def find_installer(name: str) -> Installer:
             return Uv(path=path)
         if name == "uv":
             raise InputError("uv is not installed", hint="install uv, or give --installer pip")
-    pip = importlib.util.find_spec("pip")
-    if pip is None or not pip.submodule_search_locations:
+    pip = find_pip()
+    if pip is None:
         message = "neither uv nor pip is installed beside gpuenv"
         raise InputError(message, hint="install one of them")
-    return Pip(folder=pip.submodule_search_locations[0])
+    return Pip(path=pip)
 
 
 # ---- running an installer -----------------------------------------------------------------------

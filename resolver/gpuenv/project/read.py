@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError
-from ..model import EVERY_PACKAGE, Host, Requirement
-from ..requirements.parse import build_names
+from ..model import Host, Requirement
+from ..requirements.parse import build_names, no_build_names
 from ..requirements.target import parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM, Profile, Project
@@ -247,7 +247,9 @@ class _Reader:
             default_index_only=top.get("default-index-only", False),
             pre=top.get("pre", False),
             exclude_newer=top.get("exclude-newer"),
-            no_build=_no_build(top),
+            no_build=no_build_names(
+                top.get("no-build-package", ()), everything=top.get("no-build", False)
+            ),
             no_binary=build_names(top.get("no-binary", ())),
             # Conda's builds do not have the versions of the wheels.
             separate_versions=conda or bool(_shared(fields, top, where, "separate-versions")[0]),
@@ -384,8 +386,3 @@ def _suggestion(text: str, known: Sequence[str]) -> str:
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"known are {', '.join(known)}"
-
-
-def _no_build(top: _Table) -> tuple[str, ...]:
-    names = build_names(top.get("no-build-package", ()))
-    return (*names, EVERY_PACKAGE) if top.get("no-build") else names

@@ -61,6 +61,11 @@ def build_names(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def no_build_names(values: Sequence[str], *, everything: bool) -> tuple[str, ...]:
+    """Return Request.no_build by the values of --no-build-package and by --no-build."""
+    return build_names([*values, EVERY_PACKAGE] if everything else values)
+
+
 def checked_requirement(text: str, where: str) -> str:
     """Return a requirement as a PEP 508 text.
 

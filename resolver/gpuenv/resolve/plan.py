@@ -84,14 +84,16 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
     store = solution.store
     requested = _requested_choices(solution)
     pins = _pins(solution)
+    nodes: list[Release] = [*solution.variants.values(), *solution.candidates]
+    finder = Skipped(solution.provider, solution.roots, nodes)
     plan = Plan(
         request=store.request,
         host=store.host,
         pins=pins,
         choices=(*requested.values(), *_dependency_choices(solution, requested)),
         needs=_needs(solution),
-        skipped=_skipped(solution),
-        warnings=(*_warnings(solution), *_cpu_warnings(solution, pins)),
+        skipped=_skipped(solution, finder),
+        warnings=(*_warnings(solution, finder), *_cpu_warnings(solution, pins)),
         data=data_version,
         variants=_variants(solution),
         variant_metadata=_variant_metadata(solution),
@@ -320,9 +322,8 @@ def _variant_claims(solution: Solution) -> Iterator[NvidiaClaims]:
 # ---- what was skipped, and warnings -------------------------------------------------------------
 
 
-def _skipped(solution: Solution) -> tuple[Rejection, ...]:
+def _skipped(solution: Solution, finder: Skipped) -> tuple[Rejection, ...]:
     """Return the better releases of what the request names, with the reasons against them."""
-    finder = _finder(solution)
     skipped: list[Rejection] = []
     for root in solution.roots:
         if isinstance(root, FrameworkRequirement):
@@ -339,19 +340,14 @@ def _skipped(solution: Solution) -> tuple[Rejection, ...]:
     return tuple(dict.fromkeys(skipped))
 
 
-def _finder(solution: Solution) -> Skipped:
-    nodes: list[Release] = [*solution.variants.values(), *solution.candidates]
-    return Skipped(solution.provider, solution.roots, nodes)
-
-
-def _warnings(solution: Solution) -> tuple[Reason, ...]:
+def _warnings(solution: Solution, finder: Skipped) -> tuple[Reason, ...]:
     """Return the doubts about the host, the index, extras and the chosen releases."""
     provider = solution.provider
     warnings = [*provider.facts.host_doubts, *provider.widening.doubts()]
     warnings += _unknown_extras(solution)
     warnings += _same_builds(solution)
     warnings += _user_rows(solution)
-    warnings += _finder(solution).step_backs(solution.pinned.values())
+    warnings += finder.step_backs(solution.pinned.values())
     releases: list[Release] = [*solution.pinned.values(), *solution.variants.values()]
     for release in releases:
         for reason in provider.facts.reasons(release):

@@ -92,27 +92,33 @@ def admitted(
             asked only if a placeholder or a pre-release would be taken.
     """
 
-    def others(left: Sequence[ReleaseT]) -> Iterator[str]:
-        """Yield the versions in the ranges that the index lists, if any release is left."""
-        for version in listed() if left else ():
+    def listed_in_ranges() -> Iterator[str]:
+        for version in listed():
             if all(environment.contains(specifier, version, True) for specifier in specifiers):
                 yield version
 
     admissible = list(releases)
     pinned = any(map(is_pinned, specifiers))
     if not pinned:
-        real = [release for release in releases if not is_placeholder(release.version)]
-        if real or any(not is_placeholder(version) for version in others(admissible)):
-            admissible = real
+        admissible = _without(is_placeholder, admissible, listed_in_ranges)
     if not (pre or any(map(names_prerelease, specifiers))):
-        is_prerelease = environment.is_prerelease
-        final = [release for release in admissible if not is_prerelease(release.version)]
-        if final or any(not is_prerelease(version) for version in others(admissible)):
-            admissible = final
+        admissible = _without(environment.is_prerelease, admissible, listed_in_ranges)
     not_yanked = [release for release in admissible if not release.is_yanked]
     if not_yanked or not pinned:
         return not_yanked
     return admissible
+
+
+def _without(
+    is_lesser: Callable[[str], bool],
+    releases: list[ReleaseT],
+    listed: Callable[[], Iterable[str]],
+) -> list[ReleaseT]:
+    """Return the releases without lesser ones; all of them if no better version is listed."""
+    better = [release for release in releases if not is_lesser(release.version)]
+    if better or not releases or any(not is_lesser(version) for version in listed()):
+        return better
+    return releases
 
 
 def newest_of_series(releases: Sequence[ReleaseT]) -> list[ReleaseT]:
