@@ -177,7 +177,7 @@ def run_set(requirement_set: Row, arguments: argparse.Namespace, scripts: str, r
 
 
 def compare(row: Row, named: Sequence[Requirement]) -> Row:
-    """Return which versions of the two tools differ, beside the GPU stack.
+    """Return in which versions outside the GPU stack the two tools differ.
 
     `older`: named packages of which gpuenv has an older release. `prereleases`: those of gpuenv
     that no requirement of the set asks for, of packages of which uv has none.

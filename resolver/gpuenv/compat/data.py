@@ -483,7 +483,7 @@ class CompatibilityData:
         return None
 
     def system_cuda(self, distribution: str, version: str, platform: str) -> Row | None:
-        """Return what a release uses of the system, because no wheel brings it; None is nothing.
+        """Return the CUDA that a release takes from the system; None if wheels bring it all.
 
         `value` names it (CUDA 11.2 and cuDNN 8.1), `libraries` are the files that it opens.
         """

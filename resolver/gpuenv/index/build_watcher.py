@@ -1,7 +1,9 @@
-"""Makes the folder of a build; removes it and ends the build if gpuenv ends before it: `FOLDER`.
+"""Makes the folder of a build: `FOLDER`, and cleans up after gpuenv.
 
-It leads the process group of the build. Its standard input ends when gpuenv ends, however that is.
-gpuenv does not make the folder itself, so that none is left if it ends before this program begins.
+If gpuenv ends before the build, this program ends the build and removes the folder.
+It leads the process group of the build. Its standard input closes when gpuenv ends or is
+killed. It makes the folder, and gpuenv does not, so that none is left if gpuenv ends before this
+program begins.
 """
 
 import os

@@ -29,7 +29,7 @@ class KeyedMemo(Generic[_Key, _Answer]):
         """Return the answer for a key; the first call computes it."""
         if key not in self._answers:
             lock = self._lock_of(key)
-            # A wait without a limit can miss Ctrl-C, which comes just before it begins.
+            # If Ctrl-C comes just before a wait without a limit, the wait does not notice it.
             while not lock.acquire(timeout=_WAIT):
                 pass
             try:

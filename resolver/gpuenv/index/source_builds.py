@@ -1,4 +1,4 @@
-"""Builds of source distributions: what only a build tells of them, and wheels of them.
+"""Builds source distributions, for their metadata and for their wheels.
 
 pypa's `build` runs the backend (PEP 517) in an environment of its own, which has the build
 requirements only. uv installs these where it is present, otherwise pip, from the indexes of the
@@ -106,7 +106,7 @@ class SourceBuilder:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def metadata(self, sdist: Wheel, archive: str, why: str) -> bytes:
-        """Return METADATA as a build tells it.
+        """Return the METADATA that a build makes.
 
         Args:
             sdist: the source distribution.
@@ -227,7 +227,7 @@ class SourceBuilder:
             settings["PIP_INDEX_URL"] = options.index_url
         if options.no_index:
             settings["UV_NO_INDEX"] = settings["PIP_NO_INDEX"] = "1"
-        if options.offline:  # what uv has in its cache will do
+        if options.offline:  # uv then uses its cache
             settings["UV_OFFLINE"] = settings["PIP_NO_INDEX"] = "1"
         own = {name: value for name, value in os.environ.items() if name not in _DROPPED}
         return own | {name: value for name, value in settings.items() if value}

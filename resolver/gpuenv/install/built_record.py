@@ -1,4 +1,4 @@
-"""built.json: which wheels of a folder or a bundle were built here, of which sources."""
+"""built.json: which wheels of a folder or a bundle were built here, and from which sources."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_built(folder: str, built: Built) -> None:
 
 
 def built_for(pin: Pin, built: Built, folder: str) -> Pin:
-    """Return a pin with the wheel in a folder that was built of its source distribution, if any."""
+    """Return a pin with the wheel that a folder has from its source distribution, if any."""
     row = built.get(pin.wheel.sha256 or "")
     if row is None:
         return pin

@@ -21,7 +21,7 @@ from .fetch import fetch, sha256_of
 
 
 def with_built_wheels(lock: Lock, python: str | None, folder: str, options: IndexOptions) -> Lock:
-    """Return a lock whose source distributions are replaced by wheels of them.
+    """Return a lock with wheels that are built from its source distributions.
 
     Args:
         lock: The lock.
@@ -84,7 +84,7 @@ def _wheel_at(path: str, sdist: Wheel) -> Wheel:
 
 
 def check_fits(lock: Lock) -> None:
-    """Raise InputError if a wheel of a lock, as one that was built here, is for another host."""
+    """Raise InputError if a wheel of a lock, such as one built here, is for another host."""
     environment = TargetEnvironment(lock.host)
     for pin in lock.pins:
         filename = pin.wheel.filename

@@ -5,7 +5,7 @@
       __main__.py       bundle_main.py
       pylock.toml       the lock
       wheels.json       {file name: [offset in the bundle, size]}
-      built.json        which of the wheels were built of source distributions (built_wheels)
+      built.json        which of the wheels were built from source distributions (built_wheels)
       program/          gpuenv and the distributions that it requires
 
 The wheels precede the archive, because Python runs large archives (ZIP64) only from 3.13 on. The
@@ -71,7 +71,7 @@ def bundled_urls(bundle: str) -> dict[str, str]:
 
 
 def bundled_built(bundle: str) -> Built:
-    """Return which wheels in a bundle were built of source distributions.
+    """Return which wheels in a bundle were built from source distributions.
 
     Raises:
         InputError: The bundle is damaged.

@@ -78,7 +78,7 @@ _STATEMENTS = {"two-owners": "has more than one owner", "variant-order": "is not
 # What comes before the need of a CPU build.
 _CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
 _STATED = frozenset({*_CPU_BUILD, "not-in-index", "other-build", "same-build", "user-row"})
-_NEWER = "newer-"  # how the codes begin of why a chosen release is not the newest one
+_NEWER = "newer-"  # the codes that say why a chosen release is not the newest one
 _UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
 _KNOWN_BAD = frozenset({"known-avoid", "known-broken"})
 # A pair of releases that must not meet has the same codes as one bad release, and this need.

@@ -425,7 +425,7 @@ class CandidateStore:
         build = candidate.build
         if candidate.variant is not None:
             return (0, place)  # before other files of the release; PEP 825 orders them
-        if build is None:  # an old one may be for CUDA, as those are that the data knows
+        if build is None:  # an old one may be for CUDA, like those in the data
             return (is_old and not self.host.gpus, place, 3, (0, 0), (True, True))
         evidence = (build.code.evidence != "scanned", build.index != "default")
         if not self.host.gpus:

@@ -24,7 +24,7 @@ from .provider import Provider
 from .release_facts import ReleaseFacts, not_cached
 from .selection import is_exact, is_placeholder
 
-# Reasons against a file because of which an older release is chosen in silence by other tools.
+# Reasons against a file. For these, other tools choose an older release and do not say so.
 _STEP_BACK = frozenset({"only-sdist", "build-failed", "needs-build", "bad-metadata"})
 
 
@@ -224,7 +224,7 @@ class Skipped:
         None for a release that was chosen, or of which this is not known.
         """
         if release not in self._file_reasons:
-            self._file_reasons[release] = None, release  # while it is looked for, in a circle
+            self._file_reasons[release] = None, release  # for a circle of requirements
             self._file_reasons[release] = self._find_file_reason(release)
         return self._file_reasons[release]
 
