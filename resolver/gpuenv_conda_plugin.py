@@ -26,6 +26,8 @@ import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
+from platformdirs import user_cache_dir
+
 try:
     from conda.plugins import hookimpl  # type: ignore[import-not-found,unused-ignore]
 except ImportError:  # without conda, a hook is an ordinary function
@@ -186,8 +188,7 @@ def load(name: str) -> ModuleType:
 
 
 def _verdict_path() -> str:
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.environ.get("GPUENV_CACHE_DIR") or os.path.join(cache, "gpuenv")
+    folder = os.environ.get("GPUENV_CACHE_DIR") or user_cache_dir("gpuenv", appauthor=False)
     return os.path.join(folder, "conda-import-hung")
 
 

@@ -1039,8 +1039,14 @@ def test_the_rows_of_the_user_are_written_and_read(tmp_path: Path) -> None:
         ({}, "~/.local/share/gpuenv/rows.json"),
     ],
 )
-def test_the_place_of_the_rows_of_the_user(environ: Mapping[str, str], path: str) -> None:
-    assert user_rows.user_file(environ) == str(Path(path).expanduser().absolute())
+def test_the_place_of_the_rows_of_the_user(
+    environ: Mapping[str, str], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_DATA_HOME", "GPUENV_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert user_rows.user_file() == str(Path(path).expanduser().absolute())
 
 
 FRAMEWORK = {

@@ -30,8 +30,12 @@ json_values = st.recursive(
 
 
 @pytest.mark.parametrize(("environ", "folder"), FOLDERS)
-def test_the_folder(environ: dict[str, str], folder: str) -> None:
-    assert cache_folder(environ) == os.path.abspath(os.path.expanduser(folder))
+def test_the_folder(environ: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CACHE_HOME", "GPUENV_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == os.path.abspath(os.path.expanduser(folder))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

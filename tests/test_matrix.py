@@ -17,7 +17,6 @@ from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import parse_target
 from gpuenv.compat.audit import PLATFORMS, check
 from gpuenv.compat.extensions import release_of
-from gpuenv.compat.user_rows import user_file
 from gpuenv.errors import DataError
 from gpuenv.model import Gpu, parse_pair, parse_release
 from gpuenv.requirements.target import version_key
@@ -390,19 +389,6 @@ def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | 
         "+" not in version,
     )
     assert build in DATA.builds(name, platform)
-
-
-@pytest.mark.parametrize(
-    ("environ", "path"),
-    [
-        ({}, "HOME/.local/share/gpuenv/rows.json"),
-        ({"XDG_DATA_HOME": "/data"}, "/data/gpuenv/rows.json"),
-        ({"XDG_DATA_HOME": "data"}, "HOME/.local/share/gpuenv/rows.json"),
-        ({"XDG_DATA_HOME": "/data", "GPUENV_DATA_DIR": "/own"}, "/own/rows.json"),
-    ],
-)
-def test_the_place_of_the_rows_of_a_user(environ: dict[str, str], path: str) -> None:
-    assert user_file(environ) == path.replace("HOME", str(Path.home()))
 
 
 def test_what_is_unknown_is_none() -> None:

@@ -7,9 +7,10 @@ command in the config file, then the top of that file.
 from __future__ import annotations
 
 import os
-import sys
 from argparse import Action, Namespace
 from collections.abc import Callable, Mapping
+
+from platformdirs import user_config_dir
 
 from ..errors import InputError
 from .parser import Parser
@@ -23,12 +24,7 @@ def config_path(env: Mapping[str, str]) -> str | None:
     """Return the user's config file; None if the variables say that there is none."""
     if "GPUENV_CONFIG_FILE" in env:
         return env["GPUENV_CONFIG_FILE"] or None
-    base = env.get("XDG_CONFIG_HOME", "")
-    if sys.platform == "win32":
-        base = env.get("APPDATA", "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(base, "gpuenv", "config.toml")
+    return os.path.join(user_config_dir("gpuenv", appauthor=False, roaming=True), "config.toml")
 
 
 def find_defaults(

@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from platformdirs import user_data_dir
+
 from ..atomic_write import write_whole
 from ..errors import DataError
 from ..model import Value
@@ -59,19 +61,14 @@ class Update(Value):
     errors: tuple[str, ...] = ()
 
 
-def user_file(environ: Mapping[str, str] | None = None) -> str:
+def user_file() -> str:
     """Return the path of the user's rows: in XDG_DATA_HOME/gpuenv, or ~/.local/share/gpuenv.
 
     GPUENV_DATA_DIR names another folder.
     """
-    environ = os.environ if environ is None else environ
-    own = environ.get("GPUENV_DATA_DIR")
-    if own:
-        return os.path.join(os.path.abspath(own), "rows.json")
-    base = environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), ".local", "share")
-    return os.path.join(base, "gpuenv", "rows.json")
+    own = os.environ.get("GPUENV_DATA_DIR")
+    folder = os.path.abspath(own) if own else user_data_dir("gpuenv", appauthor=False)
+    return os.path.join(folder, "rows.json")
 
 
 def read_user_rows(path: str) -> UserRows:

@@ -14,6 +14,8 @@ import os
 import zlib
 from collections.abc import Mapping
 
+from platformdirs import user_cache_dir
+
 from ..digest import text_digest
 from ..model import Value
 from ..serialize import canonical_json
@@ -41,16 +43,10 @@ class CacheEntry(Value):
         return value if isinstance(value, int) else None
 
 
-def cache_folder(environ: Mapping[str, str] | None = None) -> str:
+def cache_folder() -> str:
     """Return the cache folder: GPUENV_CACHE_DIR, or XDG_CACHE_HOME/gpuenv, or ~/.cache/gpuenv."""
-    environ = os.environ if environ is None else environ
-    if own_folder := environ.get("GPUENV_CACHE_DIR"):
-        return os.path.abspath(own_folder)
-    # The XDG base directory specification: ignore a relative path.
-    base = environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(base, "gpuenv")
+    own = os.environ.get("GPUENV_CACHE_DIR")
+    return os.path.abspath(own) if own else user_cache_dir("gpuenv", appauthor=False)
 
 
 class Cache:
