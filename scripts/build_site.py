@@ -21,7 +21,7 @@ from pathlib import Path
 import tomli_w
 
 import gpuenv
-from gpuenv.cli import COMMANDS, command_parser, load_command
+from gpuenv.cli import all_commands, command_parser, load_command
 from make_man_page import ROOT, arguments_of
 
 DOCS = ROOT / "docs"
@@ -101,9 +101,9 @@ def write_sources(folder: Path, explorer: list[dict[str, object]]) -> None:
         lines = [f"# API: {group}", "", *(f"::: gpuenv.{name}\n" for name in names)]
         (docs / API_PAGE.format(group)).write_text("\n".join(lines))
         reference.append({f"API: {group}": API_PAGE.format(group)})
-    for name in COMMANDS:
+    for name in all_commands():
         (docs / COMMAND_PAGE.format(name)).write_text(command_text(name))
-    reference.append({"Commands": [{name: COMMAND_PAGE.format(name)} for name in COMMANDS]})
+    reference.append({"Commands": [{name: COMMAND_PAGE.format(name)} for name in all_commands()]})
     config = tomllib.loads((ROOT / "zensical.toml").read_text())
     sections = {title: part for entry in config["project"]["nav"] for title, part in entry.items()}
     sections["Reference"] += reference

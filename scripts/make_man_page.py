@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "resolver"))
 
-from gpuenv.cli import GROUPS, PROGRAM, command_parser, load_command  # noqa: E402
+from gpuenv.cli import PROGRAM, command_groups, command_parser, load_command  # noqa: E402
 from gpuenv.cli.parser import Parser  # noqa: E402
 from gpuenv.version import __version__  # noqa: E402
 
@@ -59,7 +59,7 @@ def page() -> str:
     lines = [f'.TH GPUENV 1 "" "gpuenv {__version__}" "User Commands"', ".SH NAME"]
     lines += [quoted(PROGRAM.replace(": ", " - ", 1)), ".SH SYNOPSIS", ".B gpuenv"]
     lines += [".I COMMAND", "[OPTIONS]", ".SH COMMANDS"]
-    for names in GROUPS.values():
+    for names in command_groups().values():
         for name in names:
             lines += command_lines(name)
     lines += [".SH EXIT STATUS"]

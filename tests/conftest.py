@@ -8,8 +8,10 @@ import marshal
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,16 @@ LONG_TESTS = (
 
 
 def pytest_configure() -> None:
-    """Compile the probes, as pip does for users. They run with -B, which keeps no bytecode."""
+    """Compile the probes, as pip does for users. They run with -B, which keeps no bytecode.
+
+    The commands of entry points come from the metadata of the installed gpuenv.
+    """
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    expected = project["project"]["entry-points"]["gpuenv.commands"]
+    installed = {entry.name: entry.value for entry in entry_points(group="gpuenv.commands")}
+    if installed != expected:
+        command = f"{sys.executable} scripts/install_tests.py '.[test,lint]'"
+        pytest.exit(f"the installed gpuenv has other commands; install it again: {command}", 2)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         compileall.compile_dir(PROBES, quiet=1)
 

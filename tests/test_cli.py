@@ -18,7 +18,7 @@ import pytest
 import forked
 import gpuenv
 from gpuenv.__main__ import main as entry_point
-from gpuenv.cli import COMMANDS, load_command
+from gpuenv.cli import all_commands, load_command
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "cli.json").read_text())
 SOLVE = [
@@ -198,7 +198,7 @@ def test_detect_without_a_gpu_and_back_through_a_file(tmp_path: Path) -> None:
     assert "torch 2.15.0" in solved.stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_each_command_has_what_the_program_needs(name: str) -> None:
     """The list of commands, the help, the man page and completion read what `Command` names."""
     command = load_command(name)

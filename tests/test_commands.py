@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuenv.cli import COMMANDS, command_parser, load_command
+from gpuenv.cli import all_commands, command_parser, load_command
 from index_server import IndexServer
 from test_cli import SOLVE, contents, run, run_process
 
@@ -222,7 +222,7 @@ def test_the_cache(locked: Path) -> None:
     assert run_json(["cache", "size"], locked)["files"] == 1
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_the_help_of_a_command(name: str) -> None:
     command = load_command(name)
     text = command_parser(name).format_help()
@@ -238,7 +238,7 @@ def test_the_help_of_a_command(name: str) -> None:
 def test_help_and_version(folder: Path) -> None:
     everything = run(["help"], folder).stdout
     assert run(["--help"], folder).stdout == everything
-    assert all(f"  {name} " in everything for name in COMMANDS)
+    assert all(f"  {name} " in everything for name in all_commands())
     assert run(["help", "solve"], folder).stdout == run(["solve", "--help"], folder).stdout
     assert run(["-V"], folder).stdout == run(["--version"], folder).stdout
     wrong = run(["help", "slove"], folder)
@@ -270,7 +270,7 @@ def test_completion_in_bash(folder: Path, words: list[str], completions: list[st
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts_name_every_command_and_flag(folder: Path, shell: str) -> None:
     script = run(["completion", shell], folder).stdout
-    for name in COMMANDS:
+    for name in all_commands():
         assert name in script
         for flag in command_parser(name).settable_flags():
             assert (f"-l {flag[2:]}" if shell == "fish" else flag) in script

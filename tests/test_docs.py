@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.cli import COMMANDS
+from gpuenv.cli import all_commands
 from gpuenv.compat import rules
 
 ROOT = Path(__file__).parent.parent
@@ -92,7 +92,7 @@ def test_the_sources_of_the_site_are_complete(
     docs = tmp_path / "docs"
     config = tomllib.loads((tmp_path / "zensical.toml").read_text())
     listed = set(entries(config["project"]["nav"]))
-    assert {f"reference/commands/{name}.md" for name in COMMANDS} <= listed
+    assert {f"reference/commands/{name}.md" for name in all_commands()} <= listed
     assert [page for page in listed if not (docs / page).is_file()] == []
     record = json.loads((DOCS / "records" / "site.json").read_text())
     assert importlib.import_module("prove_site").is_proved(record)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuenv.cli import COMMANDS, load_command, parse_arguments
+from gpuenv.cli import all_commands, load_command, parse_arguments
 from index_server import make_wheel
 from test_cli import run
 
@@ -107,7 +107,7 @@ def documented() -> list[Documented]:
 ALL = documented()
 EXAMPLES = [
     Documented(f"help {name}", example[example.index("gpuenv ") :])
-    for name in COMMANDS
+    for name in all_commands()
     for example, _ in load_command(name).EXAMPLES
 ]
 

@@ -15,9 +15,9 @@ from gpuenv.compat.data import CompatibilityData
 from gpuenv.errors import NoSolutionError
 from gpuenv.index.factory import open_indexes
 from gpuenv.model import IndexOptions, Request, parse_release, show_pair
-from gpuenv.render import html
 from gpuenv.resolve import answer_tables
 from gpuenv.resolve.answer_tables import AnswerTables
+from gpuenv_explorer import pages
 
 ROOT = Path(__file__).parent.parent
 PLATFORM = "linux-x86_64"
@@ -73,7 +73,7 @@ class Script:
             f"const content = {{textContent: {content}}};"
             "const document = {getElementById: () => content, querySelector: () => null};"
         )
-        self._engine.eval((Path(html.__file__).parent / "explorer.js").read_text())
+        self._engine.eval((Path(pages.__file__).parent / "explorer.js").read_text())
 
     def evaluate(self, expression):
         """Return the value of an expression, as `browser.Browser.evaluate` does."""
@@ -91,7 +91,7 @@ def page(tables, tmp_path_factory):
     """Yield the page in a browser."""
     folder = tmp_path_factory.mktemp("explorer")
     file = folder / "explorer.html"
-    file.write_text(html.explorer_html(tables), encoding="utf-8")
+    file.write_text(pages.explorer_html(tables), encoding="utf-8")
     with browser.Browser(folder / "profile") as chromium:
         chromium.url = file.as_uri()
         chromium.look(width=1280, height=900)
@@ -340,7 +340,7 @@ def test_the_tier_of_what_has_no_code_for_gpus():
 
 
 def test_the_page_is_one_small_file_without_addresses_to_load(tables):
-    text = html.explorer_html(tables)
+    text = pages.explorer_html(tables)
     assert len(text.encode()) < 2_000_000
     head = text[: text.index('id="tables"')]
     assert "src=" not in head.replace("script-src", "").replace("default-src", "")
@@ -530,9 +530,9 @@ def test_the_record_of_the_proof_has_no_failure():
 
 def test_without_jinja_the_command_says_what_to_install(tmp_path):
     code = (
-        "import sys; sys.modules['jinja2'] = None; from gpuenv.render import html;"
+        "import sys; sys.modules['jinja2'] = None; from gpuenv_explorer import pages;"
         " from gpuenv.errors import InputError\n"
-        "try: html.explorer_html({})\n"
+        "try: pages.explorer_html({})\n"
         "except InputError as error: print(error, error.hint)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

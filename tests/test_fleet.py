@@ -13,9 +13,9 @@ import pytest
 
 from gpuenv.cli import main
 from gpuenv.errors import InputError
-from gpuenv.fleet import dask_cluster, launchers, report
-from gpuenv.render.fleet import fold
 from gpuenv.render.node_report import NPD_CHARACTERS
+from gpuenv_fleet import dask_cluster, launchers, report
+from gpuenv_fleet.text import fold
 
 FAKES = Path(__file__).parent / "fakes"
 LAUNCHERS = ("srun", "clush", "pdsh", "mpirun", "kubectl")

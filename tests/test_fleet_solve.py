@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import Reason
-from gpuenv.fleet.classes import HostClass, classify
-from gpuenv.fleet.cover import Family, fewest_groups, members
-from gpuenv.fleet.documents import Answer
-from gpuenv.fleet.locks import FleetLock, Solver, serves
-from gpuenv.fleet.solve import FleetSolution, solve_fleet
 from gpuenv.model import Host, IndexOptions, Lock, Needs, Request, parse_release
 from gpuenv.serialize import to_plain
+from gpuenv_fleet.classes import HostClass, classify
+from gpuenv_fleet.cover import Family, fewest_groups, members
+from gpuenv_fleet.documents import Answer
+from gpuenv_fleet.locks import FleetLock, Solver, serves
+from gpuenv_fleet.solve import FleetSolution, solve_fleet
 
 TORCH = Request(frameworks=("torch",))
 OFFLINE = IndexOptions(offline=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuenv.cli import main
-from gpuenv.fleet.verify import slow_ones
+from gpuenv_fleet.verify import slow_ones
 
 HOST = {
     "glibc": [2, 35],

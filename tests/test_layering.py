@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
+import gpuenv
+import gpuenv.commands
+
+RESOLVER = Path(__file__).parent.parent / "resolver"
+PACKAGE = RESOLVER / "gpuenv"
+# Packages of the same distribution that add commands; the explorer shows documents of the fleet.
+ADDED = {"gpuenv_fleet": set(), "gpuenv_explorer": {"gpuenv_fleet"}}
 # A package imports packages of lower layers only. Packages of one layer do not import each other.
 LAYERS = (
     {"version", "model", "activity", "digest"},
@@ -22,8 +28,8 @@ LAYERS = (
     {"doctor"},
     {"render"},
     {"api"},
-    {"fleet"},
     {"cli", "conda_plugin"},
+    {"commands"},
     {"__main__", "__init__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -93,6 +99,27 @@ def test_imports_go_to_lower_layers(path: Path) -> None:
         assert all(name.startswith("gpuenv.probes") for name in ours)
         return
     assert {name for name in imported_packages(path) if LEVEL[name] >= LEVEL[package]} == set()
+
+
+@pytest.mark.parametrize("package", ADDED)
+def test_an_added_package_imports_public_names_only(package: str) -> None:
+    public = {
+        "gpuenv": {*gpuenv.__all__},
+        "gpuenv.commands": {*gpuenv.commands.__all__},
+    }
+    for path in (RESOLVER / package).rglob("*.py"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Import):
+                ours = {alias.name for alias in node.names if alias.name.startswith("gpuenv")}
+                assert ours <= {"gpuenv"}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                module = str(node.module)
+                if module in public:
+                    assert {alias.name for alias in node.names} <= public[module]
+                else:
+                    assert not module.startswith("gpuenv") or module in ADDED[package]
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "gpuenv":
+                assert node.attr in gpuenv.__all__
 
 
 def test_only_evaluate_calls_the_rules() -> None:

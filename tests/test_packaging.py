@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuenv.cli import COMMANDS, command_parser
+from gpuenv.cli import all_commands, command_parser
 from gpuenv.compat import data
 from gpuenv.errors import DataError
 from gpuenv.version import __version__
@@ -96,7 +96,7 @@ def test_the_source_distribution_has_every_file() -> None:
 def test_the_man_page_has_every_command_and_flag() -> None:
     """`python scripts/make_man_page.py` writes docs/gpuenv.1 for a release."""
     page = load_script("make_man_page").page().replace("\\-", "-")
-    for name in COMMANDS:
+    for name in all_commands():
         assert f".SS gpuenv {name}\n" in page
         section = page.partition(f".SS gpuenv {name}\n")[2].partition("\n.SS ")[0]
         missing = [flag for flag in command_parser(name).settable_flags() if flag not in section]

@@ -18,6 +18,8 @@ from . import install as _install  # noqa: F401
 from . import lock as _lock  # noqa: F401
 from . import verify as _verify  # noqa: F401
 from .api import (
+    add_profiles,
+    compatibility_data,
     describe,
     detect,
     examine,
@@ -28,6 +30,7 @@ from .api import (
     lock_profile,
     matrix_catalog,
     matrix_check,
+    matrix_tables,
     read_host,
     read_lock,
     read_project,
@@ -55,6 +58,7 @@ from .errors import (
     TargetBusyError,
     WrongTypeError,
 )
+from .lock.host_fit import fit as unmet_needs
 from .model import (
     Check,
     Checks,
@@ -73,8 +77,11 @@ from .model import (
     Request,
     Requirement,
     Wheel,
+    parse_release,
+    reaches_release,
 )
 from .model import html_of as _html_of
+from .serialize import host_from_plain, to_plain
 from .version import __version__
 
 __all__ = [
@@ -111,16 +118,22 @@ __all__ = [
     "Wheel",
     "WrongTypeError",
     "__version__",
+    "add_profiles",
+    "compatibility_data",
     "describe",
     "detect",
     "examine",
     "explain",
     "explain_lock",
+    "host_from_plain",
     "install",
     "lock",
     "lock_profile",
     "matrix_catalog",
     "matrix_check",
+    "matrix_tables",
+    "parse_release",
+    "reaches_release",
     "read_host",
     "read_lock",
     "read_project",
@@ -128,6 +141,8 @@ __all__ = [
     "rollback",
     "solve",
     "sync",
+    "to_plain",
+    "unmet_needs",
     "verify",
     "write_lock",
 ]

@@ -82,6 +82,7 @@ from .hosts import (
     write_host,
 )
 from .projects import (
+    add_profiles,
     begin_project,
     changed_requirements,
     fitting_lock,
@@ -99,6 +100,7 @@ __all__ = [
     "WAIT",
     "active_conda_prefix",
     "active_environment",
+    "add_profiles",
     "apply_conda_overrides",
     "attested",
     "begin_project",

@@ -144,6 +144,44 @@ def changed_requirements(
         raise
 
 
+def add_profiles(
+    folder: str,
+    hosts: Sequence[Host],
+    *,
+    frameworks: Sequence[str],
+    requirements: Sequence[str] = (),
+    separate_versions: bool = False,
+) -> tuple[str, tuple[str, ...]]:
+    """Add a profile for each host to the pyproject.toml of a folder. Existing ones do not change.
+
+    Args:
+        folder: the folder, "" for the working folder.
+        hosts: the described hosts. All their facts become the profile.
+        frameworks: the frameworks of a first table. A table that is there must have the same.
+        requirements: the requirements, likewise.
+        separate_versions: whether each profile has its own versions of the frameworks.
+
+    Returns:
+        The path of the file, and the names of the new profiles.
+
+    Raises:
+        InputError: the table asks for something else, or the file cannot be written.
+    """
+    from ..project import init
+
+    begun = init.begin_profiles(
+        folder,
+        hosts,
+        compatibility_data(),
+        frameworks=frameworks,
+        requirements=requirements,
+        separate_versions=separate_versions,
+    )
+    if begun.addition:
+        init.write(begun)
+    return begun.path, begun.profiles
+
+
 def begin_project(
     folder: str,
     hosts: Sequence[Host],

@@ -25,18 +25,19 @@ from ..errors import GpuEnvError, InputError
 from ..version import __version__
 from .defaults import apply_defaults, find_defaults
 from .output import configure, print_errors, print_json
-from .parser import Examples, Parser
+from .parser import Examples, Parser, added_commands
 
-# The commands, by what they are about. Each is a module.
+# The own commands, by what they are about. Each is a module.
 GROUPS = {
     "Environments": ("solve", "install", "sync", "download", "rollback", "verify", "run", "pip"),
-    "Projects and clusters": ("init", "lock", "fleet", "report"),
+    "Projects and clusters": ("init", "lock"),
     "Other tools": ("env", "export"),
     "Locks": ("tree", "why", "outdated"),
     "Answers": ("doctor", "explain", "detect", "matrix"),
     "This program": ("help", "completion", "cache"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+OF_OTHERS = "Projects and clusters"  # the group of the commands of other packages
 PROGRAM = "gpuenv: GPU environments that are known to work"
 SYSTEM_FAILURE = 4
 INTERRUPTED = 130
@@ -138,7 +139,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     if name in ("-V", "--version"):
         print(f"gpuenv {__version__}")
         sys.exit(0)
-    if name not in COMMANDS:
+    if name not in COMMANDS and name not in added_commands():
         _refuse_command(name)
     parser = command_parser(name)
     defaults = find_defaults(name, parser, os.environ, _all_flags)
@@ -152,7 +153,20 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
 
 def load_command(name: str) -> Command:
     """Return the module of a command."""
+    if name not in COMMANDS:
+        return cast(Command, added_commands()[name].load())
     return cast(Command, import_module(f".{name}", __name__))
+
+
+def command_groups() -> dict[str, tuple[str, ...]]:
+    """Return the commands by what they are about, with those of other packages."""
+    added = tuple(sorted(name for name in added_commands() if "." not in name))
+    return {**GROUPS, OF_OTHERS: GROUPS[OF_OTHERS] + added}
+
+
+def all_commands() -> list[str]:
+    """Return the names of the commands, in the order of the help."""
+    return [name for names in command_groups().values() for name in names]
 
 
 def command_parser(name: str) -> Parser:
@@ -168,7 +182,7 @@ def command_parser(name: str) -> Parser:
 
 def _all_flags() -> set[str]:
     flags: set[str] = set()
-    for name in COMMANDS:
+    for name in all_commands():
         flags.update(command_parser(name).settable_flags())
     return flags
 
@@ -179,7 +193,7 @@ def _refuse_command(name: str) -> NoReturn:
 
         print_errors(program_lines())
         sys.exit(InputError.exit_status)
-    message = f"there is no command {name}{suggestion(name, COMMANDS)}"
+    message = f"there is no command {name}{suggestion(name, all_commands())}"
     if name.startswith("-"):
         message = f"{name}: a flag stands after its command"
     print(f"gpuenv: {message} (see gpuenv --help)", file=sys.stderr)

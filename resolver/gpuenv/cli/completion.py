@@ -72,16 +72,16 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the script."""
-    from . import COMMANDS, command_parser, load_command
+    from . import all_commands, command_parser, load_command
 
     frameworks = api.compatibility_data().frameworks()
     commands: dict[str, dict[str, Sequence[str]]] = {}
-    for name in COMMANDS:
+    for name in all_commands():
         commands[name] = _flags(command_parser(name), frameworks)
     if arguments.json:
         print_json(commands)
     elif arguments.shell == "fish":
-        helps = {name: load_command(name).HELP for name in COMMANDS}
+        helps = {name: load_command(name).HELP for name in commands}
         print("\n".join(_fish_lines(commands, helps)))
     elif arguments.shell == "zsh":
         print(_filled(_ZSH, commands, "found=({})"), end="")

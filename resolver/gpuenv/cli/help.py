@@ -21,14 +21,14 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the help."""
-    from . import COMMANDS, command_parser, load_command, suggestion
+    from . import all_commands, command_parser, load_command, suggestion
 
-    name = arguments.command
-    if name is not None and name not in COMMANDS:
+    name, known = arguments.command, all_commands()
+    if name is not None and name not in known:
         hint = "gpuenv help lists the commands"
-        raise InputError(f"there is no command {name}{suggestion(name, COMMANDS)}", hint=hint)
+        raise InputError(f"there is no command {name}{suggestion(name, known)}", hint=hint)
     if arguments.json:
-        names = COMMANDS if name is None else (name,)
+        names = known if name is None else [name]
         print_json({command: load_command(command).HELP for command in names})
         return 0
     if name is not None:
@@ -40,10 +40,10 @@ def run(arguments: Namespace) -> int:
 
 def program_lines() -> list[str]:
     """Return the help of the program: its commands, each in a line."""
-    from . import GROUPS, PROGRAM, load_command
+    from . import PROGRAM, command_groups, load_command
 
     lines = [PROGRAM, "", "Usage: gpuenv COMMAND [OPTIONS]"]
-    for group, names in GROUPS.items():
+    for group, names in command_groups().items():
         lines += ["", f"{group}:"]
         lines += [f"  {command:<12}{load_command(command).HELP}" for command in names]
     lines += ["", "Options:", "  -h, --help     Print this help"]

@@ -11,8 +11,8 @@ from ..model import IndexOptions
 from ..render import matrix as render
 from ..render.plans import package_lines
 from .host_args import add_host_flags, read_host_flags
-from .output import print_json, print_lines, write_page
-from .parser import Parser, add_common_flags
+from .output import print_json, print_lines
+from .parser import Parser, add_common_flags, added_commands
 
 HELP = "Show what is known about releases and GPUs"
 DESCRIPTION = (
@@ -69,16 +69,13 @@ def add_arguments(parser: Parser) -> None:
     _add_platform_flag(update)
     add_common_flags(update)
 
-    text = "Write a page that answers, in a browser and offline, what runs on which GPU"
-    page = commands.add_parser("html", help=text, description=f"{text}.")
-    page.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        default="explorer.html",
-        help="Write this file (default: explorer.html)",
-    )
-    add_common_flags(page)
+    for name, entry in added_commands().items():
+        if name.startswith("matrix."):
+            command = entry.load()
+            added = commands.add_parser(
+                name.removeprefix("matrix."), help=command.HELP, description=command.DESCRIPTION
+            )
+            command.add_arguments(added)
 
     text = "Check that the data is consistent, and show how much is known"
     check = commands.add_parser("check", help=text, description=f"{text}.")
@@ -102,8 +99,9 @@ def run(arguments: Namespace) -> int:
         return _scan(arguments)
     if arguments.subcommand == "update":
         return _update(arguments)
-    if arguments.subcommand == "html":
-        return _html(arguments)
+    if f"matrix.{arguments.subcommand}" in added_commands():
+        status: int = added_commands()[f"matrix.{arguments.subcommand}"].load().run(arguments)
+        return status
     return _check(arguments)
 
 
@@ -167,12 +165,6 @@ def _update(arguments: Namespace) -> int:
 
 def _print_progress(line: str) -> None:
     print(line, file=sys.stderr)
-
-
-def _html(arguments: Namespace) -> int:
-    from ..render import html  # no other command of `gpuenv matrix` makes a page
-
-    return write_page(arguments, html.explorer_html(api.matrix_tables()))
 
 
 def _check(arguments: Namespace) -> int:

@@ -14,6 +14,7 @@ from argparse import (
     _SubParsersAction,
 )
 from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NoReturn
 
 from ..errors import InputError
@@ -163,6 +164,11 @@ def _examples_text(examples: Examples) -> str:
     for command, purpose in examples:
         lines += [f"  # {purpose}", f"  {command}"]
     return "\n".join([*lines, ""])
+
+
+def added_commands() -> dict[str, EntryPoint]:
+    """Return the commands of other packages by name; "matrix.html" is `gpuenv matrix html`."""
+    return {entry.name: entry for entry in entry_points(group="gpuenv.commands")}
 
 
 def add_common_flags(parser: ArgumentParser) -> None:

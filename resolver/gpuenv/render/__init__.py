@@ -15,8 +15,6 @@ Each module serves one command or one kind of value, and offers `..._lines` (tex
 - doctor: verdicts, evidence and fixes (`gpuenv doctor`)
 - pip: changes to an installed environment (`gpuenv pip install`)
 - run: changed loader variables (`gpuenv run`)
-- fleet: classes, locks and outliers of many hosts (`gpuenv fleet`)
-- html: the HTML files of `gpuenv report` and `gpuenv matrix html`
 - node_report: what one node reports (`gpuenv verify --json` and its other formats)
 - hook: the one line of `gpuenv verify --hook`
 - redact: reports without names of persons, machines and secrets (`gpuenv verify --bundle`)

@@ -1,4 +1,4 @@
-"""The text of `gpuenv fleet`, made from its JSON documents (gpuenv.fleet.report)."""
+"""The text of `gpuenv fleet`, made from its JSON documents (report)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .values import quantity_text
+from gpuenv.commands import quantity_text
 
 _SHOWN_NODES = 60  # characters of a list of nodes
 _HASH_CHARACTERS = 40  # a longer value is a hash

@@ -6,8 +6,7 @@ A set of items is a bit mask. What one group can hold, a part of it can hold too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-
-from ..model import Value
+from dataclasses import dataclass
 
 # Returns all items that the group found for a set can hold (at least the set); None if there is no
 # such group.
@@ -16,7 +15,8 @@ Find = Callable[[int], int | None]
 BUDGET = 200_000  # steps of the search for a proof
 
 
-class Grouping(Value):
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
     """Groups of items as bit masks. `proved` is whether there cannot be fewer."""
 
     groups: tuple[int, ...]

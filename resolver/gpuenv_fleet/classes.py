@@ -8,19 +8,28 @@ driver allows. Two driver releases count as one if no build tells them apart
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .. import api
-from ..errors import InputError
-from ..model import Gpu, Host, Python, Value, parse_release, reaches_release
-from ..serialize import host_from_plain
+from gpuenv import (
+    Gpu,
+    Host,
+    InputError,
+    Python,
+    compatibility_data,
+    host_from_plain,
+    parse_release,
+    reaches_release,
+)
+
 from .documents import Answer, Document, Silence
 
 Key = tuple[object, ...]
 
 
-class HostClass(Value):
+@dataclass(frozen=True, kw_only=True)
+class HostClass:
     """Hosts that need the same of a lock.
 
     `host` stands for all of them: one device of each compute capability, and the oldest driver
@@ -31,7 +40,8 @@ class HostClass(Value):
     nodes: tuple[str, ...]
 
 
-class Classes(Value):
+@dataclass(frozen=True, kw_only=True)
+class Classes:
     """The classes of a fleet, the largest first, and the hosts of which a fact is not known."""
 
     classes: tuple[HostClass, ...]
@@ -173,7 +183,7 @@ def driver_step(host: Host) -> str:
 
 @cache
 def _step_of(driver: str, os: str) -> str:
-    steps = api.compatibility_data().driver_steps(os)
+    steps = compatibility_data().driver_steps(os)
     reached = [step for step in steps if reaches_release(driver, step)]
     return max(reached, key=parse_release, default="")
 

@@ -11,32 +11,34 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ..atomic_write import write_whole
-from ..errors import InputError
-from ..model import Value
-from ..serialize import read_input
+from gpuenv import InputError
+from gpuenv.commands import read_input, write_whole
 
 SUFFIX = ".json"
 Document = Mapping[str, Any]
 
 
-class Answer(Value):
+@dataclass(frozen=True, kw_only=True)
+class Answer:
     """What one node answered."""
 
     node: str
     document: Document
 
 
-class Silence(Value):
+@dataclass(frozen=True, kw_only=True)
+class Silence:
     """A node that gave no answer. `reason` is the launcher's, or the time limit."""
 
     node: str
     reason: str
 
 
-class Collection(Value):
+@dataclass(frozen=True, kw_only=True)
+class Collection:
     """What a run over many nodes collected. `seconds` is the time from the start to the end."""
 
     answers: tuple[Answer, ...]

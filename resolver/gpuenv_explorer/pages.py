@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InputError
-from . import fleet
+from gpuenv import InputError
+from gpuenv_fleet import text as fleet
 
 TEMPLATE = "report.html.j2"
 _FOLDER = os.path.dirname(__file__)

@@ -7,12 +7,10 @@ import os
 from argparse import Namespace
 from typing import Any
 
-from .. import api
-from ..errors import InputError
-from ..render import html, locks
-from ..serialize import read_input
-from .output import write_page
-from .parser import Parser, add_common_flags
+from gpuenv import InputError, read_lock
+from gpuenv.commands import Parser, add_common_flags, lock_document, read_input, write_page
+
+from . import pages
 
 HELP = "Write an HTML report of locks and JSON documents"
 DESCRIPTION = (
@@ -46,19 +44,19 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Write the report."""
     documents = [(os.path.basename(path), _read(path)) for path in arguments.file]
-    return write_page(arguments, html.report_html(documents))
+    return write_page(arguments, pages.report_html(documents))
 
 
 def _read(path: str) -> dict[str, Any]:
     if path.endswith(".toml"):
-        return locks.lock_document(api.read_lock(path))
+        return lock_document(read_lock(path))
     try:
         document = json.loads(read_input(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not JSON: {error}") from None
-    if not isinstance(document, dict) or html.kind(document) is None:
+    if not isinstance(document, dict) or pages.kind(document) is None:
         hint = "give documents of gpuenv solve, verify or fleet with --json"
         raise InputError(f"{path}: is not a document that has a report", hint=hint)
     return document

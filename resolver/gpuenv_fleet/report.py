@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from ..model import Host, show_pair
-from ..serialize import to_plain
+from gpuenv import Host, to_plain
+
 from .classes import Classes, HostClass, gpu_names
 from .documents import Answer, Collection, Silence
 from .solve import FleetSolution, Group, LockPlan, WhatIf
@@ -42,17 +43,21 @@ def classes_json(classes: Sequence[HostClass]) -> list[dict[str, Any]]:
 
 def host_json(host: Host) -> dict[str, Any]:
     """Return the facts of a host that decide its class."""
-    python = show_pair(host.python.version)
+    python = _pair_text(host.python.version) or ""
     if host.python.free_threaded:
         python += "t"
     return {
         "gpus": gpu_names(host.gpus),
         "driver": host.driver,
-        "driver_cuda": None if host.driver_cuda is None else show_pair(host.driver_cuda),
+        "driver_cuda": _pair_text(host.driver_cuda),
         "platform": host.platform,
-        "glibc": None if host.glibc is None else show_pair(host.glibc),
+        "glibc": _pair_text(host.glibc),
         "python": python,
     }
+
+
+def _pair_text(pair: tuple[int, int] | None) -> str | None:
+    return None if pair is None else f"{pair[0]}.{pair[1]}"
 
 
 def silence_json(silent: Iterable[Silence]) -> list[dict[str, str]]:
@@ -119,7 +124,7 @@ def _what_if_json(what_if: WhatIf, solution: FleetSolution) -> dict[str, Any]:
         "nodes": sum(len(solution.classes[item].nodes) for item in what_if.items),
         "locks": what_if.locks,
         "solved": what_if.solved,
-        "gains": to_plain(what_if.gains),
+        "gains": list(map(asdict, what_if.gains)),
     }
 
 
@@ -130,7 +135,7 @@ def verify_json(
     ok = not (verification.failures or verification.differing or collection.silent)
     outliers = []
     for outlier in verification.outliers:
-        plain = to_plain(outlier)
+        plain = asdict(outlier)
         plain["class"] = plain.pop("item")
         outliers.append(plain)
     return {
@@ -141,9 +146,9 @@ def verify_json(
         "answered": len(collection.answers),
         "passed": len(verification.passed),
         "seconds": collection.seconds,
-        "failures": to_plain(verification.failures),
+        "failures": list(map(asdict, verification.failures)),
         "outliers": outliers,
-        "changes": to_plain(verification.changes),
+        "changes": list(map(asdict, verification.changes)),
         "classes": classes_json(classes.classes),
         "silent": silence_json(collection.silent),
         "unknown": silence_json(classes.unknown),

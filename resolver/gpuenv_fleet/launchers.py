@@ -12,9 +12,10 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ..errors import InputError
-from ..model import Value
+from gpuenv import InputError
+
 from .documents import Silence
 
 # The first line of a process that is labelled by its rank. Slurm's name of a node may differ from
@@ -35,14 +36,16 @@ _RANGE = re.compile(r"\[([^\[\]]*)\]")
 _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-class Process(Value):
+@dataclass(frozen=True, kw_only=True)
+class Process:
     """One process of a launcher. `node` is the node of all its output; "" if lines are labelled."""
 
     command: tuple[str, ...]
     node: str = ""
 
 
-class Launch(Value):
+@dataclass(frozen=True, kw_only=True)
+class Launch:
     """What to start, and how to read the output.
 
     `nodes` are those that are expected to answer. `label` matches the label of a piece of output;
@@ -92,7 +95,7 @@ def plan_launch(
         process for process in launch.processes if process.node not in without or not process.node
     )
     wanted = tuple(name for name in launch.nodes if name not in without)
-    return launch.replace(processes=processes, nodes=wanted)
+    return replace(launch, processes=processes, nodes=wanted)
 
 
 def _default_nodes(launcher: str, env: Mapping[str, str]) -> str | None:

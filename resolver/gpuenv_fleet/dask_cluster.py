@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InputError
+from gpuenv import InputError
+
 from .collect import OnAnswer, OnProgress
 from .documents import Answer, Collection, Silence
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ..errors import InputError
-from ..model import Value
+from gpuenv import InputError
+
 from .classes import Classes
 from .documents import Answer
 
@@ -29,7 +30,8 @@ LEAST_NODES = 5
 Fact = tuple[str, str]  # what (driver, library, convolution), and its subject
 
 
-class Failure(Value):
+@dataclass(frozen=True, kw_only=True)
+class Failure:
     """A check of a node that did not pass."""
 
     node: str
@@ -39,7 +41,8 @@ class Failure(Value):
     evidence: str
 
 
-class Outlier(Value):
+@dataclass(frozen=True, kw_only=True)
+class Outlier:
     """A node that differs from its class. `agree` nodes of the class have the expected value.
 
     `what` is driver, library, convolution or time. `expected` "" means that no value is the most
@@ -55,7 +58,8 @@ class Outlier(Value):
     agree: int
 
 
-class Change(Value):
+@dataclass(frozen=True, kw_only=True)
+class Change:
     """What differs from the last run. `was` or `now` "" is nothing."""
 
     node: str
@@ -65,7 +69,8 @@ class Change(Value):
     now: str
 
 
-class Verification(Value):
+@dataclass(frozen=True, kw_only=True)
+class Verification:
     """The result for a fleet."""
 
     passed: tuple[str, ...]

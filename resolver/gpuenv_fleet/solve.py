@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from .. import api
-from ..errors import InputError, Reason
-from ..model import Host, Request, Value, parse_release, reaches_release
-from ..project import init
+from gpuenv import (
+    Host,
+    InputError,
+    Reason,
+    Request,
+    add_profiles,
+    compatibility_data,
+    parse_release,
+    reaches_release,
+)
+
 from .classes import HostClass, driver_step
 from .cover import Family, Grouping, fewest_groups, members
 from .locks import (
@@ -34,7 +42,8 @@ from .locks import (
 )
 
 
-class Group(Value):
+@dataclass(frozen=True, kw_only=True)
+class Group:
     """Classes that share a lock. `cost` is how many releases older it is, summed over the nodes."""
 
     items: tuple[int, ...]
@@ -42,7 +51,8 @@ class Group(Value):
     cost: int
 
 
-class LockPlan(Value):
+@dataclass(frozen=True, kw_only=True)
+class LockPlan:
     """Locks that together serve all classes."""
 
     groups: tuple[Group, ...]
@@ -53,14 +63,16 @@ class LockPlan(Value):
         return sum(group.cost for group in self.groups)
 
 
-class Unsolved(Value):
+@dataclass(frozen=True, kw_only=True)
+class Unsolved:
     """A class for which there is no lock, and why."""
 
     item: int
     reasons: tuple[Reason, ...]
 
 
-class VersionGain(Value):
+@dataclass(frozen=True, kw_only=True)
+class VersionGain:
     """A package that becomes newer on some nodes."""
 
     name: str
@@ -69,7 +81,8 @@ class VersionGain(Value):
     nodes: int
 
 
-class WhatIf(Value):
+@dataclass(frozen=True, kw_only=True)
+class WhatIf:
     """What a newer driver on some classes changes. `locks` would be enough then."""
 
     driver: str
@@ -79,7 +92,8 @@ class WhatIf(Value):
     gains: tuple[VersionGain, ...]
 
 
-class FleetSolution(Value):
+@dataclass(frozen=True, kw_only=True)
+class FleetSolution:
     """The plans, the fewest locks first. `proved` is whether no fewer locks can serve all.
 
     `newest` has the versions that each class could have alone; None has no lock.
@@ -311,7 +325,7 @@ class _Fleet:
 
 def toolkit_floors() -> list[str]:
     """Return the driver releases that CUDA toolkits need, the oldest first."""
-    data = api.compatibility_data()
+    data = compatibility_data()
     floors = [data.driver_floor((major, 0), "linux") for major in data.floors]
     return sorted({floor[0] for floor in floors if floor is not None}, key=parse_release)
 
@@ -335,7 +349,7 @@ def _can_upgrade(host: Host, driver: str) -> bool:
     """Return whether a driver release is newer than a host's and still supports its GPUs."""
     if not host.gpus or host.driver is None or reaches_release(host.driver, driver):
         return False
-    data = api.compatibility_data()
+    data = compatibility_data()
     last = [data.last_branch(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
     branch = parse_release(driver)[0]
     return all(limit is None or branch <= limit[0] for limit in last)
@@ -343,11 +357,11 @@ def _can_upgrade(host: Host, driver: str) -> bool:
 
 def _ask(fleet: _Fleet, driver: str, items: tuple[int, ...]) -> WhatIf | None:
     """Return what a newer driver on some classes changes; None if it changes nothing."""
-    cuda = api.compatibility_data().driver_cuda(driver)
+    cuda = compatibility_data().driver_cuda(driver)
     classes = list(fleet.classes)
     for item in items:
         host = classes[item].host.replace(driver=driver, driver_cuda=cuda)
-        classes[item] = classes[item].replace(host=host)
+        classes[item] = replace(classes[item], host=host)
     changed = _Fleet(classes, fleet.solver)
     locks = len(changed.fewest().groups)
     solved = sum(len(classes[i].nodes) for i in changed.items if i not in fleet.items)
@@ -375,7 +389,7 @@ def _gains(fleet: _Fleet, changed: _Fleet) -> Iterator[VersionGain]:
 # ---- profiles ------------------------------------------------------------------------------------
 
 
-def write_profiles(plan: LockPlan, request: Request, folder: str) -> init.Beginning:
+def write_profiles(plan: LockPlan, request: Request, folder: str) -> tuple[str, tuple[str, ...]]:
     """Add a profile for each lock. `gpuenv lock` makes the locks of the profiles afterwards.
 
     Existing profiles are not changed.
@@ -385,6 +399,9 @@ def write_profiles(plan: LockPlan, request: Request, folder: str) -> init.Beginn
         request: what the locks are solved for.
         folder: the folder of pyproject.toml.
 
+    Returns:
+        The path of the file, and the names of the new profiles.
+
     Raises:
         InputError: the file asks for something else, or cannot be written; nothing was written.
     """
@@ -393,14 +410,10 @@ def write_profiles(plan: LockPlan, request: Request, folder: str) -> init.Beginn
             flag = name.replace("_", "-")
             raise InputError(f"--write-profiles: does not write {flag}; nothing was written")
     versions = {group.lock.versions for group in plan.groups}
-    begun = init.begin_profiles(
+    return add_profiles(
         folder,
         [group.lock.host for group in plan.groups],
-        api.compatibility_data(),
         frameworks=request.frameworks,
         requirements=request.requirements,
         separate_versions=len(versions) > 1,
     )
-    if begun.addition:
-        init.write(begun)
-    return begun

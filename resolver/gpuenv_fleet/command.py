@@ -5,9 +5,23 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from ..errors import InputError, NoSolutionError
-from ..fleet import (
+from gpuenv import InputError, NoSolutionError, parse_release
+from gpuenv.commands import (
+    TIMEOUT,
+    Parser,
+    add_common_flags,
+    add_request_flags,
+    positive_count,
+    print_errors,
+    print_json,
+    print_lines,
+    read_request,
+    seconds,
+)
+
+from . import (
     classes,
     collect,
     dask_cluster,
@@ -16,16 +30,11 @@ from ..fleet import (
     locks,
     report,
     solve,
+    text,
     verify,
 )
-from ..fleet.collect import OnAnswer, OnProgress
-from ..fleet.documents import Answer, Collection
-from ..model import parse_release
-from ..render import fleet as render
-from .environment_args import TIMEOUT
-from .output import print_errors, print_json, print_lines
-from .parser import Parser, add_common_flags, positive_count, seconds
-from .request_args import add_request_flags, read_request
+from .collect import OnAnswer, OnProgress
+from .documents import Answer, Collection
 
 HELP = "Detect, solve and verify on the nodes of a cluster"
 DESCRIPTION = (
@@ -45,13 +54,13 @@ _SHOWN = 8  # nodes that a line of progress names
 def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv fleet`."""
     commands = parser.add_commands()
-    text = "Describe the nodes, grouped into classes"
-    detect = commands.add_parser("detect", help=text, description=f"{text}.")
+    title = "Describe the nodes, grouped into classes"
+    detect = commands.add_parser("detect", help=title, description=f"{title}.")
     _add_collection_flags(detect)
     add_common_flags(detect)
 
-    text = "Find the fewest locks that serve all nodes, and what more locks would give"
-    solving = commands.add_parser("solve", help=text, description=f"{text}.")
+    title = "Find the fewest locks that serve all nodes, and what more locks would give"
+    solving = commands.add_parser("solve", help=title, description=f"{title}.")
     _add_collection_flags(solving)
     add_request_flags(solving)
     solving.add_argument(
@@ -73,8 +82,8 @@ def add_arguments(parser: Parser) -> None:
     )
     add_common_flags(solving)
 
-    text = "Verify the nodes, and name those that differ from their class"
-    verifying = commands.add_parser("verify", help=text, description=f"{text}.")
+    title = "Verify the nodes, and name those that differ from their class"
+    verifying = commands.add_parser("verify", help=title, description=f"{title}.")
     _add_collection_flags(verifying)
     _add_verify_flags(verifying)
     add_common_flags(verifying)
@@ -170,7 +179,7 @@ def _detect(arguments: Namespace) -> int:
     if arguments.json:
         print_json(document)
     else:
-        print_lines(render.detect_lines(document))
+        print_lines(text.detect_lines(document))
     return 1 if document["silent"] else 0
 
 
@@ -183,17 +192,16 @@ def _solve(arguments: Namespace) -> int:
     solver = locks.Solver(request, options)
     solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if)
     document = report.solve_json(collection, grouped, solution, solves=solver.solves)
-    written = None
     if arguments.write_profiles is not None:
         plan = _chosen_plan(solution, arguments.locks)
-        written = solve.write_profiles(plan, request, arguments.write_profiles)
-        document["profiles"] = {"path": written.path, "names": list(written.profiles)}
+        path, names = solve.write_profiles(plan, request, arguments.write_profiles)
+        document["profiles"] = {"path": path, "names": list(names)}
     if arguments.json:
         print_json(document)
     else:
-        print_lines(render.solve_lines(document))
-        if written is not None:
-            print_lines([render.profiles_line(document["profiles"])])
+        print_lines(text.solve_lines(document))
+        if "profiles" in document:
+            print_lines([text.profiles_line(document["profiles"])])
     if document["unsolved"]:
         return NoSolutionError.exit_status
     return 1 if document["silent"] else 0
@@ -208,7 +216,7 @@ def _verify(arguments: Namespace) -> int:
     if arguments.json:
         print_json(document)
     else:
-        print_lines(render.verify_lines(document))
+        print_lines(text.verify_lines(document))
     return 0 if document["ok"] else 1
 
 
@@ -300,7 +308,7 @@ def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
     launch = _launch_dask if arguments.launcher == DASK else _launch
     collection = launch(arguments, full_command, keep, frozenset(earlier))
     all_answers = sorted((*earlier.values(), *collection.answers), key=lambda answer: answer.node)
-    return collection.replace(answers=tuple(all_answers))
+    return replace(collection, answers=tuple(all_answers))
 
 
 def _launch(
@@ -349,7 +357,7 @@ def _progress_printer(arguments: Namespace) -> OnProgress:
         nonlocal last
         line = f"gpuenv: {answered} of {expected} nodes answered"
         if len(waiting) <= _SHOWN:
-            line += f"; waiting for {render.nodes_text(waiting)}"
+            line += f"; waiting for {text.nodes_text(waiting)}"
         if line != last and not arguments.quiet:
             print_errors([line])
         last = line

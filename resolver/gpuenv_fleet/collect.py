@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
-from ..errors import InputError
+from gpuenv import InputError
+
 from .documents import Answer, Collection, Silence
 from .launchers import GREETING, Launch, Process
 

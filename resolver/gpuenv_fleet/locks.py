@@ -8,19 +8,34 @@ lock serves a class is then checked by the needs of the lock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
-from .. import api
-from ..errors import NoSolutionError, Reason
-from ..lock.host_fit import fit
-from ..model import Host, IndexOptions, Lock, Plan, Request, Value, parse_release
-from ..requirements.target import parse_requirement
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import gpuenv
+from gpuenv import (
+    Host,
+    IndexOptions,
+    Lock,
+    NoSolutionError,
+    Plan,
+    Reason,
+    Request,
+    compatibility_data,
+    matrix_catalog,
+    parse_release,
+    unmet_needs,
+)
+
 from .classes import HostClass, distinct_gpus
 
 Key = tuple[object, ...]
 
 
-class FleetLock(Value):
+@dataclass(frozen=True, kw_only=True)
+class FleetLock:
     """A lock, the host that it was solved for, and the versions of what was asked for."""
 
     host: Host
@@ -55,11 +70,11 @@ class Solver:
     def _solve(self, host: Host) -> FleetLock | tuple[Reason, ...]:
         self.solves += 1
         try:
-            plan = api.solve(self.request, host, self.options, changes=False)
+            plan = gpuenv.solve(self.request, host, self.options, changes=False)
         except NoSolutionError as error:
             return error.explanation.reasons
         versions = requested_versions(self.request, plan)
-        return FleetLock(host=host, lock=api.lock(plan), versions=versions)
+        return FleetLock(host=host, lock=gpuenv.lock(plan), versions=versions)
 
 
 def requested_versions(request: Request, plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -67,7 +82,7 @@ def requested_versions(request: Request, plan: Plan) -> tuple[tuple[str, str], .
     versions = {choice.framework: choice.version for choice in plan.choices}
     pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
     for text in (*request.frameworks, *request.requirements):
-        name = parse_requirement(text).name
+        name = canonicalize_name(Requirement(text).name)
         if name in pinned:
             versions.setdefault(name, pinned[name])
     return tuple(versions.items())
@@ -86,7 +101,7 @@ def capabilities(host: Host) -> frozenset[object]:
 
 def serves(lock: FleetLock, host: Host) -> bool:
     """Return whether a lock runs on a host."""
-    return kind(lock.host) == kind(host) and not fit(lock.lock, host)
+    return kind(lock.host) == kind(host) and not unmet_needs(lock.lock, host)
 
 
 def merged_host(hosts: Sequence[Host]) -> Host | None:
@@ -102,10 +117,10 @@ def merged_host(hosts: Sequence[Host]) -> Host | None:
     gpus = distinct_gpus(gpu for host in hosts for gpu in host.gpus)
     for gpu in gpus:
         # No driver of the oldest branch knows this GPU, and no single host has both.
-        branch = api.compatibility_data().first_branch(gpu.compute_capability or (0, 0))
+        branch = compatibility_data().first_branch(gpu.compute_capability or (0, 0))
         if branch is not None and parse_release(driver) < (branch[0],):
             driver = f"{branch[0]}.00"
-            cuda = api.compatibility_data().driver_cuda(driver)
+            cuda = compatibility_data().driver_cuda(driver)
     return merged.replace(gpus=gpus, driver=driver, driver_cuda=cuda)
 
 
@@ -158,7 +173,7 @@ def version_distance(newer: str, older: str, releases: Sequence[str]) -> int:
 @cache
 def known_releases(name: str, platform: str) -> Sequence[str]:
     """Return the releases of a framework, in their order; none of another package."""
-    if api.compatibility_data().framework(name) is None:
+    if compatibility_data().framework(name) is None:
         return ()
-    releases = api.matrix_catalog().entry(name, platform).releases
+    releases = matrix_catalog().entry(name, platform).releases
     return tuple(release.version for release in releases)

@@ -1,0 +1,35 @@
+"""What a package needs that adds a command to gpuenv.
+
+Its module of the command is an entry point of the group `gpuenv.commands`, and implements
+`gpuenv.cli.Command`. The name of the entry point is that of the command; "matrix.html" is the
+command `gpuenv matrix html`.
+"""
+
+from __future__ import annotations
+
+from .atomic_write import write_whole
+from .cli.environment_args import TIMEOUT
+from .cli.output import print_errors, print_json, print_lines, write_page
+from .cli.parser import Parser, add_common_flags, positive_count, seconds
+from .cli.request_args import add_request_flags, read_request
+from .render.locks import lock_document
+from .render.values import quantity_text
+from .serialize import read_input
+
+__all__ = [
+    "TIMEOUT",
+    "Parser",
+    "add_common_flags",
+    "add_request_flags",
+    "lock_document",
+    "positive_count",
+    "print_errors",
+    "print_json",
+    "print_lines",
+    "quantity_text",
+    "read_input",
+    "read_request",
+    "seconds",
+    "write_page",
+    "write_whole",
+]

@@ -1,0 +1,31 @@
+"""`gpuenv matrix html`: a page that answers what runs on which GPU."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from gpuenv import matrix_tables
+from gpuenv.commands import Parser, add_common_flags, write_page
+
+from . import pages
+
+HELP = "Write a page that answers, in a browser and offline, what runs on which GPU"
+DESCRIPTION = f"{HELP}."
+EXAMPLES = (("gpuenv matrix html", "Write a page that answers what runs on which GPU"),)
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of `gpuenv matrix html`."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        default="explorer.html",
+        help="Write this file (default: explorer.html)",
+    )
+    add_common_flags(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Write the page."""
+    return write_page(arguments, pages.explorer_html(matrix_tables()))
