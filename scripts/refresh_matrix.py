@@ -9,7 +9,7 @@
    tables (compile_matrix.py).
 3. Prints each row that is new or changed, and what no longer holds: a documented row that a scan
    contradicts, a scan whose wheel the index no longer has.
-4. Checks the data against itself (`gpuenv matrix check`).
+4. Checks the data against itself (check_matrix.py).
 
 Exit status: 0 done, 1 a contradiction, or a wheel that could not be read; what could be read is
 written all the same. With --dry-run nothing is scanned or written. The index snapshot is made anew
@@ -31,10 +31,10 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "resolver")]
 
-import compile_matrix  # noqa: E402  - the path must be set first
+import check_matrix  # noqa: E402  - the path must be set first
+import compile_matrix  # noqa: E402
 import derive_rows  # noqa: E402
 from gpuenv.compat import data as matrix  # noqa: E402
-from gpuenv.compat.audit import check  # noqa: E402
 from registry import Registry, simple_url, write  # noqa: E402
 from scan_releases import DATA, Scans, scan_missing, scopes, wanted  # noqa: E402
 
@@ -127,7 +127,7 @@ def refresh(options: argparse.Namespace) -> int:
     compile_matrix.write(folder / "tables.json", compile_matrix.render(folder))
     for line in vanished(scans, registry):
         print(line)
-    wrong = check(matrix.load(str(folder))).contradictions
+    wrong = check_matrix.check(matrix.load(str(folder))).contradictions
     for line in wrong:
         print(f"contradiction: {line}", file=sys.stderr)
     for line in errors:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from gpuenv.api.data import compatibility_data, snapshot
-from gpuenv.compat import audit
 from gpuenv.compat import data as matrix
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import collect_builds  # noqa: E402  - the path must be set first
+import check_matrix as audit  # noqa: E402  - the path must be set first
+import collect_builds  # noqa: E402
 
 HASH = "ab" * 32
 FILE = "torch-9.9.0+cu129-cp312-cp312-manylinux_2_28_x86_64.whl"

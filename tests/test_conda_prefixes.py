@@ -468,5 +468,5 @@ def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
 
 def test_nothing_in_the_package_is_data_that_nothing_reads() -> None:
     names = {path.name for path in (Path(DATA.folder) / "conda").iterdir()}
-    assert names == {"carriers.json", "recipes.json"}  # `matrix check` reads the recipes
+    assert names == {"carriers.json", "recipes.json"}  # check_matrix.py reads the recipes
     assert conda_prefix.beside_conda("/nowhere", [], CARRIERS, DATA) == ()

@@ -15,15 +15,16 @@ from packaging.version import Version
 
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import parse_target
-from gpuenv.compat.audit import PLATFORMS, check
 from gpuenv.compat.extensions import release_of
 from gpuenv.errors import DataError
 from gpuenv.model import Gpu, parse_pair, parse_release
-from gpuenv.requirements.target import version_key
+from gpuenv.requirements.target import PLATFORMS, version_key
+from script_modules import load_script
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"
 DATA = matrix.load()
+check = load_script("check_matrix").check
 COMPILE = ROOT / "scripts" / "compile_matrix.py"
 
 

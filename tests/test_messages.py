@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from gpuenv.compat.audit import Audit
 from gpuenv.compat.catalog import Entry, Release, Variant
 from gpuenv.doctor.catalog import Cause
 from gpuenv.doctor.diagnosis import Examination
@@ -664,21 +663,11 @@ def doctor_messages() -> dict[str, list[str]]:
 
 
 def matrix_messages() -> dict[str, list[str]]:
-    good = Audit(counts=(("scanned", 10), ("documented", 2)), contradictions=(), narrowed=())
-    bad = Audit(
-        counts=(("scanned", 10),),
-        contradictions=tuple(f"torch 2.{minor}.0: two lists" for minor in range(22)),
-        narrowed=("jax 0.11.2: sm_70",),
-        records=(("torch", 4),),
-        unlisted=("cupy",),
-    )
     return {
         "matrix list": matrix.entries_lines((TORCH, CUDNN)),
         "matrix show": matrix.entry_lines(TORCH, PLATFORM),
         "matrix show: no release": matrix.entry_lines(CUDNN, PLATFORM),
         "matrix show: release": matrix.release_lines("torch", RELEASE, PLATFORM),
-        "matrix check": matrix.audit_lines(good),
-        "matrix check: errors": matrix.audit_lines(bad, most=2),
     }
 
 

@@ -29,7 +29,6 @@ from .data import (
     data_dates,
     data_version,
     matrix_catalog,
-    matrix_check,
     matrix_tables,
     unread_package,
 )
@@ -133,7 +132,6 @@ __all__ = [
     "lock_profiles",
     "lock_text",
     "matrix_catalog",
-    "matrix_check",
     "matrix_tables",
     "profile_host",
     "profile_states",

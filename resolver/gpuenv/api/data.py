@@ -7,7 +7,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
-    from ..compat.audit import Audit
     from ..compat.catalog import Catalog
     from ..compat.data import CompatibilityData
     from ..index.snapshot import Snapshot
@@ -63,13 +62,6 @@ def matrix_catalog() -> Catalog:
     from ..compat.catalog import Catalog
 
     return Catalog(compatibility_data(), snapshot().wheels)
-
-
-def matrix_check() -> Audit:
-    """Check that the data is consistent (in a checkout also with the scans)."""
-    from ..compat.audit import check
-
-    return check(compatibility_data(), snapshot().wheels)
 
 
 def matrix_tables() -> dict[str, Any]:

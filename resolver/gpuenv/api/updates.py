@@ -103,7 +103,7 @@ class _Updater:
         self, known: UserRows, platform: str, options: IndexOptions, tell: Progress
     ) -> None:
         from ..compat import data as matrix
-        from ..compat.scans import read_scopes
+        from ..compat.rows import read_scopes
         from ..index.cache import Cache, cache_folder
         from ..index.default_index import default_index
 

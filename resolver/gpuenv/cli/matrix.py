@@ -1,4 +1,4 @@
-"""`gpuenv matrix`: show and check the compatibility data."""
+"""`gpuenv matrix`: show the compatibility data."""
 
 from __future__ import annotations
 
@@ -77,10 +77,6 @@ def add_arguments(parser: Parser) -> None:
             )
             command.add_arguments(added)
 
-    text = "Check that the data is consistent, and show how much is known"
-    check = commands.add_parser("check", help=text, description=f"{text}.")
-    add_common_flags(check)
-
 
 def _add_platform_flag(parser: Parser) -> None:
     names = "linux-x86_64, linux-aarch64 or win-amd64"
@@ -88,7 +84,7 @@ def _add_platform_flag(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run a command of `gpuenv matrix`. Return 1 if a check fails or code is missing."""
+    """Run a command of `gpuenv matrix`. Return 1 if code is missing or a wheel cannot be read."""
     for line in package_lines(api.unread_package()):
         print(line, file=sys.stderr)
     if arguments.subcommand == "list":
@@ -99,10 +95,8 @@ def run(arguments: Namespace) -> int:
         return _scan(arguments)
     if arguments.subcommand == "update":
         return _update(arguments)
-    if f"matrix.{arguments.subcommand}" in added_commands():
-        status: int = added_commands()[f"matrix.{arguments.subcommand}"].load().run(arguments)
-        return status
-    return _check(arguments)
+    status: int = added_commands()[f"matrix.{arguments.subcommand}"].load().run(arguments)
+    return status
 
 
 def _platform(arguments: Namespace) -> str:
@@ -165,12 +159,3 @@ def _update(arguments: Namespace) -> int:
 
 def _print_progress(line: str) -> None:
     print(line, file=sys.stderr)
-
-
-def _check(arguments: Namespace) -> int:
-    audit = api.matrix_check()
-    if arguments.json:
-        print_json(render.audit_json(audit))
-    else:
-        print_lines(render.audit_lines(audit))
-    return 0 if render.audit_ok(audit) else 1

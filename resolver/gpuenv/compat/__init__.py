@@ -13,7 +13,5 @@ rows           reads the data's JSON files
 known_bad      releases and pairs of releases that are known to be bad
 catalog        looks the data up by name
 what_if        hosts that differ from a given one in one thing
-audit          checks the data against itself, the scans and public lock files
-scans          what was read from wheels
 user_rows      what the user's own updates have read
 """

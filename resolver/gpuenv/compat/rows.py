@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -281,6 +282,21 @@ def read_toml(path: str) -> dict[str, Any]:
             return tomllib.load(file)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def read_scopes(folder: str) -> list[dict[str, Any]]:
+    """Return the [[scan]] rows in a folder of the data: which wheels are scanned, and how.
+
+    They are in scans.toml and in frameworks/*.toml.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    paths = glob.glob(os.path.join(glob.escape(folder), "frameworks", "*.toml"))
+    scopes: list[dict[str, Any]] = []
+    for path in (os.path.join(folder, "scans.toml"), *sorted(paths)):
+        scopes += read_toml(path).get("scan", [])
+    return scopes
 
 
 def _inline_builds(path: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..compat.audit import Audit
 from ..compat.catalog import Entry, Release, Variant
 from ..compat.user_rows import Update
 from ..model import show_pair
@@ -190,61 +189,6 @@ def _number(target: str) -> int | str:
         return int(target)
     return target
 
-
-# ---- check --------------------------------------------------------------------------------------
-
-
-def audit_ok(audit: Audit) -> bool:
-    """Return whether no facts contradict one another and every row has a source.
-
-    An unknown fact contradicts nothing.
-    """
-    return not audit.contradictions and not audit.unsourced
-
-
-def audit_lines(audit: Audit, most: int = 20) -> list[str]:
-    """Return how much is known, and then what is wrong, at most `most` lines of each kind."""
-    counts = ", ".join(f"{count} {kind}" for kind, count in audit.counts)
-    lines = [f"rows of device code: {counts}"]
-    if audit.records:
-        total = sum(count for _, count in audit.records)
-        lines.append(f"wheels scanned: {total} of {len(audit.records)} distributions")
-        lines += [f"  {name} {count}" for name, count in audit.records]
-    if audit.unlisted:
-        names = ", ".join(audit.unlisted)
-        lines.append(f"not in the index snapshot, so gaps cannot be found: {names}")
-    kinds = (
-        ("releases in scope that were not scanned", audit.unscanned),
-        ("targets that a build has and its cuDNN lacks", audit.narrowed),
-        ("rows without a source", audit.unsourced),
-        ("contradictions", audit.contradictions),
-    )
-    for title, findings in kinds:
-        lines.append(f"{title}: {len(findings)}")
-        lines += [f"  {finding}" for finding in findings[:most]]
-        if len(findings) > most:
-            lines.append(f"  and {len(findings) - most} more (--json lists all)")
-    verdict = "the data has errors: correct the rows above"
-    if audit_ok(audit):
-        verdict = "the data is consistent"
-    return [*lines, verdict]
-
-
-def audit_json(audit: Audit) -> dict[str, Any]:
-    """Return the document of `matrix check --json`."""
-    return {
-        "ok": audit_ok(audit),
-        "counts": dict(audit.counts),
-        "records": dict(audit.records),
-        "unscanned": list(audit.unscanned),
-        "unlisted": list(audit.unlisted),
-        "narrowed": list(audit.narrowed),
-        "unsourced": list(audit.unsourced),
-        "contradictions": list(audit.contradictions),
-    }
-
-
-# ---- age ----------------------------------------------------------------------------------------
 
 # ---- update -------------------------------------------------------------------------------------
 

@@ -1,24 +1,53 @@
-"""Check the compatibility data against itself, scans, recipes and lock files. Count its rows."""
+"""Check the compatibility data: against itself, the scans, recipes and public lock files.
+
+    python scripts/check_matrix.py [--json] [FOLDER]
+
+Counts the rows, and names contradictions, rows without a source, releases that nobody scanned, and
+builds whose cuDNN has no code for a target that they carry. Exit status: 0 the data is consistent,
+1 it is not.
+"""
 
 from __future__ import annotations
 
+import argparse
+import fnmatch
 import itertools
+import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from ..model import Build, Code, CudaVersion, Library, Value, parse_pair, show_pair
-from ..requirements.target import PLATFORMS, version_key
-from .architectures import parse_target
-from .catalog import Wheels, platform_of
-from .conda_records import Carriers, Record, describes
-from .data import CompatibilityData
-from .evaluate import serves
-from .rows import Row, read, read_toml
-from .scans import DEFAULT, Scans
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "resolver"))
+
+from gpuenv.compat import data as matrix  # noqa: E402  - the path must be set first
+from gpuenv.compat.architectures import parse_target  # noqa: E402
+from gpuenv.compat.catalog import Wheels, platform_of  # noqa: E402
+from gpuenv.compat.conda_records import Carriers, Record, describes  # noqa: E402
+from gpuenv.compat.data import CompatibilityData  # noqa: E402
+from gpuenv.compat.evaluate import serves  # noqa: E402
+from gpuenv.compat.rows import Row, read, read_scopes, read_toml  # noqa: E402
+from gpuenv.errors import DataError  # noqa: E402
+from gpuenv.index.snapshot import Snapshot  # noqa: E402
+from gpuenv.model import (  # noqa: E402
+    Build,
+    Code,
+    CudaVersion,
+    Library,
+    Value,
+    Wheel,
+    parse_pair,
+    show_pair,
+)
+from gpuenv.requirements.target import PLATFORMS, is_prerelease, version_key  # noqa: E402
 
 HAND_WRITTEN = ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml")
 _CONDA_FORGE = "conda-forge"
+DEFAULT = "default"  # the index whose wheels are scanned
+ANY_PLATFORM = "linux-x86_64"  # wheels for any platform have their rows here
+_RECORD_FIELDS = frozenset({"version", "file", "sha256", "libraries"})
 _LOCKED_PACKAGES = ("torch", "torchvision", "torchaudio")
 _KEY_FIELDS = (
     "name", "local", "version", "platform", "cuda", "branch", "folder", "versions", "capability",
@@ -445,3 +474,262 @@ def _identity(build: Build) -> tuple[str, str, str, str]:
 def _subject(build: Build) -> str:
     variant = "" if "+" in build.local else f" ({build.variant})"
     return f"{build.name} {build.local}{variant} on {build.platform}"
+
+
+# ---- scans ---------------------------------------------------------------------------------------
+
+
+class Scans:
+    """The records of scans/, and the [[scan]] rows (scopes) that say which wheels need one.
+
+    Raises DataError for a damaged file.
+    """
+
+    def __init__(self, data: CompatibilityData) -> None:
+        self._data, self._folder = data, data.folder
+        self.records: dict[str, list[dict[str, Any]]] = {}
+        for name in _names_in(os.path.join(self._folder, "scans"), ".json"):
+            self.records[name] = self._read_records(name)
+
+    @classmethod
+    def beside(cls, data: CompatibilityData) -> Scans | None:
+        """Return the scans of a checkout; None for an installed package, which has none."""
+        for name in ("scans", "scans.toml"):
+            if not os.path.exists(os.path.join(data.folder, name)):
+                return None
+        return cls(data)
+
+    def _read_records(self, name: str) -> list[dict[str, Any]]:
+        path = os.path.join(self._folder, "scans", f"{name}.json")
+        records = read(path).get("scans")
+        if not isinstance(records, list) or not all(map(_is_record, records)):
+            fields = ", ".join(sorted(_RECORD_FIELDS))
+            raise DataError(f"{path}: scans is not a list of records with {fields}")
+        return records
+
+    @cached_property
+    def scopes(self) -> list[dict[str, Any]]:
+        """Every [[scan]] row."""
+        return read_scopes(self._folder)
+
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """Return (distribution, number of scanned wheels), in alphabetical order."""
+        return tuple((name, len(records)) for name, records in sorted(self.records.items()))
+
+    # ---- against the rows
+
+    def contradictions(self, wheels: Wheels | None) -> Iterator[str]:
+        """Yield where a row differs from the record of its wheel, or the index has another file."""
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for framework in self._data.all_frameworks():
+            rows = self._rows("frameworks", framework.name, "builds")
+            tables[framework.distribution] = rows
+        for name in self._data.libraries():
+            tables[name] = self._rows("libraries", name, "releases")
+        for name, rows in tables.items():
+            records = {record["file"]: record for record in self.records.get(name, [])}
+            for row in rows:
+                if row["evidence"] == "scanned":
+                    yield from self._differences(name, row, records.get(row["file"]))
+        for name, records_of_name in self.records.items():
+            yield from self._without_row(name, records_of_name, tables.get(name, []))
+            yield from _against_index(records_of_name, wheels(name) if wheels else ())
+
+    def _rows(self, folder: str, name: str, table: str) -> list[dict[str, Any]]:
+        path = os.path.join(self._folder, folder, f"{name}.json")
+        return read(path)[table] if os.path.exists(path) else []
+
+    def _differences(self, name: str, row: Row, record: Row | None) -> Iterator[str]:
+        subject, file = f"{name} {row['version']} on {row['platform']}", row["file"]
+        if record is None:
+            yield f"{subject} was scanned from {file}, which has no record"
+            return
+        if row["sha256"] != record["sha256"]:
+            yield f"{subject} has another sha256 than the record of {file}"
+        if row["version"] != record["version"]:
+            yield f"{subject} was scanned from {file}, which is {record['version']}"
+        sass, ptx = self._targets(name, record)
+        row_sass = {*(row["sass"] or ()), *row.get("some", ())}
+        for target in sorted(row_sass - sass):
+            yield f"{subject} has sm_{target}, which the record of {file} lacks"
+        for target in sorted(sass - row_sass):
+            yield f"{subject} lacks sm_{target}, which the record of {file} has"
+        for target in sorted({*(row["ptx"] or ())} - ptx):
+            yield f"{subject} has compute_{target}, which the record of {file} lacks"
+
+    def _targets(self, name: str, record: Row) -> tuple[set[str], set[str]]:
+        """Return the SASS and PTX targets in any fat binary of the libraries in scope."""
+        patterns = self._patterns(name, platform_of(record["file"]))
+        sass: set[str] = set()
+        ptx: set[str] = set()
+        for library in record["libraries"]:
+            if _any_matches(library["paths"], patterns):
+                sass.update(library["sass"])
+                ptx.update(entry[0] for entry in library["ptx"])
+        return sass, ptx
+
+    def _patterns(self, name: str, platform: str) -> Sequence[str]:
+        """Return the patterns of the files that count for a distribution on a platform."""
+        for scope in self.scopes:
+            if name in scope["distributions"] and scope["platform"] == platform:
+                patterns: Sequence[str] = scope.get("files", ["*"])
+                return patterns
+        return ["*"]
+
+    def _without_row(self, name: str, records: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
+        """Yield records of device code without a row, or with a row that a document made."""
+        evidence: dict[tuple[str, str], str] = {}
+        for row in rows:
+            if row.get("index", DEFAULT) == DEFAULT:
+                evidence[row["version"], row["platform"]] = row["evidence"]
+        for record in records:
+            platform = platform_of(record["file"]) or ANY_PLATFORM
+            kind = evidence.get((record["version"], platform))
+            if kind != "scanned" and any(self._targets(name, record)):
+                problem = "has no row" if kind is None else "has a documented row"
+                yield f"{record['file']} was scanned and {problem}: run scripts/derive_rows.py"
+
+    # ---- against the index
+
+    def missing(self, wheels: Wheels) -> Iterator[str]:
+        """Yield the releases of the index in scope without a record: "torch 2.15.0 on ..."."""
+        for scope in self.scopes:
+            platform = scope["platform"]
+            for name in scope["distributions"]:
+                scanned = self._scanned_versions(name, platform)
+                for version in _versions_in_scope(scope, wheels(name)):
+                    # The index may have a newer release of the line than this list of wheels.
+                    superseded = scope.get("lines") and _has_newer_of_line(scanned, version)
+                    if version not in scanned and not superseded:
+                        yield f"{name} {version} on {platform}"
+
+    def _scanned_versions(self, name: str, platform: str) -> set[str]:
+        records = self.records.get(name, [])
+        return {record["version"] for record in records if platform_of(record["file"]) == platform}
+
+    def unlisted(self, wheels: Wheels) -> list[str]:
+        """Return the distributions in scope that the index does not have."""
+        names: set[str] = set()
+        for scope in self.scopes:
+            names.update(scope["distributions"])
+        return sorted(name for name in names if not wheels(name))
+
+
+def _is_record(record: object) -> bool:
+    return isinstance(record, dict) and record.keys() >= _RECORD_FIELDS
+
+
+def _any_matches(paths: Iterable[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(path, pattern) for path in paths for pattern in patterns)
+
+
+def _versions_in_scope(scope: Row, wheels: Iterable[Wheel]) -> list[str]:
+    """Return the versions that need a record, newest first."""
+    since = version_key(scope["since"])
+    in_scope: set[str] = set()
+    for wheel in wheels:
+        right_file = wheel.index == DEFAULT and platform_of(wheel.filename) == scope["platform"]
+        if not right_file or is_prerelease(wheel.version):
+            continue
+        if version_key(wheel.version) >= since:
+            in_scope.add(wheel.version)
+    versions = sorted(in_scope, key=version_key, reverse=True)
+    if scope.get("lines"):  # only the newest of each major.minor
+        newest: dict[tuple[str, ...], str] = {}
+        for version in versions:
+            newest.setdefault(_line(version), version)
+        versions = list(newest.values())
+    return versions
+
+
+def _line(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
+
+
+def _has_newer_of_line(versions: Iterable[str], version: str) -> bool:
+    same_line = [other for other in versions if _line(other) == _line(version)]
+    return any(version_key(other) > version_key(version) for other in same_line)
+
+
+def _against_index(records: Iterable[Row], wheels: Iterable[Wheel]) -> Iterator[str]:
+    hashes = {wheel.filename: wheel.sha256 for wheel in wheels if wheel.index == DEFAULT}
+    for record in records:
+        if hashes.get(record["file"], record["sha256"]) != record["sha256"]:
+            yield f"{record['file']} was scanned with another sha256 than the index has"
+
+
+def _names_in(folder: str, suffix: str) -> list[str]:
+    names = sorted(os.listdir(folder))
+    return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def audit_ok(audit: Audit) -> bool:
+    """Return whether no facts contradict one another and every row has a source.
+
+    An unknown fact contradicts nothing.
+    """
+    return not audit.contradictions and not audit.unsourced
+
+
+def audit_lines(audit: Audit, most: int = 20) -> list[str]:
+    """Return how much is known, and then what is wrong, at most `most` lines of each kind."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in audit.counts)
+    lines = [f"rows of device code: {counts}"]
+    if audit.records:
+        total = sum(count for _, count in audit.records)
+        lines.append(f"wheels scanned: {total} of {len(audit.records)} distributions")
+        lines += [f"  {name} {count}" for name, count in audit.records]
+    if audit.unlisted:
+        names = ", ".join(audit.unlisted)
+        lines.append(f"not in the index snapshot, so gaps cannot be found: {names}")
+    kinds = (
+        ("releases in scope that were not scanned", audit.unscanned),
+        ("targets that a build has and its cuDNN lacks", audit.narrowed),
+        ("rows without a source", audit.unsourced),
+        ("contradictions", audit.contradictions),
+    )
+    for title, findings in kinds:
+        lines.append(f"{title}: {len(findings)}")
+        lines += [f"  {finding}" for finding in findings[:most]]
+        if len(findings) > most:
+            lines.append(f"  and {len(findings) - most} more (--json lists all)")
+    verdict = "the data has errors: correct the rows above"
+    if audit_ok(audit):
+        verdict = "the data is consistent"
+    return [*lines, verdict]
+
+
+def audit_json(audit: Audit) -> dict[str, Any]:
+    """Return the document of --json."""
+    return {
+        "ok": audit_ok(audit),
+        "counts": dict(audit.counts),
+        "records": dict(audit.records),
+        "unscanned": list(audit.unscanned),
+        "unlisted": list(audit.unlisted),
+        "narrowed": list(audit.narrowed),
+        "unsourced": list(audit.unsourced),
+        "contradictions": list(audit.contradictions),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Check the data. Return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", nargs="?", help="the data (default: this checkout's)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args(arguments)
+    data = matrix.load(options.folder or os.path.join(ROOT, "matrix_data"))
+    audit = check(data, Snapshot(os.path.join(data.folder, "snapshot"), "").wheels)
+    if options.json:
+        print(json.dumps(audit_json(audit), indent=2))
+    else:
+        print("\n".join(audit_lines(audit)))
+    return 0 if audit_ok(audit) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
