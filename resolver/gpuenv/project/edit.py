@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+import tomlkit
+from tomlkit.items import AbstractTable, Array
 
 from ..errors import InputError
 from ..requirements.target import normalize_name, parse_requirement
-
-if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
-    from tomlkit.items import Array, Table
-
-IsFramework = Callable[[str], bool]
 
 
 def edited(
@@ -21,7 +17,7 @@ def edited(
     *,
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
-    is_framework: IsFramework,
+    is_framework: Callable[[str], bool],
 ) -> str:
     """Return the text of a pyproject.toml with other requirements.
 
@@ -38,62 +34,45 @@ def edited(
     Raises:
         InputError: a requirement cannot be read, or no list has a name of `remove`.
     """
-    import tomlkit  # only this command edits the file
-
     document = tomlkit.parse(text)
-    lists = _Lists(document, path)
+    tools = document.get("tool")
+    own = tools.get("gpuenv") if isinstance(tools, dict) else None
+    if not isinstance(own, AbstractTable):
+        message = f"{path}: has no table [tool.gpuenv]"
+        raise InputError(message, hint="gpuenv init writes one")
+    keys = [key for key in ("frameworks", "requirements") if key in own]
+    arrays = [_array(own, key, f"{path}: tool.gpuenv") for key in keys]
+    project = document.get("project") if own.get("project-dependencies") else None
+    if isinstance(project, AbstractTable):
+        arrays.append(_array(project, "dependencies", f"{path}: project"))
+
+    def places(name: str) -> list[tuple[Array, int]]:
+        return [
+            (array, place)
+            for array in arrays
+            for place, requirement in enumerate(array)
+            if _name(str(requirement)) == name
+        ]
+
     for name in remove:
-        lists.remove(normalize_name(name))
-    for requirement in add:
-        lists.add(requirement, is_framework)
-    return tomlkit.dumps(document)
-
-
-class _Lists:
-    """The lists of a pyproject.toml that have requirements."""
-
-    def __init__(self, document: TOMLDocument, path: str) -> None:
-        self._path = path
-        self._own: Table = _table(document, path, "tool", "gpuenv")
-        self._arrays: list[Array] = []
-        for key in ("frameworks", "requirements"):
-            if key in self._own:
-                self._arrays.append(_array(self._own[key], f"{path}: tool.gpuenv.{key}"))
-        self._project: Array | None = None
-        if self._own.get("project-dependencies") and "project" in document:
-            project = _table(document, path, "project")
-            if "dependencies" not in project:
-                project.add("dependencies", _new_array())
-            self._project = _array(project["dependencies"], f"{path}: project.dependencies")
-            self._arrays.append(self._project)
-
-    def remove(self, name: str) -> None:
-        """Remove every requirement of a name. InputError if there is none."""
-        is_removed = False
-        for array in self._arrays:
-            for place in reversed(range(len(array))):
-                if _name(str(array[place])) == name:
-                    del array[place]
-                    is_removed = True
-        if not is_removed:
+        named = places(normalize_name(name))
+        if not named:
             hint = "the project, [tool.gpuenv] and its profiles are separate lists"
-            raise InputError(f"--remove {name}: {self._path} does not name it", hint=hint)
-
-    def add(self, text: str, is_framework: IsFramework) -> None:
-        """Add a requirement, in the place of one of the same name if there is one."""
-        name = parse_requirement(text).name
-        for array in self._arrays:
-            for place in range(len(array)):
-                if _name(str(array[place])) == name:
-                    array[place] = text
-                    return
-        if self._project is not None:
-            self._project.append(text)
-            return
-        key = "frameworks" if is_framework(name) else "requirements"
-        if key not in self._own:
-            self._own.add(key, _new_array())
-        _array(self._own[key], f"{self._path}: tool.gpuenv.{key}").append(text)
+            raise InputError(f"--remove {name}: {path} does not name it", hint=hint)
+        for array, place in reversed(named):
+            del array[place]
+    for requirement in add:
+        name = parse_requirement(requirement).name
+        named = places(name)
+        if named:
+            array, place = named[0]
+            array[place] = requirement
+        elif isinstance(project, AbstractTable):
+            arrays[-1].append(requirement)
+        else:
+            key = "frameworks" if is_framework(name) else "requirements"
+            _array(own, key, f"{path}: tool.gpuenv").append(requirement)
+    return tomlkit.dumps(document)
 
 
 def _name(text: str) -> str:
@@ -103,27 +82,11 @@ def _name(text: str) -> str:
         return ""
 
 
-def _table(document: TOMLDocument, path: str, *keys: str) -> Table:
-    from tomlkit.items import Table as TomlTable
-
-    table: object = document
-    for key in keys:
-        table = table.get(key) if isinstance(table, dict) else None
-    if not isinstance(table, TomlTable):
-        message = f"{path}: has no table [{'.'.join(keys)}]"
-        raise InputError(message, hint="gpuenv init writes one")
-    return table
-
-
-def _array(value: object, place: str) -> Array:
-    from tomlkit.items import Array as TomlArray
-
-    if not isinstance(value, TomlArray):
-        raise InputError(f"{place}: must be a list of texts")
-    return value
-
-
-def _new_array() -> Array:
-    import tomlkit
-
-    return tomlkit.array()
+def _array(table: AbstractTable, key: str, where: str) -> Array:
+    """Return a list of a table, which is made if there is none."""
+    if key not in table:
+        table.add(key, tomlkit.array())
+    array = table[key]
+    if not isinstance(array, Array):
+        raise InputError(f"{where}.{key}: must be a list of texts")
+    return array

@@ -5,22 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from ..atomic_write import write_whole
 from ..compat.data import CompatibilityData, gpu_key
 from ..errors import InputError
-from ..model import (
-    Framework,
-    Gpu,
-    Host,
-    Requirement,
-    Value,
-    parse_pair,
-    parse_release,
-    show_pair,
-)
-from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
+from ..model import Host, Requirement, Value, parse_pair, parse_release, show_pair
+from ..requirements.target import PYTHONS, contains, parse_requirement
 from ..serialize import parse_toml, read_input, read_toml
 from .profiles import GLIBC, PLATFORM
 from .read import FILE, NAME_CHARACTERS, has_table
@@ -42,9 +34,9 @@ class Beginning(Value):
 
     path: str
     addition: str
-    frameworks: tuple[str, ...]
+    frameworks: tuple[str, ...] = ()
     profiles: tuple[str, ...]
-    python: str
+    python: str = ""
     covered: tuple[str, ...] = ()
 
 
@@ -72,8 +64,7 @@ def begin(
     Raises:
         InputError: no framework was found, or a profile cannot be named or added.
     """
-    path = os.path.join(folder, FILE)
-    document = _read_document(path)
+    path, document = _read_document(folder)
     hosts = _distinct_hosts(hosts, data)
     if not set(name) <= NAME_CHARACTERS:
         raise InputError(f"--name {name}: must consist of letters, digits, - and _")
@@ -84,29 +75,52 @@ def begin(
             message = f"--framework {frameworks[0]}: {path} has a [tool.gpuenv] with its own"
             raise InputError(message, hint="edit the table")
         return _further_profiles(path, document, hosts, data, name)
+    return _first_table(folder, document, hosts, data, frameworks, name=name, ci=ci)
+
+
+def _first_table(
+    folder: str,
+    document: Mapping[str, object],
+    hosts: Sequence[Host],
+    data: CompatibilityData,
+    frameworks: Sequence[str],
+    *,
+    name: str,
+    ci: bool,
+) -> Beginning:
+    """Return a first [tool.gpuenv]; the arguments are those of `begin`."""
+    if not os.path.isdir(folder or "."):
+        raise InputError(f"{folder}: is not a folder")
     dependencies = _strings(_table(document, "project").get("dependencies"))
-    file_requirements = _requirements_of_files(folder)
+    in_files = list(_requirements_of_files(folder))
     if not frameworks:
-        requirements = [*_requirements_of(document), *file_requirements]
-        frameworks = _find_frameworks(requirements, dependencies, _imports(folder), data)
-    if not frameworks:
-        message = f"{FILE}, requirements*.txt and the imports of *.py name no framework"
-        raise InputError(message, hint="name one: gpuenv init --framework torch")
+        frameworks = _find_frameworks(folder, document, in_files, data)
     python = _choose_python(folder, document, hosts[0])
-    _check_frameworks(frameworks, data)
-    lines = ["[tool.gpuenv]", f"frameworks = {_toml_list(frameworks)}"]
+    for text in frameworks:
+        if data.framework(parse_requirement(text).name) is None:
+            known = ", ".join(data.frameworks())
+            raise InputError(f"--framework {text}: unknown framework; known are {known}")
+    fields: dict[str, object] = {"frameworks": frameworks}
     if dependencies:
-        lines.append("project-dependencies = true")
+        fields["project-dependencies"] = True
     else:
-        other_requirements = _other_requirements(file_requirements, data)
-        if other_requirements:
-            lines.append(f"requirements = {_toml_list(other_requirements)}")
-    lines.append(f"python = {_toml_string(python)}")
-    profiles = _profile_tables(name, hosts, frameworks, data, ci=ci)
+        distributions = _distributions(data)
+        others = [text for parsed, text in _valid(in_files) if parsed.name not in distributions]
+        if others:
+            fields["requirements"] = list(dict.fromkeys(others))
+    fields["python"] = python
+    profiles: dict[str, list[str]] = {}
+    for host in hosts:
+        if host.gpus:
+            new = name or _free_name(host, profiles)
+            profiles[new] = _gpu_profile(new, host, data)
+    if not profiles or (ci and any(_runs_without_gpu(text, data) for text in frameworks)):
+        profiles.setdefault("cpu", _cpu_profile("cpu", frameworks, data))
+    lines = _toml_table("[tool.gpuenv]", fields)
     for table in profiles.values():
         lines += ["", *table]
     return Beginning(
-        path=path,
+        path=os.path.join(folder, FILE),
         addition=_HEADER + "\n".join(lines) + "\n",
         frameworks=tuple(frameworks),
         profiles=tuple(profiles),
@@ -127,31 +141,27 @@ def _further_profiles(
         hint = 'name some: frameworks = ["torch"]'
         raise InputError(f"{path}: has a [tool.gpuenv] without frameworks", hint=hint)
     profiles = _table(table, "profiles")
-    taken = set(profiles)
-    if name in taken:
+    if name in profiles:
         raise InputError(f"--name {name}: {path} has a profile of that name")
     covered: list[str] = []
-    lines: list[str] = []
-    names: list[str] = []
+    added: dict[str, list[str]] = {}
     for host in hosts:
         same = _profile_for(host, profiles, data)
         if same is not None:
-            _check_driver(path, same, _table(profiles, same), host)
+            driver = _table(profiles, same).get("driver")
+            own = host.driver
+            if isinstance(driver, str) and own and parse_release(own) < parse_release(driver):
+                message = f"{path}: profile {same} needs driver {driver}; a host has {own}"
+                raise InputError(message, hint=f'set its driver = "{own}"')
             covered.append(same)
             continue
-        new = name or _free_name(profile_name(host), {*taken, *names})
-        names.append(new)
-        lines += ["", *_profile_lines(new, host, _strings(table.get("frameworks")), data)]
-    addition = "\n".join(lines[1:])
-    if addition:
-        addition += "\n"
+        new = name or _free_name(host, {*profiles, *added})
+        if host.gpus:
+            added[new] = _gpu_profile(new, host, data)
+        else:
+            added[new] = _cpu_profile(new, _strings(table.get("frameworks")), data)
     return Beginning(
-        path=path,
-        addition=addition,
-        frameworks=(),
-        profiles=tuple(names),
-        python="",
-        covered=tuple(covered),
+        path=path, addition=_joined(added), profiles=tuple(added), covered=tuple(covered)
     )
 
 
@@ -177,136 +187,45 @@ def begin_profiles(
     Raises:
         InputError: the table that is there asks for something else.
     """
-    path = os.path.join(folder, FILE)
-    document = _read_document(path)
+    path, document = _read_document(folder)
     table = _table(document, "tool", "gpuenv")
     requested = {"frameworks": list(frameworks), "requirements": list(requirements)}
-    lines: list[str] = []
+    first: list[str] = []
     if has_table(document):
         for key, texts in requested.items():
             if _strings(table.get(key)) != texts:
                 message = f"{path}: tool.gpuenv.{key} differs from what was solved for"
                 raise InputError(message, hint="solve for the same, or write to another folder")
     else:
-        lines.append("[tool.gpuenv]")
-        lines += [f"{key} = {_toml_list(texts)}" for key, texts in requested.items() if texts]
+        asked = {key: texts for key, texts in requested.items() if texts}
+        first = [*_toml_table("[tool.gpuenv]", asked), ""]
     existing = _table(table, "profiles")
-    names: list[str] = []
+    added: dict[str, list[str]] = {}
     covered: list[str] = []
     for host in hosts:
-        body = _described_profile_lines(host, data, separate_versions=separate_versions)
-        same = _same_profile(parse_toml("\n".join(body)), existing)
-        if same is not None:
-            covered.append(same)
+        texts = _gpu_texts(host, data) or ["none"]
+        fields: dict[str, object] = {
+            "gpu": texts if len(texts) > 1 else texts[0],
+            "driver": host.driver,
+            "python": show_pair(host.python.version) + "t" * host.python.free_threaded,
+            "platform": host.platform,
+            "glibc": show_pair(host.glibc) if host.glibc is not None else None,
+            "separate-versions": separate_versions or None,
+        }
+        fields = {key: value for key, value in fields.items() if value is not None}
+        same = [name for name in existing if _table(existing, name) == fields]
+        if same:
+            covered.append(same[0])
             continue
-        name = _free_name(profile_name(host), {*existing, *names})
-        names.append(name)
-        lines += ["", f"[tool.gpuenv.profiles.{name}]", *body]
-    addition = "\n".join(lines).removeprefix("\n")
+        name = _free_name(host, {*existing, *added})
+        added[name] = _toml_table(f"[tool.gpuenv.profiles.{name}]", fields)
     return Beginning(
         path=path,
-        addition=addition + "\n" if names else "",
+        addition="\n".join([*first, _joined(added)]) if added else "",
         frameworks=tuple(frameworks),
-        profiles=tuple(names),
-        python="",
+        profiles=tuple(added),
         covered=tuple(covered),
     )
-
-
-def _same_profile(profile: Mapping[str, object], existing: Mapping[str, object]) -> str | None:
-    """Return the name of a profile with the same content; None if there is none."""
-    for name in existing:
-        if dict(_table(existing, name)) == dict(profile):
-            return name
-    return None
-
-
-def _described_profile_lines(
-    host: Host, data: CompatibilityData, *, separate_versions: bool
-) -> list[str]:
-    """Return the keys of a profile with all facts of a host."""
-    python = show_pair(host.python.version)
-    if host.python.free_threaded:
-        python += "t"
-    texts = [_gpu_text(gpu, data) for gpu in host.gpus] or ["none"]
-    lines = [f"gpu = {_toml_list(texts) if len(texts) > 1 else _toml_string(texts[0])}"]
-    if host.driver is not None:
-        lines.append(f"driver = {_toml_string(host.driver)}")
-    lines.append(f"python = {_toml_string(python)}")
-    lines.append(f"platform = {_toml_string(host.platform)}")
-    if host.glibc is not None:
-        lines.append(f"glibc = {_toml_string(show_pair(host.glibc))}")
-    if separate_versions:
-        lines.append("separate-versions = true")
-    return lines
-
-
-def _profile_for(host: Host, profiles: Mapping[str, object], data: CompatibilityData) -> str | None:
-    """Return the profile with the GPUs and the platform of a host; None if there is none."""
-    for name in profiles:
-        profile = _table(profiles, name)
-        gpu = profile.get("gpu")
-        texts = [gpu] if isinstance(gpu, str) else _strings(gpu)
-        count = profile.get("count")
-        if isinstance(count, int):
-            texts *= count
-        wanted = [_gpu_text(host_gpu, data) for host_gpu in host.gpus] or ["none"]
-        same_gpus = sorted(map(gpu_key, texts)) == sorted(map(gpu_key, wanted))
-        if same_gpus and profile.get("platform", PLATFORM) == host.platform:
-            return name
-    return None
-
-
-def _check_driver(path: str, name: str, profile: Mapping[str, object], host: Host) -> None:
-    """Raise InputError if a host has an older driver than its profile allows."""
-    driver = profile.get("driver")
-    if not isinstance(driver, str) or host.driver is None:
-        return
-    if parse_release(host.driver) < parse_release(driver):
-        message = f"{path}: profile {name} needs driver {driver}; a host has {host.driver}"
-        raise InputError(message, hint=f'set its driver = "{host.driver}"')
-
-
-def _free_name(name: str, taken: Set[str]) -> str:
-    """Return a name that no profile has: h100, h100-2, ..."""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    return free
-
-
-def profile_name(host: Host) -> str:
-    """Return a name for the profile of a host, by its GPUs: "h100", "h100-v100", "cpu"."""
-    if not host.gpus:
-        return "cpu"
-    keys = dict.fromkeys(gpu_key(gpu.name) for gpu in host.gpus)
-    return "-".join(key for key in keys if key) or "gpu"
-
-
-def _distinct_hosts(hosts: Sequence[Host], data: CompatibilityData) -> list[Host]:
-    """Return one host for each kind, with the oldest driver and glibc of that kind.
-
-    Raises:
-        InputError: the driver of a host with GPUs is not known.
-    """
-    distinct: dict[tuple[object, ...], Host] = {}
-    for host in hosts:
-        if host.gpus and host.driver is None:
-            hint = "give the oldest that it must run on: --driver 580.65.06"
-            raise InputError("the driver of the GPU profile is not known", hint=hint)
-        key = (host.platform, *sorted(_gpu_text(gpu, data) for gpu in host.gpus))
-        known = distinct.get(key)
-        distinct[key] = host if known is None else _oldest(known, host)
-    return list(distinct.values())
-
-
-def _oldest(host: Host, other: Host) -> Host:
-    """Return a host with the older driver and the older glibc of two hosts of one kind."""
-    drivers = [driver for driver in (host.driver, other.driver) if driver is not None]
-    glibcs = [glibc for glibc in (host.glibc, other.glibc) if glibc is not None]
-    driver = min(drivers, key=parse_release, default=None)
-    return host.replace(driver=driver, glibc=min(glibcs, default=None))
 
 
 def write(beginning: Beginning) -> None:
@@ -315,11 +234,14 @@ def write(beginning: Beginning) -> None:
     Raises:
         InputError: the table cannot be appended, or the file cannot be written.
     """
-    before = b""
     path = os.path.realpath(beginning.path)
-    if os.path.exists(path):
-        before = read_input(path)
-    content = before + _separated(before, beginning.addition)
+    before = read_input(path) if os.path.exists(path) else b""
+    text = beginning.addition
+    if before:
+        text = f"\n{text}" if before.endswith(b"\n") else f"\n\n{text}"
+    if b"\r\n" in before:
+        text = text.replace("\n", "\r\n")
+    content = before + text.encode()
     try:
         parse_toml(content.decode())
     except ValueError as error:  # for example, `tool` is an inline table
@@ -332,38 +254,81 @@ def write(beginning: Beginning) -> None:
         raise InputError(message) from None
 
 
-def _separated(before: bytes, addition: str) -> bytes:
-    """Return the bytes to append: an empty line, then the text, with the file's line ends."""
-    newline = "\n"
-    if b"\r\n" in before:
-        newline = "\r\n"
-    text = addition.replace("\n", newline)
-    if not before:
-        return text.encode()
-    if before.endswith(b"\n"):
-        return (newline + text).encode()
-    return (newline + newline + text).encode()
+# ---- hosts and profiles --------------------------------------------------------------------------
+
+
+def _distinct_hosts(hosts: Sequence[Host], data: CompatibilityData) -> list[Host]:
+    """Return one host for each kind, with the oldest driver and glibc of that kind.
+
+    Raises:
+        InputError: the driver of a host with GPUs is not known.
+    """
+    distinct: dict[tuple[str, ...], Host] = {}
+    for host in hosts:
+        if host.gpus and host.driver is None:
+            hint = "give the oldest that it must run on: --driver 580.65.06"
+            raise InputError("the driver of the GPU profile is not known", hint=hint)
+        key = (host.platform, *sorted(_gpu_texts(host, data)))
+        other = distinct.setdefault(key, host)
+        drivers = [driver for driver in (other.driver, host.driver) if driver is not None]
+        glibcs = [glibc for glibc in (other.glibc, host.glibc) if glibc is not None]
+        driver = min(drivers, key=parse_release, default=None)
+        distinct[key] = other.replace(driver=driver, glibc=min(glibcs, default=None))
+    return list(distinct.values())
+
+
+def _profile_for(host: Host, profiles: Mapping[str, object], data: CompatibilityData) -> str | None:
+    """Return the profile with the GPUs and the platform of a host; None if there is none."""
+    wanted = sorted(map(gpu_key, _gpu_texts(host, data) or ["none"]))
+    for name in profiles:
+        profile = _table(profiles, name)
+        gpu, count = profile.get("gpu"), profile.get("count")
+        texts = [gpu] if isinstance(gpu, str) else _strings(gpu)
+        if isinstance(count, int):
+            texts *= count
+        is_same = sorted(map(gpu_key, texts)) == wanted
+        if is_same and profile.get("platform", PLATFORM) == host.platform:
+            return name
+    return None
+
+
+def _free_name(host: Host, taken: Container[str]) -> str:
+    """Return a name by the GPUs of a host that no profile has: h100, h100-2, h100-v100, cpu."""
+    keys = dict.fromkeys(gpu_key(gpu.name) for gpu in host.gpus)
+    name = "-".join(filter(None, keys)) or ("gpu" if keys else "cpu")
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def _gpu_texts(host: Host, data: CompatibilityData) -> list[str]:
+    """Return the name of each GPU if the data knows it, otherwise its compute capability."""
+    texts = []
+    for gpu in host.gpus:
+        capability, text = gpu.compute_capability, gpu.name
+        if capability is not None and data.compute_capability(text) is None:
+            text = f"sm_{capability[0]}{capability[1]}"
+        texts.append(text)
+    return texts
 
 
 # ---- what the repository names -------------------------------------------------------------------
 
 
-def _read_document(path: str) -> Mapping[str, object]:
-    """Read a pyproject.toml, {} if there is none."""
-    if not os.path.lexists(path):
-        return {}
-    return read_toml(path)
+def _read_document(folder: str) -> tuple[str, Mapping[str, object]]:
+    """Return the path and the content of a folder's pyproject.toml, {} if there is none."""
+    path = os.path.join(folder, FILE)
+    return path, read_toml(path) if os.path.lexists(path) else {}
 
 
 def _table(document: Mapping[str, object], *names: str) -> Mapping[str, object]:
     """Return an inner table, {} if there is none."""
-    table = document
     for name in names:
-        value = table.get(name)
-        if not isinstance(value, dict):
-            return {}
-        table = value
-    return table
+        value = document.get(name)
+        document = value if isinstance(value, dict) else {}
+    return document
 
 
 def _strings(value: object) -> list[str]:
@@ -373,153 +338,84 @@ def _strings(value: object) -> list[str]:
     return [element for element in value if isinstance(element, str)]
 
 
-def _requirements_of(document: Mapping[str, object]) -> list[str]:
-    """Return all requirements in a pyproject.toml; from Poetry's table only the names."""
-    project = _table(document, "project")
-    requirements = _strings(project.get("dependencies"))
-    for group in _table(project, "optional-dependencies").values():
-        requirements += _strings(group)
-    for group in _table(document, "dependency-groups").values():
-        requirements += _strings(group)
-    requirements += _table(document, "tool", "poetry", "dependencies")
-    return requirements
+def _read_files(folder: str, pattern: str) -> Iterator[str]:
+    """Yield the text of each file in a folder whose name matches a pattern, sorted by name."""
+    for path in sorted(Path(folder).glob(pattern)):
+        if path.is_file():
+            yield read_input(str(path)).decode(errors="replace")
 
 
-def _requirements_of_files(folder: str) -> list[str]:
-    """Return the requirements in requirements*.txt; options, other files and URLs are skipped."""
-    requirements = []
-    for name in _list_folder(folder):
-        if not name.startswith("requirements") or not name.endswith(".txt"):
-            continue
-        for line in _read_lines(os.path.join(folder, name)):
+def _requirements_of_files(folder: str) -> Iterator[str]:
+    """Yield the requirements in requirements*.txt; options, other files and URLs are skipped."""
+    for content in _read_files(folder, "requirements*.txt"):
+        for line in content.splitlines():
             text = _COMMENT.sub("", line).strip().removesuffix("\\").strip()
             if text and not text.startswith("-") and "://" not in text:
-                requirements.append(text)
-    return requirements
+                yield text
 
 
-def _imports(folder: str) -> list[str]:
-    """Return the names that the *.py files of the folder import."""
-    names: list[str] = []
-    for name in _list_folder(folder):
-        if name.endswith(".py"):
-            lines = _read_lines(os.path.join(folder, name))
-            names += _IMPORT.findall("\n".join(lines))
-    return names
-
-
-def _list_folder(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder or "."))
-    except OSError as error:
-        raise InputError(f"{folder}: {error.strerror}") from None
-
-
-def _read_lines(path: str) -> list[str]:
-    if not os.path.isfile(path):
-        return []
-    return read_input(path).decode(errors="replace").splitlines()
-
-
-# ---- frameworks ----------------------------------------------------------------------------------
-
-
-def _known_frameworks(data: CompatibilityData) -> list[Framework]:
-    frameworks = map(data.framework, data.frameworks())
-    return [framework for framework in frameworks if framework is not None]
+def _valid(texts: Sequence[str]) -> Iterator[tuple[Requirement, str]]:
+    """Yield the texts that are requirements, each with what it says."""
+    for text in texts:
+        try:
+            yield parse_requirement(text), text
+        except InputError:
+            continue
 
 
 def _distributions(data: CompatibilityData) -> dict[str, str]:
     """Return the name of the framework for each distribution that installs one."""
     names = {}
-    for framework in _known_frameworks(data):
+    for framework in data.all_frameworks():
         names[framework.distribution] = framework.name
         for way in framework.ways:
-            distribution = way.requires[0].partition("[")[0]
-            names[normalize_name(distribution)] = framework.name
+            names[parse_requirement(way.requires[0]).name] = framework.name
     return names
 
 
-def _parse_if_valid(text: str) -> Requirement | None:
-    try:
-        return parse_requirement(text)
-    except InputError:
-        return None
-
-
 def _find_frameworks(
-    requirements: Sequence[str],
-    dependencies: Sequence[str],
-    imports: Iterable[str],
-    data: CompatibilityData,
+    folder: str, document: Mapping[str, object], in_files: Sequence[str], data: CompatibilityData
 ) -> list[str]:
     """Return the frameworks that a repository names, in alphabetical order.
 
+    Each has the first version range that is given. A framework among the dependencies of [project]
+    has none here: the project states the range, and only there.
+
     Args:
-        requirements: all requirements of the repository.
-        dependencies: the project's own among them. A framework among these is returned without a
-            version range: the project states the range, and only there.
-        imports: the names of imported modules.
+        folder: the folder of the repository.
+        document: its pyproject.toml. Of Poetry's table only the names count.
+        in_files: the requirements of its requirements files.
         data: the compatibility data.
+
+    Raises:
+        InputError: it names no framework.
     """
-    named = _named_frameworks(requirements, data)
-    modules = {framework.import_name: framework.name for framework in _known_frameworks(data)}
-    for module in imports:
-        if module in modules:
-            named.setdefault(modules[module], modules[module])
-    own = _named_frameworks(dependencies, data)
-    texts = []
-    for name in sorted(named):
-        if name in own:
-            texts.append(name)
-        else:
-            texts.append(named[name])
-    return texts
-
-
-def _named_frameworks(requirements: Sequence[str], data: CompatibilityData) -> dict[str, str]:
-    """Return the requirement for each framework, with the first version range that is given."""
+    project = _table(document, "project")
+    dependencies = _strings(project.get("dependencies"))
+    texts = [*dependencies]
+    groups = _table(document, "dependency-groups")
+    for group in (*_table(project, "optional-dependencies").values(), *groups.values()):
+        texts += _strings(group)
+    texts += [*_table(document, "tool", "poetry", "dependencies"), *in_files]
     distributions = _distributions(data)
     named: dict[str, str] = {}
-    for text in requirements:
-        requirement = _parse_if_valid(text)
-        if requirement is None or requirement.name not in distributions:
-            continue
-        name = distributions[requirement.name]
-        if named.get(name, name) == name:
+    for requirement, _ in _valid(texts):
+        name = distributions.get(requirement.name, "")
+        if name and named.get(name, name) == name:
             named[name] = name + requirement.specifier
-    return named
-
-
-def _other_requirements(requirements: Sequence[str], data: CompatibilityData) -> list[str]:
-    """Return the requirements that name no framework, without duplicates."""
-    distributions = _distributions(data)
-    others: list[str] = []
-    for text in requirements:
-        requirement = _parse_if_valid(text)
-        if requirement is None or requirement.name in distributions:
-            continue
-        if text not in others:
-            others.append(text)
-    return others
-
-
-def _check_frameworks(texts: Sequence[str], data: CompatibilityData) -> None:
-    for text in texts:
-        if data.framework(parse_requirement(text).name) is None:
-            known = ", ".join(data.frameworks())
-            message = f"--framework {text}: unknown framework; known are {known}"
-            raise InputError(message)
-
-
-def _runs_without_gpu(text: str, data: CompatibilityData) -> bool:
-    framework = data.framework(parse_requirement(text).name)
-    if framework is None:
-        return False
-    return any(way.variant == "*" or not way.carriers for way in framework.ways)
-
-
-# ---- what is written -----------------------------------------------------------------------------
+    for requirement, _ in _valid(dependencies):
+        name = distributions.get(requirement.name, "")
+        if name:
+            named[name] = name
+    modules = {framework.import_name: framework.name for framework in data.all_frameworks()}
+    for content in _read_files(folder, "*.py"):
+        for module in _IMPORT.findall(content):
+            if module in modules:
+                named.setdefault(modules[module], modules[module])
+    if not named:
+        message = f"{FILE}, requirements*.txt and the imports of *.py name no framework"
+        raise InputError(message, hint="name one: gpuenv init --framework torch")
+    return [named[name] for name in sorted(named)]
 
 
 def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> str:
@@ -531,9 +427,10 @@ def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> s
     if not isinstance(requires_python, str):
         requires_python = ""
     candidates = [host.python.version, *PYTHONS]
-    pinned = _pinned_python(folder)
-    if pinned is not None:
-        candidates.insert(0, pinned)
+    for content in _read_files(folder, ".python-version"):
+        pinned = re.match(r"[ \t]*(\d+)\.(\d+)[ \t]*(?:\.|$)", content, re.MULTILINE)
+        if pinned:
+            candidates.insert(0, (int(pinned[1]), int(pinned[2])))
     for version in candidates:
         text = show_pair(version)
         # >=3.11.4 admits some release of 3.11: X.Y.99 stands for the newest, X.Y.0 is the first.
@@ -544,92 +441,50 @@ def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> s
     raise InputError(message, hint="correct it")
 
 
-def _pinned_python(folder: str) -> tuple[int, int] | None:
-    """Return the version in .python-version, None if there is none."""
-    lines = _read_lines(os.path.join(folder, ".python-version"))
-    if not lines:
-        return None
-    parts = lines[0].strip().split(".")
-    if len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
-        return None
-    return int(parts[0]), int(parts[1])
+# ---- what is written -----------------------------------------------------------------------------
 
 
-def _profile_tables(
-    name: str,
-    hosts: Sequence[Host],
-    frameworks: Sequence[str],
-    data: CompatibilityData,
-    *,
-    ci: bool,
-) -> dict[str, list[str]]:
-    """Return the lines of each profile: those of the hosts' GPUs, and with `ci` one for the CPU.
-
-    Raises:
-        InputError: there is no GPU, and no framework runs without one.
-    """
-    tables: dict[str, list[str]] = {}
-    for host in hosts:
-        if host.gpus:
-            new = name or _free_name(profile_name(host), set(tables))
-            tables[new] = _gpu_profile_lines(new, host, data)
-    if not tables or (ci and any(_runs_without_gpu(text, data) for text in frameworks)):
-        tables.setdefault("cpu", _cpu_profile_lines("cpu", frameworks, data))
-    return tables
-
-
-def _profile_lines(
-    name: str, host: Host, frameworks: Sequence[str], data: CompatibilityData
-) -> list[str]:
-    if host.gpus:
-        return _gpu_profile_lines(name, host, data)
-    return _cpu_profile_lines(name, frameworks, data)
-
-
-def _gpu_profile_lines(name: str, host: Host, data: CompatibilityData) -> list[str]:
-    texts = [_gpu_text(gpu, data) for gpu in host.gpus]
-    lines = [f"[tool.gpuenv.profiles.{name}]"]
-    if len(set(texts)) > 1:
-        lines.append(f"gpu = {_toml_list(texts)}")
-    else:
-        lines.append(f"gpu = {_toml_string(texts[0])}")
-        if len(texts) > 1:
-            lines.append(f"count = {len(texts)}")
-    comment = "# the oldest driver release that the lock must run on"
-    lines.append(f"driver = {_toml_string(host.driver or '')}  {comment}")
+def _gpu_profile(name: str, host: Host, data: CompatibilityData) -> list[str]:
+    """Return the lines of a profile with the GPUs of a host."""
+    texts = _gpu_texts(host, data)
+    fields: dict[str, object] = {"gpu": texts if len(set(texts)) > 1 else texts[0]}
+    if len(texts) > 1 and len(set(texts)) == 1:
+        fields["count"] = len(texts)
+    fields["driver"] = host.driver
     if host.platform != PLATFORM:
-        lines.append(f"platform = {_toml_string(host.platform)}")
+        fields["platform"] = host.platform
     if host.glibc is not None and host.glibc < parse_pair(GLIBC):
-        lines.append(f"glibc = {_toml_string(show_pair(host.glibc))}")
+        fields["glibc"] = show_pair(host.glibc)
+    lines = _toml_table(f"[tool.gpuenv.profiles.{name}]", fields)
+    place = 1 + list(fields).index("driver")
+    lines[place] += "  # the oldest driver release that the lock must run on"
     return lines
 
 
-def _cpu_profile_lines(name: str, frameworks: Sequence[str], data: CompatibilityData) -> list[str]:
+def _cpu_profile(name: str, frameworks: Sequence[str], data: CompatibilityData) -> list[str]:
     """Return the lines of a profile without a GPU. InputError if all frameworks need one."""
     on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
     if frameworks and not on_cpu:
         message = f"{' and '.join(frameworks)} run on a GPU only, and this host has none"
         raise InputError(message, hint="describe one: gpuenv init --gpu H100 --driver 580.65.06")
-    lines = [
-        "# for CI, and for machines without a GPU",
-        f"[tool.gpuenv.profiles.{name}]",
-        'gpu = "none"',
-    ]
+    fields: dict[str, object] = {"gpu": "none"}
     if len(on_cpu) < len(frameworks):
-        lines.append(f"frameworks = {_toml_list(on_cpu)}")
-    return lines
+        fields["frameworks"] = on_cpu
+    comment = "# for CI, and for machines without a GPU"
+    return [comment, *_toml_table(f"[tool.gpuenv.profiles.{name}]", fields)]
 
 
-def _gpu_text(gpu: Gpu, data: CompatibilityData) -> str:
-    """Return a GPU's name if the data knows it, otherwise its compute capability."""
-    if gpu.compute_capability is None or data.compute_capability(gpu.name) is not None:
-        return gpu.name
-    return f"sm_{gpu.compute_capability[0]}{gpu.compute_capability[1]}"
+def _runs_without_gpu(text: str, data: CompatibilityData) -> bool:
+    framework = data.framework(parse_requirement(text).name)
+    ways = () if framework is None else framework.ways
+    return any(way.variant == "*" or not way.carriers for way in ways)
 
 
-def _toml_string(text: str) -> str:
-    return json.dumps(text)  # a JSON string is also a TOML string
+def _toml_table(header: str, fields: Mapping[str, object]) -> list[str]:
+    # The JSON of texts, flags, numbers and lists of them is also TOML.
+    return [header, *(f"{key} = {json.dumps(value)}" for key, value in fields.items())]
 
 
-def _toml_list(texts: Iterable[str]) -> str:
-    return "[" + ", ".join(map(_toml_string, texts)) + "]"
+def _joined(tables: Mapping[str, Sequence[str]]) -> str:
+    """Return the lines of tables with an empty line between each two."""
+    return "\n".join("".join(f"{line}\n" for line in table) for table in tables.values())

@@ -9,7 +9,9 @@ comparison with the profile needs no solve, no GPU and no network.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 
 from ..errors import InputError, Reason, TamperedError
 from ..model import (
@@ -96,8 +98,6 @@ class Project(Value):
         known = [profile.name for profile in self.profiles]
         for name in names:
             if name not in known:
-                from difflib import get_close_matches  # only mistakes need it
-
                 message = f"{self.path} has no profile {name!r}; it has {', '.join(known)}"
                 close = get_close_matches(name, known, n=1, cutoff=0.6)
                 hint = "a lock file is given as a path: pylock.NAME.toml"
@@ -185,12 +185,8 @@ def index_options(
 
     Folders in find-links are relative to the project's folder.
     """
-    find_links = []
-    for link in profile.find_links:
-        if "://" in link:
-            find_links.append(link)
-        else:
-            find_links.append(os.path.join(folder, link))
+    links = profile.find_links
+    find_links = [link if "://" in link else os.path.join(folder, link) for link in links]
     return IndexOptions(
         index_url=profile.index_url,
         extra_index_urls=profile.extra_index_urls,
@@ -253,37 +249,27 @@ def state(project: Project, profile: Profile, read: Callable[[str], Lock], data:
         return missing.replace(status="tampered", detail=error.message)
     except InputError as error:
         return missing.replace(status="unreadable", detail=error.message)
-    newer_data = ""
     if lock.conda:  # the index snapshot has no conda packages
         data = data.partition(",")[0]
-    if lock.data != data and _dates(lock.data) <= _dates(data):
-        newer_data = data
+    # "matrix 2026-11-21.2dfc09f3, index snapshot 2026-11-21+bebf9271d943"
+    dates = [re.findall(r"\d{4}-\d{2}-\d{2}", text) for text in (lock.data, data)]
+    newer_data = data if lock.data != data and dates[0] <= dates[1] else ""
     if "profile" not in dict(lock.inputs):
         detail = "it was not locked for a profile of pyproject.toml"
         return missing.replace(status="stale", detail=detail, newer_data=newer_data)
-    differences = tuple(differing(profile, lock))
-    if differences:
-        return missing.replace(status="stale", differences=differences, newer_data=newer_data)
-    return missing.replace(status="fresh", newer_data=newer_data)
-
-
-def _dates(data: str) -> list[str]:
-    """Return the dates in "matrix 2026-11-21.2dfc09f3, index snapshot 2026-11-21+bebf9271d943"."""
-    return [part.rpartition(" ")[2][:10] for part in data.split(",")]
-
-
-def differing(profile: Profile, lock: Lock) -> list[Difference]:
-    """Return the inputs of a lock that are not the profile's."""
     was: dict[str, Input] = dict(lock.inputs)
     if lock.conda:
         for key in ("channels", "pip"):  # every conda lock has them: see lock.conda_formats
             was.pop(key, None)
     now = dict(inputs(profile))
-    return [
+    differences = tuple(
         Difference(key=key, was=was.get(key), now=now.get(key))
         for key in {**now, **was}
         if was.get(key) != now.get(key)
-    ]
+    )
+    if differences:
+        return missing.replace(status="stale", differences=differences, newer_data=newer_data)
+    return missing.replace(status="fresh", newer_data=newer_data)
 
 
 def preferences(lock: Lock | None, upgrade: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
@@ -302,24 +288,17 @@ def preferences(lock: Lock | None, upgrade: Sequence[str] | None) -> tuple[tuple
 
 def compare(old: Lock | None, new: Lock) -> Comparison:
     """Return what changes from one lock to the next, in the order of the names."""
-    before = {}
-    if old is not None:
-        before = {pin.wheel.name: pin.wheel for pin in old.pins}
+    before = {pin.wheel.name: pin.wheel for pin in old.pins} if old is not None else {}
     after = {pin.wheel.name: pin.wheel for pin in new.pins}
     packages: list[tuple[str, str | None, str | None]] = []
     files = []
     for name in sorted({*before, *after}):
-        was = before.get(name)
-        now = after.get(name)
-        if was is None and now is not None:
-            packages.append((name, None, now.version))
-        elif now is None and was is not None:
-            packages.append((name, was.version, None))
-        elif was is not None and now is not None:
-            if was.version != now.version:
-                packages.append((name, was.version, now.version))
-            elif (was.filename, was.url, was.sha256) != (now.filename, now.url, now.sha256):
-                files.append(name)
+        was, now = before.get(name), after.get(name)
+        if was is None or now is None or was.version != now.version:
+            versions = [None if wheel is None else wheel.version for wheel in (was, now)]
+            packages.append((name, versions[0], versions[1]))
+        elif (was.filename, was.url, was.sha256) != (now.filename, now.url, now.sha256):
+            files.append(name)
     return Comparison(packages=tuple(packages), files=tuple(files))
 
 
@@ -343,31 +322,21 @@ def choose(
         The profiles whose locks fit, best first, and the other profiles with the reasons against
         them.
     """
-    same_devices = []
-    served_devices = []
-    others = []
     capabilities = _capabilities(host)
+    fitting, others = [], []
     for profile, lock, missing in candidates:
         reasons = missing
         if host.gpus and lock.needs.driver is None and not reasons:
-            reasons = (_cpu_lock(host),)
+            gpus = ", ".join(gpu.name for gpu in host.gpus)
+            need = "a host without a GPU, for which it was locked"
+            reasons = (Reason(code="cpu-lock", subject="lock", need=need, have=gpus),)
         if reasons:
             others.append((profile, reasons))
-        elif _capabilities(lock.host) == capabilities:
-            same_devices.append(profile)
         else:
-            served_devices.append(profile)
-    return (*same_devices, *served_devices), tuple(others)
+            fitting.append((_capabilities(lock.host) != capabilities, profile))
+    fitting.sort(key=lambda row: row[0])
+    return tuple(profile for _, profile in fitting), tuple(others)
 
 
 def _capabilities(host: Host) -> set[ComputeCapability | None]:
     return {gpu.compute_capability for gpu in host.gpus}
-
-
-def _cpu_lock(host: Host) -> Reason:
-    return Reason(
-        code="cpu-lock",
-        subject="lock",
-        need="a host without a GPU, for which it was locked",
-        have=", ".join(gpu.name for gpu in host.gpus),
-    )

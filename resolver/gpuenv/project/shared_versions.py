@@ -6,7 +6,7 @@ that all profiles can have is looked for. If there is none, each profile keeps i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from ..errors import NoSolutionError, PackageIndexError, Reason
 from ..model import Lock, Plan, Value
@@ -71,9 +71,7 @@ def share_versions(
         NoSolutionError: there is no solution for a profile alone.
     """
     search = _Search(profiles, selected, locked, solve, known)
-    frameworks: dict[str, None] = {}  # in order, each once
-    for plan in search.plans.values():
-        frameworks.update(dict.fromkeys(versions_of(plan)))
+    frameworks = dict.fromkeys(name for plan in search.plans.values() for name in versions_of(plan))
     reports = [search.share(framework) for framework in frameworks]
     return search.plans, tuple(report for report in reports if report is not None)
 
@@ -81,11 +79,6 @@ def share_versions(
 def versions_of(plan: Plan | Lock) -> dict[str, str]:
     """Return the version of each framework, without its local part."""
     return {choice.framework: choice.version.partition("+")[0] for choice in plan.choices}
-
-
-def _has_own_version(profile: Profile, framework: str) -> bool:
-    """Return whether a profile says that its version of a framework is its own."""
-    return profile.separate_versions or framework in profile.own_ranges
 
 
 class _Search:
@@ -99,38 +92,39 @@ class _Search:
         solve: Solve,
         known: KnownVersions,
     ) -> None:
-        self._profiles, self._selected = profiles, selected
+        self._profiles = {profile.name: profile for profile in profiles}
         self._locked, self._solve, self._known = locked, solve, known
-        self.plans: dict[str, Plan] = {}
-        self._fixed: dict[str, dict[str, str]] = {}
-        self._failures: dict[tuple[str, str, str], tuple[Reason, ...]] = {}
-        for profile in profiles:
-            if profile.name in selected:
-                self.plans[profile.name] = solve(profile, {})
-                self._fixed[profile.name] = {}
+        self.plans = {
+            name: solve(profile, {}) for name, profile in self._profiles.items() if name in selected
+        }
+        self._fixed: dict[str, dict[str, str]] = {name: {} for name in self.plans}
 
     def share(self, framework: str) -> SharedVersion | None:
         """Give all profiles one version of a framework if there is one; report differences."""
         alone = self._versions(framework)
-        separate = [
-            profile.name
-            for profile in self._profiles
-            if profile.name in alone and _has_own_version(profile, framework)
-        ]
+        separate = []
+        for name in alone:
+            profile = self._profiles[name]
+            if profile.separate_versions or framework in profile.own_ranges:
+                separate.append(name)
         sharing = {name: version for name, version in alone.items() if name not in separate}
+        failures: dict[tuple[str, str], tuple[Reason, ...]] = {}
         if len(set(sharing.values())) > 1:
             for version in self._candidates(framework, sharing):
-                if self._give(framework, version, sharing):
+                plans = self._plans_with(framework, version, sharing, failures)
+                if plans is not None:
+                    self.plans |= plans
+                    for name in plans:
+                        self._fixed[name][framework] = version
                     break
         versions = self._versions(framework)
         if len({*alone.values(), *versions.values()}) == 1:
             return None
         changed = [(name, alone[name]) for name in alone if alone[name] != versions[name]]
-        wanted = set(alone.values())
         against = [
-            (profile, version, reasons)
-            for (profile, name, version), reasons in self._failures.items()
-            if name == framework and version in wanted
+            (name, version, reasons)
+            for (name, version), reasons in failures.items()
+            if version in alone.values()
         ]
         return SharedVersion(
             framework=framework,
@@ -143,64 +137,56 @@ class _Search:
     def _versions(self, framework: str) -> dict[str, str]:
         """Return the version of each profile: of its plan, or of the lock that stays."""
         versions = {}
-        for profile in self._profiles:
-            name = profile.name
-            of_profile = self._locked.get(name, {})
-            if name in self.plans:
-                of_profile = versions_of(self.plans[name])
+        for name in self._profiles:
+            plan = self.plans.get(name)
+            of_profile = self._locked.get(name, {}) if plan is None else versions_of(plan)
             if framework in of_profile:
                 versions[name] = of_profile[framework]
         return versions
 
     def _candidates(self, framework: str, sharing: Versions) -> list[str]:
         """Return the versions to try: those of locks that stay; or kept ones, then the newest."""
-        staying = {version for name, version in sharing.items() if name not in self._selected}
+        staying = {version for name, version in sharing.items() if name not in self.plans}
         if staying:
             return _newest_first(staying)
-        kept = set()
+        kept, versions = set(), set(sharing.values())
+        newest = max(map(version_key, versions))
         for name, version in sharing.items():
             if self._locked.get(name, {}).get(framework) == version:
                 kept.add(version)
-        versions = set(sharing.values())
-        newest = max(map(version_key, versions))
-        for profile in self._profiles:
-            if profile.name in sharing:
-                known = self._known(framework, profile.platform)
-                versions.update(version for version in known if version_key(version) <= newest)
+            known = self._known(framework, self._profiles[name].platform)
+            versions.update(other for other in known if version_key(other) <= newest)
         ordered = dict.fromkeys((*_newest_first(kept), *_newest_first(versions)))
         return list(ordered)[:MAX_VERSIONS]
 
-    def _give(self, framework: str, version: str, sharing: Versions) -> bool:
-        """Give the selected profiles a version. Return False if one of them cannot have it."""
+    def _plans_with(
+        self,
+        framework: str,
+        version: str,
+        sharing: Versions,
+        failures: dict[tuple[str, str], tuple[Reason, ...]],
+    ) -> dict[str, Plan] | None:
+        """Return the plans of the selected profiles with a version; None if one cannot have it.
+
+        First come the profiles that most versions are too new for. `failures` gets the reasons of
+        a profile that has no solution with the version.
+        """
         plans = {}
-        for profile in self._oldest_first(sharing):
-            plan = self._plan_with(profile, framework, version)
-            if plan is None:
-                return False
-            plans[profile.name] = plan
-        self.plans.update(plans)
-        for name in plans:
-            self._fixed[name][framework] = version
-        return True
-
-    def _oldest_first(self, sharing: Versions) -> Iterator[Profile]:
-        """Yield the selected profiles, first those that most versions are too new for."""
-        by_name = {profile.name: profile for profile in self._profiles}
         for name in sorted(sharing, key=lambda name: version_key(sharing[name])):
-            if name in self._selected:
-                yield by_name[name]
-
-    def _plan_with(self, profile: Profile, framework: str, version: str) -> Plan | None:
-        plan = self.plans[profile.name]
-        if versions_of(plan)[framework] == version:
-            return plan
-        try:
-            return self._solve(profile, {**self._fixed[profile.name], framework: version})
-        except NoSolutionError as error:
-            self._failures[profile.name, framework, version] = error.explanation.reasons
-            return None
-        except PackageIndexError:  # only the live index has old releases
-            return None
+            if name not in self.plans:
+                continue
+            plans[name] = self.plans[name]
+            if versions_of(plans[name])[framework] == version:
+                continue
+            versions = {**self._fixed[name], framework: version}
+            try:
+                plans[name] = self._solve(self._profiles[name], versions)
+            except NoSolutionError as error:
+                failures[name, version] = error.explanation.reasons
+                return None
+            except PackageIndexError:  # only the live index has old releases
+                return None
+        return plans
 
 
 def _newest_first(versions: Iterable[str]) -> list[str]:
