@@ -92,7 +92,7 @@ def link_explorer(page: Path) -> None:
 def write_sources(folder: Path, explorer: list[dict[str, object]]) -> None:
     """Write what the generator reads into a folder. `explorer` is its entry of the navigation."""
     docs = folder / "docs"
-    shutil.copytree(DOCS, docs, dirs_exist_ok=True)
+    shutil.copytree(DOCS, docs, dirs_exist_ok=True, ignore=shutil.ignore_patterns("zensical.toml"))
     for page in [*DOCS.rglob("*.md"), *(ROOT / name for name in PAGES_BESIDE_DOCS)]:
         (docs / site_path(page)).write_text(page_text(page))
     (docs / "reference" / "commands").mkdir(parents=True)
@@ -104,7 +104,7 @@ def write_sources(folder: Path, explorer: list[dict[str, object]]) -> None:
     for name in all_commands():
         (docs / COMMAND_PAGE.format(name)).write_text(command_text(name))
     reference.append({"Commands": [{name: COMMAND_PAGE.format(name)} for name in all_commands()]})
-    config = tomllib.loads((ROOT / "zensical.toml").read_text())
+    config = tomllib.loads((DOCS / "zensical.toml").read_text())
     sections = {title: part for entry in config["project"]["nav"] for title, part in entry.items()}
     sections["Reference"] += reference
     sections["Rules and data"][:0] = explorer

@@ -372,7 +372,7 @@ print(json.dumps({one.name: one.values[:2] for one in answer.configs}))
 
 def load_provider(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the first values that variantlib gets from the provider for some devices."""
-    folder = Path(__file__).resolve().parent.parent / "variant_provider"
+    folder = Path(__file__).resolve().parent.parent / "resolver" / "variant_provider"
     figures = {}
     for devices in ("9.0", "8.0,8.9", "7.0,9.0"):
         forced = {
@@ -540,7 +540,7 @@ def compare_transcripts(
     """Return how many answers of the two providers are equal, and why the others are not."""
     rows = data["provider"]
     cases = [transcript(row) for row in rows]
-    home = str(Path(__file__).resolve().parent.parent / "variant_provider")
+    home = str(Path(__file__).resolve().parent.parent / "resolver" / "variant_provider")
     own = provider_answers("gpuenv_variant_provider:NvidiaProvider", cases, folder, pythonpath=home)
     figures: dict[str, Any] = {"cases": len(rows), "same answer": 0, "differences": {}}
     figures["gpuenv as recorded"] = 0

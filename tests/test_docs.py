@@ -76,7 +76,7 @@ def entries(nav: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def test_the_navigation_of_the_site_has_every_page() -> None:
-    config = tomllib.loads((ROOT / "zensical.toml").read_text())
+    config = tomllib.loads((DOCS / "zensical.toml").read_text())
     listed = list(entries(config["project"]["nav"]))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     pages = {page for page in pages if not page.startswith("causes/")} | {"causes/README.md"}

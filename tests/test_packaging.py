@@ -24,7 +24,9 @@ PACKAGES = set(PROJECT["tool"]["setuptools"]["packages"])
 def test_every_package_is_in_the_wheel() -> None:
     folder = ROOT / "resolver"
     found = {path.parent for path in folder.rglob("*.py") if path.parent != folder}
-    names = {".".join(path.relative_to(folder).parts) for path in found}
+    # variant_provider is a distribution of its own.
+    parts = [path.relative_to(folder).parts for path in found]
+    names = {".".join(names) for names in parts if names[0] != "variant_provider"}
     assert names == {name for name in PACKAGES if not name.startswith("gpuenv.matrix_data")}
 
 
@@ -33,7 +35,9 @@ def test_the_data_but_the_scans_is_in_the_wheel() -> None:
     found = {path.parent.relative_to(folder) for path in folder.rglob("*.json")}
     found |= {path.parent.relative_to(folder) for path in folder.rglob("*.toml")}
     names = {
-        ".".join(["gpuenv.matrix_data", *path.parts]) for path in found if "scans" not in path.parts
+        ".".join(["gpuenv.matrix_data", *path.parts])
+        for path in found
+        if not {"scans", "package"}.intersection(path.parts)
     }
     assert names == {name for name in PACKAGES if name.startswith("gpuenv.matrix_data")}
 
@@ -42,7 +46,7 @@ def test_the_data_but_the_scans_is_in_the_wheel() -> None:
 
 
 def test_the_package_of_the_data_has_what_gpuenv_has() -> None:
-    project = tomllib.loads((ROOT / "matrix_package" / "pyproject.toml").read_text())
+    project = tomllib.loads((ROOT / "matrix_data" / "package" / "pyproject.toml").read_text())
     tool = project["tool"]["setuptools"]
     own = {
         name.replace("gpuenv.matrix_data", "gpuenv_matrix")
@@ -51,7 +55,7 @@ def test_the_package_of_the_data_has_what_gpuenv_has() -> None:
     }
     assert set(tool["packages"]) == own
     assert (
-        ROOT / "matrix_package" / tool["package-dir"]["gpuenv_matrix"]
+        ROOT / "matrix_data" / "package" / tool["package-dir"]["gpuenv_matrix"]
     ).resolve() == ROOT / "matrix_data"
     day = tomllib.loads((ROOT / "matrix_data" / "matrix.toml").read_text())["date"]
     package = runpy.run_path(str(ROOT / "matrix_data" / "__init__.py"))

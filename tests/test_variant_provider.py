@@ -15,7 +15,7 @@ from variant_maker import provider_answers, summary, transcript, with_values
 DATA = Path(__file__).parent / "data"
 CASES = tomllib.loads((DATA / "variant_provider.toml").read_text())["case"]
 CONFORMANCE = tomllib.loads((DATA / "variant_conformance.toml").read_text())
-PROVIDER = Path(__file__).parent.parent / "variant_provider"
+PROVIDER = Path(__file__).parent.parent / "resolver" / "variant_provider"
 
 
 @pytest.fixture(scope="module")
