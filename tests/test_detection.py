@@ -210,9 +210,9 @@ def test_host(case: dict[str, Any], stubs: Stubs, detectors: Detectors, tmp_path
     for text in expect.get("says", []):
         assert text in said
     assert len(host.get("gpus", [])) == len(expect["gpus"]), host
-    defaults = to_plain(Gpu._defaults)
+    defaults = Gpu(name="", compute_capability=None)
     for gpu, facts in zip(host.get("gpus", []), expect["gpus"], strict=True):
-        assert {key: gpu.get(key, defaults.get(key)) for key in facts} == facts
+        assert {key: gpu.get(key, getattr(defaults, key)) for key in facts} == facts
     sources = dict(host["sources"])
     assert {key: sources.get(key) for key in expect.get("sources", {})} == expect.get("sources", {})
     check_calls(tmp_path / "calls.txt", case)
@@ -457,8 +457,9 @@ def describe(flags: dict[str, Any], base: Host | None) -> Host:
 @pytest.mark.parametrize("case", DESCRIBED["hosts"], ids=lambda case: case["name"])
 def test_described(case: dict[str, Any]) -> None:
     plain = to_plain(describe(case["flags"], BASE if case.get("base") else None))
-    defaults = to_plain(Host._defaults)
-    assert {key: plain.get(key, defaults.get(key)) for key in case["expect"]} == case["expect"]
+    host = Host(python=Python(version=(3, 12)))
+    defaults = to_plain({name: getattr(host, name) for name in Host.__struct_fields__})
+    assert {key: plain.get(key, defaults[key]) for key in case["expect"]} == case["expect"]
 
 
 @pytest.mark.parametrize("case", DESCRIBED["refused"], ids=lambda case: case["error"])
@@ -577,23 +578,23 @@ def test_damaged_file_gives_a_host_or_an_error(
         ('{"gpuenv_host": 2, "host": {}}', "'gpuenv_host' is 2, and this gpuenv reads format 1"),
         ('{"gpuenv_host": true, "host": {}}', "'gpuenv_host' is True"),
         ('{"gpuenv_host": 1, "hosts": {}}', "unknown field 'hosts'"),
-        ('{"gpuenv_host": 1, "host": {}}', "host.python must be a table"),
+        ('{"gpuenv_host": 1, "host": {}}', "missing required field `python` - at `host`"),
         (
             '{"gpuenv_host": 1, "host": {"python": {"version": "3.12"}}}',
-            "host.python.version must be two numbers",
+            "Expected `array`, got `str` - at `host.python.version`",
         ),
         (
             '{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "gpu": 1}}',
-            "unknown field 'gpu'",
+            "unknown field `gpu` - at `host`",
         ),
         ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "driver": "new"}}', "'new'"),
         (
             '{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "gpus": [{"name": "A"}]}}',
-            "compute_capability",
+            "missing required field `compute_capability` - at `host.gpus[0]`",
         ),
         (
             '{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "sources": [["a"]]}}',
-            "host.sources",
+            "Expected `array` of length 2, got 1 - at `host.sources[0]`",
         ),
     ],
 )

@@ -451,7 +451,7 @@ def test_every_field_of_a_lock_is_in_the_table() -> None:
     # Packages and the metadata of variants are in a table of their own. The file format shows
     # whether a lock is for conda. Wheels beside conda packages have a lock file of their own.
     stored_elsewhere = {"pins", "variant_metadata", "conda", "wheels"}
-    assert {field.name for field in FIELDS} | stored_elsewhere == set(Lock._fields)
+    assert {field.name for field in FIELDS} | stored_elsewhere == set(Lock.__struct_fields__)
 
 
 def test_the_documentation_names_every_field() -> None:

@@ -30,14 +30,9 @@ def put(folder: Path, files: dict[str, str], encoding: str = "utf-8") -> None:
 
 def plain(asked: RequirementSet) -> dict[str, Any]:
     """What is not left at its default, as JSON has it, without the origins."""
-    defaults, found = (
-        RequirementSet(),
-        json.loads(json.dumps({name: getattr(asked, name) for name in RequirementSet._fields})),
-    )
-    same = {
-        name for name in RequirementSet._fields if getattr(asked, name) == getattr(defaults, name)
-    }
-    return {name: value for name, value in found.items() if name not in same | {"origins"}}
+    stated: dict[str, Any] = json.loads(json.dumps(asked.non_defaults()))
+    stated.pop("origins", None)
+    return stated
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])

@@ -407,7 +407,7 @@ while todo:
                 for other in {{wheel.version for wheel in snapshot.wheels(need.name)}}:
                     environment.contains(need.specifier, other, False)
 assert len(seen) > 40, len(seen)
-heavy = {{"urllib", "requests", "urllib3", "ssl", "dataclasses", "inspect", "pathlib", "socket"}}
+heavy = {{"urllib", "requests", "urllib3", "ssl", "pathlib", "socket"}}
 print(sorted((set(sys.modules) - before) & heavy))
 """
     path = str(ROOT / "resolver")

@@ -8,53 +8,13 @@ supports. Sizes are bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, dataclass_transform
+from typing import Annotated, Any, Self, dataclass_transform
 
-if TYPE_CHECKING:
-    from inspect import Signature  # heavy
+import msgspec
 
-ComputeCapability = tuple[int, int]
-CudaVersion = tuple[int, int]
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class _ValueMeta(type):
-    """Make classes like those of `dataclass(frozen=True, slots=True, kw_only=True)`.
-
-    The dataclasses module is not used because importing it (inspect, ast, tokenize) takes a sixth
-    of the time that a whole solve may take.
-    """
-
-    _fields: tuple[str, ...]
-    _defaults: dict[str, object]
-    _setters: tuple[Callable[[object, object], None], ...]
-
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _ValueMeta:
-        fields = tuple(namespace.get("__annotations__", ()))
-        defaults = {field: namespace.pop(field) for field in fields if field in namespace}
-        namespace["__slots__"] = fields
-        cls = super().__new__(mcs, name, bases, namespace)
-        cls._fields, cls._defaults = fields, defaults
-        cls._setters = tuple(cls.__dict__[field].__set__ for field in fields)
-        return cls
-
-    @property
-    def __signature__(cls) -> Signature:
-        """The fields as keyword arguments, for help() and editors."""
-        from inspect import Parameter, Signature, get_annotations
-
-        annotations = get_annotations(cls)
-        parameters = [
-            Parameter(
-                field,
-                Parameter.KEYWORD_ONLY,
-                default=cls._defaults.get(field, Parameter.empty),
-                annotation=annotations.get(field, Parameter.empty),
-            )
-            for field in cls._fields
-        ]
-        return Signature(parameters)
-
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+ComputeCapability = tuple[Natural, Natural]
+CudaVersion = tuple[Natural, Natural]
 
 # Returns the HTML of a value for notebooks; None if it has none. The package's root sets it.
 html_of: list[Callable[[object], str | None]] = []
@@ -65,57 +25,37 @@ def to_html(value: object) -> str | None:
     return html_of[0](value) if html_of else None
 
 
-class Value(metaclass=_ValueMeta):
-    """Base of the value types: equality and hash by content; `replace` makes a changed copy."""
+class _ValueMeta(msgspec.StructMeta):
+    """Make all values keyword-only, which subclasses of a Struct do not inherit."""
 
-    def __init__(self, **fields: object) -> None:
-        # A solve makes thousands of values: the usual case is one loop, mistakes are found after
-        # it.
-        cls, set_field = type(self), object.__setattr__
-        if len(fields) != len(cls._fields):
-            fields = {**cls._defaults, **fields}
-        try:
-            for name in cls._fields:
-                set_field(self, name, fields[name])
-        except KeyError as error:
-            raise TypeError(f"{cls.__name__}() needs {error.args[0]!r}") from None
-        if len(fields) != len(cls._fields):
-            unknown = sorted({*fields} - {*cls._fields})
-            raise TypeError(f"{cls.__name__}() has no {', '.join(unknown)}")
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any
+    ) -> _ValueMeta:
+        return super().__new__(mcs, name, bases, namespace, kw_only=True, **config)
 
-    @classmethod
-    def of(cls, *content: object) -> Self:
-        """Make a value from all fields in their order, in a third of the constructor's time."""
-        value = cls.__new__(cls)
-        for set_field, field in zip(cls._setters, content, strict=True):
-            set_field(value, field)
-        return value
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen")
-
-    def _content(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in type(self)._fields)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Value) or type(self) is not type(other):
-            return False
-        return self._content() == other._content()
-
-    def __hash__(self) -> int:
-        return hash(self._content())
-
-    def __repr__(self) -> str:
-        inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self)._fields)
-        return f"{type(self).__name__}({inner})"
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Value(msgspec.Struct, metaclass=_ValueMeta, frozen=True, forbid_unknown_fields=True):
+    """Base of the value types: equality and hash by content."""
 
     def _repr_html_(self) -> str | None:
         return to_html(self)
 
-    def replace(self, **changes: object) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
-        fields = dict(zip(type(self)._fields, self._content(), strict=True))
-        return type(self)(**fields | changes)
+        return msgspec.structs.replace(self, **changes)
+
+    def non_defaults(self) -> dict[str, Any]:
+        """Return {name: content} of the fields that do not have their default, in their order."""
+        names, defaults = self.__struct_fields__, self.__struct_defaults__
+        # The last fields are those with a default, or any that stand between them.
+        default_of = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+        content = {name: getattr(self, name) for name in names}
+        return {
+            name: item
+            for name, item in content.items()
+            if item != default_of.get(name, msgspec.NODEFAULT)
+        }
 
 
 def parse_release(text: str) -> tuple[int, ...]:
@@ -169,11 +109,11 @@ class Gpu(Value):
 
     name: str
     compute_capability: ComputeCapability | None
-    index: int | None = None
+    index: Natural | None = None
     uuid: str | None = None
     pci_bus_id: str | None = None
-    memory_total: int | None = None
-    memory_free: int | None = None
+    memory_total: Natural | None = None
+    memory_free: Natural | None = None
     compute_mode: str | None = None
     ecc: bool | None = None
     mig: bool = False
@@ -190,7 +130,7 @@ class Problem(Value):
 class Python(Value):
     """The target interpreter. `version` is (3, 12); `full_version` is "3.12.3" if it is known."""
 
-    version: tuple[int, int]
+    version: tuple[Natural, Natural]
     full_version: str | None = None
     free_threaded: bool = False
     executable: str | None = None
@@ -206,7 +146,7 @@ class Host(Value):
 
     os: str = "linux"  # linux | windows
     machine: str = "x86_64"  # x86_64 | aarch64
-    glibc: tuple[int, int] | None = None
+    glibc: tuple[Natural, Natural] | None = None
     python: Python
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None

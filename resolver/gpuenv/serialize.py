@@ -8,18 +8,15 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from .errors import InputError
-from .model import Gpu, Host, Problem, Python, Value, parse_release
+from .model import Host, Value, parse_release
 
 if TYPE_CHECKING:
     from io import FileIO
-
-# For each field: a test of its plain value, and what the value must be, for messages.
-FieldTests = Mapping[str, tuple[Callable[[object], bool], str]]
-
 
 MAX_INPUT_BYTES = 64 << 20  # limit for a file that a user writes or names
 INPUT_SECONDS = 120.0  # for a pipe to end
@@ -86,21 +83,12 @@ def parse_toml(text: str) -> dict[str, Any]:
 def to_plain(value: object) -> Any:
     """Return values, tuples and pairs as data for JSON; fields at their default are left out."""
     if isinstance(value, Value):
-        return _fields_to_plain(value)
+        value = value.non_defaults()
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [to_plain(item) for item in value]
     return value
-
-
-def _fields_to_plain(value: Value) -> dict[str, Any]:
-    cls, plain = type(value), {}
-    for name in cls._fields:
-        field = getattr(value, name)
-        if name not in cls._defaults or field != cls._defaults[name]:
-            plain[name] = to_plain(field)
-    return plain
 
 
 def canonical_json(value: object) -> str:
@@ -125,145 +113,32 @@ def read_toml(path: str) -> dict[str, Any]:
         raise InputError(f"{path}: is not TOML: {error}") from None
 
 
-# ---- a host --------------------------------------------------------------------------------------
+_Kind = TypeVar("_Kind")
 
 
-def host_from_plain(data: object) -> Host:
-    """Return the Host that `to_plain` made the data of.
+def from_plain(data: object, kind: type[_Kind], where: str) -> _Kind:
+    """Return the value that `to_plain` made the data of.
+
+    Args:
+        data: The data.
+        kind: The type of the value.
+        where: The place of the data, for messages.
 
     Raises:
         ValueError: names the field that is missing, unknown or of the wrong kind.
     """
-    _check_host(data)
-    fields = _fields(data, Host, "host")
-    python = _fields(fields.get("python"), Python, "host.python")
-    fields["python"] = Python(**_with_tuples(python, "version"))
-    gpus = []
-    for number, item in enumerate(fields.get("gpus", [])):
-        gpu = _fields(item, Gpu, f"host.gpus[{number}]")
-        gpus.append(Gpu(**_with_tuples(gpu, "compute_capability")))
-    fields["gpus"] = tuple(gpus)
-    problems = []
-    for number, item in enumerate(fields.get("problems", [])):
-        problems.append(Problem(**_fields(item, Problem, f"host.problems[{number}]")))
-    fields["problems"] = tuple(problems)
-    fields["sources"] = tuple((fact, source) for fact, source in fields.get("sources", []))
-    fields["cpu"] = tuple(fields.get("cpu", []))
-    host = Host(**_with_tuples(fields, "glibc", "driver_cuda"))
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        text = " ".join(str(error).split())
+        if "`$" not in text:  # an error of the data as a whole has no place
+            text += " - at `$`"
+        raise ValueError(text.replace("`$", f"`{where}")) from None
+
+
+def host_from_plain(data: object) -> Host:
+    """Return the Host that `to_plain` made the data of. ValueError as of `from_plain`."""
+    host = from_plain(data, Host, "host")
     if host.driver is not None:
         parse_release(host.driver)
     return host
-
-
-def _fields(data: object, cls: type[Value], where: str) -> dict[str, Any]:
-    """Return the fields of a value's plain form; ValueError if some are unknown or missing."""
-    if not isinstance(data, dict):
-        raise ValueError(f"{where} must be a table")
-    unknown = set(data) - set(cls._fields)
-    if unknown:
-        raise ValueError(f"{where} has an unknown field {min(map(str, unknown))!r}")
-    for name in cls._fields:
-        if name not in data and name not in cls._defaults:
-            raise ValueError(f"{where} lacks {name!r}")
-    return dict(data)
-
-
-def _with_tuples(fields: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return the fields with the lists of some names as tuples."""
-    changed = dict(fields)
-    for name in names:
-        if changed.get(name) is not None:
-            changed[name] = tuple(changed[name])
-    return changed
-
-
-# ---- the kind of each field of a host ------------------------------------------------------------
-
-
-def _check_host(host: object) -> None:
-    """Raise ValueError for a field of the wrong kind: null, or a flag where a number belongs."""
-    fields = _check_table(host, "host", _HOST)
-    _check_table(fields.get("python"), "host.python", _PYTHON)
-    for key, tests in (("gpus", _GPU), ("problems", _PROBLEM)):
-        items = fields.get(key, [])
-        if not isinstance(items, list):
-            raise ValueError(f"host.{key} must be a list")
-        for number, item in enumerate(items):
-            _check_table(item, f"host.{key}[{number}]", tests)
-
-
-def _check_table(data: object, where: str, tests: FieldTests) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise ValueError(f"{where} must be a table")
-    for key, (test, kind) in tests.items():
-        if key in data and not test(data[key]):
-            raise ValueError(f"{where}.{key} must be {kind}, not {data[key]!r}")
-    return data
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_size(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_size, value))
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_text_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _are_sources(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text_pair, value))
-
-
-def _or_null(test: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: value is None or test(value)
-
-
-_TEXT, _TEXT_OR_NULL = (_is_text, "a text"), (_or_null(_is_text), "a text or null")
-_PAIR, _PAIR_OR_NULL = (_is_pair, "two numbers"), (_or_null(_is_pair), "two numbers or null")
-_SIZE_OR_NULL = (_or_null(_is_size), "a whole number or null")
-_FLAG, _FLAG_OR_NULL = (_is_flag, "true or false"), (_or_null(_is_flag), "true, false or null")
-
-_HOST: FieldTests = {
-    "os": _TEXT,
-    "machine": _TEXT,
-    "glibc": _PAIR_OR_NULL,
-    "driver": _TEXT_OR_NULL,
-    "driver_cuda": _PAIR_OR_NULL,
-    "virtualization": _TEXT_OR_NULL,
-    "sources": (_are_sources, "a list of pairs of texts"),
-    "cpu": (_are_texts, "a list of texts"),
-}
-_PYTHON: FieldTests = {
-    "version": _PAIR,
-    "full_version": _TEXT_OR_NULL,
-    "free_threaded": _FLAG,
-    "executable": _TEXT_OR_NULL,
-}
-_GPU: FieldTests = {
-    "name": _TEXT,
-    "compute_capability": _PAIR_OR_NULL,
-    "index": _SIZE_OR_NULL,
-    "uuid": _TEXT_OR_NULL,
-    "pci_bus_id": _TEXT_OR_NULL,
-    "memory_total": _SIZE_OR_NULL,
-    "memory_free": _SIZE_OR_NULL,
-    "compute_mode": _TEXT_OR_NULL,
-    "ecc": _FLAG_OR_NULL,
-    "mig": _FLAG,
-}
-_PROBLEM: FieldTests = {"code": _TEXT, "detail": _TEXT, "hint": _TEXT}

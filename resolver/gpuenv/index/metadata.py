@@ -390,9 +390,10 @@ def _to_cached(dependencies: Sequence[Requirement]) -> bytes:
 
 def _parse_cached(body: bytes) -> tuple[Requirement, ...] | None:
     try:
-        # In the order of Requirement's fields: a solve reads thousands.
         return tuple(
-            Requirement.of(name, tuple(extras), specifier, marker, url)
+            Requirement(
+                name=name, extras=tuple(extras), specifier=specifier, marker=marker, url=url
+            )
             for name, extras, specifier, marker, url in json.loads(body)
         )
     except (ValueError, TypeError):

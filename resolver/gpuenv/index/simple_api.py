@@ -77,8 +77,7 @@ class FileEntry(NamedTuple):
 
 def to_wheel(entry: FileEntry, index: str) -> Wheel:
     """Return the value that other stages use; `index` is the URL of the index."""
-    *fields, metadata = entry
-    return Wheel.of(*fields, index, metadata)
+    return Wheel(**entry._asdict(), index=index)
 
 
 def newest_first(entries: Iterable[FileEntry]) -> list[FileEntry]:

@@ -347,17 +347,16 @@ class Snapshot(Index):
 def _wheel(package: _Package, version: str, row: _FileRow, base: str, index: str) -> Wheel:
     """Return a file as a wheel; `base` and `index` are those of its index."""
     _, filename, location, sha256, size, python, yanked, upload_time, metadata = row
-    # In the order of Wheel's fields.
-    return Wheel.of(
-        package.name,
-        version,
-        filename,
-        f"{base}/{location}/{filename.replace('+', '%2B')}",
-        sha256,
-        size,
-        None if python is None else package.requires_python[python],
-        yanked,
-        upload_time,
-        index.replace(_VARIANT, location),
-        (package.path, metadata),
+    return Wheel(
+        name=package.name,
+        version=version,
+        filename=filename,
+        url=f"{base}/{location}/{filename.replace('+', '%2B')}",
+        sha256=sha256,
+        size=size,
+        requires_python=None if python is None else package.requires_python[python],
+        yanked=yanked,
+        upload_time=upload_time,
+        index=index.replace(_VARIANT, location),
+        metadata=(package.path, metadata),
     )

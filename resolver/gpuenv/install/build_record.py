@@ -43,7 +43,10 @@ def read_build(prefix: str) -> Build | None:
             fields = json.load(file)
             time = os.fstat(file.fileno()).st_mtime_ns
         rows = fields.get("packages", {})
-        packages = {str(name): BuiltPackage.of(*row) for name, row in rows.items()}
+        packages = {
+            str(name): BuiltPackage(version=version, sha256=sha256, record=record)
+            for name, (version, sha256, record) in rows.items()
+        }
         return Build(
             token=str(fields.get("token", "")),
             path=str(fields.get("path", "")),

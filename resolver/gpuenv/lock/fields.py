@@ -174,7 +174,7 @@ def _read_warnings(value: object, where: str, _: ReadPair) -> tuple[Reason, ...]
     for item in _read_list(value, where):
         fields: dict[str, str] = {}
         for name, text in read_table(item, where).items():
-            if name not in Reason._fields or not isinstance(text, str):
+            if name not in Reason.__struct_fields__ or not isinstance(text, str):
                 raise ValueError(f"{where}.{name} must not be {text!r}")
             fields[name] = text
         missing = {"code", "subject", "need", "have"} - set(fields)
@@ -188,7 +188,7 @@ def _read_variants(value: object, where: str, _: ReadPair) -> tuple[WheelVariant
     variants = []
     for item in _read_list(value, where):
         fields = read_table(item, where)
-        unknown = sorted(set(fields) - set(WheelVariant._fields))
+        unknown = sorted(set(fields) - set(WheelVariant.__struct_fields__))
         if unknown:
             raise ValueError(f"{where}.{unknown[0]} is not a field that this gpuenv knows")
         rows = []
@@ -263,7 +263,7 @@ def _read_fields(
     fields: dict[str, Any] = {}
     for name, item in read_table(value, where).items():
         place = f"{where}.{name}"
-        if name not in cls._fields:
+        if name not in cls.__struct_fields__:
             raise ValueError(f"{place} is not a field that this gpuenv knows")
         if item is None:  # an unknown value in JSON
             fields[name] = None

@@ -468,8 +468,10 @@ def parse_requirement(text: str) -> Requirement:
 def parse_stored_requirement(text: str) -> Requirement:
     """Return a requirement of the index snapshot, where everything is normalized already."""
     head, semicolon, marker = text.partition("; ")
-    # In the order of Requirement's fields: a solve reads hundreds, and most of them once.
-    return Requirement.of(*_split_requirement(head), marker if semicolon else None, None)
+    name, extras, specifier = _split_requirement(head)
+    return Requirement(
+        name=name, extras=extras, specifier=specifier, marker=marker if semicolon else None
+    )
 
 
 def _plain_requirement(text: str) -> Requirement | None:

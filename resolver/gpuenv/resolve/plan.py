@@ -141,8 +141,9 @@ def _other_options(request: Request) -> dict[str, object]:
 
     A new field of Request leaves the digests of requests without it as they are.
     """
-    options = {name: getattr(request, name) for name in Request._fields if name not in _NOT_OTHERS}
-    return {name: value for name, value in options.items() if value != Request._defaults[name]}
+    return {
+        name: value for name, value in request.non_defaults().items() if name not in _NOT_OTHERS
+    }
 
 
 def _pins(solution: Solution) -> tuple[Pin, ...]:
