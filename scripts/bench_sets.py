@@ -51,7 +51,7 @@ TIMEOUT = 600.0  # seconds
 # Limits of one set: a cold solve takes at most the larger of these.
 MAX_FACTOR, MAX_SECONDS = 3.0, 10.0
 # Limits of the medians of gpuenv's time by uv's, and of gpuenv's memory.
-MAX_COLD, MAX_WARM, MAX_MIB = 2.0, 4.0, 200.0
+MAX_COLD, MAX_WARM, MAX_MIB = 1.5, 7.0, 200.0
 GPUENV_VERDICTS = {0: "solved", 3: "impossible"}
 # What gpuenv chooses for the host, so that its versions are not those of uv.
 GPU_STACK = re.compile(

@@ -52,8 +52,7 @@ WAYS = [
 ]
 FRAMEWORKS = ["torch", "tensorflow", "jax", "cupy", "onnxruntime"]
 NEW, OLD = "580.65.06", "550.54.14"  # drivers of CUDA 13.0 and 12.4
-MEMORY = {"a": 60.0}  # MiB that gpuenv may take in a set
-MEMORY_ELSEWHERE = 120.0
+MAX_MIB = 200.0  # of gpuenv
 PATIENCE = 120.0  # seconds for uv to refuse a set
 DEAD = {
     "HTTPS_PROXY": "http://127.0.0.1:9",
@@ -297,14 +296,15 @@ def set_a(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     commands[first] = Command(bench.ours(["torch"]), bench.of_ours("none"), bench.empty("none"))
     commands["uv, online and cold"] = Command(cold, bench.environment, bench.empty("uv-cold"))
     return commands, [
-        Limit(first, 0.4, "uv, online and cold"),
-        Limit("gpuenv, no network", 2.5, "uv, offline and warm"),
+        Limit(first, 0.3, "uv, online and cold"),
+        Limit("gpuenv, no network", 6, "uv, offline and warm"),
     ]
 
 
 def set_c(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     """Return the commands and limits for torch with tensorflow."""
-    return _offline_and_warm(bench, "c", FRAMEWORKS[:2], WAYS[:2], NEW), []
+    commands = _offline_and_warm(bench, "c", FRAMEWORKS[:2], WAYS[:2], NEW)
+    return commands, [Limit("gpuenv, no network", 6, "uv, offline and warm")]
 
 
 def set_d(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
@@ -320,7 +320,7 @@ def set_d(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     warm = Command(pinned, bench.environment, bench.forget)
     bench.warm(warm)
     commands["uv, offline and warm, gpuenv's pins"] = warm._replace(words=[*pinned, "--offline"])
-    return commands, [Limit("gpuenv, no network", 1.5, "uv, offline and warm")]
+    return commands, [Limit("gpuenv, no network", 6, "uv, offline and warm")]
 
 
 def _version(lock: str, name: str) -> str:
@@ -380,8 +380,7 @@ def set_e(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
         ),
         pips: pip,
     }
-    limits = [Limit("gpuenv, online and empty", 1.5, "uv, online and empty")]
-    return commands, [*limits, Limit("gpuenv, offline and warm", 0.1, pips)] if kept else limits
+    return commands, [Limit("gpuenv, online and empty", 1.5, "uv, online and empty")]
 
 
 def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
@@ -401,7 +400,7 @@ def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     )
     bench.warm(ours)
     return {"gpuenv, to the refusal": ours, "uv, to the refusal": uv}, [
-        Limit("gpuenv, to the refusal", 1.0)
+        Limit("gpuenv, to the refusal", 10)
     ]
 
 
@@ -415,7 +414,7 @@ SETS = {
 }
 
 
-def judged(letter: str, figures: dict[str, Any], limits: list[Limit]) -> list[dict[str, Any]]:
+def judged(figures: dict[str, Any], limits: list[Limit]) -> list[dict[str, Any]]:
     """Return the verdict of each limit, for medians and for gpuenv's peak memory."""
     verdicts: list[dict[str, Any]] = []
     for limit in limits:
@@ -429,10 +428,8 @@ def judged(letter: str, figures: dict[str, Any], limits: list[Limit]) -> list[di
             {"what": what, "value": value, "limit": limit.factor, "met": value <= limit.factor}
         )
     peak = max(row["peak_mib"] for name, row in figures.items() if name.startswith("gpuenv"))
-    most = MEMORY.get(letter, MEMORY_ELSEWHERE)
-    verdicts.append(
-        {"what": "gpuenv's peak memory, in MiB", "value": peak, "limit": most, "met": peak <= most}
-    )
+    what, is_met = "gpuenv's peak memory, in MiB", peak <= MAX_MIB
+    verdicts.append({"what": what, "value": peak, "limit": MAX_MIB, "met": is_met})
     return verdicts
 
 
@@ -462,7 +459,7 @@ def run_set(letter: str, arguments: argparse.Namespace, scripts: str) -> dict[st
         title, commands_of = SETS[letter]
         commands, limits = commands_of(bench)
         figures = bench.compare(commands)
-    verdicts = judged(letter, figures, limits)
+    verdicts = judged(figures, limits)
     if not arguments.json:
         show(letter, title, figures, verdicts)
     return {"commands": figures, "limits": verdicts}

@@ -26,12 +26,12 @@ def to_html(value: object) -> str | None:
 
 
 class _ValueMeta(msgspec.StructMeta):
-    """Make all values keyword-only, which subclasses of a Struct do not inherit."""
+    """Make values keyword-only if they do not say otherwise: a Struct does not inherit that."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any
     ) -> _ValueMeta:
-        return super().__new__(mcs, name, bases, namespace, kw_only=True, **config)
+        return super().__new__(mcs, name, bases, namespace, **{"kw_only": True, **config})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -553,8 +553,8 @@ class EnvironmentChanges(Value):
 Mark = tuple[str, str, str]
 
 
-class Check(Value):
-    """The outcome of one check.
+class Check(Value, kw_only=False):
+    """The outcome of one check. The first four fields may be given by position.
 
     `status` is pass, fail or unknown. `evidence` says what was observed. `marks` is the evidence
     for programs: a code, its subject, and more. The codes are

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..binaries.environment import CodeFile, scan_environment
 from ..binaries.served import JudgedFile
 from ..compat.architectures import parse_target, show_code
-from ..model import Check, Code, Host, Mark, show_pair
+from ..model import Check, Host, Mark, show_pair
 from ..probes.answers import SurveyAnswer
 from .installed import first_items
 
@@ -39,25 +39,20 @@ def device_code_checks(
     folders = sorted({str(row["folder"]) for row in survey["distributions"]})
     contents = scan_environment(target, more=folders, deadline=deadline)
     judged = judge(contents.files)
-    checks = [_owner_check(owner, files) for owner, files in _by_owner(judged).items()]
-    if not contents.complete:
-        evidence = f"only {contents.read} files were read in time"
-        checks.append(Check(name=NAME, subject="", status="unknown", evidence=evidence))
-    elif not checks:
-        checks.append(Check(name=NAME, subject="", status="pass", evidence=_summary(judged, host)))
-    seconds = round(time.monotonic() - begin, 3)
-    return [checks[0].replace(seconds=seconds), *checks[1:]]
-
-
-def _by_owner(judged: Iterable[JudgedFile]) -> dict[str, list[JudgedFile]]:
-    """Return the files that fail or may fail, by their distribution or their path."""
-    groups: dict[str, list[JudgedFile]] = {}
+    by_owner: dict[str, list[JudgedFile]] = {}  # what fails or may fail, by distribution or path
     for judged_file in judged:
         file = judged_file.file
         is_nvidia = file.owner.startswith("nvidia-")
         if file.fault or (judged_file.reasons and not is_nvidia):
-            groups.setdefault(file.owner or file.path, []).append(judged_file)
-    return dict(sorted(groups.items()))
+            by_owner.setdefault(file.owner or file.path, []).append(judged_file)
+    checks = [_owner_check(owner, files) for owner, files in sorted(by_owner.items())]
+    if not contents.complete:
+        evidence = f"only {contents.read} files were read in time"
+        checks.append(Check(NAME, "", "unknown", evidence))
+    elif not checks:
+        checks.append(Check(NAME, "", "pass", _summary(judged, host)))
+    seconds = round(time.monotonic() - begin, 3)
+    return [checks[0].replace(seconds=seconds), *checks[1:]]
 
 
 def _owner_check(owner: str, files: Sequence[JudgedFile]) -> Check:
@@ -65,35 +60,26 @@ def _owner_check(owner: str, files: Sequence[JudgedFile]) -> Check:
     broken = [judged_file for judged_file in files if judged_file.file.fault]
     if broken:
         evidence = f"{broken[0].file.path}: {broken[0].file.fault}"
-        return Check(name=NAME, subject=owner, status="unknown", evidence=evidence)
+        return Check(NAME, owner, "unknown", evidence)
     shown = failing or files
     first = shown[0]
     names = first_items([judged_file.file.path for judged_file in shown])
     evidence = f"{names}: has {show_code(first.code)}; needs {first.reasons[0].need}"
     if failing:
-        hint = first.hint
-        return Check(
-            name=NAME,
-            subject=owner,
-            status="fail",
-            evidence=f"{evidence}: {hint}",
-            marks=(*_marks(failing), ("rebuild", owner, hint)),
-        )
+        marks = (*_marks(failing), ("rebuild", owner, first.hint))
+        return Check(NAME, owner, "fail", f"{evidence}: {first.hint}", marks=marks)
     if first.optional:
         evidence += f" ({first.optional})"
-    return Check(name=NAME, subject=owner, status="unknown", evidence=evidence, marks=_marks(shown))
+    return Check(NAME, owner, "unknown", evidence, marks=_marks(shown))
 
 
 def _marks(files: Iterable[JudgedFile]) -> tuple[Mark, ...]:
-    return tuple(
-        ("no-code", judged_file.file.path, " ".join(_capabilities(judged_file.code)))
-        for judged_file in files
-    )
-
-
-def _capabilities(code: Code) -> list[str]:
-    """Return the compute capabilities of the SASS targets: 8.0 for sm_80."""
-    return [show_pair(parse_target(target)[0]) for target in code.sass or ()]
+    """Return the marks of files, with the compute capabilities of their SASS: 8.0 for sm_80."""
+    marks = []
+    for judged_file in files:
+        capabilities = [show_pair(parse_target(sass)[0]) for sass in judged_file.code.sass or ()]
+        marks.append(("no-code", judged_file.file.path, " ".join(capabilities)))
+    return tuple(marks)
 
 
 def _summary(judged: Sequence[JudgedFile], host: Host) -> str:

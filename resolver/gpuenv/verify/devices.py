@@ -146,20 +146,20 @@ def host_checks(host: Host, checks: Sequence[Check]) -> list[Check]:
     text = "; ".join(problems) or "no GPU is visible"
     if any(check.name == "cudnn convolution" for check in checks):
         evidence = f"one device was checked; whether there are others is not known: {text}"
-        return [_check("device", "", "unknown", evidence)]
+        return [Check("device", "", "unknown", evidence)]
     hints = [problem.hint for problem in host.problems if problem.code not in _ABSENT]
     hint = next(filter(None, hints), "")
     evidence = f"nothing ran on a GPU: {text}"
     if hint:
         evidence += f"; {hint}"
     if is_broken(host):
-        return [_check("device", "", "fail", evidence)]
-    return [_check("device", "", "unknown", evidence)]
+        return [Check("device", "", "fail", evidence)]
+    return [Check("device", "", "unknown", evidence)]
 
 
 def _doubt(problem: Problem) -> Check:
     evidence = f"{problem.detail}; the visible devices were checked; {problem.hint}"
-    return _check("device", problem.code, "unknown", evidence)
+    return Check("device", problem.code, "unknown", evidence)
 
 
 # ---- all devices --------------------------------------------------------------------------------
@@ -209,16 +209,16 @@ def capability_check(number: int | None, host: Host, passed: Sequence[bool]) -> 
             major = max(major, gpu.compute_capability[0])
     if not newer:
         evidence = f"{text} (cudnnGetMaxDeviceVersion {number})"
-        return _check("cudnn", "device version", "pass", evidence)
+        return Check("cudnn", "device version", "pass", evidence)
     names = [
         f"GPU {index} {gpu.name} is {show_pair(gpu.compute_capability)}" for index, gpu in newer
     ]
     devices = ", ".join(names)
     if all(index < len(passed) and passed[index] for index, _ in newer):
         evidence = f"{text}; {devices}, and its convolutions were right"
-        return _check("cudnn", "device version", "pass", evidence)
+        return Check("cudnn", "device version", "pass", evidence)
     status = "fail" if major > limit[0] else "unknown"
-    return _check("cudnn", "device version", status, f"{text}, and {devices}")
+    return Check("cudnn", "device version", status, f"{text}, and {devices}")
 
 
 # ---- one device ---------------------------------------------------------------------------------
@@ -241,17 +241,25 @@ def device_checks(
     answer: ConvolutionAnswer = outcome.answer
     subject = f"{label} {answer.get('device', {}).get('name') or gpu.name}".rstrip()
     fault = answer["fault"]
-    if fault is not None and _is_host_fault(fault, answer):
-        return _host_fault_checks(outcome, answer, fault, subject, gpu, place)
+    if fault is not None:
+        # A cuDNN without memory may also report NOT_INITIALIZED or INTERNAL_ERROR.
+        short = fault["kind"] == "memory" or answer.get("free", NEED) < answer["need"] // 4
+        if "version" not in answer or _is_host_result(fault) or short:
+            return _host_fault_checks(outcome, fault, subject, gpu, place)
     checks = [_context_check(answer, subject)]
     if fault is not None and answer.get("handles", 0) == 0:
         evidence = _fault_text(fault) + log_text(lines)
-        check = _check(
-            "cudnn handle", subject, "fail", evidence, outcome.seconds, marks=_marks(fault)
+        check = Check(
+            "cudnn handle",
+            subject,
+            "fail",
+            evidence,
+            seconds=outcome.seconds,
+            marks=_marks(fault),
         )
         return [*checks, check]
     evidence = f"cudnnCreate succeeded, {answer['handles']} handles"
-    checks.append(_check("cudnn handle", subject, "pass", evidence))
+    checks.append(Check("cudnn handle", subject, "pass", evidence))
     checks.append(_convolution_check(answer, subject, lines, place))
     return checks
 
@@ -272,125 +280,88 @@ def _no_answer(outcome: Outcome, subject: str, lines: tuple[str, ...]) -> Check:
     """
     failure, seconds = outcome.failure, outcome.seconds
     if outcome.ended == "late":
-        return _check("device", subject, "unknown", failure, seconds)
+        return Check("device", subject, "unknown", failure, seconds=seconds)
     if outcome.ended == "failed":
-        return _check("device", subject, "unknown", f"the check itself failed: {failure}", seconds)
+        evidence = f"the check itself failed: {failure}"
+        return Check("device", subject, "unknown", evidence, seconds=seconds)
     if "cudnn" in outcome.step:
         evidence = failure + log_text(lines)
-        return _check("cudnn convolution", subject, "fail", evidence, seconds)
+        return Check("cudnn convolution", subject, "fail", evidence, seconds=seconds)
     cause = "the driver's library ended the process"
     if outcome.ended == "hang":
         cause = "the driver hangs"
     evidence = f"{cause}: {failure}; see the kernel log (Xid)"
-    return _check("device", subject, "fail", evidence, seconds)
+    return Check("device", subject, "fail", evidence, seconds=seconds)
 
 
 def _context_check(answer: ConvolutionAnswer, subject: str) -> Check:
-    device, seconds = answer["device"], answer["context_s"]
+    device, seconds = answer["device"], round(answer["context_s"], 3)
     capability = ".".join(map(str, device["capability"]))
     memory = f"{device['free'] // MIB} of {device['total'] // MIB} MiB free"
     evidence = f"compute capability {capability}, context in {seconds:.2f} s, {memory}"
-    return _check("device", subject, "pass", evidence, seconds)
+    return Check("device", subject, "pass", evidence, seconds=seconds)
 
 
 # ---- faults of the host -------------------------------------------------------------------------
-
-
-def _is_host_fault(fault: Fault, answer: ConvolutionAnswer) -> bool:
-    """Return whether a fault is the host's.
-
-    It is if cuDNN was not reached, the driver says so, or memory is short.
-    """
-    return "version" not in answer or _is_host_result(fault) or _lacks_memory(fault, answer)
 
 
 def _is_host_result(fault: Fault) -> bool:
     return fault["kind"] == "driver" and fault["status"] in _HOST_RESULTS
 
 
-def _lacks_memory(fault: Fault, answer: ConvolutionAnswer) -> bool:
-    """Return whether memory ran out.
-
-    A cuDNN without memory may also report NOT_INITIALIZED or INTERNAL_ERROR.
-    """
-    return fault["kind"] == "memory" or answer.get("free", NEED) < answer["need"] // 4
-
-
-def _host_fault_checks(  # noqa: PLR0917
-    outcome: Outcome,
-    answer: ConvolutionAnswer,
-    fault: Fault,
-    subject: str,
-    gpu: Gpu,
-    place: Place,
+def _host_fault_checks(
+    outcome: Outcome, fault: Fault, subject: str, gpu: Gpu, place: Place
 ) -> list[Check]:
-    if fault["kind"] == "library" and "driver" in answer and "context_s" in answer:
+    """Return the checks of a device with a fault that is not the environment's."""
+    answer: ConvolutionAnswer = outcome.answer
+    text, marks = _fault_text(fault), _marks(fault)
+    result, mode = fault["status"], answer.get("device", {}).get("mode")
+    status = "fail"
+    if fault["kind"] in ("memory", "cudnn"):
+        # Whatever call ran out of memory. CUDA reports what is free; NVML does if there is not
+        # enough for a context.
+        free = answer.get("free", answer.get("device", {}).get("free", gpu.memory_free))
+        amount = "too little memory for a context" if free is None else f"{free // MIB} MiB free"
+        cause = f" ({text})" if fault["call"] else ""
+        need = f"the check needs {answer['need'] // MIB} MiB{_users(answer)}"
+        status, evidence = "unknown", f"{amount}{cause}, {need}; nothing was proved on it"
+        marks = (("memory", "", ""), *marks)
+    elif fault["kind"] == "library" and "driver" in answer and "context_s" in answer:
         # There is a context, so the library that cannot be opened is libcudnn, not libcuda.
         evidence = f"{fault['call']}: {fault['said']}"
-        handle = _check("cudnn handle", subject, "fail", evidence, marks=_marks(fault))
+        handle = Check("cudnn handle", subject, "fail", evidence, marks=marks)
         return [_context_check(answer, subject), handle]
-    status, evidence = _judge_host_fault(answer, fault, gpu, place)
-    marks = _host_marks(fault)
-    return [_check("device", subject, status, evidence, outcome.seconds, marks=marks)]
-
-
-def _judge_host_fault(  # noqa: PLR0911  one for each kind of fault
-    answer: ConvolutionAnswer, fault: Fault, gpu: Gpu, place: Place
-) -> tuple[str, str]:
-    """Return (status, evidence) of a fault that is not the environment's."""
-    text = _fault_text(fault)
-    if fault["kind"] in ("memory", "cudnn"):
-        return "unknown", _memory_text(answer, fault, gpu)
-    if fault["kind"] == "library":
+    elif fault["kind"] == "library":
         fix = "install it, or start the container with its libraries"
-        return "fail", f"the driver cannot be used: {text}; {fix}"
-    result = fault["status"]
-    if result == _UNAVAILABLE:
-        return _unavailable(answer, fault)
-    if result in _HOST_RESULTS:
+        evidence = f"the driver cannot be used: {text}; {fix}"
+        marks = (("no-driver", "", ""),)
+    elif result == _UNAVAILABLE and mode == _PROHIBITED:
+        evidence = f"{text}: the device is in compute mode prohibited (nvidia-smi -c DEFAULT)"
+    elif result == _UNAVAILABLE:
+        reason = "it is busy"
+        if mode in _EXCLUSIVE:
+            reason = "it is in exclusive mode and another process has it"
+        status = "unknown"
+        evidence = f"{text}: {reason}{_users(answer)}; nothing was proved on it"
+    elif result in _HOST_RESULTS:
         status, meaning = _HOST_RESULTS[result]
         libcuda = answer["driver"].get("path", "libcuda.so.1")
-        return status, f"{text}: {meaning.format(libcuda=libcuda)}"
-    if result == _NO_DEVICE:
-        return "fail", f"{text}: {_no_device(place)}"
-    if result == _INVALID_DEVICE:
-        shown, named = answer["driver"].get("count"), len(place.host.gpus)
-        return "fail", f"{text}: CUDA shows {shown} devices to this process, and NVML names {named}"
-    return "fail", f"{text}: the driver gives no working context; see the kernel log (Xid)"
-
-
-def _unavailable(answer: ConvolutionAnswer, fault: Fault) -> tuple[str, str]:
-    text, mode = _fault_text(fault), answer.get("device", {}).get("mode")
-    if mode == _PROHIBITED:
-        return "fail", f"{text}: the device is in compute mode prohibited (nvidia-smi -c DEFAULT)"
-    reason = "it is busy"
-    if mode in _EXCLUSIVE:
-        reason = "it is in exclusive mode and another process has it"
-    return "unknown", f"{text}: {reason}{_users(answer)}; nothing was proved on it"
-
-
-def _no_device(place: Place) -> str:
-    value = place.env.get("CUDA_VISIBLE_DEVICES")
-    if value is not None:
-        return f"CUDA_VISIBLE_DEVICES={value} names no device that exists"
-    return (
-        f"CUDA shows no device, and NVML names {len(place.host.gpus)}: "
-        "check that /dev/nvidia* exist and that this user may open them"
-    )
-
-
-def _memory_text(answer: ConvolutionAnswer, fault: Fault, gpu: Gpu) -> str:
-    """Return how much memory is free, and how much the check needs.
-
-    CUDA reports what is free; NVML does if there is not enough for a context.
-    """
-    free = answer.get("free", answer.get("device", {}).get("free", gpu.memory_free))
-    amount = "too little memory for a context"
-    if free is not None:
-        amount = f"{free // MIB} MiB free"
-    cause = f" ({_fault_text(fault)})" if fault["call"] else ""
-    need = f"the check needs {answer['need'] // MIB} MiB{_users(answer)}"
-    return f"{amount}{cause}, {need}; nothing was proved on it"
+        evidence = f"{text}: {meaning.format(libcuda=libcuda)}"
+    elif result == _NO_DEVICE:
+        value, count = place.env.get("CUDA_VISIBLE_DEVICES"), len(place.host.gpus)
+        evidence = f"{text}: CUDA_VISIBLE_DEVICES={value} names no device that exists"
+        if value is None:
+            evidence = (
+                f"{text}: CUDA shows no device, and NVML names {count}: "
+                "check that /dev/nvidia* exist and that this user may open them"
+            )
+    elif result == _INVALID_DEVICE:
+        shown = answer["driver"].get("count")
+        named = f"and NVML names {len(place.host.gpus)}"
+        evidence = f"{text}: CUDA shows {shown} devices to this process, {named}"
+    else:
+        evidence = f"{text}: the driver gives no working context; see the kernel log (Xid)"
+    return [Check("device", subject, status, evidence, seconds=outcome.seconds, marks=marks)]
 
 
 def _users(answer: ConvolutionAnswer) -> str:
@@ -420,7 +391,11 @@ def _convolution_check(
     NaN never passes, and a run with a foreign library proves nothing.
     """
     fault, runs = answer["fault"], answer["runs"]
-    failures = [_run_text(run) for run in runs if run["wrong"]]
+    failures = []
+    for run in runs:
+        if run["wrong"]:
+            wrong = f"{run['wrong']} of {run['values']} values are wrong ({run['first']})"
+            failures.append(f"{run['what']}: {wrong}")
     marks: tuple[Mark, ...] = tuple(("bits", run["what"], run["sha256"]) for run in runs)
     if fault is not None:
         failures.append(_fault_text(fault) + log_text(lines))
@@ -429,48 +404,26 @@ def _convolution_check(
     failures += [f"computed with {file.text}" for file in foreign]
     marks += loader.foreign_marks(foreign)
     if failures:
-        return _check("cudnn convolution", subject, "fail", "; ".join(failures), marks=marks)
+        return Check("cudnn convolution", subject, "fail", "; ".join(failures), marks=marks)
+    worst: dict[str, ConvolutionRun] = {}  # by type; all values are finite
+    for run in runs:
+        data_type = run["what"].partition(" ")[0]
+        if data_type not in worst or (run["error"] or 0) > (worst[data_type]["error"] or 0):
+            worst[data_type] = run
+    errors = []
+    for data_type, run in worst.items():
+        errors.append(f"{data_type} error {run['error'] or 0:.1e} <= {run['tolerance']:.0e}")
     engines = loader.engines(answer["mapped"])
     by = f"by cuDNN {loader.release_text(answer['version'])}"
     if engines:
         by += f" ({engines})"
     streams = f"on {answer['handles']} streams"
-    evidence = "; ".join([_worst_errors(runs), streams, *answer["left"], by])
-    seconds = answer["check_s"]
-    return _check("cudnn convolution", subject, "pass", evidence, seconds, marks=marks)
-
-
-def _worst_errors(runs: Sequence[ConvolutionRun]) -> str:
-    """Return the largest error of each type; all values are finite."""
-    worst: dict[str, float] = {}
-    tolerances: dict[str, float] = {}
-    for run in runs:
-        data_type = run["what"].partition(" ")[0]
-        worst[data_type] = max(worst.get(data_type, 0.0), run["error"] or 0.0)
-        tolerances.setdefault(data_type, run["tolerance"])
-    texts = []
-    for data_type, error in worst.items():
-        texts.append(f"{data_type} error {error:.1e} <= {tolerances[data_type]:.0e}")
-    return ", ".join(texts)
-
-
-def _run_text(run: ConvolutionRun) -> str:
-    return f"{run['what']}: {run['wrong']} of {run['values']} values are wrong ({run['first']})"
+    evidence = "; ".join([", ".join(errors), streams, *answer["left"], by])
+    seconds = round(answer["check_s"], 3)
+    return Check("cudnn convolution", subject, "pass", evidence, seconds=seconds, marks=marks)
 
 
 # ---- marks --------------------------------------------------------------------------------------
-
-
-def _host_marks(fault: Fault) -> tuple[Mark, ...]:
-    """Return the marks of a fault of the host.
-
-    A lack of memory is marked as such, whatever call ran out of it.
-    """
-    if fault["kind"] in ("memory", "cudnn"):
-        return (("memory", "", ""), *_marks(fault))
-    if fault["kind"] == "library":
-        return (("no-driver", "", ""),)
-    return _marks(fault)
 
 
 def _marks(fault: Fault) -> tuple[Mark, ...]:
@@ -482,22 +435,3 @@ def _marks(fault: Fault) -> tuple[Mark, ...]:
         owner = "cudnn" if fault["kind"] == "cudnn" else "cuda"
         marks.append(("status", owner, fault["name"]))
     return tuple(marks)
-
-
-def _check(
-    name: str,
-    subject: str,
-    status: str,
-    evidence: str,
-    seconds: float = 0.0,
-    *,
-    marks: tuple[Mark, ...] = (),
-) -> Check:
-    return Check(
-        name=name,
-        subject=subject,
-        status=status,
-        evidence=evidence,
-        seconds=round(seconds, 3),
-        marks=marks,
-    )

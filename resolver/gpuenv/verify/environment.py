@@ -119,18 +119,26 @@ def verify(
     modules = [module for _, module, _ in frameworks]
     first = children.run("installed", {"mode": "survey", "imports": modules})
     if first.answer is None:
-        return (_no_interpreter(first),)
+        return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
     survey: SurveyAnswer = first.answer
+    to_run = list(frameworks)
+    if lock is None:  # a namespace package (the remains of an uninstallation) has no file
+        files = {name: file or "" for name, file in survey["imports"].items()}
+        to_run = [named for named in frameworks if os.path.isabs(files.get(named[1], ""))]
+    gpus = host.gpus
+    if not gpus and devices.is_broken(host):
+        # A fault kept the detection from listing the devices: try the first that CUDA may show.
+        gpus = (Gpu(name="", compute_capability=None, index=0),)
     about = _Target(
         lock=lock,
         host=host,
-        gpus=_devices_to_try(host) if device else (),
+        gpus=gpus if device else (),
         device=device,
         verbose=verbose,
         probes=probes,
         env=variables,
         survey=survey,
-        frameworks=_frameworks_to_run(lock, survey, frameworks),
+        frameworks=to_run,
         folder=cudnn_folder(survey),
         origins=loader.Origins(variables),
         system=_system_libraries(lock, survey, host, system),
@@ -160,16 +168,6 @@ def verify(
     return tuple(checks)
 
 
-def _no_interpreter(outcome: Outcome) -> Check:
-    return Check(
-        name="interpreter",
-        subject="",
-        status="fail",
-        evidence=outcome.failure,
-        seconds=outcome.seconds,
-    )
-
-
 def _find_interpreter(target: str) -> str:
     if not os.path.exists(target):
         raise InputError(f"{target}: does not exist", hint="name an environment: --target DIR")
@@ -177,27 +175,6 @@ def _find_interpreter(target: str) -> str:
     if not os.path.isdir(target) and not os.access(python, os.X_OK):
         raise InputError(f"{target}: is neither an environment nor an interpreter")
     return python
-
-
-def _devices_to_try(host: Host) -> tuple[Gpu, ...]:
-    """Return the devices to try.
-
-    If a fault kept the detection from listing them, this is the first that CUDA may show.
-    """
-    if host.gpus or not devices.is_broken(host):
-        return host.gpus
-    return (Gpu(name="", compute_capability=None, index=0),)
-
-
-def _frameworks_to_run(
-    lock: Lock | None, survey: SurveyAnswer, frameworks: Sequence[Named]
-) -> list[Named]:
-    """Return the frameworks of the lock, or without one those that can be imported."""
-    if lock is not None:
-        return list(frameworks)
-    # A namespace package (the remains of an uninstallation) has no file.
-    files = {name: file or "" for name, file in survey["imports"].items()}
-    return [named for named in frameworks if os.path.isabs(files.get(named[1], ""))]
 
 
 def _system_libraries(
@@ -342,9 +319,7 @@ def _cudnn_checks(about: _Target, running: _Running) -> list[Check]:
             return []
         evidence = f"cuDNN {expected} is locked and no libcudnn is installed"
         marks = (("none", "libcudnn", expected),)
-        return [
-            Check(name="cudnn", subject="libraries", status="fail", evidence=evidence, marks=marks)
-        ]
+        return [Check("cudnn", "libraries", "fail", evidence, marks=marks)]
     run = running.cudnn.result()
     checks = loader.cudnn_checks(
         run.outcome, about.folder, expected, about.origins, crash=run.crash, lines=run.lines

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..model import Check, Lock, show_pair
-from ..probes.answers import FrameworkAnswer, FrameworkDevice, Run, SurveyAnswer
+from ..probes.answers import FrameworkAnswer, Run, SurveyAnswer
 from . import loader
 from .linkage import family
 from .runner import Outcome
@@ -47,17 +47,21 @@ def framework_checks(
         # environment.
         undecided = outcome.ended == "late" or outcome.failure.startswith("killed by SIGKILL")
         status = "unknown" if undecided else "fail"
-        return [_check(name, "import", status, outcome.failure, outcome.seconds)]
+        return [Check(name, "import", status, outcome.failure, seconds=outcome.seconds)]
     answer: FrameworkAnswer = outcome.answer
-    checks = [_import_check(name, answer, lock, outcome.seconds)]
+    summary = _build_text(name, answer)
+    wrong = [answer["cudnn_failure"]] if "cudnn_failure" in answer else []
+    if lock is not None:
+        wrong += _differences(name, answer, lock)
+    status = "fail" if wrong else "pass"
+    evidence = f"{summary}: {'; '.join(wrong)}" if wrong else summary
+    checks = [Check(name, "import", status, evidence, seconds=outcome.seconds)]
     if "cpu" in answer:
         checks.append(_run_check(name, "CPU", [answer["cpu"]]))
     if visible:
         checks += _device_checks(name, answer, visible, lock)
     mapped = answer.get("mapped", ())
-    libraries = _library_check(name, mapped, lock, survey, origins=origins, system=system)
-    checks.append(libraries)
-    return checks
+    return [*checks, _library_check(name, mapped, lock, survey, origins=origins, system=system)]
 
 
 # ---- libraries ----------------------------------------------------------------------------------
@@ -83,7 +87,7 @@ def _library_check(
     owned = {os.path.realpath(path) for path in paths}
     for path in filter(loader.is_driver_stub, mapped):
         evidence = f"{path}, from {origins.of(path, mapped)}, is a stub of the driver's library"
-        return _check(name, "libraries", "fail", f"{evidence}: programs are only linked with it")
+        return Check(name, "libraries", "fail", f"{evidence}: programs are only linked with it")
     of_system = {family(file) for files in system.values() for file in files}
     own = [path for path in mapped if family(os.path.basename(path)) not in of_system]
     foreign = loader.foreign_libraries(own, prefixes, owned, origins)
@@ -94,18 +98,18 @@ def _library_check(
     if wrong:
         texts = [file.text for file in wrong[:SHOWN]]
         evidence = f"not the environment's: {'; '.join(texts)}"
-        return _check(name, "libraries", "fail", evidence)
+        return Check(name, "libraries", "fail", evidence)
     if foreign:
         texts = [file.text for file in foreign[:SHOWN]]
         evidence = f"the environment has none of its own: {'; '.join(texts)}"
-        return _check(name, "libraries", "unknown", evidence)
+        return Check(name, "libraries", "unknown", evidence)
     if not mapped:
-        return _check(name, "libraries", "pass", "no CUDA library is mapped")
+        return Check(name, "libraries", "pass", "no CUDA library is mapped")
     owner = "the environment's"
     if own != list(mapped):
         owner += ", or of the system as intended"
     evidence = f"all {owner}: {loader.count_by_folder(mapped, prefixes)}"
-    return _check(name, "libraries", "pass", evidence)
+    return Check(name, "libraries", "pass", evidence)
 
 
 def _stem(path: str) -> str:
@@ -114,18 +118,6 @@ def _stem(path: str) -> str:
 
 
 # ---- import -------------------------------------------------------------------------------------
-
-
-def _import_check(name: str, answer: FrameworkAnswer, lock: Lock | None, seconds: float) -> Check:
-    summary = _build_text(name, answer)
-    wrong = []
-    if "cudnn_failure" in answer:
-        wrong.append(answer["cudnn_failure"])
-    if lock is not None:
-        wrong += _differences(name, answer, lock)
-    if wrong:
-        return _check(name, "import", "fail", f"{summary}: {'; '.join(wrong)}", seconds)
-    return _check(name, "import", "pass", summary, seconds)
 
 
 def _build_text(name: str, answer: FrameworkAnswer) -> str:
@@ -179,33 +171,34 @@ def _device_checks(
 ) -> list[Check]:
     """Return the checks of the devices, or one check that says why none was tried."""
     if "aside" in answer:
-        return [_check(name, "GPU", "unknown", f"not tried on a GPU: {answer['aside']}")]
+        return [Check(name, "GPU", "unknown", f"not tried on a GPU: {answer['aside']}")]
     if "device_failure" in answer:
         failure = answer["device_failure"]
-        return [_check(name, "GPU", _failure_status(failure), failure)]
+        return [Check(name, "GPU", _failure_status(failure), failure)]
     if "devices" not in answer:
-        return [_check(name, "GPU", "unknown", "only imported: it has no probe")]
+        return [Check(name, "GPU", "unknown", "only imported: it has no probe")]
     if answer.get("cuda", "") is None:
         if lock is not None:
             return []  # the import check has compared the build with the lock
         # Without a lock the metadata may not show whether a CUDA build is intended.
-        return [_check(name, "GPU", "unknown", "a CPU build: nothing ran on a GPU")]
-    checks = [_device_check(name, device, answer) for device in answer["devices"]]
+        return [Check(name, "GPU", "unknown", "a CPU build: nothing ran on a GPU")]
+    checks = []
+    for device in answer["devices"]:
+        subject = f"GPU {device['index']} {device.get('name', '')}".rstrip()
+        if "failure" in device:
+            failure = device["failure"]
+            status = _failure_status(failure)
+            checks.append(Check(name, f"convolution {subject}", status, failure))
+        elif "without_cudnn" in answer:
+            note = answer["without_cudnn"]
+            checks.append(_run_check(name, subject, device["runs"], note=note))
+        else:
+            engines = loader.engines(answer.get("mapped", ()))
+            checks.append(_run_check(name, subject, device["runs"], engines=engines))
     if len(answer["devices"]) < visible:
         evidence = f"{name} sees {len(answer['devices'])} of {visible} devices"
-        checks.append(_check(name, "GPU", "fail", evidence))
+        checks.append(Check(name, "GPU", "fail", evidence))
     return checks
-
-
-def _device_check(name: str, device: FrameworkDevice, answer: FrameworkAnswer) -> Check:
-    subject = f"GPU {device['index']} {device.get('name', '')}".rstrip()
-    if "failure" in device:
-        failure = device["failure"]
-        return _check(name, f"convolution {subject}", _failure_status(failure), failure)
-    if "without_cudnn" in answer:
-        return _run_check(name, subject, device["runs"], note=answer["without_cudnn"])
-    engines = loader.engines(answer.get("mapped", ()))
-    return _run_check(name, subject, device["runs"], engines=engines)
 
 
 def _failure_status(failure: str) -> str:
@@ -227,7 +220,12 @@ def _run_check(
             computed them; None if cuDNN is not expected.
         note: more text for the evidence.
     """
-    texts = [_run_text(run) for run in runs]
+    texts = []
+    for run in runs:
+        sign = "<=" if run["error"] <= run["tolerance"] else ">"
+        times = f"first {run['first_s'] * 1e3:.1f} ms, then {run['steady_s'] * 1e3:.3f} ms"
+        error = f"error {run['error']:.1e} {sign} {run['tolerance']:.0e}"
+        texts.append(f"{run['what']}: {error}, {times}")
     status = "pass"
     if not runs or not all(run["error"] <= run["tolerance"] for run in runs):
         status = "fail"
@@ -239,20 +237,8 @@ def _run_check(
         texts.append("no engine of cuDNN was mapped: cuDNN may not have computed it")
     if note:
         texts.append(note)
-    seconds = sum(run["first_s"] for run in runs)
-    return _check(name, f"convolution {subject}", status, "; ".join(texts), seconds)
-
-
-def _run_text(run: Run) -> str:
-    sign = "<=" if run["error"] <= run["tolerance"] else ">"
-    times = f"first {run['first_s'] * 1e3:.1f} ms, then {run['steady_s'] * 1e3:.3f} ms"
-    return f"{run['what']}: error {run['error']:.1e} {sign} {run['tolerance']:.0e}, {times}"
-
-
-def _check(name: str, subject: str, status: str, evidence: str, seconds: float = 0.0) -> Check:
-    return Check(
-        name=name, subject=subject, status=status, evidence=evidence, seconds=round(seconds, 3)
-    )
+    seconds = round(sum(run["first_s"] for run in runs), 3)
+    return Check(name, f"convolution {subject}", status, "; ".join(texts), seconds=seconds)
 
 
 # ---- the expected cuDNN -------------------------------------------------------------------------

@@ -41,7 +41,15 @@ def survey_checks(lock: Lock | None, survey: SurveyAnswer) -> list[Check]:
 
     "versions" needs a lock, "variants" one with variant wheels, and "glibc" a wheel that needs one.
     """
-    checks = [_interpreter_check(lock, survey)]
+    interpreter = survey["interpreter"]
+    version = ".".join(map(str, interpreter["version"]))
+    evidence = f"{interpreter['implementation']} {version} at {interpreter['executable']}"
+    status = "pass"
+    needed = lock.needs.python if lock is not None else None
+    if needed is not None and tuple(interpreter["version"][:2]) != needed:
+        status = "fail"
+        evidence += f"; the lock is for Python {show_pair(needed)}"
+    checks = [Check("interpreter", "", status, evidence)]
     if lock is not None:
         installed = {row["name"]: row["version"] for row in survey["distributions"]}
         checks.append(_version_check(lock, installed))
@@ -52,17 +60,6 @@ def survey_checks(lock: Lock | None, survey: SurveyAnswer) -> list[Check]:
     if glibc is not None:
         checks.append(glibc)
     return checks
-
-
-def _interpreter_check(lock: Lock | None, survey: SurveyAnswer) -> Check:
-    interpreter = survey["interpreter"]
-    version = ".".join(map(str, interpreter["version"]))
-    evidence = f"{interpreter['implementation']} {version} at {interpreter['executable']}"
-    needed = lock.needs.python if lock is not None else None
-    if needed is not None and tuple(interpreter["version"][:2]) != needed:
-        evidence += f"; the lock is for Python {show_pair(needed)}"
-        return Check(name="interpreter", subject="", status="fail", evidence=evidence)
-    return Check(name="interpreter", subject="", status="pass", evidence=evidence)
 
 
 def _glibc_check(survey: SurveyAnswer) -> Check | None:
@@ -86,18 +83,18 @@ def _glibc_check(survey: SurveyAnswer) -> Check | None:
             f"this system has no glibc, and {len(needs)} distributions are built for one: "
             f"{newest_name}"
         )
-        return Check(name="glibc", subject="", status="unknown", evidence=evidence)
+        return Check("glibc", "", "unknown", evidence)
     have = _pair(own)
     too_new = [(need, name) for need, name in needs if need > have]
     if too_new:
         texts = [f"{name} is built for glibc {show_pair(need)}" for need, name in sorted(too_new)]
         evidence = f"{first_items(texts)}; this system has {show_pair(have)}"
         marks = tuple(("glibc", name, show_pair(need)) for need, name in too_new)
-        return Check(name="glibc", subject="", status="fail", evidence=evidence, marks=marks)
+        return Check("glibc", "", "fail", evidence, marks=marks)
     evidence = (
         f"{show_pair(have)}; the newest that is needed is {show_pair(newest)} ({newest_name})"
     )
-    return Check(name="glibc", subject="", status="pass", evidence=evidence)
+    return Check("glibc", "", "pass", evidence)
 
 
 def _pair(version: Sequence[int]) -> tuple[int, int]:
@@ -117,9 +114,9 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
     more = f"; not in the lock: {first_items(others)}" if others else ""
     if wrong:
         evidence = "; ".join(wrong[:SHOWN]) + more
-        return Check(name="versions", subject="", status="fail", evidence=evidence)
+        return Check("versions", "", "fail", evidence)
     evidence = f"{len(lock.pins)} as locked{more}"
-    return Check(name="versions", subject="", status="pass", evidence=evidence)
+    return Check("versions", "", "pass", evidence)
 
 
 def _variant_check(lock: Lock, labels: Mapping[str, str | None]) -> Check:
@@ -131,9 +128,9 @@ def _variant_check(lock: Lock, labels: Mapping[str, str | None]) -> Check:
             have = label or "no variant"
             wrong.append(f"{variant.name} is {have}, the lock says {variant.label}")
     if wrong:
-        return Check(name="variants", subject="", status="fail", evidence=first_texts(wrong))
+        return Check("variants", "", "fail", first_texts(wrong))
     evidence = f"{len(lock.variants)} as locked"
-    return Check(name="variants", subject="", status="pass", evidence=evidence)
+    return Check("variants", "", "pass", evidence)
 
 
 def _same_version(first: str, second: str) -> bool:
@@ -165,7 +162,7 @@ def _owner_check(survey: SurveyAnswer, answer: FilesAnswer | None) -> Check:
     notes: list[str] = []
     marks: list[Mark] = []
     for path, claims in survey["shared"]:
-        if not _conflict(path, claims):
+        if not _is_library(path) and _same_bytes(claims):
             continue
         names = [name for name, _ in claims]
         text = f"{' and '.join(names)} both own {path}{_whose_bytes(path, claims, answer)}"
@@ -185,14 +182,12 @@ def _owner_check(survey: SurveyAnswer, answer: FilesAnswer | None) -> Check:
         # Libraries first: they break the environment.
         texts.sort(key=lambda text: ".so" not in text)
         evidence = first_texts(texts, SHOWN_OWNERS)
-        return Check(
-            name="owners", subject="", status="fail", evidence=evidence, marks=tuple(marks)
-        )
+        return Check("owners", "", "fail", evidence, marks=tuple(marks))
     evidence = "no file has two owners"
     if notes:
         notes.insert(0, "no library and no file of NVIDIA's has two owners")
         evidence = "; ".join(notes[: SHOWN_OWNERS + 1])
-    return Check(name="owners", subject="", status="pass", evidence=evidence)
+    return Check("owners", "", "pass", evidence)
 
 
 def _is_library(path: str) -> bool:
@@ -201,10 +196,6 @@ def _is_library(path: str) -> bool:
 
 def _same_bytes(claims: Claims) -> bool:
     return len({digest for _, digest in claims}) == 1
-
-
-def _conflict(path: str, claims: Claims) -> bool:
-    return _is_library(path) or not _same_bytes(claims)
 
 
 def _whose_bytes(path: str, claims: Claims, answer: FilesAnswer | None) -> str:
@@ -252,59 +243,36 @@ def _two_cudnn(survey: SurveyAnswer) -> str:
 
 
 def _file_check(survey: SurveyAnswer, outcome: Outcome, answer: FilesAnswer | None) -> Check:
-    """Compare the distributions' files with their RECORDs."""
-    seconds = round(outcome.seconds, 3)
+    """Compare the distributions' files with their RECORDs.
+
+    Installers write RECORD last: a distribution without one is half installed. One of two owners of
+    a path finds the bytes of the other; the check "owners" reports what that means.
+    """
     if answer is None:
-        return Check(
-            name="files",
-            subject="",
-            status="unknown",
-            evidence=outcome.failure,
-            seconds=outcome.seconds,
-        )
-    wrong = _wrong_files(survey, answer)
-    doubts: list[str] = []
+        return Check("files", "", "unknown", outcome.failure, seconds=outcome.seconds)
+    shared = {path for path, _ in survey["shared"]}
+    wrong = [f"{name} has no RECORD: reinstall it" for name in answer["no_record"]]
+    wrong += [f"{path} of {name} is missing" for name, path in answer["missing"]]
+    for name, path, reason in answer["changed"]:
+        if name.startswith("nvidia-") or path not in shared:
+            wrong.append(f"{path} of {name}: {reason}")
+    wrong += [f"{path} belongs to no distribution" for path in answer["extra"]]
+    doubts = []
     if answer["left"]:
         doubts.append(f"{answer['left']} files were not read in time")
-    marks = tuple(("no-record", name, "") for name in answer["no_record"])
+    marks = [("no-record", name, "") for name in answer["no_record"]]
     prefix = survey["interpreter"]["prefix"]
     for path, digest in sorted(answer["libraries"].items()):
-        marks += (("library", os.path.relpath(path, prefix), digest),)
+        marks.append(("library", os.path.relpath(path, prefix), digest))
     if wrong:
         status, evidence = "fail", first_texts([*wrong, *doubts])
     else:
         status = "unknown" if doubts else "pass"
-        evidence = "; ".join([_amount(answer), *doubts[:SHOWN], *_data_notes(answer)])
-    return Check(
-        name="files", subject="", status=status, evidence=evidence, seconds=seconds, marks=marks
-    )
-
-
-def _wrong_files(survey: SurveyAnswer, answer: FilesAnswer) -> list[str]:
-    """Return the files that are missing, changed or unrecorded.
-
-    Installers write RECORD last: a distribution without one is half installed.
-
-    One of two owners of a path finds the bytes of the other; the check "owners" reports what that
-    means.
-    """
-    shared = {path for path, _ in survey["shared"]}
-    texts = [f"{name} has no RECORD: reinstall it" for name in answer["no_record"]]
-    texts += [f"{path} of {name} is missing" for name, path in answer["missing"]]
-    for name, path, reason in answer["changed"]:
-        if name.startswith("nvidia-") or path not in shared:
-            texts.append(f"{path} of {name}: {reason}")
-    texts += [f"{path} belongs to no distribution" for path in answer["extra"]]
-    return texts
-
-
-def _amount(answer: FilesAnswer) -> str:
-    gigabytes = answer["hashed_bytes"] / 1e9
-    return f"{answer['hashed']} files by sha256 ({gigabytes:.1f} GB), {answer['sized']} by size"
-
-
-def _data_notes(answer: FilesAnswer) -> list[str]:
-    others = [f"{path} of {name} ({reason})" for name, path, reason in answer["other"]]
-    if not others:
-        return []
-    return [f"{len(others)} data files are not as recorded: {first_items(others)}"]
+        gigabytes = answer["hashed_bytes"] / 1e9
+        read = f"{answer['hashed']} files by sha256 ({gigabytes:.1f} GB)"
+        notes = [f"{read}, {answer['sized']} by size", *doubts]
+        others = [f"{path} of {name} ({reason})" for name, path, reason in answer["other"]]
+        if others:
+            notes.append(f"{len(others)} data files are not as recorded: {first_items(others)}")
+        evidence = "; ".join(notes)
+    return Check("files", "", status, evidence, seconds=outcome.seconds, marks=tuple(marks))

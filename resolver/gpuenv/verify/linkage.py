@@ -58,9 +58,7 @@ def closure_check(
     closure = _Closure(survey, modules, origins, deadline, system)
     status, evidence, marks = closure.judge()
     seconds = round(time.monotonic() - begin, 3)
-    return Check(
-        name="closure", subject="", status=status, evidence=evidence, seconds=seconds, marks=marks
-    )
+    return Check("closure", "", status, evidence, seconds=seconds, marks=marks)
 
 
 def base_stem(name: str) -> str:

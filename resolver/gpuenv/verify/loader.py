@@ -5,6 +5,7 @@ Loader variables, the loader's cache, and cuDNN as a framework opens it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -59,7 +60,16 @@ class Origins:
     def cache(self) -> list[str]:
         """Return the libraries in the loader's cache; [] if there is no ldconfig."""
         if self._cache is None:
-            self._cache = _loader_cache()  # assigned once: threads share this object
+            lines: list[str] = []
+            tool = next(filter(os.path.exists, _LDCONFIG), None)
+            if tool is not None:
+                with contextlib.suppress(OSError, subprocess.SubprocessError):
+                    output = subprocess.check_output(
+                        [tool, "-p"], stderr=subprocess.DEVNULL, text=True, timeout=1
+                    )
+                    lines = output.splitlines()
+            paths = [line.partition(" => ")[2] for line in lines if " => " in line]
+            self._cache = paths  # assigned once: threads share this object
         return self._cache
 
     def of(self, path: str, mapped: Iterable[str] = ()) -> str:
@@ -67,40 +77,24 @@ class Origins:
 
         `mapped` are the libraries of the process.
         """
-        return (
-            self._variable(path)
-            or self._runpath_origin(path, mapped)
-            or self._cache_origin(path)
-            or "an explicit path"
-        )
-
-    def _variable(self, path: str) -> str | None:
-        real = os.path.realpath(path)
+        real, name = os.path.realpath(path), os.path.basename(path)
         for entry in self.preload:
-            if os.path.realpath(entry) == real or os.path.basename(path) == entry:
+            if os.path.realpath(entry) == real or name == entry:
                 return f"LD_PRELOAD={entry}"
         for entry in self.path:
             # Compare files, not folders: an entry may contain links to files of other folders.
-            candidate = os.path.join(entry, os.path.basename(path))
-            if os.path.realpath(candidate) == real or is_inside(real, entry):
+            if os.path.realpath(os.path.join(entry, name)) == real or is_inside(real, entry):
                 return f"the entry {entry} of LD_LIBRARY_PATH"
-        return None
-
-    def _runpath_origin(self, path: str, mapped: Iterable[str]) -> str | None:
         for library in mapped:
             # What led to a library led to the others of its folder, too.
             if same_file(os.path.dirname(library), os.path.dirname(path)):
                 continue
             for entry, folder in self._runpath(library):
-                if same_file(os.path.join(folder, os.path.basename(path)), path):
+                if same_file(os.path.join(folder, name), path):
                     return f"the runpath entry {entry} of {library}"
-        return None
-
-    def _cache_origin(self, path: str) -> str | None:
-        real = os.path.realpath(path)
         if any(os.path.realpath(cached) == real for cached in self.cache()):
             return "the loader's cache (ldconfig)"
-        return None
+        return "an explicit path"
 
     def _runpath(self, path: str) -> list[tuple[str, str]]:
         """Return (entry, its folder) of DT_RPATH and DT_RUNPATH.
@@ -141,18 +135,6 @@ class Origins:
                 continue
             pairs += [(entry, name) for name in names]
         return pairs
-
-
-def _loader_cache() -> list[str]:
-    tool = next(filter(os.path.exists, _LDCONFIG), None)
-    if tool is None:
-        return []
-    try:
-        done = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False, timeout=1)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    lines = done.stdout.splitlines()
-    return [line.partition(" => ")[2] for line in lines if " => " in line]
 
 
 def is_inside(path: str, prefix: str) -> bool:
@@ -239,8 +221,9 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
             shadows.add(entry)
     others = {entry for entry, _ in libraries} - shadows
     notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in sorted(others)]
-    cached = _cached_cudnn_folders(origins, folder)
-    notes += [f"another cuDNN is in the loader's cache: {place}" for place in cached]
+    cached = {os.path.dirname(path) for path in origins.cache() if "/libcudnn" in path}
+    others_cached = [place for place in sorted(cached) if not same_file(place, folder or "")]
+    notes += [f"another cuDNN is in the loader's cache: {place}" for place in others_cached]
     wrong = []
     stubs = origins.driver_stubs()
     if stubs:
@@ -250,19 +233,9 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
     if wrong:
         wrong[-1] += " (LD_LIBRARY_PATH or LD_PRELOAD)"
         evidence = "; ".join([*wrong, *notes])
-        return Check(name="loader", subject="variables", status="fail", evidence=evidence)
+        return Check("loader", "variables", "fail", evidence)
     evidence = "; ".join(notes) or "no loader variable or cache entry names another CUDA library"
-    return Check(name="loader", subject="variables", status="pass", evidence=evidence)
-
-
-def _cached_cudnn_folders(origins: Origins, own: str | None) -> list[str]:
-    """Return the folders of cuDNN's libraries in the loader's cache, except the environment's."""
-    folders = set()
-    for path in origins.cache():
-        folder = os.path.dirname(path)
-        if "/libcudnn" in path and not same_file(folder, own or ""):
-            folders.add(folder)
-    return sorted(folders)
+    return Check("loader", "variables", "pass", evidence)
 
 
 def _major(name: str) -> str:
@@ -323,23 +296,22 @@ def cudnn_checks(
     """
     if outcome.answer is None:
         marks = (*loader_marks(outcome.failure), ("crashed", outcome.step, ""))
-        return [_check("libraries", "fail", outcome.failure, outcome.seconds, marks)]
+        return [
+            Check(
+                "cudnn", "libraries", "fail", outcome.failure, seconds=outcome.seconds, marks=marks
+            )
+        ]
     answer: CudnnAnswer = outcome.answer
-    return [
-        _member_check(answer, folder, origins, outcome.seconds),
-        _origin_check(answer, folder, origins),
-        _version_check(answer, expected, crash, lines),
-    ]
-
-
-def _origin_check(answer: CudnnAnswer, folder: str, origins: Origins) -> Check:
     foreign = foreign_cudnn(answer["mapped"], folder, origins)
+    status, evidence = "pass", f"{len(answer['mapped'])} mapped libraries, all from {folder}"
     if foreign:
         texts = [file.text for file in foreign[:SHOWN]]
-        evidence = f"not the environment's: {'; '.join(texts)}"
-        return _check("origin", "fail", evidence, marks=foreign_marks(foreign))
-    evidence = f"{len(answer['mapped'])} mapped libraries, all from {folder}"
-    return _check("origin", "pass", evidence)
+        status, evidence = "fail", f"not the environment's: {'; '.join(texts)}"
+    return [
+        _member_check(answer, folder, origins, outcome.seconds),
+        Check("cudnn", "origin", status, evidence, marks=foreign_marks(foreign)),
+        _version_check(answer, expected, crash, lines),
+    ]
 
 
 def _member_check(answer: CudnnAnswer, folder: str, origins: Origins, seconds: float) -> Check:
@@ -358,30 +330,22 @@ def _member_check(answer: CudnnAnswer, folder: str, origins: Origins, seconds: f
             marks += loader_marks(failure)
     for name in answer["absent"]:
         files = answer["named"].get(name, ())
-        taken = _taken_instead(name, answer, origins)
+        path = _loaded_path(name, answer)
+        taken = ""
+        if path is not None:
+            taken = f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}"
         failed.append(f"{name} is named by {', '.join(files)} and is not in {folder}{taken}")
         marks.append(("missing", name, " ".join(files)))
+    status, evidence = "pass", f"{len(answer['loads']) - len(without_driver)} members loaded"
     if failed:
-        return _check("libraries", "fail", "; ".join(failed), seconds, tuple(marks))
-    loaded = f"{len(answer['loads']) - len(without_driver)} members loaded"
-    if without_driver:
-        evidence = f"{loaded}; {'; '.join(without_driver)}"
-        return _check("libraries", "unknown", evidence, seconds)
-    return _check("libraries", "pass", loaded, seconds)
-
-
-def _taken_instead(name: str, answer: CudnnAnswer, origins: Origins) -> str:
-    """Return which file from elsewhere is loaded for a library that the environment lacks.
-
-    The text is "" if none is.
-    """
-    path = _loaded_path(name, answer)
-    if path is None:
-        return ""
-    return f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}"
+        status, evidence = "fail", "; ".join(failed)
+    elif without_driver:
+        status, evidence = "unknown", f"{evidence}; {'; '.join(without_driver)}"
+    return Check("cudnn", "libraries", status, evidence, seconds=seconds, marks=tuple(marks))
 
 
 def _loaded_path(name: str, answer: CudnnAnswer) -> str | None:
+    """Return the file that was loaded for a library that the environment lacks, if one was."""
     for path in answer["mapped"]:
         if os.path.basename(path).startswith(f"{name}."):
             return path
@@ -396,7 +360,7 @@ def _version_check(
 ) -> Check:
     number = answer["version"]
     if number is None:
-        return _check("version", "unknown", "cudnnGetVersion could not be called")
+        return Check("cudnn", "version", "unknown", "cudnnGetVersion could not be called")
     version = release_text(number)
     failures = []
     for name, status in sorted(answer["checks"].items()):
@@ -413,9 +377,9 @@ def _version_check(
         failures.insert(0, f"cudnnGetVersion gives {version}; expected {expected}")
     if failures:
         evidence = "; ".join(failures) + log_text(lines)
-        return _check("version", "fail", evidence, marks=marks)
+        return Check("cudnn", "version", "fail", evidence, marks=marks)
     agree = f", {len(answer['checks'])} version checks agree" if answer["checks"] else ""
-    return _check("version", "pass", f"{version}{agree}", marks=marks)
+    return Check("cudnn", "version", "pass", f"{version}{agree}", marks=marks)
 
 
 def should_rerun_with_log(outcome: Outcome) -> bool:
@@ -465,16 +429,3 @@ def loader_marks(failure: str) -> tuple[Mark, ...]:
     if missing:
         marks.append(("missing", os.path.basename(missing[1]), ""))
     return tuple(marks)
-
-
-def _check(
-    subject: str, status: str, evidence: str, seconds: float = 0.0, marks: tuple[Mark, ...] = ()
-) -> Check:
-    return Check(
-        name="cudnn",
-        subject=subject,
-        status=status,
-        evidence=evidence,
-        seconds=round(seconds, 3),
-        marks=marks,
-    )

@@ -6,7 +6,7 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import Reason, is_doubt
 from ..model import Check, Host, Lock
@@ -39,23 +39,19 @@ def suitability_checks(
         if row["installer"] != "conda"
     ]
     reasons = [reason for reason in against(pins) if reason.code != "gpu-unused"]
-    checks = [_rule_check(reason) for reason in reasons if reason.code != "cpu-build"]
+    checks = []
+    for reason in reasons:
+        if reason.code != "cpu-build":
+            status = "unknown" if is_doubt(reason) else "fail"
+            evidence = f"{reason.code}: needs {reason.need}; has {reason.have}"
+            checks.append(Check("rules", reason.subject, status, evidence))
     if not checks:
         where = "this host" if host.gpus else "this host, which has no known GPU"
         evidence = f"what is installed breaks no rule on {where}"
-        checks.append(Check(name="rules", subject="", status="pass", evidence=evidence))
+        checks.append(Check("rules", "", "pass", evidence))
     if host.gpus:
         checks += _cpu_builds(lock, reasons, pins, host, frameworks)
     return checks
-
-
-def _rule_check(reason: Reason) -> Check:
-    return Check(
-        name="rules",
-        subject=reason.subject,
-        status="unknown" if is_doubt(reason) else "fail",
-        evidence=f"{reason.code}: needs {reason.need}; has {reason.have}",
-    )
 
 
 def _cpu_builds(
@@ -70,49 +66,29 @@ def _cpu_builds(
     Without a lock, a CPU build beside a framework with a CUDA build may be intended: then it is no
     failure.
     """
-    builds = _known_cpu_builds(reasons, pins, frameworks)
+    builds = {}  # {framework: subject of its check}
+    for reason in reasons:
+        if reason.code == "cpu-build":
+            builds[reason.subject.partition(" ")[0]] = reason.subject
+    for name, version in pins:  # the name of a build tells it, too
+        framework = name.removesuffix("-cpu")
+        named_cpu = framework != name and framework in frameworks
+        if version.endswith("+cpu") or named_cpu:
+            builds.setdefault(framework, f"{name} {version}")
+    others = tuple(framework for framework in frameworks if framework not in builds)
+    has_other = any(
+        name in others or name.startswith(tuple(f"{framework}-" for framework in others))
+        for name, _ in pins
+    )
     intended = set()
     if lock is not None:
         intended = {choice.framework for choice in lock.choices if choice.cuda is None}
-    status = "fail"
-    if lock is None and _has_other_framework(builds, pins, frameworks):
-        status = "unknown"
+    status = "unknown" if lock is None and has_other else "fail"
     gpus = ", ".join(sorted({gpu.name for gpu in host.gpus}))
     checks = []
     for name, subject in sorted(builds.items()):
         if name not in intended:
             fix = f"`gpuenv solve --framework {name}` finds a CUDA build"
             evidence = f"a CPU build, and this host has {gpus}: {fix}"
-            checks.append(Check(name="build", subject=subject, status=status, evidence=evidence))
+            checks.append(Check("build", subject, status, evidence))
     return checks
-
-
-def _known_cpu_builds(
-    reasons: Iterable[Reason], pins: Iterable[tuple[str, str]], frameworks: Sequence[str]
-) -> dict[str, str]:
-    """Return framework -> subject of its check for CPU builds.
-
-    The data or the build's own name tells that it is one.
-    """
-    builds: dict[str, str] = {}
-    for reason in reasons:
-        if reason.code == "cpu-build":
-            builds[reason.subject.partition(" ")[0]] = reason.subject
-    for name, version in pins:
-        framework = name.removesuffix("-cpu")
-        named_cpu = framework != name and framework in frameworks
-        if version.endswith("+cpu") or named_cpu:
-            builds.setdefault(framework, f"{name} {version}")
-    return builds
-
-
-def _has_other_framework(
-    builds: Mapping[str, str], pins: Iterable[tuple[str, str]], frameworks: Iterable[str]
-) -> bool:
-    """Return whether a framework is installed that has no CPU build among `builds`."""
-    others = [framework for framework in frameworks if framework not in builds]
-    for name, _ in pins:
-        for framework in others:
-            if name == framework or name.startswith(f"{framework}-"):
-                return True
-    return False

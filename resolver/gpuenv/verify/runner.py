@@ -90,17 +90,17 @@ class Children:
         Args:
             more: environment variables in addition to those of this object.
         """
-        with activity.current.part(probe):
-            return self._run(probe, options, more or {})
-
-    def _run(self, probe: str, options: Mapping[str, object], more: Mapping[str, str]) -> Outcome:
         script = os.path.join(self._probes, f"{probe}.py")
         launcher = [LAUNCHER, f"--parent={os.getpid()}"]
         command = [self._python, "-B", "-I", *launcher, script, json.dumps(options)]
         begin = time.monotonic()
         # Files instead of pipes: a grandchild that keeps them open delays nothing.
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            child = self._start(command, {**self._env, **more}, out, err)
+        with (
+            activity.current.part(probe),
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            child = self._start(command, {**self._env, **(more or {})}, out, err)
             if isinstance(child, Outcome):
                 return child
             try:
@@ -109,9 +109,7 @@ class Children:
                 code = self._reap(child)
             seconds = time.monotonic() - begin
             output, noise = _tail(out), _tail(err)
-        if not in_time:
-            return _outcome(output, noise, None, seconds)
-        return _outcome(output, noise, code, seconds)
+        return _outcome(output, noise, code if in_time else None, seconds)
 
     def _start(
         self, command: list[str], env: dict[str, str], out: IO[bytes], err: IO[bytes]
@@ -193,7 +191,7 @@ def _outcome(output: str, stderr: str, code: int | None, seconds: float) -> Outc
         elif line.strip():
             noise.append(line.strip())
     step = steps[-1] if steps else ""
-    outcome = Outcome(seconds=seconds, step=step, noise=tuple(noise[-MAX_NOISE:]))
+    outcome = Outcome(seconds=round(seconds, 3), step=step, noise=tuple(noise[-MAX_NOISE:]))
     during = f" while it was at: {step}" if step else ""
     last = f": {noise[-1][:300]}" if noise else ""
     if code is None:
@@ -201,7 +199,13 @@ def _outcome(output: str, stderr: str, code: int | None, seconds: float) -> Outc
             failure=f"no answer in {seconds:.0f} s{during}; killed", ended="hang"
         )
     if code < 0:
-        failure = f"killed by {_signal_name(-code)}{during}{last}"
+        # gpuenv sends SIGKILL at the deadline only.
+        name = f"signal {-code}"
+        if -code == signal.SIGKILL:
+            name = "SIGKILL (by the kernel because host memory ran out, or by another process)"
+        elif -code in set(signal.Signals):
+            name = signal.Signals(-code).name
+        failure = f"killed by {name}{during}{last}"
         return outcome.replace(failure=failure, ended="crash")
     answers = [line for line in output.splitlines() if line.startswith(ANSWER)]
     if not answers:
@@ -211,12 +215,3 @@ def _outcome(output: str, stderr: str, code: int | None, seconds: float) -> Outc
     if "failure" in answer:
         return outcome.replace(failure=str(answer["failure"]), ended="failed")
     return outcome.replace(answer=answer)
-
-
-def _signal_name(number: int) -> str:
-    if number == signal.SIGKILL:
-        # gpuenv sends this signal at the deadline only.
-        return "SIGKILL (by the kernel because host memory ran out, or by another process)"
-    if number in set(signal.Signals):
-        return signal.Signals(number).name
-    return f"signal {number}"
