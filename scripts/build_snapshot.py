@@ -2,7 +2,7 @@
 
     python scripts/build_snapshot.py --cache DIR [--date YYYY-MM-DD]
     python scripts/build_snapshot.py --pytorch-only
-    python scripts/build_snapshot.py --compile-only
+    python scripts/build_snapshot.py --index-only
 
 It asks the default index that pip is configured with for the pages of the frameworks that
 matrix_data names, walks the closure of everything that their wheels can need on a supported
@@ -10,15 +10,16 @@ interpreter and platform, reads each wheel's METADATA and size by range requests
 JSON file for each package under matrix_data/snapshot/default. Which releases are kept is
 snapshot_scope.py's business. File locations are kept relative to the index's file store. The builds
 of the PyTorch index are written too (snapshot_pytorch.py); with --pytorch-only nothing else
-changes. At last the compiled answers are made (snapshot_compile.py). What was read is kept in the
-cache folder by the wheel's sha256, so an interrupted run goes on where it ended; the same input
-gives the same bytes.
+changes. index.json is written last. What was read is kept in the cache folder by the wheel's
+sha256, so an interrupted run goes on where it ended; the same input gives the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import glob
+import hashlib
 import json
 import os
 import sys
@@ -243,8 +244,27 @@ def clear(folder: str) -> None:
             os.remove(os.path.join(folder, name))
 
 
-def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]) -> None:
-    """Build the snapshot, unless --compile-only is given."""
+def write_index(date: str | None) -> None:
+    """Write index.json. `date` None keeps the date that the snapshot has."""
+    if date is None:
+        with open(os.path.join(SNAPSHOT, "index.json"), encoding="utf-8") as file:
+            date = json.load(file)["date"]
+    digest = hashlib.sha256()
+    counts: dict[str, dict[str, int]] = {}
+    for path in sorted(glob.glob(os.path.join(SNAPSHOT, "*", "*.json"))):
+        name = os.path.relpath(path, SNAPSHOT).replace(os.sep, "/")
+        with open(path, "rb") as file:
+            content = file.read()
+        digest.update(name.encode() + b"\0" + content)
+        data = json.loads(content)
+        files = sum(map(len, data["files"].values()))
+        counts[name.removesuffix(".json")] = {"versions": len(data["versions"]), "files": files}
+    index = {"date": date, "version": f"{date}+{digest.hexdigest()[:12]}", "packages": counts}
+    write(os.path.join(SNAPSHOT, "index.json"), json.dumps(index, indent=1) + "\n")
+
+
+def build(arguments: argparse.Namespace) -> None:
+    """Build the snapshot."""
     pytorch = snapshot_pytorch.Facts(DATA)
     walk = Walk(Registry(simple_url(), arguments.cache), scope(DATA), pytorch.pins())
     walk.run()
@@ -258,7 +278,7 @@ def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]
         else:
             print(f"no wheel of {name} serves a supported target", file=sys.stderr)
     write_pytorch(pytorch, lambda name: list(walk.files(name)))
-    compile_all(SNAPSHOT, arguments.date)
+    write_index(arguments.date)
 
 
 def write_pytorch(
@@ -294,19 +314,17 @@ def written(name: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Read the command line."""
-    import snapshot_compile
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--cache", default=".snapshot-cache", help="folder for what was read from wheels"
     )
     parser.add_argument(
-        "--date", help="the snapshot's date (default: today; with --compile-only: as it is)"
+        "--date", help="the snapshot's date (default: today; with --index-only: as it is)"
     )
     parser.add_argument(
-        "--compile-only",
+        "--index-only",
         action="store_true",
-        help="only remake the compiled answers and index.json",
+        help="only write index.json again",
     )
     parser.add_argument(
         "--pytorch-only",
@@ -316,11 +334,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.pytorch_only:
         write_pytorch(snapshot_pytorch.Facts(DATA), written)
-    if arguments.pytorch_only or arguments.compile_only:
-        snapshot_compile.compile_all(SNAPSHOT, arguments.date)
+    if arguments.pytorch_only or arguments.index_only:
+        write_index(arguments.date)
         return
     arguments.date = arguments.date or datetime.datetime.now(datetime.UTC).date().isoformat()
-    build(arguments, snapshot_compile.compile_all)
+    build(arguments)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The shipped index snapshot: its invariants, its compiled answers, and its reader."""
+"""The shipped index snapshot: its invariants and its reader."""
 
 import hashlib
 import json
@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.markers import Marker
 from packaging.requirements import Requirement as Parsed
-from packaging.specifiers import SpecifierSet
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
@@ -33,9 +31,7 @@ from gpuenv.requirements.target import (
     TargetEnvironment,
     contains,
     interpreter_tag,
-    marker_environment,
 )
-from gpuenv.requirements.versions import parse_stored_requirement
 from test_environment import real_tags
 
 ROOT = Path(__file__).parent.parent
@@ -201,7 +197,7 @@ def test_every_wheel_is_named_located_and_hashed(path: Path) -> None:
 
 
 def test_no_file_names_a_registry() -> None:
-    for path in [*FILES, FOLDER / "index.json", FOLDER / "compiled.json"]:
+    for path in [*FILES, FOLDER / "index.json"]:
         text = path.read_text(encoding="ascii")
         assert PyPI.netloc not in text
         assert PyPI.file_storage_domain not in text
@@ -220,7 +216,7 @@ def test_the_index_tells_what_is_there() -> None:
     assert index["version"] == f"{index['date']}+{digest.hexdigest()[:12]}"
 
 
-# ---- compiled answers ----------------------------------------------------------------------------
+# ---- tags ----------------------------------------------------------------------------------------
 
 
 def test_tags_as_packaging_has_them(snapshot: Snapshot) -> None:
@@ -237,7 +233,7 @@ def test_tags_as_packaging_has_them(snapshot: Snapshot) -> None:
         ):
             target = host.replace(glibc=glibc)
             places = real_tags(target)
-            environment = TargetEnvironment(target, snapshot.answers)
+            environment = TargetEnvironment(target)
             expected = {}
             for tags, names in parsed.items():
                 found = [places[name] for name in names if name in places]
@@ -255,69 +251,6 @@ def test_hosts_share_the_answers_for_their_interpreter_and_platform(snapshot: Sn
     older_glibc = host.replace(glibc=(2, 17))
     environments = {snapshot.environment(one) for one in (*hosts(), older_glibc)}
     assert len(environments) == len([*hosts()]) + 1
-
-
-def test_markers_as_packaging_has_them(snapshot: Snapshot) -> None:
-    """Every marker on every supported target, without extras and with each that it mentions.
-
-    All have a compiled answer but those that only name an extra, which need none.
-    """
-    texts = {text for path in FILES for row in package(path)["metadata"] for text in row}
-    markers = sorted({text.partition("; ")[2] for text in texts} - {""})
-    parsed = [
-        (text, Marker(text), ["", "other", *re.findall(r'extra == "([^"]+)"', text)])
-        for text in markers
-    ]
-    answered = 0
-    for micro in (0, 7):
-        for host in hosts(micro):
-            variables = marker_environment(host)
-            environment = TargetEnvironment(host, snapshot.answers)
-            for text, marker, extras in parsed:
-                for extra in extras if not host.python.free_threaded else ():
-                    asked = (canonicalize_name(extra),) * bool(extra)
-                    expected = marker.evaluate({**variables, "extra": extra})
-                    known = snapshot.answers.marker(text, host.python.version, host.platform, asked)
-                    answered += known is not None
-                    assert known in (None, expected), (text, host, extra)
-                    assert environment.marker(text, asked) == expected, (text, host, extra)
-    plain = [
-        (text, extras) for text, _, extras in parsed if not re.fullmatch('extra == "[^"]*"', text)
-    ]
-    assert len(plain) > 200
-    assert answered == 2 * len(PYTHONS) * len(PLATFORMS) * sum(len(extras) for _, extras in plain)
-
-
-def test_requirements_as_packaging_has_them() -> None:
-    for path in FILES:
-        for text in {text for row in package(path)["metadata"] for text in row}:
-            expected = Parsed(text)
-            assert parse_stored_requirement(text) == Requirement(
-                name=canonicalize_name(expected.name),
-                extras=tuple(sorted(expected.extras)),
-                specifier=str(expected.specifier),
-                marker=str(expected.marker) if expected.marker else None,
-            )
-
-
-def test_specifiers_as_packaging_has_them() -> None:
-    """Every specifier in the snapshot against every version of its package, and Requires-Python."""
-    versions: dict[str, set[str]] = {
-        "python": {f"{a}.{b}.{c}" for a, b in PYTHONS for c in (0, 1, 9)}
-    }
-    asked: set[tuple[str, str]] = set()
-    for path in FILES:
-        data = package(path)
-        versions.setdefault(data["name"], set()).update(data["versions"])
-        asked |= {("python", text) for text in data["requires_python"]}
-        found = {parse_stored_requirement(text) for row in data["metadata"] for text in row}
-        asked |= {(requirement.name, requirement.specifier) for requirement in found}
-    for name, specifier in asked:
-        wanted = SpecifierSet(specifier)
-        for version in versions.get(name, ()):
-            assert contains(specifier, version, False) == wanted.contains(
-                version, prereleases=False
-            )
 
 
 # ---- what the snapshot is for --------------------------------------------------------------------
@@ -346,7 +279,7 @@ def test_the_closure_is_whole(snapshot: Snapshot) -> None:
         target = (
             f"{interpreter_tag(host.python.version, host.python.free_threaded)}-{host.platform}"
         )
-        environment = TargetEnvironment(host, snapshot.answers)
+        environment = TargetEnvironment(host)
         asked = roots(host.platform)
         reached = [
             (wheel, extras)
@@ -392,7 +325,7 @@ from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Python
 snapshot = Snapshot({str(FOLDER)!r}, {STORE!r})
 host = Host(python=Python(version=(3, 12)), glibc=(2, 39))
-environment = TargetEnvironment(host, snapshot.answers)
+environment = TargetEnvironment(host)
 todo, seen = [("torch", ())], set()
 while todo:
     name, extras = todo.pop()
@@ -407,7 +340,7 @@ while todo:
                 for other in {{wheel.version for wheel in snapshot.wheels(need.name)}}:
                     environment.contains(need.specifier, other, False)
 assert len(seen) > 40, len(seen)
-heavy = {{"urllib", "requests", "urllib3", "ssl", "pathlib", "socket"}}
+heavy = {{"urllib.request", "requests", "urllib3", "ssl", "socket"}}
 print(sorted((set(sys.modules) - before) & heavy))
 """
     path = str(ROOT / "resolver")
@@ -483,7 +416,7 @@ def test_other_names(snapshot: Snapshot, name: str) -> None:
 
 def test_builds_of_the_pytorch_index_pin_their_variant(snapshot: Snapshot) -> None:
     """A companion of a CUDA variant requires torch of that variant; torch, its CUDA libraries."""
-    environment = TargetEnvironment(Host(python=Python(version=(3, 12))), snapshot.answers)
+    environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
     checked = 0
     for name in ("torch", "torchvision", "torchaudio"):
         for wheel in snapshot.wheels(name, environment):
@@ -517,18 +450,15 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize("name", ["index.json", "compiled.json", "default/filelock.json"])
+@pytest.mark.parametrize("name", ["index.json", "default/filelock.json"])
 def test_damage_is_one_line(name: str, damage: Any, tmp_path: Path) -> None:
     folder = tmp_path / "snapshot"
     shutil.copytree(FOLDER, folder)
     damage(folder / name)
     with pytest.raises(DataError) as caught:
         snapshot = Snapshot(str(folder), STORE)
-        TargetEnvironment(Host(python=Python(version=(3, 12))), snapshot.answers).rank(
-            "a-1-py3-none-any.whl"
-        )
         snapshot.wheels("filelock")
-    assert str(folder / name) in str(caught.value) or "compiled answers" in str(caught.value)
+    assert str(folder / name) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -14,11 +14,12 @@ from ..errors import DataError, InputError, PackageIndexError
 from ..model import IndexOptions, Value, Wheel
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
+    from packaging.version import Version
+
     from ..compat.data import CompatibilityData
     from ..compat.user_rows import Update, UserRows
     from ..index.http import Transport
     from ..index.protocol import Source
-    from ..requirements.versions import VersionKey
 
 Progress = Callable[[str], None]
 _BLOCK = 8 << 20  # bytes of one range request
@@ -158,7 +159,7 @@ class _Updater:
                 raise InputError(f"{name}: the data does not have this distribution", hint=hint)
         return [(name, known[name]) for name in chosen]
 
-    def _newest_known(self, name: str, scope: Mapping[str, Any]) -> VersionKey:
+    def _newest_known(self, name: str, scope: Mapping[str, Any]) -> Version:
         from ..requirements.target import version_key
 
         versions = [scope["since"]]

@@ -133,7 +133,6 @@ def solve_from(
             plan = resolve()
     finally:
         index.stop_prefetch()
-        snapshot.save_answers()
     return _with_sizes(plan, index)
 
 

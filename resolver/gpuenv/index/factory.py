@@ -54,11 +54,11 @@ def open_indexes(
         python: the target's Python. Source distributions are built with it if it is here.
 
     Returns:
-        The snapshot, whose compiled answers serve every solve, and the index to solve with.
+        The snapshot and the index to solve with.
     """
     cache = Cache(cache_folder())
     default = default_index(cache)
-    snapshot = _open_snapshot(data, default.file_store, default.url, cache.folder)
+    snapshot = _open_snapshot(data, default.file_store, default.url)
     uses_snapshot = (
         default.builtin
         and python.version >= _FIRST_PYTHON
@@ -88,9 +88,9 @@ def open_indexes(
 
 
 @lru_cache(maxsize=1)  # the solves of a process share what it has read
-def _open_snapshot(data: str, file_store: str, default_url: str, cache: str) -> Snapshot:
+def _open_snapshot(data: str, file_store: str, default_url: str) -> Snapshot:
     folder = os.path.join(data, "snapshot")
-    return Snapshot(folder, file_store, default_index=default_url, cache=Cache(cache))
+    return Snapshot(folder, file_store, default_index=default_url)
 
 
 class _Opener:

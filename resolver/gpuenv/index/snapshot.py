@@ -1,7 +1,7 @@
 """The shipped index snapshot: what the default and the PyTorch index had for torch's stack.
 
-A folder with index.json (date, version, packages), compiled.json (the data of requirements.target's
-Answers) and one file for each package of each index, default/<name>.json and pytorch/<name>.json.
+A folder with index.json (date, version, packages) and one file for each package of each index,
+default/<name>.json and pytorch/<name>.json.
 scripts/build_snapshot.py writes them. A package file is JSON with its wheels grouped by their tags,
 and one wheel or one list of requirements per line. Only the groups that fit the target are parsed:
 a solve looks at a few of the hundreds of wheels of a package.
@@ -15,15 +15,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Final
 
 from ..errors import DataError
 from ..model import Host, Python, Requirement, Wheel
-from ..requirements.target import Answers, TargetEnvironment, marker_environment
-from ..requirements.versions import parse_stored_requirement, version_key
-from ..serialize import canonical_json
-from .cache import Cache
+from ..requirements.target import TargetEnvironment
+from ..requirements.versions import parse_requirement, version_key
 from .protocol import Index, Listed, Releases
 
 # A package file consists of a head, the lines of metadata, and the groups of files.
@@ -37,9 +34,6 @@ _TAGS_END = '":[\n'
 _DEFAULT, _PYTORCH = "default", "pytorch"
 _LABELS = (_PYTORCH, _DEFAULT)
 _VARIANT = "{variant}"  # stands for "cu126" and the like in the URL of the PyTorch index
-
-_CACHE_KIND = "answers"
-_MAX_ANSWERS = 20_000  # with more, an entry is made anew
 
 _Target = tuple[Python, str, tuple[int, int] | None]  # interpreter, platform, glibc
 
@@ -105,53 +99,6 @@ class _Package:
         return accepted
 
 
-class PackagingAnswers:
-    """What packaging answered about one target, kept in the cache and read when first asked for.
-
-    It is about wheel tags and markers that the snapshot does not have. To load packaging takes a
-    fifth of the time of a solve whose pages and metadata are in the cache.
-    """
-
-    def __init__(self, host: Host, cache: Cache) -> None:
-        self._host, self._cache = host, cache
-        self._answers: dict[str, object] | None = None
-        self._has_new = False
-
-    def find(self, question: str) -> object:
-        """Return the answer to a question; None if it is not known."""
-        if self._answers is None:
-            self._answers = self._load()
-        return self._answers.get(question)
-
-    def add(self, question: str, answer: object) -> None:
-        """Keep an answer that `find` did not know."""
-        if self._answers is not None:
-            self._answers[question] = answer
-            self._has_new = True
-
-    def save(self) -> None:
-        """Write the answers to the cache if there are new ones."""
-        if self._answers is None or not self._has_new:
-            return
-        self._has_new = False
-        if len(self._answers) <= _MAX_ANSWERS:
-            self._cache.put(_CACHE_KIND, self._key(), {}, json.dumps(self._answers).encode())
-        else:
-            self._cache.remove(_CACHE_KIND, self._key())
-
-    def _key(self) -> str:
-        """Return all that the answers depend on."""
-        import packaging  # loads nothing else
-
-        python = [self._host.python.version, self._host.python.free_threaded]
-        return canonical_json([packaging.__version__, python, marker_environment(self._host)])
-
-    def _load(self) -> dict[str, object]:
-        entry = self._cache.get(_CACHE_KIND, self._key())
-        answers = json.loads(entry.body) if entry is not None else {}
-        return answers if isinstance(answers, dict) else {}
-
-
 class Snapshot(Index):
     """An index without any network.
 
@@ -159,7 +106,6 @@ class Snapshot(Index):
         folder: the snapshot's folder.
         file_store: the base URL of the files of the default index.
         default_index: the value of `Wheel.index` for wheels of the default index.
-        cache: keeps what packaging answers about targets (`save_answers`); None keeps nothing.
 
     Raises:
         DataError: a file is missing or damaged. Files are read on first use.
@@ -171,11 +117,8 @@ class Snapshot(Index):
         file_store: str,
         *,
         default_index: str = _DEFAULT,
-        cache: Cache | None = None,
     ) -> None:
         self.folder = folder
-        self._cache = cache
-        self._kept: dict[_Target, PackagingAnswers] = {}
         self._file_store = file_store.rstrip("/")
         self._default_index = default_index
         self._packages: dict[str, _Package] = {}  # by path in the folder
@@ -190,11 +133,6 @@ class Snapshot(Index):
         except (KeyError, TypeError):
             raise self._damaged("index.json", "version or packages are missing") from None
 
-    @cached_property
-    def answers(self) -> Answers:
-        """The compiled answers for the snapshot's tags and markers, for a TargetEnvironment."""
-        return Answers(self._read_json("compiled.json"))
-
     def environment(self, host: Host) -> TargetEnvironment:
         """Return the tags and markers of a host.
 
@@ -202,16 +140,8 @@ class Snapshot(Index):
         """
         target = host.python, host.platform, host.glibc
         if target not in self._environments:
-            environment = TargetEnvironment(host, self.answers)
-            if self._cache is not None:
-                environment.kept = self._kept[target] = PackagingAnswers(host, self._cache)
-            self._environments[target] = environment
+            self._environments[target] = TargetEnvironment(host)
         return self._environments[target]
-
-    def save_answers(self) -> None:
-        """Keep the answers of packaging about all targets for later processes."""
-        for answers in self._kept.values():
-            answers.save()
 
     def has(self, name: str) -> bool:
         """Implement Index.has. The snapshot need not have every release of a package."""
@@ -261,7 +191,7 @@ class Snapshot(Index):
             except ValueError:
                 problem = f"the requirements of {wheel.filename} cannot be read"
                 raise self._damaged(path, problem) from None
-            self._dependencies[key] = tuple(map(parse_stored_requirement, texts))
+            self._dependencies[key] = tuple(map(parse_requirement, texts))
         return self._dependencies[key]
 
     # ---- reading ----

@@ -117,9 +117,8 @@ class CandidateStore:
     def admitted_versions(self, name: str, specifier: str) -> frozenset[str]:
         """Return the versions of the candidates of a name that a specifier contains."""
         if name not in self._versions:
-            versions = [candidate.version for candidate in self.candidates(name)]
-            has_own_order = name in self._framework_of or name in self._preferred_versions
-            self._versions[name] = Versions(versions, newest_first=not has_own_order)
+            versions = {candidate.version for candidate in self.candidates(name)}
+            self._versions[name] = Versions(versions)
         return self._versions[name].admitted(specifier)
 
     def in_ranges(self, name: str, specifiers: Sequence[str]) -> Sequence[Candidate]:
