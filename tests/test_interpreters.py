@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from gpuenv import api, interpreters
-from gpuenv.interpreters import find_uv
 from index_server import make_wheel
 from test_cli import run
 
@@ -21,13 +20,33 @@ PREFIX = Path(sys.base_prefix)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins are shell scripts")
 
 
-def stand_in(folder: Path, release: str) -> Path:
-    """An interpreter that answers with a release, and otherwise is the one of the tests."""
+# What an interpreter of another release answers to a script. Its options are those of this Python.
+SCRIPT = """
+import operator, platform, runpy, sys, sysconfig
+class Version(tuple):
+    major, minor, micro, releaselevel, serial = map(property, map(operator.itemgetter, range(5)))
+sys.version_info = Version(({release}, "final", 0))
+sys.version = sys.version.replace(platform.python_version(), "{version}")
+sys.executable = sys._base_executable = "{python}"
+sysconfig.get_config_vars()["Py_GIL_DISABLED"] = {free_threaded}
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def stand_in(folder: Path, version: str, base: str = f"{PREFIX}/bin/python{HERE}") -> Path:
+    """An interpreter that says that it is of another release, such as 3.13.1t."""
     (folder / "bin").mkdir(parents=True)
-    python = folder / "bin" / "python"
-    base = PREFIX / "bin" / f"python{HERE}"
-    answer = f'case "$*" in *Py_GIL_DISABLED*) echo {release}; exit;; esac\n'
-    python.write_text(f'#!/bin/sh\n{answer}exec {base} "$@"\n')
+    python, plain = folder / "bin" / "python", version.removesuffix("t")
+    code = SCRIPT.format(
+        release=plain.replace(".", ", "),
+        version=plain,
+        python=python,
+        free_threaded=int(version.endswith("t")),
+    )
+    (folder / "script.py").write_text(code)
+    options = f'case "$1" in -*) exec {base} "$@";; esac'
+    python.write_text(f'#!/bin/sh\n{options}\nexec {base} {folder}/script.py "$@"\n')
     python.chmod(0o755)
     return python
 
@@ -57,23 +76,21 @@ def sync(folder: Path, *flags: str, **environment: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("flags", [[], ["--python", OTHER]], ids=["lock", "flag"])
 def test_sync_makes_an_environment_of_the_locks_python(folder: Path, flags: list[str]) -> None:
-    minor = OTHER.partition(".")[2]
     versions = folder / "pyenv" / "versions"
-    stand_in(versions / f"{OTHER}.4", f"3 {minor} 0")
-    newest = stand_in(versions / f"{OTHER}.12", f"3 {minor} 0")
-    stand_in(versions / f"{OTHER}.14t", f"3 {minor} 1")
-    stand_in(versions / "3.9.18", "3 9 0")
+    for version in (f"{OTHER}.4", f"{OTHER}.12", f"{OTHER}.14t", "3.9.18"):
+        stand_in(versions / version, version)
     (versions / "miniconda3-latest").mkdir()
     status, errors = sync(folder, *flags, PYENV_ROOT=str(folder / "pyenv"))
-    assert (status, errors) == (0, "")
+    assert (status, errors) == (0, ""), errors
     site = folder / "env" / "lib" / f"python{HERE}" / "site-packages"  # the stand-in is not OTHER
     assert (site / "alpha-1.0.dist-info").is_dir()
-    assert newest.exists()
-    found = interpreters._managed_by_pyenv
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYENV_ROOT", str(folder / "pyenv"))
-        assert [Path(path).parts[-3] for path in found(OTHER)] == [f"{OTHER}.12", f"{OTHER}.4"]
-        assert [Path(path).parts[-3] for path in found(f"{OTHER}t")] == [f"{OTHER}.14t"]
+        patch.setenv("PATH", "/usr/bin:/bin")
+        major, minor = map(int, OTHER.split("."))
+        for release, name in (((major, minor, False), ".12"), ((major, minor, True), ".14t")):
+            python = interpreters.find_interpreter_of(release)
+            assert python == str(versions / f"{OTHER}{name}" / "bin" / "python")
 
 
 @pytest.mark.parametrize(
@@ -96,20 +113,28 @@ def test_mistakes(folder: Path, flags: list[str], status: int, says: str) -> Non
 
 
 def test_uv_downloads_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archive is one of python-build-standalone's form, with this Python in it."""
-    config = f"lib/python{HERE}/_sysconfigdata__linux_{platform.machine()}-linux-gnu.py"
+    """The archive is one of python-build-standalone's form, with a stand-in in it."""
+    major, minor = map(int, OTHER.split("."))
+    key = f"cpython-{OTHER}.99-linux-{platform.machine()}-gnu"
+    managed = tmp_path / "managed" / key / "bin" / "python"
+    built = stand_in(tmp_path / "built", f"{OTHER}.99").parent.parent
+    text = (built / "script.py").read_text().replace(str(built), str(managed.parent.parent))
+    config = f"lib/python{OTHER}/_sysconfigdata__linux_{platform.machine()}-linux-gnu.py"
     header = "# system configuration generated and used by the sysconfig module\n"
     members = {
-        f"bin/python{HERE}": f'#!/bin/sh\nexec {PREFIX}/bin/python{HERE} "$@"\n',
+        "bin/python": (built / "bin" / "python")
+        .read_text()
+        .replace(str(built), str(managed.parent.parent)),
+        f"bin/python{OTHER}": "",
+        "script.py": text,
         config: f"{header}build_time_vars = {{}}\n",
     }
     archive = tmp_path / "python.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
-        for name, text in members.items():
+        for name, content in members.items():
             member = tarfile.TarInfo(f"python/{name}")
-            member.size, member.mode = len(text), 0o755
-            file.addfile(member, io.BytesIO(text.encode()))
-    major, minor = map(int, HERE.split("."))
+            member.size, member.mode = len(content), 0o755
+            file.addfile(member, io.BytesIO(content.encode()))
     row = {
         "name": "cpython",
         "arch": {"family": platform.machine(), "variant": None},
@@ -124,15 +149,15 @@ def test_uv_downloads_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "variant": None,
         "build": "20260101",
     }
-    key = f"cpython-{HERE}.99-linux-{platform.machine()}-gnu"
     (tmp_path / "downloads.json").write_text(json.dumps({key: row}))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", str(tmp_path / "downloads.json"))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "managed"))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    assert interpreters._managed_by_uv(HERE, find_uv() or "") is None
-    python = interpreters.download(HERE, find_uv())
-    assert (tmp_path / "managed" / key / "bin" / f"python{HERE}").is_file()
-    assert interpreters._release_of(python) == (major, minor, False)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    release = (major, minor, False)
+    assert interpreters.find_interpreter_of(release) is None
+    assert interpreters.download(release) == str(managed)
 
 
 def test_an_interpreter_that_is_here_is_not_downloaded(folder: Path, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ HEAVY = {
     "rich",
     "pip",
     "pynvml",
+    "python_discovery",
     "rattler",
     "conda",
     "yaml",

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuenv import loader_env
 from gpuenv.render.run import shadow_lines
@@ -80,29 +78,13 @@ def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
             assert text.format(**places) in line
 
 
-names = st.text(st.sampled_from('ab.so,"1\n/'), max_size=12)
-
-
-@given(st.lists(st.tuples(st.sampled_from(["", "x/", "a.solver/lib/"]), names), max_size=6))
-def test_what_a_record_lists_is_read_as_csv_reads_it(pairs: list[tuple[str, str]]) -> None:
-    """The fast reader of RECORD against the csv module, for paths without line end or quote."""
-    import io
-
-    paths = [f"{folder}lib{name}" for folder, name in pairs]
-    paths = [path for path in paths if not set(path) & set('\n"')]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([path, "sha256=x", "1"] for path in paths)
-    rows = [row[0] for row in csv.reader(text.getvalue().splitlines())]
-    wanted = [
-        path for path in rows if os.path.basename(path).startswith("lib") and _is_library(path)
-    ]
-    assert list(loader_env.recorded(text.getvalue().encode())) == wanted
-
-
-def _is_library(path: str) -> bool:
-    import re
-
-    return re.search(r"\.so(\.[0-9]+)*$", path) is not None
+def test_libraries_of_packages(tmp_path: Path) -> None:
+    """Extension modules and files that only begin or end like a library are none."""
+    site = tmp_path / "lib" / "python3.12" / "site-packages"
+    libraries = ["x/libx.so", "x.libs/libx-0a.so.9.10", 'odd/lib,"y".so.1']
+    own(site, [*libraries, "x/_x.cpython-312.so", "x/libx.so.py", "x/libx.a", "x/libx.so.9a"])
+    wanted = {os.path.basename(path): str(site / path) for path in libraries}
+    assert loader_env.libraries(str(tmp_path)) == wanted
 
 
 def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:

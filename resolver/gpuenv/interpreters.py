@@ -1,37 +1,163 @@
-"""Find interpreters to make virtual environments with, and uv.
+"""Interpreters, and the programs that make environments with them: uv, pip, venv.
 
-gpuenv looks at the interpreter that runs it, at PATH, and at the interpreters that pyenv and uv
-manage. uv downloads one if the user agrees.
+gpuenv looks at the interpreter that runs it and at those of pyenv. python-discovery knows those on
+PATH and those that uv manages. It runs an interpreter to learn its release.
 """
 
 from __future__ import annotations
 
+import glob
 import importlib.util
+import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from .errors import InputError, InstallError
-from .model import Lock
-from .prefix import find_interpreter
+from .model import Lock, Python, Value
+from .prefix import find_interpreter, venv_version
 
-_VERSION_CODE = (
-    "import sys, sysconfig; "
-    "print(*sys.version_info[:2], int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))"
-)
-_SECONDS = 30
+_VERSION = re.compile(r"3\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)")
+_FULL_VERSION = re.compile(r"3\.\d+\.\d+(?:(?:a|b|rc)\d+)?(?!\d)")
+_HINT = "give a version such as 3.12 or 3.13t, or the path of an interpreter"
 Release = tuple[int, int, bool]  # major, minor, free-threaded
 
 
-def find_base_interpreter(lock: Lock, python: str | None, uv: str | None) -> str:
+class Target(Value):
+    """The interpreter that an environment has or gets.
+
+    `source` is where its version came from; `libc` is its C library ("glibc 2.36", "none"), None
+    if the interpreter was not run.
+    """
+
+    python: Python
+    source: str
+    libc: str | None = None
+
+
+# ---- the interpreter of a host -------------------------------------------------------------------
+
+
+def find_target(python: str | None, env: Mapping[str, str]) -> Target:
+    """Find the target interpreter.
+
+    Args:
+        python: a version, a path or a command; None takes the interpreter of the active virtual
+            or conda environment, otherwise the one that runs gpuenv.
+        env: the environment variables of the process.
+
+    Raises:
+        InputError: `python` is neither a version nor an interpreter.
+    """
+    if python is None:
+        return _active_target(env)
+    version = parse_version(python)
+    if version is not None:
+        return Target(python=version, source="--python")
+    path: str | None = python
+    if os.path.isdir(python):
+        path = find_interpreter(python)
+    elif os.sep not in python:
+        path = shutil.which(python, path=env.get("PATH"))
+    if not path or not os.path.isfile(path):
+        message = f"--python {python!r} is neither a Python 3 version nor an interpreter"
+        raise InputError(message, hint=_HINT)
+    if os.path.abspath(path) == sys.executable:
+        return Target(python=_running_python(), source="--python")
+    return _ask(path, "--python", env)
+
+
+def _active_target(env: Mapping[str, str]) -> Target:
+    """Return the interpreter of the active environment, otherwise the one that runs gpuenv."""
+    skipped = ""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = env.get(variable)
+        if not prefix:
+            continue
+        if os.path.realpath(prefix) == os.path.realpath(sys.prefix):
+            break
+        executable = find_interpreter(prefix)
+        if executable is None:
+            skipped += f"; {variable}={prefix} has no interpreter"
+            continue
+        version = _FULL_VERSION.match(venv_version(prefix))
+        if version is None:
+            try:
+                return _ask(executable, variable, env)
+            except InputError:
+                skipped += f"; {variable}={prefix} has no interpreter"
+                continue
+        minor = ".".join(version[0].split(".")[:2])
+        free_threaded = os.path.isdir(os.path.join(prefix, "lib", f"python{minor}t"))
+        python = _python(version[0], free_threaded, executable)
+        return Target(python=python, source=f"{variable}: pyvenv.cfg")
+    return Target(python=_running_python(), source=f"the interpreter running gpuenv{skipped}")
+
+
+def parse_version(text: str) -> Python | None:
+    """Return the Python of a version such as "3.12" or "3.13.1t"; None for another text."""
+    match = _VERSION.fullmatch(text.strip())
+    if match is None:
+        return None
+    minor, rest, threads = match.groups()
+    return Python(
+        version=(3, int(minor)),
+        full_version=f"3.{minor}{rest}" if rest else None,
+        free_threaded=threads == "t",
+    )
+
+
+def _python(full: str, free_threaded: bool, executable: str | None) -> Python:
+    major, minor = full.split(".")[:2]
+    return Python(
+        version=(int(major), int(minor)),
+        full_version=full.rstrip("+"),
+        free_threaded=free_threaded,
+        executable=executable,
+    )
+
+
+def _running_python() -> Python:
+    free_threaded = "t" in getattr(sys, "abiflags", "")  # Windows has no abiflags
+    return _python(sys.version.split()[0], free_threaded, sys.executable or None)
+
+
+def _ask(executable: str, source: str, env: Mapping[str, str]) -> Target:
+    """Run an interpreter to get its version and its C library. InputError if it is not one."""
+    python = _inspect(executable, env)
+    if python is None:
+        message = f"{executable} does not answer as an interpreter of Python 3"
+        raise InputError(message, hint=_HINT)
+    code = "import os; print(os.confstr('CS_GNU_LIBC_VERSION'))"
+    command = [executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(env), check=False)
+    libc = done.stdout.strip() or "none"
+    return Target(python=python, source=f"{source}: asked {executable}", libc=libc)
+
+
+def _inspect(executable: str, env: Mapping[str, str]) -> Python | None:
+    """Return what an interpreter says about itself; None if it is none of Python 3."""
+    from python_discovery import PythonInfo  # runs code of the interpreter that imports it
+
+    logging.getLogger("python_discovery").setLevel(logging.CRITICAL)  # gpuenv says what failed
+    info = PythonInfo.from_exe(executable, raise_on_error=False, resolve_to_host=False, env=env)
+    if info is None:
+        return None
+    return _python(info.version.split()[0], info.free_threaded, executable)
+
+
+# ---- an interpreter for a new environment --------------------------------------------------------
+
+
+def find_base_interpreter(lock: Lock, python: str | None) -> str:
     """Return an interpreter of the lock's Python.
 
     Args:
         lock: the lock.
         python: the version or the interpreter that the user wants.
-        uv: the path of uv, None without it.
 
     Raises:
         InputError: there is none, or `python` is not of the lock's version.
@@ -39,63 +165,63 @@ def find_base_interpreter(lock: Lock, python: str | None, uv: str | None) -> str
     required = required_release(lock)
     if required is None:
         return sys.executable
-    if python is not None and not is_version(python):
-        return _checked(python, required)
-    interpreter = find_interpreter_of(required, uv)
-    if interpreter is not None:
-        return interpreter
-    hint = "name one: --python EXE"
-    if uv is not None:
-        hint += ", or let uv download one: --python-downloads"
     version = version_text(required)
-    raise InputError(f"no Python {version} was found, which the lock is for", hint=hint)
+    if python is None or is_version(python):
+        interpreter = find_interpreter_of(required)
+        if interpreter is not None:
+            return interpreter
+        hint = "name one: --python EXE"
+        if find_uv() is not None:
+            hint += ", or let uv download one: --python-downloads"
+        raise InputError(f"no Python {version} was found, which the lock is for", hint=hint)
+    named = _inspect(shutil.which(python) or python, os.environ)
+    if named is not None and _release_of(named) == required:
+        return python
+    have = "cannot be run"
+    if named is not None:
+        have = f"is Python {version_text(_release_of(named))}"
+    raise InputError(f"--python {python}: {have}; the lock is for Python {version}")
 
 
-def find_interpreter_of(required: Release, uv: str | None) -> str | None:
+def find_interpreter_of(release: Release) -> str | None:
     """Return an interpreter of a release; None if there is none here."""
-    for candidate in _candidates(version_text(required), uv):
-        if _release_of(candidate) == required:
-            return candidate
-    return None
+    if release == _release_of(_running_python()):
+        return sys.executable
+    root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    folders = glob.glob(os.path.join(glob.escape(root), "versions", f"{release[0]}.{release[1]}.*"))
+    for folder in sorted(folders, key=_numbers, reverse=True):
+        path = os.path.join(folder, "bin", "python")
+        python = _inspect(path, os.environ) if os.path.isfile(path) else None
+        if python is not None and _release_of(python) == release:
+            return path
+    from python_discovery import get_interpreter
+
+    info = get_interpreter(f"cpython{version_text(release)}")
+    return None if info is None else info.executable
 
 
-def find_pip() -> str | None:
-    """Return the program of the pip beside gpuenv, which other interpreters can run; or None.
-
-    `pip --python` runs it so, too, but in a second process, which outlives the first.
-    """
-    pip = importlib.util.find_spec("pip")
-    if pip is None or not pip.submodule_search_locations:
-        return None
-    return os.path.join(pip.submodule_search_locations[0], "__pip-runner__.py")
+def _numbers(path: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", os.path.basename(path))]
 
 
-def find_uv() -> str | None:
-    """Return the path of uv: the one beside gpuenv, otherwise the one on PATH."""
-    beside = os.path.join(os.path.dirname(sys.executable), "uv")
-    if os.access(beside, os.X_OK):  # importing uv costs 4 ms
-        return beside
-    try:
-        from uv import find_uv_bin
-
-        return str(find_uv_bin())
-    except (ImportError, FileNotFoundError):
-        return shutil.which("uv")
+def _release_of(python: Python) -> Release:
+    return (*python.version, python.free_threaded)
 
 
-def download(version: str, uv: str | None) -> str:
+def download(release: Release) -> str:
     """Let uv download an interpreter, and return its path.
 
     Raises:
         InputError: uv is not installed.
         InstallError: uv cannot download it.
     """
+    uv, version = find_uv(), version_text(release)
     if uv is None:
         raise InputError("--python-downloads needs uv, which is not installed", hint="install uv")
     # Without --no-bin, uv writes a link into the user's folder of programs.
     command = [uv, "python", "install", "--quiet", "--no-bin", version]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
-    path = _managed_by_uv(version, uv)
+    path = find_interpreter_of(release)
     if process.returncode or path is None:
         errors = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
         detail = "".join(errors[:1]).removeprefix("error: ") or f"status {process.returncode}"
@@ -123,69 +249,45 @@ def is_version(python: str) -> bool:
     return python.removesuffix("t").replace(".", "").isdigit()
 
 
-def _checked(python: str, required: Release) -> str:
-    """Return the interpreter that the user named. InputError if it is of another version."""
-    release = _release_of(python)
-    if release == required:
-        return python
-    have = "cannot be run"
-    if release is not None:
-        have = f"is Python {version_text(release)}"
-    version = version_text(required)
-    raise InputError(f"--python {python}: {have}; the lock is for Python {version}")
+# ---- uv, pip and venv ----------------------------------------------------------------------------
 
 
-def _candidates(version: str, uv: str | None) -> Iterator[str]:
-    yield sys.executable
-    on_path = shutil.which(f"python{version}")
-    if on_path:
-        yield on_path
-    yield from _managed_by_pyenv(version)
-    if uv is not None:
-        managed = _managed_by_uv(version, uv)
-        if managed:
-            yield managed
+def find_pip() -> str | None:
+    """Return the program of the pip beside gpuenv, which other interpreters can run; or None.
 
-
-def _managed_by_pyenv(version: str) -> Iterator[str]:
-    """Return pyenv's interpreters of a version such as "3.12" or "3.13t", the newest first."""
-    folder = os.path.join(os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv")), "versions")
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return
-    patches: list[tuple[int, str]] = []
-    free_threaded = version.endswith("t")
-    for name in names:
-        minor, _, patch = name.removesuffix("t").rpartition(".")
-        same_kind = name.endswith("t") == free_threaded
-        if same_kind and minor == version.removesuffix("t") and patch.isdecimal():
-            patches.append((int(patch), name))
-    for _, name in sorted(patches, reverse=True):
-        executable = find_interpreter(os.path.join(folder, name))
-        if executable is not None:
-            yield executable
-
-
-def _managed_by_uv(version: str, uv: str) -> str | None:
-    # Among all interpreters uv would also try those of PATH, and fail at the links of pyenv.
-    flags = ["--managed-python", "--no-project", "--no-python-downloads", "--offline"]
-    command = [uv, "python", "find", *flags, version]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    return process.stdout.strip() if process.returncode == 0 else None
-
-
-def _release_of(executable: str) -> Release | None:
-    """Return the release of an interpreter; None if it cannot be run."""
-    if executable == sys.executable:
-        without_gil = "free-threading build" in sys.version  # importing sysconfig costs 4 ms
-        return sys.version_info[0], sys.version_info[1], without_gil
-    command = [executable, "-I", "-c", _VERSION_CODE]
-    try:
-        process = subprocess.run(
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-        major, minor, free_threaded = process.stdout.split()
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    `pip --python` runs it so, too, but in a second process, which outlives the first.
+    """
+    pip = importlib.util.find_spec("pip")
+    if pip is None or not pip.submodule_search_locations:
         return None
-    return int(major), int(minor), free_threaded == "1"
+    return os.path.join(pip.submodule_search_locations[0], "__pip-runner__.py")
+
+
+def find_uv() -> str | None:
+    """Return the path of uv: the one beside gpuenv, otherwise the one on PATH."""
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        beside = os.path.dirname(sys.executable)
+        return shutil.which("uv", path=os.pathsep.join((beside, *os.get_exec_path())))
+
+
+def venv_command(
+    base: str, folder: str, *, uv: str | None, prompt: str, pip: bool = False
+) -> list[str]:
+    """Return the command that makes a virtual environment.
+
+    Args:
+        base: the interpreter.
+        folder: the folder of the environment.
+        uv: the uv that makes it; None lets the venv module of the interpreter make it.
+        prompt: what a shell shows in which the environment is active.
+        pip: whether it gets the pip that came with the interpreter; not with uv.
+    """
+    if uv is not None:
+        flags = ["--quiet", "--no-project", "--no-config", "--prompt", prompt, "--python", base]
+        return [uv, "venv", *flags, folder]
+    without = [] if pip else ["--without-pip"]
+    return [base, "-I", "-m", "venv", *without, "--prompt", prompt, folder]

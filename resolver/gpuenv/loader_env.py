@@ -12,13 +12,21 @@ Also defined here: which libraries are the driver's, and where the interpreter o
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from .errors import InputError
 from .model import Value
-from .prefix import environment_on_path, interpreter_of, is_venv
+from .prefix import (
+    environment_on_path,
+    interpreter_of,
+    is_conda,
+    is_venv,
+    read_record,
+    sites,
+)
 
 # A folder with one of these leads to the driver: its entry must stay, unless the loader searches
 # the folder anyway.
@@ -33,7 +41,7 @@ DEFAULT_FOLDERS = (
 )
 # Libraries that come with the driver, never with an environment.
 _DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvoptix|cudadebugger|nvidia-[a-z0-9_-]+)\.so")
-_LIBRARY = re.compile(rb"\.so(?:\.[0-9]+)*\"?,")
+_LIBRARY = re.compile(r"lib.*\.so(\.[0-9]+)*")
 
 
 class Shadow(Value):
@@ -101,44 +109,16 @@ def libraries(prefix: str) -> dict[str, str]:
     """
     paths: dict[str, str] = {}
     for site in sites(prefix):
-        for info in _names(site):
-            if not info.endswith(".dist-info"):
-                continue
-            try:
-                with open(os.path.join(site, info, "RECORD"), "rb") as file:
-                    data = file.read()
-            except OSError:
-                continue
-            for path in recorded(data):
-                paths.setdefault(os.path.basename(path), os.path.join(site, path))
-    if os.path.isdir(os.path.join(prefix, "conda-meta")):
+        for info in sorted(glob.glob(os.path.join(glob.escape(site), "*.dist-info"))):
+            for path, _, _ in read_record(info):
+                if _LIBRARY.fullmatch(os.path.basename(path)):
+                    paths.setdefault(os.path.basename(path), os.path.join(site, path))
+    if is_conda(prefix):
         folder = os.path.join(prefix, "lib")
         for name in _names(folder):
             if name.startswith("lib") and ".so" in name:
                 paths.setdefault(name, os.path.join(folder, name))
     return paths
-
-
-def recorded(record: bytes) -> Iterator[str]:
-    """Return the paths of the shared libraries (lib*.so*) in a RECORD."""
-    place = record.find(b".so")
-    while place >= 0:
-        match = _LIBRARY.match(record, place)
-        if match is not None:
-            start = record.rfind(b"\n", 0, place) + 1
-            path = record[start : match.end() - 1].decode(errors="surrogateescape").strip('"')
-            if os.path.basename(path).startswith("lib"):
-                yield path
-        place = record.find(b".so", place + 3)
-
-
-def sites(prefix: str) -> Iterator[str]:
-    """Return the folders in which the packages of an environment may be."""
-    for lib in ("lib", "lib64", "local/lib"):
-        for name in _names(os.path.join(prefix, lib)):
-            if name.startswith("python3"):
-                for site in ("site-packages", "dist-packages"):
-                    yield os.path.join(prefix, lib, name, site)
 
 
 def _names(folder: str) -> list[str]:
@@ -283,7 +263,7 @@ def activated(env: Mapping[str, str], prefix: str) -> dict[str, str | None]:
     folder = os.path.join(prefix, "Scripts" if os.name == "nt" else "bin")
     entries = [entry for entry in env.get("PATH", os.defpath).split(os.pathsep) if entry != folder]
     changed: dict[str, str | None] = {"PATH": os.pathsep.join([folder, *entries])}
-    if os.path.isdir(os.path.join(prefix, "conda-meta")):
+    if is_conda(prefix):
         changed["CONDA_PREFIX"] = prefix
         if "VIRTUAL_ENV" in env:
             changed["VIRTUAL_ENV"] = None

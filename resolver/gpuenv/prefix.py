@@ -1,16 +1,34 @@
-"""What a folder with an environment is: where its interpreter is, whether conda made it."""
+"""What a folder with an environment is: its interpreter, who made it, what is installed in it."""
 
 from __future__ import annotations
 
+import csv
+import glob
 import os
+import shutil
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from .errors import InputError
 
 # POSIX, virtual environments on Windows, conda environments on Windows.
 _INTERPRETERS = (("bin", "python"), ("Scripts", "python.exe"), ("python.exe",))
+_SITES = (
+    "lib/python3*/*-packages",
+    "lib64/python3*/*-packages",
+    "local/lib/python3*/*-packages",
+    "Lib/site-packages",
+)
 # Distributions that install others. They may be in an environment beside what a lock names.
 INSTALLATION_TOOLS = frozenset({"pip", "setuptools", "wheel"})
+
+
+class RecordRow(NamedTuple):
+    """A row of a RECORD. `path` is relative to the folder of packages; other fields may be ""."""
+
+    path: str
+    digest: str
+    size: str
 
 
 def find_interpreter(prefix: str) -> str | None:
@@ -35,6 +53,22 @@ def is_venv(prefix: str) -> bool:
     return os.path.isfile(os.path.join(prefix, "pyvenv.cfg"))
 
 
+def venv_version(prefix: str) -> str:
+    """Return the Python version in the pyvenv.cfg of a folder, "" without one.
+
+    It is `version` (venv) or `version_info` (virtualenv, uv).
+    """
+    settings = {}
+    try:
+        with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition("=")
+                settings[key.strip().lower()] = value.strip()
+    except OSError:
+        return ""
+    return settings.get("version") or settings.get("version_info") or ""
+
+
 def is_conda(prefix: str) -> bool:
     """Return whether a folder is a conda environment."""
     return os.path.isdir(os.path.join(prefix, "conda-meta"))
@@ -45,8 +79,6 @@ def environment_on_path(env: Mapping[str, str]) -> str | None:
 
     None if there is no python, or if it belongs to no environment, as /usr/bin/python.
     """
-    import shutil  # most solves do not need it
-
     executable = shutil.which("python", path=env.get("PATH"))
     if executable is None:
         return None
@@ -66,3 +98,25 @@ def prefix_of(target: str) -> str:
     if os.path.basename(folder) == "bin":
         return os.path.dirname(folder)
     return folder
+
+
+def sites(prefix: str) -> list[str]:
+    """Return the folders of packages in an environment, each once: lib64 may be a link to lib."""
+    folders: dict[str, str] = {}
+    for pattern in _SITES:
+        for folder in sorted(glob.glob(os.path.join(glob.escape(prefix), pattern))):
+            folders.setdefault(os.path.realpath(folder), folder)
+    return list(folders.values())
+
+
+def read_record(info: str) -> list[RecordRow]:
+    """Return the rows of the RECORD in a folder NAME-VERSION.dist-info; none if it has no RECORD.
+
+    Distribution.files of importlib.metadata leaves out the files that do not exist.
+    """
+    path = os.path.join(info, "RECORD")
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return [RecordRow(*[*row, "", ""][:3]) for row in csv.reader(file) if row]
+    except (OSError, csv.Error):
+        return []

@@ -245,11 +245,10 @@ def downloaded_python(lock: Lock, target: str, python: str | None) -> str | None
         return python
     if python is not None and not interpreters.is_version(python):
         return python
-    uv = interpreters.find_uv()
     try:
-        return interpreters.find_base_interpreter(lock, python, uv)
+        return interpreters.find_base_interpreter(lock, python)
     except InputError:
-        return interpreters.download(interpreters.version_text(release), uv)
+        return interpreters.download(release)
 
 
 def sync(

@@ -47,16 +47,16 @@ def _with_known_capability(gpu: Gpu) -> Gpu:
 
 def read_host(path: str) -> Host:
     """Read a host from a file that `gpuenv detect -o` wrote. InputError if it is not one."""
-    from ..detect import host_file
+    from ..detect import host
 
-    return host_file.read_host(path)
+    return host.read_host(path)
 
 
 def write_host(host: Host, path: str) -> None:
     """Write a host to a file that `read_host` reads."""
-    from ..detect import host_file
+    from ..detect import host as detection
 
-    host_file.write_host(host, path)
+    detection.write_host(host, path)
 
 
 def describe(
@@ -86,18 +86,14 @@ def describe(
     from ..detect import described
 
     require_texts(gpus, "gpus")
-    data = compatibility_data()
     return described.describe(
         base,
+        compatibility_data(),
         gpus=gpus,
         driver=driver,
         python=python,
         platform=platform,
         glibc=glibc,
-        known_gpu=data.known_gpu,
-        driver_cuda=data.driver_cuda,
-        suggest=data.close_names,
-        platform_of=data.gpu_platform,
     )
 
 

@@ -7,7 +7,6 @@ inode, size, time of the last change), so that a second scan reads only what cha
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -16,9 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from ..index.cache import Cache
-from ..loader_env import sites
 from ..model import Value
-from ..prefix import find_interpreter, is_conda
+from ..prefix import find_interpreter, is_conda, read_record, sites
 from ..requirements.target import normalize_name
 from .device_code import read_file
 from .fat_binaries import DamagedFileError, Images
@@ -90,7 +88,7 @@ def scan_environment(
         prefix = os.path.dirname(os.path.dirname(prefix))
     roots = [_Root(folder=prefix)]
     if find_interpreter(prefix) is not None:
-        folders = [folder for folder in (*sites(prefix), *more) if os.path.isdir(folder)]
+        folders = [*sites(prefix), *filter(os.path.isdir, more)]
         roots = [_Root(folder=folder) for folder in folders]
         if is_conda(prefix):
             roots.append(_Root(folder=os.path.join(prefix, "lib"), deep=False))
@@ -152,9 +150,8 @@ def _recorded(info: str) -> Iterator[tuple[str, str]]:
     """Yield (path, owner) of the files in a RECORD that may have device code."""
     site = os.path.dirname(info)
     owner = owner_of(os.path.basename(info))
-    for line in _text(os.path.join(info, "RECORD")).splitlines():
-        if ".so" in line or ".cubin" in line or ".fatbin" in line:
-            path = next(csv.reader([line]))[0]
+    for path, _, _ in read_record(info):
+        if is_code_file(path):
             yield os.path.normpath(os.path.join(site, path)), owner
 
 

@@ -1,42 +1,32 @@
-"""Describe a host by the texts of the host flags.
-
-No hardware is read here. NVML and ctypes are not imported.
-"""
+"""Describe a host by the texts of the host flags. No hardware is read here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from ..compat.data import CompatibilityData
 from ..errors import InputError
-from ..model import ComputeCapability, Gpu, Host, Problem, Python, parse_pair, parse_release
+from ..interpreters import find_target
+from ..model import ComputeCapability, Gpu, Host, Problem, parse_pair, parse_release
 from ..requirements.target import PLATFORMS
-from . import interpreter, system
-
-Lookup = Callable[[str], tuple[int, int] | None]
-KnownGpu = Callable[[str], tuple[str, ComputeCapability] | None]
-Suggest = Callable[[str], Sequence[str]]
-PlatformOf = Callable[[Gpu], str | None]
+from . import system
 
 _PLATFORM_OF_SERVERS = "linux-x86_64"
-_NO_GPU = ("none", "cpu")
 _OLDEST_BRANCH = 100  # a driver release with a smaller first number is a CUDA version
 # Facts about detected devices. They say nothing about described ones.
 _DEVICE_SOURCES = ("virtualization", "visible-devices", "device-order", "mig", "l4t")
 
 
-def describe(  # one argument for each flag, and look-ups in data that this package may not import
+def describe(
     base: Host | None,
+    data: CompatibilityData,
     *,
     gpus: Sequence[str],
     driver: str | None,
     python: str | None,
     platform: str | None,
     glibc: str | None,
-    known_gpu: KnownGpu,
-    driver_cuda: Lookup,
-    suggest: Suggest,
-    platform_of: PlatformOf,
 ) -> Host:
     """Return a host with the facts that the flags give.
 
@@ -45,6 +35,7 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
             was detected here says nothing about a GPU of another machine. With None, the
             platform, glibc and interpreter are this machine's, and a driver that is not given
             stays unknown.
+        data: knows the GPUs and the drivers.
         gpus: marketing names, "sm_90", "9.0", or "none" alone. One text may have several names,
             separated by commas.
         driver: the driver release, or its beginning.
@@ -52,33 +43,43 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
         platform: "linux-x86_64", "linux-aarch64" or "win-amd64". The default is the platform of
             the GPUs if they exist on one only; for GPUs on a Mac it is linux-x86_64.
         glibc: the glibc version of the target.
-        known_gpu: returns (name, compute capability) of a marketing name, None if unknown.
-        driver_cuda: returns the CUDA version of a driver release, None if unknown.
-        suggest: returns GPU names that are close to a text.
-        platform_of: returns the platform of a GPU that exists on one only, None for others.
 
     Raises:
         InputError: a text is not understood, or the GPUs do not exist on the platform.
     """
-    described_gpus = _parse_gpus(gpus, known_gpu, suggest)
-    host = base
-    if host is None:
-        host = _this_machine()
+    described_gpus = _parse_gpus(gpus, data)
+    host = _this_machine() if base is None else base
     if platform is not None:
         host = _with_platform(host, platform, "--platform")
     elif base is None and described_gpus and host.platform not in PLATFORMS:
         # A Mac, which has no such GPU: the GPU is one of a server.
         host = _with_platform(host, _PLATFORM_OF_SERVERS, "--gpu")
-    host = _with_platform_of_gpus(host, described_gpus, platform, platform_of)
+    for gpu in described_gpus:
+        only = data.gpu_platform(gpu)
+        if only is None:
+            continue
+        if platform not in (None, only):
+            message = f"--gpu {gpu.name!r} exists on {only} only, not on {platform}"
+            raise InputError(message, hint="leave --platform out")
+        host = _with_platform(host, only, "--gpu")
     if glibc is not None:
-        version = _parse_glibc(glibc, host.os)
-        host = _with_fact(host, "glibc", "--glibc", glibc=version)
+        host = _with_fact(host, "glibc", "--glibc", glibc=_parse_glibc(glibc, host.os))
     if python is not None:
-        host = _with_python(host, python, keep_glibc=base is not None)
+        target = find_target(python, os.environ)
+        interpreter = target.python
+        if system.machine_here() != (host.os, host.machine):
+            interpreter = interpreter.replace(executable=None)
+        elif target.libc is not None and base is None:
+            version, source = system.glibc_of(target.libc)
+            host = _with_fact(host, "glibc", source, glibc=version)
+        host = _with_fact(host, "python", target.source, python=interpreter)
     if driver is not None:
-        host = _with_driver(host, _parse_driver(driver), driver_cuda)
+        host = _with_driver(host, driver, data)
     if gpus:
-        host = _with_gpus(host, described_gpus)
+        host = _with_fact(
+            host, "gpus", "--gpu", gpus=described_gpus, problems=(), virtualization=None
+        )
+        host = _without_sources(host, _DEVICE_SOURCES)
     return host
 
 
@@ -86,7 +87,7 @@ def _this_machine() -> Host:
     """Return this machine with unknown GPUs."""
     kind, machine = system.machine_here()
     glibc, glibc_source = system.glibc_here()
-    target = interpreter.find(None, os.environ)
+    target = find_target(None, os.environ)
     problem = Problem(code="no-gpu", detail="no GPU was described", hint=system.NO_GPU_HINT)
     return Host(
         os=kind,
@@ -103,9 +104,6 @@ def _this_machine() -> Host:
     )
 
 
-# ---- the facts of a host -------------------------------------------------------------------------
-
-
 def _with_fact(host: Host, fact: str, source: str, **changes: object) -> Host:
     """Return a host with changed fields, and with the source of the fact that they hold."""
     host = _without_sources(host, (fact,))
@@ -113,8 +111,7 @@ def _with_fact(host: Host, fact: str, source: str, **changes: object) -> Host:
 
 
 def _without_sources(host: Host, facts: Sequence[str]) -> Host:
-    kept = tuple(pair for pair in host.sources if pair[0] not in facts)
-    return host.replace(sources=kept)
+    return host.replace(sources=tuple(pair for pair in host.sources if pair[0] not in facts))
 
 
 def _with_platform(host: Host, platform: str, source: str) -> Host:
@@ -131,49 +128,22 @@ def _with_platform(host: Host, platform: str, source: str) -> Host:
     return _without_sources(host, ("glibc",))
 
 
-def _with_platform_of_gpus(
-    host: Host, gpus: Sequence[Gpu], platform: str | None, platform_of: PlatformOf
-) -> Host:
-    """Return a host with the platform of the GPUs that exist on one platform only."""
-    for gpu in gpus:
-        only = platform_of(gpu)
-        if only is None:
-            continue
-        if platform not in (None, only):
-            message = f"--gpu {gpu.name!r} exists on {only} only, not on {platform}"
-            raise InputError(message, hint="leave --platform out")
-        host = _with_platform(host, only, "--gpu")
-    return host
-
-
-def _with_python(host: Host, text: str, *, keep_glibc: bool) -> Host:
-    target = interpreter.find(text, os.environ)
-    python: Python = target.python
-    if system.machine_here() != (host.os, host.machine):
-        python = python.replace(executable=None)
-    elif target.libc is not None and not keep_glibc:
-        glibc, source = system.glibc_of(target.libc)
-        host = _with_fact(host, "glibc", source, glibc=glibc)
-    return _with_fact(host, "python", target.source, python=python)
-
-
-def _with_driver(host: Host, release: str, driver_cuda: Lookup) -> Host:
-    problems = host.problems
+def _with_driver(host: Host, text: str, data: CompatibilityData) -> Host:
+    hint = "give the release as nvidia-smi prints it, such as 580.65.06"
+    release, problems = text.strip(), host.problems
+    try:
+        branch = parse_release(release)[0]
+    except ValueError:
+        raise InputError(f"--driver {text!r} is not a driver release", hint=hint) from None
+    if branch < _OLDEST_BRANCH:
+        message = f"--driver {text!r} looks like a CUDA version, not a driver release"
+        raise InputError(message, hint=hint)
     if host.gpus:
         # The problems of the detected driver are not those of the driver that the user gives.
         problems = tuple(problem for problem in problems if not problem.code.startswith("driver-"))
     host = _with_fact(host, "driver", "--driver", driver=release, problems=problems)
-    branch = release.split(".", maxsplit=1)[0]
-    cuda = driver_cuda(release)
-    return _with_fact(host, "driver_cuda", f"R{branch} of --driver", driver_cuda=cuda)
-
-
-def _with_gpus(host: Host, gpus: tuple[Gpu, ...]) -> Host:
-    host = _with_fact(host, "gpus", "--gpu", gpus=gpus, problems=(), virtualization=None)
-    return _without_sources(host, _DEVICE_SOURCES)
-
-
-# ---- the texts of the flags ----------------------------------------------------------------------
+    source, cuda = f"R{release.partition('.')[0]} of --driver", data.driver_cuda(release)
+    return _with_fact(host, "driver_cuda", source, driver_cuda=cuda)
 
 
 def _parse_glibc(text: str, kind: str) -> tuple[int, int]:
@@ -190,49 +160,27 @@ def _parse_glibc(text: str, kind: str) -> tuple[int, int]:
     return version
 
 
-def _parse_driver(text: str) -> str:
-    hint = "give the release as nvidia-smi prints it, such as 580.65.06"
-    release = text.strip()
-    try:
-        branch = parse_release(release)[0]
-    except ValueError:
-        raise InputError(f"--driver {text!r} is not a driver release", hint=hint) from None
-    if branch < _OLDEST_BRANCH:
-        message = f"--driver {text!r} looks like a CUDA version, not a driver release"
-        raise InputError(message, hint=hint)
-    return release
-
-
-def _parse_gpus(texts: Sequence[str], known_gpu: KnownGpu, suggest: Suggest) -> tuple[Gpu, ...]:
+def _parse_gpus(texts: Sequence[str], data: CompatibilityData) -> tuple[Gpu, ...]:
     names = [name.strip() for text in texts for name in text.split(",")]
-    if any(name.lower() in _NO_GPU for name in names):
+    if any(name.lower() in ("none", "cpu") for name in names):
         if len(names) > 1:
             message = "--gpu none cannot be combined with another --gpu"
             raise InputError(message, hint="give none alone, or the GPUs alone")
         return ()
     gpus = []
-    for index, name in enumerate(names):
-        gpus.append(_parse_gpu(name, index, known_gpu, suggest))
-    return tuple(gpus)
-
-
-def _parse_gpu(text: str, index: int, known_gpu: KnownGpu, suggest: Suggest) -> Gpu:
-    number = _parse_capability(text)
-    if number is not None:
-        return Gpu(name=f"sm_{number[0]}{number[1]}", compute_capability=number, index=index)
-    known = None
-    names: Sequence[str] = ()
-    if text:
-        known = known_gpu(text)
+    for index, text in enumerate(names):
+        capability = _parse_capability(text)
+        known = data.known_gpu(text) if text and capability is None else None
+        if capability is not None:
+            known = f"sm_{capability[0]}{capability[1]}", capability
         if known is None:
-            names = suggest(text)
-    if known is not None:
-        name, capability = known
-        return Gpu(name=name, compute_capability=capability, index=index)
-    hint = "give its compute capability, as sm_90"
-    if names:
-        hint = f"did you mean {' or '.join(names)}? Otherwise {hint}"
-    raise InputError(f"--gpu {text!r} is not a known GPU", hint=hint)
+            hint = "give its compute capability, as sm_90"
+            close_names = data.close_names(text) if text else ()
+            if close_names:
+                hint = f"did you mean {' or '.join(close_names)}? Otherwise {hint}"
+            raise InputError(f"--gpu {text!r} is not a known GPU", hint=hint)
+        gpus.append(Gpu(name=known[0], compute_capability=known[1], index=index))
+    return tuple(gpus)
 
 
 def _parse_capability(text: str) -> ComputeCapability | None:

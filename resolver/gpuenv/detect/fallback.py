@@ -5,13 +5,15 @@ The other sources are /proc, nvidia-smi, libcuda and the SoC of a Jetson.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Mapping
 
-from ..model import ComputeCapability, CudaVersion, Gpu, Problem, parse_pair, parse_release
-from .nvml import Device, Reading
+from ..model import CudaVersion, Gpu, Problem, parse_pair, parse_release
+from .nvml import Device, Reading, cuda_version
 from .system import System, missing_driver, read_text
 
 _SMI_SECONDS = 60.0
@@ -23,11 +25,8 @@ _SMI_FIELDS = (
     "memory.total",
     "memory.free",
     "driver_version",
-    "compute_cap",
+    "compute_cap",  # from R510 on
 )
-_SMI_FIELDS_BEFORE_R510 = _SMI_FIELDS[:-1]  # compute_cap exists from R510 on
-_SMI_DRIVER = _SMI_FIELDS.index("driver_version")
-_SMI_CAPABILITY = _SMI_FIELDS.index("compute_cap")
 _MIB = 1024 * 1024
 
 _PROC_GPUS = "proc/driver/nvidia/gpus"
@@ -46,216 +45,159 @@ _TEGRA_CAPABILITIES = {
 }
 
 
-def read(
-    failed: Reading,
+def complete(
+    reading: Reading,
     root: str,
     env: Mapping[str, str],
     system: System,
     kernel: tuple[str, str] | None,
-) -> Reading:
-    """Return a failed reading of NVML with the facts that other sources have.
+) -> None:
+    """Add the facts that other sources have to a failed reading of NVML.
 
     Args:
-        failed: the reading of NVML.
+        reading: the reading of NVML.
         root: prefix of every path.
         env: the environment variables of the process.
         system: the platform.
         kernel: (driver release, file) of the loaded kernel module.
     """
-    problems = list(failed.problems)
-    sources = list(failed.sources)
-    driver = failed.driver
-    cuda = failed.driver_cuda
-    if driver is None and kernel is not None:
-        driver, file = kernel
-        sources.append(("driver", file))
-    devices: tuple[Device, ...] = ()
-    if failed.state != "hung":  # nvidia-smi would hang, too
-        devices, smi_driver, smi_source = _query_nvidia_smi(root, env)
-        if smi_source:
-            sources.append(("gpus", smi_source))
-        if driver is None and smi_driver is not None:
-            driver = smi_driver
-            sources.append(("driver", "nvidia-smi"))
-    if not devices:
-        devices = _proc_devices(root)
-        if devices:
-            sources.append(("gpus", f"/{_PROC_GPUS}"))
-    mismatch = any(problem.code == "driver-library-mismatch" for problem in problems)
-    if cuda is None and (kernel is not None or system.tegra) and not mismatch:
-        cuda = _libcuda_version()
-        if cuda is not None:
-            sources.append(("driver_cuda", "libcuda.so.1: cuDriverGetVersion"))
-    problem = _missing_part(failed.state, root, system, bool(devices))
-    if problem is not None:
-        problems.append(problem)
-    return failed.replace(
-        devices=devices,
-        driver=driver,
-        driver_cuda=cuda,
-        problems=tuple(problems),
-        sources=tuple(sources),
-    )
-
-
-def _missing_part(state: str, root: str, system: System, has_devices: bool) -> Problem | None:
-    """Return what is missing for NVML to work, None if nothing is known to be missing."""
-    if state == "missing":
-        return missing_driver(root, system)
-    if state == "unbound" and not has_devices:
-        return Problem(
+    if reading.driver is None and kernel is not None:
+        reading.driver, file = kernel
+        reading.sources.append(("driver", file))
+    if reading.state != "hung":  # nvidia-smi would hang, too
+        _ask_nvidia_smi(reading, root, env)
+    if not reading.devices:
+        reading.devices = _proc_devices(root)
+        if reading.devices:
+            reading.sources.append(("gpus", f"/{_PROC_GPUS}"))
+    mismatch = any(problem.code == "driver-library-mismatch" for problem in reading.problems)
+    if reading.driver_cuda is None and (kernel or system.tegra) and not mismatch:
+        reading.driver_cuda = _libcuda_version()
+        if reading.driver_cuda is not None:
+            reading.sources.append(("driver_cuda", "libcuda.so.1: cuDriverGetVersion"))
+    problem = None
+    if reading.state == "missing":
+        problem = missing_driver(root, system)
+    elif reading.state == "unbound" and not reading.devices:
+        problem = Problem(
             code="nvml-binding-missing",
             detail="the Python package nvidia-ml-py is not installed where gpuenv runs",
             hint="install nvidia-ml-py in gpuenv's environment",
         )
-    return None
+    if problem is not None:
+        reading.problems.append(problem)
 
 
 # ---- nvidia-smi ----------------------------------------------------------------------------------
 
 
-def _query_nvidia_smi(
-    root: str, env: Mapping[str, str]
-) -> tuple[tuple[Device, ...], str | None, str]:
-    """Run `nvidia-smi --query-gpu`: its CSV output is stable, its banner is not.
-
-    Returns:
-        The devices, the driver release, and the source of the devices or why nvidia-smi failed
-        ("" if there is nothing to report).
-    """
+def _ask_nvidia_smi(reading: Reading, root: str, env: Mapping[str, str]) -> None:
+    """Run `nvidia-smi --query-gpu`: its CSV output is stable, its banner is not."""
     wsl = os.path.join(root, "usr/lib/wsl/lib")
     folders = os.pathsep.join([env.get("PATH", os.defpath), wsl])
     executable = shutil.which("nvidia-smi", path=folders)
     if executable is None:
-        return (), None, ""
-    output, error = _run_nvidia_smi(executable, _SMI_FIELDS, env)
-    if error:
-        output, error = _run_nvidia_smi(executable, _SMI_FIELDS_BEFORE_R510, env)
-    if error:
-        return (), None, f"nvidia-smi failed: {error}"
-    devices = []
-    driver = None
-    for line in output.splitlines():
-        row = [cell.strip() for cell in line.split(",")]
-        if len(row) < len(_SMI_FIELDS_BEFORE_R510):
+        return
+    failure = ""
+    for fields in (_SMI_FIELDS, _SMI_FIELDS[:-1]):
+        query = f"--query-gpu={','.join(fields)}"
+        command = [executable, query, "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(
+                command,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SMI_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            failure = type(error).__name__
             continue
-        if driver is None and _is_release(row[_SMI_DRIVER]):
-            driver = row[_SMI_DRIVER]
-        device = _smi_device(row)
-        if device is not None:
-            devices.append(device)
-    if devices:
-        return tuple(devices), driver, "nvidia-smi"
-    return (), driver, ""
+        if done.returncode == 0:
+            break
+        lines = (done.stdout or done.stderr).strip().splitlines()
+        failure = f"exit status {done.returncode}: {lines[0] if lines else 'no output'}"
+    else:
+        reading.sources.append(("gpus", f"nvidia-smi failed: {failure}"))
+        return
+    release = None
+    for line in done.stdout.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) < len(_SMI_FIELDS) - 1:
+            continue
+        row = dict(zip(_SMI_FIELDS, cells, strict=False))
+        release = release or _release(row["driver_version"])
+        if row["index"].isdigit():
+            reading.devices.append(_smi_device(row))
+    if reading.devices:
+        reading.sources.append(("gpus", "nvidia-smi"))
+    if reading.driver is None and release is not None:
+        reading.driver = release
+        reading.sources.append(("driver", "nvidia-smi"))
 
 
-def _run_nvidia_smi(
-    executable: str, fields: Sequence[str], env: Mapping[str, str]
-) -> tuple[str, str]:
-    """Return (output, "") or ("", why it failed)."""
-    import subprocess  # takes 10 ms, and is needed only where NVML failed
-
-    command = [executable, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+def _release(text: str) -> str | None:
     try:
-        done = subprocess.run(
-            command,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SMI_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", type(error).__name__
-    if done.returncode == 0:
-        return done.stdout.decode(errors="replace"), ""
-    lines = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
-    message = "no output"
-    if lines:
-        message = lines[0]
-    return "", f"exit status {done.returncode}: {message}"
-
-
-def _smi_device(row: Sequence[str]) -> Device | None:
-    """Return the device of a row of nvidia-smi's output, None for a row of another kind."""
-    if not row[0].isdigit():
+        parse_release(text)
+    except ValueError:
         return None
-    index, name, uuid, bus_id = int(row[0]), row[1], row[2], row[3]
-    if "lost" in name.lower():  # "[GPU is lost]"
+    return text
+
+
+def _smi_device(row: Mapping[str, str]) -> Device:
+    """Return the device of a row of nvidia-smi's output. A cell may be "[N/A]" or an error."""
+    index = int(row["index"])
+    if "lost" in row["name"].lower():  # "[GPU is lost]"
         return Device(index=index, gpu=None)
-    capability = None
-    if len(row) == len(_SMI_FIELDS):
-        capability = _parse_capability(row[_SMI_CAPABILITY])
+    try:
+        capability = parse_pair(row.get("compute_cap", ""))
+    except ValueError:
+        capability = None
     gpu = Gpu(
-        name=name,
+        name=row["name"],
         compute_capability=capability,
         index=index,
-        memory_total=_parse_mib(row[4]),
-        memory_free=_parse_mib(row[5]),
+        uuid=row["uuid"] if row["uuid"].startswith("GPU-") else None,
+        pci_bus_id=row["pci.bus_id"] if ":" in row["pci.bus_id"] else None,
+        memory_total=_parse_mib(row["memory.total"]),
+        memory_free=_parse_mib(row["memory.free"]),
     )
-    # A cell may also be "[N/A]" or an error.
-    if uuid.startswith("GPU-"):
-        gpu = gpu.replace(uuid=uuid)
-    if ":" in bus_id:
-        gpu = gpu.replace(pci_bus_id=bus_id)
     return Device(index=index, gpu=gpu)
 
 
 def _parse_mib(text: str) -> int | None:
     """Return a number of MiB in bytes, None for another text."""
-    if text.isascii() and text.isdigit():
-        return int(text) * _MIB
-    return None
-
-
-def _parse_capability(text: str) -> ComputeCapability | None:
-    try:
-        return parse_pair(text)
-    except ValueError:
-        return None
-
-
-def _is_release(text: str) -> bool:
-    try:
-        parse_release(text)
-    except ValueError:
-        return False
-    return True
+    return int(text) * _MIB if text.isascii() and text.isdigit() else None
 
 
 # ---- /proc and libcuda ---------------------------------------------------------------------------
 
 
-def _proc_devices(root: str) -> tuple[Device, ...]:
+def _proc_devices(root: str) -> list[Device]:
     """Return the devices of the kernel module in PCI order, without compute capabilities."""
     try:
         addresses = sorted(os.listdir(os.path.join(root, _PROC_GPUS)))
     except OSError:
-        return ()
+        return []
     devices = []
     for index, address in enumerate(addresses):
-        facts = _parse_information(read_text(root, f"{_PROC_GPUS}/{address}/information"))
-        uuid = facts.get("GPU UUID")
-        if uuid is not None and not _COMPLETE_UUID.fullmatch(uuid):
-            uuid = None
+        facts = {}
+        for line in read_text(root, f"{_PROC_GPUS}/{address}/information").splitlines():
+            key, _, value = line.partition(":")  # "Model: Tesla T4"
+            facts[key.strip()] = value.strip()
+        uuid = facts.get("GPU UUID", "")
         gpu = Gpu(
             name=facts.get("Model") or "unknown",
             compute_capability=None,
             index=index,
-            uuid=uuid,
+            uuid=uuid if _COMPLETE_UUID.fullmatch(uuid) else None,
             pci_bus_id=address,
         )
         devices.append(Device(index=index, gpu=gpu))
-    return tuple(devices)
-
-
-def _parse_information(text: str) -> dict[str, str]:
-    """Parse lines such as "Model: Tesla T4"."""
-    facts = {}
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        facts[key.strip()] = value.strip()
-    return facts
+    return devices
 
 
 def _libcuda_version() -> CudaVersion | None:
@@ -263,63 +205,44 @@ def _libcuda_version() -> CudaVersion | None:
 
     The call needs no device and starts nothing.
     """
-    import ctypes  # takes 4 ms
-
-    name = "libcuda.so.1"
-    if os.name == "nt":
-        name = "nvcuda.dll"
     number = ctypes.c_int()
     try:
-        library = ctypes.CDLL(name)
+        library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
         status = library.cuDriverGetVersion(ctypes.byref(number))
     except (OSError, AttributeError):
         return None
-    if status != 0 or number.value <= 0:
-        return None
-    return number.value // 1000, number.value % 1000 // 10
+    return cuda_version(number.value) if status == 0 else None
 
 
 # ---- Jetson --------------------------------------------------------------------------------------
 
 
-def add_tegra(reading: Reading, root: str) -> Reading:
-    """Return a reading with the GPU of a Jetson.
+def add_tegra(reading: Reading, root: str) -> None:
+    """Add the GPU of a Jetson to a reading.
 
     The GPU is added if no source listed a device. Where NVML reported no compute capability, it is
     that of the SoC.
     """
-    sources = list(reading.sources)
-    problems = list(reading.problems)
-    devices = list(reading.devices)
     release = _L4T_RELEASE.search(read_text(root, "etc/nv_tegra_release"))
     if release:
-        sources.append(("l4t", f"{release[1]}.{release[2]}, /etc/nv_tegra_release"))
-    if not devices:
+        source = f"{release[1]}.{release[2]}, /etc/nv_tegra_release"
+        reading.sources.append(("l4t", source))
+    if not reading.devices:
         model = read_text(root, "proc/device-tree/model").strip("\0\n ") or "NVIDIA Jetson"
-        devices.append(Device(index=0, gpu=Gpu(name=model, compute_capability=None, index=0)))
-        sources.append(("gpus", "/proc/device-tree"))
+        gpu = Gpu(name=model, compute_capability=None, index=0)
+        reading.devices.append(Device(index=0, gpu=gpu))
+        reading.sources.append(("gpus", "/proc/device-tree"))
     compatible = read_text(root, "proc/device-tree/compatible")
-    capability = _tegra_capability(compatible)
-    if capability is not None:
-        devices = [_with_capability(device, capability) for device in devices]
-    elif any(device.gpu and device.gpu.compute_capability is None for device in devices):
+    known = [pair for soc, pair in _TEGRA_CAPABILITIES.items() if f"nvidia,{soc}" in compatible]
+    for number, device in enumerate(reading.devices):
+        if device.gpu is None or device.gpu.compute_capability is not None:
+            continue
+        if known:
+            gpu = device.gpu.replace(compute_capability=known[0])
+            reading.devices[number] = device.replace(gpu=gpu)
+            continue
         soc = compatible.replace("\0", " ").strip() or "unknown"
         detail = f"this Jetson's SoC is none of {', '.join(_TEGRA_CAPABILITIES)}: {soc}"
         hint = "give its compute capability with --gpu sm_XY"
-        problems.append(Problem(code="tegra-unknown-model", detail=detail, hint=hint))
-    return reading.replace(devices=tuple(devices), problems=tuple(problems), sources=tuple(sources))
-
-
-def _tegra_capability(compatible: str) -> ComputeCapability | None:
-    """Return the compute capability for the device tree's list of compatible models."""
-    for soc, capability in _TEGRA_CAPABILITIES.items():
-        if f"nvidia,{soc}" in compatible:
-            return capability
-    return None
-
-
-def _with_capability(device: Device, capability: ComputeCapability) -> Device:
-    """Return a device with a compute capability if it has none."""
-    if device.gpu is None or device.gpu.compute_capability is not None:
-        return device
-    return device.replace(gpu=device.gpu.replace(compute_capability=capability))
+        reading.problems.append(Problem(code="tegra-unknown-model", detail=detail, hint=hint))
+        break

@@ -1,4 +1,4 @@
-"""Detect this host.
+"""Detect this host, and read and write host files.
 
 `detect` is the only reader of hardware. It never raises an error for what it detects: a fact that
 cannot be known is None, and `Host.problems` says why. `Host.sources` holds pairs (fact, where it
@@ -31,17 +31,32 @@ came from). The codes of the problems:
                               order is unknown.
     tegra-unknown-model       A Jetson whose SoC is unknown to gpuenv.
 
-NVML takes 0.07 s on a GPU host, and the import of its binding 0.02 s. A driver that hangs is
-abandoned after `nvml.SECONDS`. A process with a call inside the kernel may still be slow to end.
+A host file is UTF-8: {"gpuenv_host": 1, "host": {...}}. "host" holds the fields of model.Host by
+name; fields at their default are left out:
+
+    "os", "machine", "glibc" [2, 36], "python" {"version": [3, 12], ...},
+    "gpus" [{"name", "compute_capability" [9, 0] or null, ...}], "driver" "580.65.06",
+    "driver_cuda" [13, 0], "virtualization", "problems" [{"code", "detail", "hint"}],
+    "sources" [[fact, source], ...]
+
+Only "python" is required.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 
+from ..atomic_write import write_whole
+from ..errors import InputError
+from ..interpreters import find_target
 from ..model import Host, Problem
-from . import fallback, interpreter, nvml, system, visible
+from ..serialize import host_from_plain, read_input, to_plain
+from . import fallback, nvml, system, visible
+
+_FORMAT = 1
+_HINT = "gpuenv detect -o FILE writes such a file"
 
 
 def detect(
@@ -63,11 +78,15 @@ def detect(
     Raises:
         InputError: `python` is neither an interpreter nor a version.
     """
-    if env is None:
-        env = os.environ
-    target = interpreter.find(python, env)
+    env = os.environ if env is None else env
+    target = find_target(python, env)
     platform = system.read(root, env, target.libc)
-    reading = _read_devices(root, env, platform)
+    kernel = system.kernel_driver(root)
+    reading = nvml.read(root, None if kernel is None else kernel[0])
+    if reading.state != "ok":
+        fallback.complete(reading, root, env, platform, kernel)
+    if platform.tegra:
+        fallback.add_tegra(reading, root)
     gpus, visible_problems, visible_sources = visible.select(reading.devices, env, reading.driver)
     problems = (*reading.problems, *visible_problems)
     if not reading.devices and not problems:
@@ -93,14 +112,54 @@ def detect(
     )
 
 
-def _read_devices(root: str, env: Mapping[str, str], platform: system.System) -> nvml.Reading:
-    kernel = system.kernel_driver(root)
-    kernel_release = None
-    if kernel is not None:
-        kernel_release = kernel[0]
-    reading = nvml.read(root, kernel_release)
-    if reading.state != "ok":
-        reading = fallback.read(reading, root, env, platform, kernel)
-    if platform.tegra:
-        reading = fallback.add_tegra(reading, root)
-    return reading
+def read_host(path: str | os.PathLike[str]) -> Host:
+    """Read a host from a file that `write_host` wrote.
+
+    Raises:
+        InputError: the file cannot be read or is wrong; the message names the file and the field.
+    """
+    name = os.fspath(path)
+    try:
+        document = json.loads(read_input(name))
+    except OSError as error:
+        message = f"host file {name}: {error.strerror or error}"
+        raise InputError(message, hint=_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"host file {name} is not JSON: {error}", hint=_HINT) from error
+    try:
+        return _parse(document)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"host file {name}: {error}", hint=_HINT) from error
+
+
+def _parse(document: object) -> Host:
+    """Return the host of a document. ValueError if it is wrong."""
+    if not isinstance(document, dict) or "gpuenv_host" not in document:
+        raise ValueError("'gpuenv_host' is missing, so it is not a host file")
+    version = document["gpuenv_host"]
+    if type(version) is not int or version != _FORMAT:  # True is no format, although True == 1
+        raise ValueError(f"'gpuenv_host' is {version!r}, and this gpuenv reads format {_FORMAT}")
+    unknown = sorted(set(document) - {"gpuenv_host", "host"})
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}")
+    return host_from_plain(document.get("host"))
+
+
+def write_host(host: Host, path: str | os.PathLike[str]) -> None:
+    """Write a host to a file, completely or not at all. A link is followed.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    name = os.fspath(path)
+    text = json.dumps({"gpuenv_host": _FORMAT, "host": to_plain(host)}, indent=2) + "\n"
+    try:
+        if os.path.exists(name) and not os.path.isfile(name):
+            # A pipe or a device cannot be replaced by another file.
+            with open(name, "w", encoding="utf-8") as file:
+                file.write(text)
+        else:
+            write_whole(os.path.realpath(name), text.encode())
+    except OSError as error:
+        message = f"host file {name}: {error.strerror or error}"
+        raise InputError(message, hint="give a path that can be written") from error

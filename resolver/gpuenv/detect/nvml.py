@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TypeVar
 
@@ -87,18 +91,24 @@ class Device(Value):
     instances: tuple[Instance, ...] = ()
 
 
-class Reading(Value):
-    """The facts that could be read.
+@dataclass
+class Reading:
+    """The facts that could be read so far.
 
     `state` is "ok", "missing" (no library), "failed", "unbound" (no nvidia-ml-py) or "hung".
     """
 
     state: str
-    devices: tuple[Device, ...] = ()
+    devices: list[Device] = field(default_factory=list)
     driver: str | None = None
     driver_cuda: CudaVersion | None = None
-    problems: tuple[Problem, ...] = ()
-    sources: tuple[tuple[str, str], ...] = ()
+    problems: list[Problem] = field(default_factory=list)
+    sources: list[tuple[str, str]] = field(default_factory=list)
+
+
+def cuda_version(number: int) -> CudaVersion | None:
+    """Return a version such as 13020 of the driver's interfaces as (13, 2); None for 0."""
+    return (number // 1000, number % 1000 // 10) if number > 0 else None
 
 
 def read(root: str, kernel: str | None, seconds: float = SECONDS) -> Reading:
@@ -109,129 +119,91 @@ def read(root: str, kernel: str | None, seconds: float = SECONDS) -> Reading:
         kernel: the release of the loaded kernel module, for a message.
         seconds: the time limit.
     """
-    problems: list[Problem] = []
-    state = _load(root, problems)
+    state, problems = _load(root)
     if state != "ok":
-        return Reading(state=state, problems=tuple(problems))
+        return Reading(state, problems=problems)
     try:
-        import pynvml  # type: ignore[import-untyped,unused-ignore]  # takes 20 ms
+        import pynvml  # type: ignore[import-untyped,unused-ignore]  # a host without NVML has no use
     except ImportError:
-        return Reading(state="unbound", problems=tuple(problems))
-    import threading  # pynvml has imported it already; a host without NVML does not need it
-
-    session = _Session(pynvml, kernel, problems)
+        return Reading("unbound", problems=problems)
+    session = _Session(pynvml, kernel, list(problems))
     # A call into a broken driver may never return. The daemon thread is then abandoned.
     thread = threading.Thread(target=session.run, daemon=True)
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        timeout = Problem(
-            code="nvml-timeout",
-            detail=f"NVML gave no answer in {seconds:g} s",
-            hint="see the kernel log, and reboot",
-        )
-        return Reading(state="hung", problems=(*problems, timeout))
-    if session.error is not None:
-        raise session.error
-    return session.reading()
+        detail = f"NVML gave no answer in {seconds:g} s"
+        hint = "see the kernel log, and reboot"
+        problems.append(Problem(code="nvml-timeout", detail=detail, hint=hint))
+        return Reading("hung", problems=problems)
+    return session.reading
 
 
-def _load(root: str, problems: list[Problem]) -> str:
+def _load(root: str) -> tuple[str, list[Problem]]:
     """Load the library, so that nvidia-ml-py finds it by its soname.
 
     Returns:
-        "ok", "missing" or "failed".
+        "ok", "missing" or "failed"; and what is wrong with it.
     """
-    import ctypes  # takes 4 ms
-
     if os.name == "nt":
-        return "ok"  # nvidia-ml-py knows the two places of nvml.dll
+        return "ok", []  # nvidia-ml-py knows the two places of nvml.dll
     try:
         ctypes.CDLL(_SONAME)
-        return "ok"
+        return "ok", []
     except OSError as error:
         message = str(error)
     if not message.startswith(_NOT_FOUND_MESSAGES):
         hint = f"{system.CONTAINER_HINT}; otherwise reinstall the driver"
-        problems.append(Problem(code="driver-libraries-broken", detail=message, hint=hint))
-        return "failed"
+        return "failed", [Problem(code="driver-libraries-broken", detail=message, hint=hint)]
     for folder in system.DRIVER_FOLDERS:
-        try:
+        with suppress(OSError):
             ctypes.CDLL(os.path.join(root, folder, _SONAME))
-        except OSError:
-            continue
-        detail = f"the driver's libraries are in /{folder}, where the loader does not search"
-        hint = f"add /{folder} to LD_LIBRARY_PATH or to the loader's configuration (ldconfig)"
-        problems.append(Problem(code="driver-libraries-off-path", detail=detail, hint=hint))
-        return "ok"
-    return "missing"
+            detail = f"the driver's libraries are in /{folder}, where the loader does not search"
+            hint = f"add /{folder} to LD_LIBRARY_PATH or to the loader's configuration (ldconfig)"
+            return "ok", [Problem(code="driver-libraries-off-path", detail=detail, hint=hint)]
+    return "missing", []
 
 
 class _Session:
     """One session of NVML, from nvmlInit to nvmlShutdown."""
 
     def __init__(self, nvml: ModuleType, kernel: str | None, problems: list[Problem]) -> None:
-        self.nvml = nvml
-        self.kernel = kernel
-        self.problems = list(problems)
-        self.state = "failed"
-        self.devices: list[Device] = []
-        self.driver: str | None = None
-        self.cuda: CudaVersion | None = None
-        self.sources: list[tuple[str, str]] = []
-        self.error: BaseException | None = None
-
-    def reading(self) -> Reading:
-        return Reading(
-            state=self.state,
-            devices=tuple(self.devices),
-            driver=self.driver,
-            driver_cuda=self.cuda,
-            problems=tuple(self.problems),
-            sources=tuple(self.sources),
-        )
+        self.nvml, self.kernel = nvml, kernel
+        self.reading = Reading("failed", problems=problems)
 
     def run(self) -> None:
+        nvml, reading = self.nvml, self.reading
         try:
-            self._run()
-        except BaseException as error:  # the caller's thread raises it
-            self.error = error
-
-    def _run(self) -> None:
-        try:
-            self.nvml.nvmlInit()
-        except self.nvml.NVMLError as error:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
             self._add_problem(error.value, "NVML does not start")
             return
         try:
-            self._read_driver_release()
-            self._read_driver_cuda()
-            count = self.nvml.nvmlDeviceGetCount()
-            self.state = "ok"
-            self.sources.append(("gpus", "NVML"))
-            for index in range(count):
-                self.devices.append(self._device(index))
-        except self.nvml.NVMLError as error:
+            self._read_driver()
+            count = nvml.nvmlDeviceGetCount()
+            reading.state = "ok"
+            reading.sources.append(("gpus", "NVML"))
+            reading.devices = [self._device(index) for index in range(count)]
+        except nvml.NVMLError as error:
             self._add_problem(error.value, "NVML cannot list the devices")
         finally:
-            self._query_silently(self.nvml.nvmlShutdown)
+            with suppress(nvml.NVMLError):
+                nvml.nvmlShutdown()
 
-    def _read_driver_release(self) -> None:
-        release = self._query("the driver release", self.nvml.nvmlSystemGetDriverVersion)
+    def _read_driver(self) -> None:
+        nvml, reading = self.nvml, self.reading
+        release = self._query("the driver release", nvml.nvmlSystemGetDriverVersion)
         try:
             parse_release(release or "")
+            reading.driver = release
+            reading.sources.append(("driver", "NVML"))
         except ValueError:
             source = f"NVML returned {release!r}, which is not a driver release"
-            self.sources.append(("driver", source))
-            return
-        self.driver = release
-        self.sources.append(("driver", "NVML"))
-
-    def _read_driver_cuda(self) -> None:
+            reading.sources.append(("driver", source))
         try:
             # The first version of this call returns an invented number if libcuda is missing.
-            number = self.nvml.nvmlSystemGetCudaDriverVersion_v2()
-        except self.nvml.NVMLError as error:
+            reading.driver_cuda = cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2())
+        except nvml.NVMLError as error:
             if error.value not in (_LIBRARY_NOT_FOUND, _FUNCTION_NOT_FOUND):
                 self._add_problem(error.value, "the driver's CUDA version")
                 return
@@ -241,133 +213,81 @@ class _Session:
                 hint="install the driver's libcuda; in a container set"
                 " NVIDIA_DRIVER_CAPABILITIES=compute,utility",
             )
-            self.problems.append(missing)
-            return
-        if number > 0:
-            self.cuda = (number // 1000, number % 1000 // 10)
-            self.sources.append(("driver_cuda", "NVML"))
+            reading.problems.append(missing)
+        if reading.driver_cuda is not None:
+            reading.sources.append(("driver_cuda", "NVML"))
 
     def _device(self, index: int) -> Device:
         """Read a device.
 
         A device that is lost or needs a reset keeps its place, because CUDA's numbers include it.
         """
-        nvml = self.nvml
-        subject = f"GPU {index}"
+        nvml, subject = self.nvml, f"GPU {index}"
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            bus_id = self._bus_id(handle)
+            info = self._query("", nvml.nvmlDeviceGetPciInfo, handle)
+            bus_id = None if info is None else info.busId
+            if isinstance(bus_id, bytes):
+                bus_id = bus_id.decode(errors="replace")
             if bus_id:
                 subject += f" ({bus_id})"
-            gpu = self._gpu(handle, index, bus_id, subject)
-            mig_mode = self._query_optional(nvml.nvmlDeviceGetMigMode, handle)
-            if not mig_mode or not mig_mode[0]:
+            name = self._query(f"the name of {subject}", nvml.nvmlDeviceGetName, handle)
+            ecc = self._query("", nvml.nvmlDeviceGetEccMode, handle)
+            mode = self._query("", nvml.nvmlDeviceGetComputeMode, handle)
+            capability = self._query(
+                f"the compute capability of {subject}",
+                nvml.nvmlDeviceGetCudaComputeCapability,
+                handle,
+            )
+            gpu = Gpu(
+                name=name or "unknown",
+                compute_capability=capability,
+                index=index,
+                pci_bus_id=bus_id,
+                compute_mode=None if mode is None else _COMPUTE_MODES.get(mode),
+                ecc=None if ecc is None else bool(ecc[0]),
+            ).replace(**self._identity(handle))
+            mig = self._query("", nvml.nvmlDeviceGetMigMode, handle)
+            if not mig or not mig[0]:
                 return Device(index=index, gpu=gpu)
             return Device(index=index, gpu=gpu, mig=True, instances=self._instances(handle, gpu))
         except nvml.NVMLError as error:
             self._add_problem(error.value, subject)
             return Device(index=index, gpu=None)
 
-    def _bus_id(self, handle: object) -> str | None:
-        info = self._query_optional(self.nvml.nvmlDeviceGetPciInfo, handle)
-        if info is None:
-            return None
-        bus_id: str | bytes = info.busId
-        if isinstance(bus_id, bytes):
-            return bus_id.decode(errors="replace")
-        return bus_id
+    def _identity(self, handle: object) -> dict[str, str | int | None]:
+        """Return the fields of a device that differ for its instances."""
+        memory = self._query("", self.nvml.nvmlDeviceGetMemoryInfo, handle)
+        return {
+            "uuid": self._query("", self.nvml.nvmlDeviceGetUUID, handle),
+            "memory_total": None if memory is None else int(memory.total),
+            "memory_free": None if memory is None else int(memory.free),
+        }
 
-    def _gpu(self, handle: object, index: int, bus_id: str | None, subject: str) -> Gpu:
-        nvml = self.nvml
-        name = self._query(f"the name of {subject}", nvml.nvmlDeviceGetName, handle)
-        ecc_mode = self._query_optional(nvml.nvmlDeviceGetEccMode, handle)
-        ecc = None
-        if ecc_mode is not None:
-            ecc = bool(ecc_mode[0])
-        mode = self._query_optional(nvml.nvmlDeviceGetComputeMode, handle)
-        compute_mode = None
-        if mode is not None:
-            compute_mode = _COMPUTE_MODES.get(mode)
-        capability = self._query(
-            f"the compute capability of {subject}", nvml.nvmlDeviceGetCudaComputeCapability, handle
-        )
-        uuid = self._query_optional(nvml.nvmlDeviceGetUUID, handle)
-        total, free = self._memory(handle)
-        return Gpu(
-            name=name or "unknown",
-            compute_capability=capability,
-            index=index,
-            uuid=uuid,
-            pci_bus_id=bus_id,
-            memory_total=total,
-            memory_free=free,
-            compute_mode=compute_mode,
-            ecc=ecc,
-        )
-
-    def _memory(self, handle: object) -> tuple[int | None, int | None]:
-        """Return (total, free) in bytes."""
-        memory = self._query_optional(self.nvml.nvmlDeviceGetMemoryInfo, handle)
-        if memory is None:
-            return None, None
-        return int(memory.total), int(memory.free)
-
-    def _instances(self, handle: object, parent: Gpu) -> tuple[Instance, ...]:
-        nvml = self.nvml
-        instances = []
-        count = self._query_optional(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
-        for number in range(count):
+    def _instances(self, device: object, parent: Gpu) -> tuple[Instance, ...]:
+        nvml, instances = self.nvml, []
+        for number in range(self._query("", nvml.nvmlDeviceGetMaxMigDeviceCount, device) or 0):
             try:
-                instance_handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, number)
             except nvml.NVMLError as error:
                 if error.value != _NOT_FOUND:  # the numbers have gaps
-                    subject = f"MIG device {number} of GPU {parent.index}"
-                    self._add_problem(error.value, subject)
+                    self._add_problem(error.value, f"MIG device {number} of GPU {parent.index}")
                 continue
-            instances.append(self._instance(instance_handle, parent))
+            name = self._query("", nvml.nvmlDeviceGetName, handle) or f"{parent.name} MIG"
+            instance = Instance(
+                gpu=parent.replace(name=name, mig=True, **self._identity(handle)),
+                gpu_instance=self._query("", nvml.nvmlDeviceGetGpuInstanceId, handle),
+                compute_instance=self._query("", nvml.nvmlDeviceGetComputeInstanceId, handle),
+            )
+            instances.append(instance)
         return tuple(instances)
-
-    def _instance(self, handle: object, parent: Gpu) -> Instance:
-        nvml = self.nvml
-        name = self._query_optional(nvml.nvmlDeviceGetName, handle)
-        uuid = self._query_optional(nvml.nvmlDeviceGetUUID, handle)
-        total, free = self._memory(handle)
-        gpu = parent.replace(
-            name=name or f"{parent.name} MIG",
-            uuid=uuid,
-            mig=True,
-            memory_total=total,
-            memory_free=free,
-        )
-        return Instance(
-            gpu_instance=self._query_optional(nvml.nvmlDeviceGetGpuInstanceId, handle),
-            compute_instance=self._query_optional(nvml.nvmlDeviceGetComputeInstanceId, handle),
-            gpu=gpu,
-        )
-
-    # ---- queries
 
     def _query(
         self, subject: str, call: Callable[..., Answer], *arguments: object
     ) -> Answer | None:
         """Return the answer, or None and add a problem.
 
-        Raises:
-            NVMLError: the whole device is unusable.
-        """
-        try:
-            return call(*arguments)
-        except self.nvml.NVMLError as error:
-            if error.value in _DEVICE_ERRORS:
-                raise
-            self._add_problem(error.value, subject)
-        except UnicodeDecodeError:
-            detail = f"{subject}: NVML's text is not UTF-8"
-            self.problems.append(Problem(code="nvml-error", detail=detail))
-        return None
-
-    def _query_optional(self, call: Callable[..., Answer], *arguments: object) -> Answer | None:
-        """Return the answer, or None: many devices lack this fact and nothing depends on it.
+        Many devices lack a fact on which nothing depends: "" as `subject` adds no problem then.
 
         Raises:
             NVMLError: the whole device is unusable.
@@ -377,43 +297,36 @@ class _Session:
         except self.nvml.NVMLError as error:
             if error.value in _DEVICE_ERRORS:
                 raise
+            if subject:
+                self._add_problem(error.value, subject)
         except UnicodeDecodeError:
-            pass
+            if subject:
+                detail = f"{subject}: NVML's text is not UTF-8"
+                self.reading.problems.append(Problem(code="nvml-error", detail=detail))
         return None
-
-    def _query_silently(self, call: Callable[..., Answer]) -> Answer | None:
-        """Return the answer, or None after any error."""
-        try:
-            return call()
-        except (self.nvml.NVMLError, UnicodeDecodeError):
-            return None
-
-    # ---- problems
 
     def _add_problem(self, number: int, subject: str) -> None:
-        code, hint = _PROBLEMS.get(number, _OTHER_PROBLEM)
-        detail = f"{subject}: NVML error {number} ({self._error_name(number)})"
+        names = [name for name in dir(self.nvml) if name.startswith("NVML_ERROR_")]
+        name = next(
+            (name for name in names if getattr(self.nvml, name) == number),
+            "unknown to nvidia-ml-py",
+        )
+        detail = f"{subject}: NVML error {number} ({name})"
         if number == _LIB_RM_VERSION_MISMATCH:
             kernel = self.kernel or "unknown"
             libraries = self._library_release()
             detail += f"; the kernel module is {kernel}, the libraries are {libraries}"
-        self.problems.append(Problem(code=code, detail=detail, hint=hint))
-
-    def _error_name(self, number: int) -> str:
-        for name in dir(self.nvml):
-            if name.startswith("NVML_ERROR_") and getattr(self.nvml, name) == number:
-                return name
-        return "unknown to nvidia-ml-py"
+        code, hint = _PROBLEMS.get(number, _OTHER_PROBLEM)
+        self.reading.problems.append(Problem(code=code, detail=detail, hint=hint))
 
     def _library_release(self) -> str:
         """Return NVML's own release, which it reports before it starts.
 
         Newer libraries put their CUDA major version before the release.
         """
-        version = self._query_silently(self.nvml.nvmlSystemGetNVMLVersion)
-        if not version:
+        try:
+            version = str(self.nvml.nvmlSystemGetNVMLVersion())
+        except (self.nvml.NVMLError, UnicodeDecodeError):
             return "unknown"
-        first, _, rest = str(version).partition(".")
-        if "." in rest and len(first) < 3:
-            return rest
-        return str(version)
+        first, _, rest = version.partition(".")
+        return rest if "." in rest and len(first) < 3 else version

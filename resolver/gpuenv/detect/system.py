@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping
 
+from ..compat.variants import CPU_FEATURES
 from ..model import Problem, Value, parse_pair, parse_release
 
 NO_GPU_HINT = "describe the host with --gpu or --host, or solve for the CPU with --gpu none"
@@ -22,9 +23,10 @@ DRIVER_FOLDERS = ("usr/lib/wsl/lib", "usr/local/nvidia/lib64", "run/opengl-drive
 # Source: NVIDIA/open-gpu-kernel-modules, nv-procfs. The open module writes
 # "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build", the closed module
 # "NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024".
-# Patterns. re compiles one when it is first used: a described host needs none of them.
-_KERNEL_MODULE = r"(?m)^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+){1,3})(?:\s|$)"
-_CONTAINER_CGROUP = r"docker|kubepods|containerd|libpod|lxc|garden"
+_KERNEL_MODULE = re.compile(
+    r"^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+){1,3})(?:\s|$)", re.MULTILINE
+)
+_CONTAINER_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|garden")
 _CONTAINER_FILES = (".dockerenv", "run/.containerenv", ".singularity.d")
 _CONTAINER_VARIABLES = (
     "container",
@@ -65,8 +67,6 @@ def read_text(root: str, path: str) -> str:
 
 def cpu_features(root: str, machine: str) -> tuple[str, ...]:
     """Return the features of the CPU that variant wheels ask for; () if they are not known."""
-    from ..compat.variants import CPU_FEATURES
-
     key = "flags" if machine == "x86_64" else "Features"
     for line in read_text(root, "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
@@ -96,27 +96,24 @@ def read(root: str, env: Mapping[str, str], libc: str | None = None) -> System:
             this process.
     """
     kind, machine = machine_here()
-    if libc is None:
-        glibc, glibc_source = glibc_here()
-    else:
-        glibc, glibc_source = glibc_of(libc)
+    glibc, glibc_source = glibc_here() if libc is None else glibc_of(libc)
     sources = [("os", "uname"), ("machine", "uname"), ("glibc", glibc_source)]
-    tegra = _tegra_evidence(root)
-    wsl2 = _wsl2_evidence(root)
     container = _container_evidence(root, env)
-    virtualization = None
-    for name, evidence in (("tegra", tegra), ("wsl2", wsl2), ("container", container)):
-        if evidence:
-            virtualization = name
-            sources.append(("virtualization", evidence))
-            break
+    evidence = {
+        "tegra": _tegra_evidence(root),
+        "wsl2": _wsl2_evidence(root),
+        "container": container,
+    }
+    virtualization = next((name for name, place in evidence.items() if place), None)
+    if virtualization is not None:
+        sources.append(("virtualization", evidence[virtualization]))
     return System(
         os=kind,
         machine=machine,
         glibc=glibc,
         virtualization=virtualization,
         container=bool(container),
-        tegra=bool(tegra),
+        tegra=bool(evidence["tegra"]),
         sources=tuple(sources),
     )
 
@@ -190,7 +187,7 @@ def _container_evidence(root: str, env: Mapping[str, str]) -> str:
     for variable in _CONTAINER_VARIABLES:
         if env.get(variable):
             return f"environment variable {variable}"
-    if re.search(_CONTAINER_CGROUP, read_text(root, "proc/1/cgroup")):
+    if _CONTAINER_CGROUP.search(read_text(root, "proc/1/cgroup")):
         return "/proc/1/cgroup"
     return ""
 
@@ -203,7 +200,7 @@ def kernel_driver(root: str) -> tuple[str, str] | None:
 
     None if no module is loaded or its release cannot be parsed.
     """
-    match = re.search(_KERNEL_MODULE, read_text(root, "proc/driver/nvidia/version"))
+    match = _KERNEL_MODULE.search(read_text(root, "proc/driver/nvidia/version"))
     if match:
         return match[1], "/proc/driver/nvidia/version"
     release = read_text(root, "sys/module/nvidia/version").strip()
@@ -214,16 +211,47 @@ def kernel_driver(root: str) -> tuple[str, str] | None:
     return release, "/sys/module/nvidia/version"
 
 
-def driver_trace(root: str) -> str:
-    """Return a path that exists only if a kernel module is loaded, "" if there is none."""
-    for path in _DRIVER_TRACES:
-        if exists(root, path):
-            return f"/{path}"
-    return ""
+def missing_driver(root: str, system: System) -> Problem | None:
+    """Return why NVML's library is missing.
+
+    None on a Jetson: its older releases do not ship the library.
+    """
+    if system.tegra:
+        return None
+    # These exist only if a kernel module is loaded.
+    traces = [f"/{path}" for path in _DRIVER_TRACES if exists(root, path)]
+    if system.virtualization == "wsl2" and system.container and exists(root, "dev/dxg"):
+        traces.append("/dev/dxg")
+    if traces:
+        hint = "install the driver's compute libraries of the loaded release"
+        return Problem(
+            code="driver-libraries-missing",
+            detail=f"{traces[0]} exists, but libnvidia-ml.so.1 was not found",
+            hint=CONTAINER_HINT if system.container else hint,
+        )
+    if system.virtualization == "wsl2":
+        return Problem(
+            code="no-gpu",
+            detail="WSL 2 has no NVIDIA libraries in /usr/lib/wsl/lib",
+            hint=f"install NVIDIA's driver for Windows (and none inside WSL); {NO_GPU_HINT}",
+        )
+    gpus = _pci_gpus(root)
+    if gpus:
+        where = " on the container host" if system.container else ""
+        return Problem(
+            code="driver-not-installed",
+            detail=f"the PCI bus has an NVIDIA GPU without NVIDIA's driver: {', '.join(gpus)}",
+            hint=f"install NVIDIA's driver{where}, or {NO_GPU_HINT}",
+        )
+    return Problem(
+        code="no-gpu",
+        detail="this machine has no NVIDIA GPU and no NVIDIA driver",
+        hint=NO_GPU_HINT,
+    )
 
 
-def pci_gpus(root: str) -> list[tuple[str, str]]:
-    """Return (address, kernel driver or "none") of every NVIDIA display device on the PCI bus."""
+def _pci_gpus(root: str) -> list[str]:
+    """Return the address and the kernel driver of every NVIDIA display device on the PCI bus."""
     folder = os.path.join(root, "sys/bus/pci/devices")
     try:
         addresses = sorted(os.listdir(folder))
@@ -232,64 +260,9 @@ def pci_gpus(root: str) -> list[tuple[str, str]]:
     gpus = []
     for address in addresses:
         device = os.path.join(folder, address)
-        if read_text(device, "vendor").strip() != _NVIDIA_VENDOR:
-            continue
-        if not read_text(device, "class").startswith(_DISPLAY_CLASS):
-            continue
-        driver = "none"
-        link = os.path.join(device, "driver")
-        if os.path.exists(link):
-            driver = os.path.basename(os.path.realpath(link))
-        gpus.append((address, driver))
+        is_nvidia = read_text(device, "vendor").strip() == _NVIDIA_VENDOR
+        if is_nvidia and read_text(device, "class").startswith(_DISPLAY_CLASS):
+            link = os.path.join(device, "driver")
+            driver = os.path.basename(os.path.realpath(link)) if os.path.exists(link) else "none"
+            gpus.append(f"{address} (kernel driver: {driver})")
     return gpus
-
-
-def missing_driver(root: str, system: System) -> Problem | None:
-    """Return why NVML's library is missing.
-
-    None on a Jetson: its older releases do not ship the library.
-    """
-    if system.tegra:
-        return None
-    trace = driver_trace(root)
-    if trace:
-        return _missing_libraries(trace, system)
-    if system.virtualization == "wsl2" and system.container and exists(root, "dev/dxg"):
-        return _missing_libraries("/dev/dxg", system)
-    if system.virtualization == "wsl2":
-        return Problem(
-            code="no-gpu",
-            detail="WSL 2 has no NVIDIA libraries in /usr/lib/wsl/lib",
-            hint=f"install NVIDIA's driver for Windows (and none inside WSL); {NO_GPU_HINT}",
-        )
-    gpus = pci_gpus(root)
-    if gpus:
-        return _missing_installation(gpus, system)
-    return Problem(
-        code="no-gpu",
-        detail="this machine has no NVIDIA GPU and no NVIDIA driver",
-        hint=NO_GPU_HINT,
-    )
-
-
-def _missing_libraries(trace: str, system: System) -> Problem:
-    hint = "install the driver's compute libraries of the loaded release"
-    if system.container:
-        hint = CONTAINER_HINT
-    return Problem(
-        code="driver-libraries-missing",
-        detail=f"{trace} exists, but libnvidia-ml.so.1 was not found",
-        hint=hint,
-    )
-
-
-def _missing_installation(gpus: list[tuple[str, str]], system: System) -> Problem:
-    names = ", ".join(f"{address} (kernel driver: {driver})" for address, driver in gpus)
-    where = ""
-    if system.container:
-        where = " on the container host"
-    return Problem(
-        code="driver-not-installed",
-        detail=f"the PCI bus has an NVIDIA GPU without NVIDIA's driver: {names}",
-        hint=f"install NVIDIA's driver{where}, or {NO_GPU_HINT}",
-    )

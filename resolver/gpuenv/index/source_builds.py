@@ -28,7 +28,7 @@ from threading import BoundedSemaphore
 
 from .. import activity
 from ..errors import InputError, Reason, UnusableFileError
-from ..interpreters import Release, find_interpreter_of, find_pip, find_uv
+from ..interpreters import Release, find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Wheel
 from ..prefix import interpreter_of
 from .core_metadata import DAMAGED_SDIST
@@ -92,7 +92,7 @@ class SourceBuilder:
     def _python(self) -> str:
         if isinstance(self._wanted, str):
             return self._wanted
-        return find_interpreter_of(self._wanted, find_uv()) or sys.executable
+        return find_interpreter_of(self._wanted) or sys.executable
 
     @cached_property
     def key(self) -> str:
@@ -295,17 +295,13 @@ class _Environment:
         self._folder, self._settings = folder, settings
         path = folder.path("environment")
         uv = find_uv()
+        # The pip beside gpuenv may be too new for another Python, which has one of its own.
+        own = find_pip() if base == sys.executable else None
+        folder.run(venv_command(base, path, uv=uv, prompt="build", pip=own is None), settings)
+        python = interpreter_of(path)
         if uv is not None:
-            flags = ["--quiet", "--no-project", "--no-config", "--python", base]
-            folder.run([uv, "venv", *flags, path], settings)
-            python = interpreter_of(path)
             self._install = [uv, "pip", "install", "--quiet", "--no-config", "--python", python]
         else:
-            # The pip beside gpuenv may be too new for another Python, which has one of its own.
-            own = find_pip() if base == sys.executable else None
-            without = [] if own is None else ["--without-pip"]
-            folder.run([base, "-I", "-m", "venv", *without, path], settings)
-            python = interpreter_of(path)
             pip = ["-m", "pip"] if own is None else [own]
             self._install = [python, "-I", *pip, "install", "--quiet", "--no-input"]
         self.python_executable = python

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 
 from ..errors import InputError, InstallError, NotVerifiedError
-from ..interpreters import find_base_interpreter, find_uv
+from ..interpreters import find_base_interpreter
 from ..model import (
     EnvironmentChanges,
     IndexOptions,
@@ -182,7 +182,7 @@ def check(
     if _has_files(target):
         _check_existing(lock, target)
         return tool, None
-    return tool, find_base_interpreter(lock, python, find_uv())
+    return tool, find_base_interpreter(lock, python)
 
 
 def can_be_replaced(prefix: str) -> bool:
