@@ -85,8 +85,14 @@ class _Files:
         self.requires: dict[str, list[str]] = {}
         for row in survey["distributions"]:
             self.requires[row["name"]] = row.get("requires", [])
+        # The loader also finds libraries beside NVIDIA's that no RECORD has.
+        nvidia = {path for path, name in self.owner.items() if name.startswith("nvidia-")}
+        beside = []
+        for folder in sorted(filter(os.path.isdir, set(map(os.path.dirname, nvidia)))):
+            names = [name for name in sorted(os.listdir(folder)) if ".so" in name]
+            beside += [os.path.join(folder, name) for name in names]
         self.by_name: dict[str, list[str]] = {}
-        for path in (*self.owner, *self._unrecorded()):
+        for path in dict.fromkeys((*self.owner, *beside)):
             self.by_name.setdefault(os.path.basename(path), []).append(path)
         self._read: dict[str, elf.Library | None] = {}
         self.broken: dict[str, str] = {}
@@ -94,18 +100,6 @@ class _Files:
         self.cuda = list(filter(os.path.exists, filter(self.is_cuda, self.owner)))
         for path in self.cuda:
             self.library(path)
-
-    def _unrecorded(self) -> Iterator[str]:
-        """Return libraries beside NVIDIA's that no RECORD has: the loader finds them, too."""
-        folders = set()
-        for path, name in self.owner.items():
-            if name.startswith("nvidia-"):
-                folders.add(os.path.dirname(path))
-        for folder in sorted(filter(os.path.isdir, folders)):
-            for name in sorted(os.listdir(folder)):
-                path = os.path.join(folder, name)
-                if ".so" in name and path not in self.owner:
-                    yield path
 
     def is_cuda(self, path: str) -> bool:
         """Return whether a path is a library of an NVIDIA distribution."""
@@ -199,21 +193,8 @@ class _Closure:
         self._origins = origins
         self._system = system
         self._files = _Files(survey, deadline)
-        starts = self._starts(modules)
-        self._groups = {}
-        for title, paths in starts.items():
-            self._groups[title] = self._files.reach(paths, by_name=True)
-        # What loading alone needs: there a system library that is missing is a failure, too. A
-        # plug-in that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries)
-        # may lack its own and is left out.
-        loaded = itertools.chain.from_iterable(starts.values())
-        self._loaded = self._files.reach(loaded, by_name=False)
-
-    def _starts(self, modules: Sequence[str]) -> dict[str, list[str]]:
-        """Return where the path of a convolution begins.
-
-        It begins at the cuDNN of each major version and at each framework's extension modules.
-        """
+        # The path of a convolution begins at the cuDNN of each major version and at the extension
+        # modules of each framework.
         starts: dict[str, list[str]] = {}
         for path in self._files.cuda:
             name = os.path.basename(path)
@@ -224,60 +205,65 @@ class _Closure:
             module = os.path.basename(os.path.dirname(path))
             if module in modules and os.path.exists(path):
                 starts.setdefault(module, []).append(path)
-        return dict(sorted(starts.items()))
+        self._groups = {}
+        for title in sorted(starts):
+            self._groups[title] = self._files.reach(starts[title], by_name=True)
+        # What loading alone needs: there a system library that is missing is a failure, too. A
+        # plug-in that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries)
+        # may lack its own and is left out.
+        loaded = itertools.chain.from_iterable(starts.values())
+        self._loaded = self._files.reach(loaded, by_name=False)
 
     def judge(self) -> tuple[str, str, tuple[Mark, ...]]:
         """Return status, evidence and marks."""
+        failures = [
+            (("broken", path, reason), f"broken: {path}: {reason}")
+            for path, reason in sorted(self._files.broken.items())
+        ]
+        doubts: list[_Finding] = []
         reached = set().union(*self._groups.values())
-        missing, doubts = self._absences(reached)
-        failures = [*self._broken(), *missing, *self._mixes()]
-        all_read = self._files.all_read
+        for (name, required), askers in sorted(self._requested(reached).items()):
+            lacking = [asker for asker in askers if self._files.find(name, asker) is None]
+            finding = self._absence(name, lacking) if lacking else None
+            if finding is not None and required:
+                failures.append(finding)
+            elif finding is not None:
+                doubts.append(finding)
+        # R5: no framework reaches two CUDA majors. It cannot use libcublas.so.12 and .13 in one
+        # process.
+        for title, files_of_title in self._groups.items():
+            for files in _several_majors(files_of_title & set(self._files.cuda)).values():
+                owners = " and ".join(sorted({self._files.owner[path] for path in files}))
+                names = " and ".join(sorted({os.path.basename(path) for path in files}))
+                text = f"mixed: {title} reaches {names} (of {owners})"
+                failures.append((("mixed", title, names), text))
         if failures:
-            return "fail", first_texts(_texts(failures)), _marks(failures)
-        if doubts or not all_read:
-            texts = _texts(doubts)
-            if not all_read:
+            texts = [text for _, text in failures]
+            return "fail", first_texts(texts), tuple(mark for mark, _ in failures)
+        if doubts or not self._files.all_read:
+            texts = [text for _, text in doubts]
+            if not self._files.all_read:
                 texts.append("not all files were read in time")
-            return "unknown", first_texts(texts), _marks(doubts)
+            return "unknown", first_texts(texts), tuple(mark for mark, _ in doubts)
         cuda = self._files.cuda
         if not cuda:
             return "pass", "no CUDA library of a distribution is installed", ()
+        notes = ["all that they need or open by name is in the environment"]
+        unneeded = set().union(*_several_majors(cuda).values())
+        if unneeded:
+            names = ", ".join(sorted({self._files.owner[path] for path in unneeded})[:SHOWN])
+            notes.append(f"two CUDA majors are installed, and nothing needs both: {names}")
         count = len(reached & set(cuda))
-        summary = (
-            f"{len(cuda)} CUDA libraries read, {count} of them on the path of cuDNN or a framework"
-        )
-        notes = ["all that they need or open by name is in the environment", *self._unused_majors()]
-        return "pass", f"{summary}: {first_texts(notes)}", ()
-
-    def _broken(self) -> list[_Finding]:
-        findings: list[_Finding] = []
-        for path, reason in sorted(self._files.broken.items()):
-            findings.append((("broken", path, reason), f"broken: {path}: {reason}"))
-        return findings
+        summary = f"{len(cuda)} CUDA libraries read, {count} of them on the path of cuDNN"
+        return "pass", f"{summary} or a framework: {first_texts(notes)}", ()
 
     # ---- missing and outside --------------------------------------------------------------------
-
-    def _absences(self, reached: set[str]) -> tuple[list[_Finding], list[_Finding]]:
-        """Return what is missing or comes from outside: what fails, and what is optional."""
-        failures: list[_Finding] = []
-        doubts: list[_Finding] = []
-        for (name, required), askers in sorted(self._requested(reached).items()):
-            lacking = [asker for asker in askers if self._files.find(name, asker) is None]
-            if not lacking:
-                continue
-            finding = self._absence(name, lacking)
-            if finding is None:
-                continue
-            if required:
-                failures.append(finding)
-            else:
-                doubts.append(finding)
-        return failures, doubts
 
     def _requested(self, reached: set[str]) -> dict[tuple[str, bool], list[elf.Library]]:
         """Return who asks for each (file name, whether it is required)."""
         askers: dict[tuple[str, bool], list[elf.Library]] = {}
-        sees_system = self._sees_system()
+        # Whether the loader's folders are where they are expected: then libc is found there.
+        sees_system = self._outside("libc.so.6", elf.Library(path="/")) is not None
         for path in {*self._files.cuda, *reached}:
             library = self._files.library(path)
             if library is None:
@@ -303,7 +289,13 @@ class _Closure:
             relation = "needed"
         files = sorted({os.path.basename(asker.path) for asker in askers})
         by = ", ".join(files[:SHOWN])
-        cause = self._cause(askers)
+        cause = ""  # the distributions that an asker's own requires and that are not installed
+        requires = self._files.requires
+        for owner in sorted({self._files.owner.get(asker.path, "") for asker in askers}):
+            absent = [required for required in requires.get(owner, ()) if required not in requires]
+            if absent:
+                cause = f" ({owner} requires {', '.join(absent)}, not installed)"
+                break
         if taken is not None:
             text = f"outside: {name}, {relation} by {by}, is not in the environment"
             return ("outside", name, taken), f"{text}; the loader takes {taken}{cause}"
@@ -322,49 +314,6 @@ class _Closure:
         paths += [os.path.join(folder, name) for folder in _DEFAULTS]
         return next(filter(os.path.exists, paths), None)
 
-    def _cause(self, askers: list[elf.Library]) -> str:
-        """Return the distributions that an asker's own requires and that are not installed."""
-        owners = {self._files.owner.get(asker.path, "") for asker in askers}
-        for name in sorted(owners - {""}):
-            requires = self._files.requires
-            absent = [required for required in requires.get(name, ()) if required not in requires]
-            if absent:
-                return f" ({name} requires {', '.join(absent)}, not installed)"
-        return ""
-
-    def _sees_system(self) -> bool:
-        """Return whether the loader's folders are where they are expected.
-
-        If they are, libc is found there.
-        """
-        return self._outside("libc.so.6", elf.Library(path="/")) is not None
-
-    # ---- several CUDA majors --------------------------------------------------------------------
-
-    def _mixes(self) -> list[_Finding]:
-        """Check that no framework reaches two CUDA majors (R5).
-
-        One framework cannot use libcublas.so.12 and libcublas.so.13 in one process.
-        """
-        findings: list[_Finding] = []
-        for title, reached in self._groups.items():
-            for files in _several_majors(reached & set(self._files.cuda)).values():
-                owners = " and ".join(sorted({self._files.owner[path] for path in files}))
-                names = " and ".join(sorted({os.path.basename(path) for path in files}))
-                text = f"mixed: {title} reaches {names} (of {owners})"
-                findings.append((("mixed", title, names), text))
-        return findings
-
-    def _unused_majors(self) -> list[str]:
-        """Return a note if two CUDA majors are installed and no framework needs both."""
-        owners = set()
-        for files in _several_majors(self._files.cuda).values():
-            owners |= {self._files.owner[path] for path in files}
-        if not owners:
-            return []
-        names = ", ".join(sorted(owners)[:SHOWN])
-        return [f"two CUDA majors are installed, and nothing needs both: {names}"]
-
 
 def _several_majors(paths: Iterable[str]) -> Mapping[str, set[str]]:
     """Return the files of the libraries that have several major versions, by stem."""
@@ -375,11 +324,3 @@ def _several_majors(paths: Iterable[str]) -> Mapping[str, set[str]]:
         files.setdefault(base_stem(name), set()).add(path)
         majors.setdefault(base_stem(name), set()).add(suffix(name).split(".")[1])
     return {stem: files[stem] for stem in sorted(files) if len(majors[stem]) > 1}
-
-
-def _texts(findings: Iterable[_Finding]) -> list[str]:
-    return [text for _, text in findings]
-
-
-def _marks(findings: Iterable[_Finding]) -> tuple[Mark, ...]:
-    return tuple(mark for mark, _ in findings)
