@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "resolver"))
 
 import gpuenv
 from gpuenv import api
-from gpuenv.api.tools import tool_settings
+from gpuenv.api import tool_settings
 from gpuenv.compat.variants import FEATURES, X86_64, suitable_values
 from gpuenv.errors import InexpressibleError, NoSolutionError, PackageIndexError
 from gpuenv.index import variants

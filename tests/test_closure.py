@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from gpuenv.api import wheels
+from gpuenv.api import environments
 from gpuenv.binaries import elf
 from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.verify import environment
@@ -135,7 +135,7 @@ def test_only_a_host_with_a_gpu_needs_libraries_of_the_system() -> None:
         host = Host(python=Python(version=(3, 9)), gpus=gpus)
 
         def system(name: str, version: str, host: Host = host) -> Sequence[str]:
-            return wheels._system_libraries(name, version, host)
+            return environments._system_libraries(name, version, host)
 
         found = environment._system_libraries(None, survey, host, system)
         assert list(found) == names

@@ -26,6 +26,7 @@ import test_cli
 from gpuenv import api
 from gpuenv.api.conda import solve_with
 from gpuenv.cli import main
+from gpuenv.cli.request_args import active_conda_prefix
 from gpuenv.compat import conda_parts, conda_records, evaluate
 from gpuenv.compat.architectures import parse_target
 from gpuenv.errors import (
@@ -439,13 +440,16 @@ def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_pat
 # ---- the command line ----------------------------------------------------------------------------
 
 
-def test_auto_is_conda_where_a_conda_environment_is_active(tmp_path: Path) -> None:
-    assert (
-        api.active_conda_prefix({}) is None
-        and api.active_conda_prefix({"CONDA_PREFIX": str(tmp_path)}) is None
-    )
+def test_auto_is_conda_where_a_conda_environment_is_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CONDA_PREFIX", "VIRTUAL_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    assert active_conda_prefix() is None
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path))
+    assert active_conda_prefix() is None
     (tmp_path / "conda-meta").mkdir()
-    assert api.active_conda_prefix({"CONDA_PREFIX": str(tmp_path)}) == str(tmp_path)
+    assert active_conda_prefix() == str(tmp_path)
 
 
 def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
@@ -513,10 +517,10 @@ def test_a_format_of_the_other_backend_is_bad_usage(
     assert "--format" in capsys.readouterr().err
 
 
-def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
+def test_conda_is_not_imported_for_pip(tmp_path: Path) -> None:
     code = (
         "import sys; from gpuenv.cli import main; main(sys.argv[1:]); "
-        "print(sorted(one for one in sys.modules if 'conda' in one or 'rattler' in one))"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'conda', 'rattler'}))"
     )
     command = [
         sys.executable,

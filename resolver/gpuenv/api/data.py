@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # the stages are imported when they are first used
-    from ..compat.catalog import Catalog
-    from ..compat.data import CompatibilityData
-    from ..index.snapshot import Snapshot
+from ..compat import data
+from ..compat.catalog import Catalog
+from ..compat.conda_records import Carriers
+from ..compat.data import CompatibilityData
+from ..compat.user_rows import read_user_rows, user_file
+from ..index.factory import open_indexes
+from ..index.snapshot import Snapshot
+from ..model import IndexOptions
+from ..resolve.answer_tables import AnswerTables
 
 
 @cache
@@ -18,16 +23,16 @@ def compatibility_data() -> CompatibilityData:
 
     The rows of the user are included (`gpuenv matrix update`).
     """
-    from ..compat import data
-    from ..compat.user_rows import read_user_rows, user_file
-
     return data.load(user_rows=read_user_rows(user_file()))
+
+
+def carriers() -> Carriers:
+    """Return what is known about the packages of conda."""
+    return Carriers(compatibility_data().folder)
 
 
 def snapshot() -> Snapshot:
     """Return the index snapshot, without the place of the default index's files."""
-    from ..index.snapshot import Snapshot
-
     return Snapshot(os.path.join(compatibility_data().folder, "snapshot"), "")
 
 
@@ -37,30 +42,16 @@ def data_version(snapshot_version: str = "") -> str:
     Args:
         snapshot_version: that of the index snapshot, if it was read already.
     """
-    data = compatibility_data()
-    text = f"matrix {data.version}, index snapshot {snapshot_version or snapshot().version}"
-    if data.user_rows.rows:
-        text += f", {data.user_rows.count()} rows of matrix update of {data.user_rows.date}"
+    matrix = compatibility_data()
+    text = f"matrix {matrix.version}, index snapshot {snapshot_version or snapshot().version}"
+    if matrix.user_rows.rows:
+        rows = matrix.user_rows
+        text += f", {rows.count()} rows of matrix update of {rows.date}"
     return text
-
-
-def data_dates() -> tuple[str, str]:
-    """Return the date of the shipped compatibility data, and of the user's last update or ""."""
-    data = compatibility_data()
-    return data.version, data.user_rows.date
-
-
-def unread_package() -> tuple[str, int] | None:
-    """Return (version, schema) of an installed gpuenv-matrix that this gpuenv cannot read."""
-    from ..compat import data
-
-    return data.unread_package()
 
 
 def matrix_catalog() -> Catalog:
     """Return the known releases of frameworks and libraries, with their device code."""
-    from ..compat.catalog import Catalog
-
     return Catalog(compatibility_data(), snapshot().wheels)
 
 
@@ -70,11 +61,7 @@ def matrix_tables() -> dict[str, Any]:
     They come from the shipped data and the index snapshot alone. resolve.answer_tables describes
     them.
     """
-    from ..index.factory import open_indexes
-    from ..model import IndexOptions
-    from ..resolve.answer_tables import AnswerTables
-
-    data = compatibility_data()
-    snapshot, index = open_indexes(IndexOptions(offline=True), data.folder)
-    tables = AnswerTables(data, index, snapshot.environment).document()
+    matrix = compatibility_data()
+    snapshot, index = open_indexes(IndexOptions(offline=True), matrix.folder)
+    tables = AnswerTables(matrix, index, snapshot.environment).document()
     return {"data": data_version(snapshot.version), **tables}

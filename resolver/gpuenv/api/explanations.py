@@ -2,73 +2,31 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from functools import partial
+from typing import BinaryIO
 
-from ..errors import (
-    Change,
-    GpuEnvError,
-    InputError,
-    NoSolutionError,
-    Reason,
-    TamperedError,
-    is_doubt,
-)
-from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request, Value
+from ..compat import what_if
+from ..compat.what_if import ChangedHost
+from ..doctor import diagnosis
+from ..errors import Change, GpuEnvError, NoSolutionError, Reason, TamperedError, is_doubt
+from ..lock.other_tools import read_any_lock
+from ..model import Host, IndexOptions, Plan, Rejection, Request, Value
+from ..requirements.target import parse_requirement
 from . import environments
 from .data import compatibility_data
+from .fit import lock_reasons, reasons_against
 from .hosts import describe
-from .wheels import lock_reasons, reasons_against
-
-if TYPE_CHECKING:  # the stages are imported when they are first used
-    from ..compat.what_if import ChangedHost
-    from ..doctor.diagnosis import Examination
 
 # Reasons that another Python may resolve.
 _ABOUT_PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-wheel-for-target"})
-
-
-# ---- a request -----------------------------------------------------------------------------------
-
-
-def framework_of_nickname(name: str) -> str | None:
-    """Return the framework that a nickname means, such as torch for PyTorch; None if none."""
-    from ..resolve.requested import NICKNAMES
-
-    return NICKNAMES.get(name.lower())
-
-
-def split_frameworks(
-    frameworks: Sequence[str], requirements: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    """Treat a requirement on a framework as a request for the framework.
-
-    Args:
-        frameworks: the texts of --framework.
-        requirements: PEP 508 texts, or paths and URLs.
-
-    Returns:
-        (the frameworks, the other requirements). Only the first requirement on a framework is
-        moved.
-    """
-    from ..requirements.target import parse_requirement
-
-    data = compatibility_data()
-    named = {parse_requirement(text).name for text in frameworks}
-    moved, kept = list(frameworks), []
-    for text in requirements:
-        if "/" in text or "\\" in text:
-            kept.append(text)
-            continue
-        requirement = parse_requirement(text)
-        conditional = requirement.marker or requirement.url
-        if conditional or requirement.name in named or data.framework(requirement.name) is None:
-            kept.append(text)
-        else:
-            named.add(requirement.name)
-            moved.append(text)
-    return moved, kept
+_EDITED = Reason(
+    code="lock-edited",
+    subject="lock",
+    need="the content that was locked",
+    have="edited content",
+    source="[tool.gpuenv] content",
+)
 
 
 def explain(request: Request, host: Host, options: IndexOptions | None = None) -> Plan:
@@ -81,56 +39,38 @@ def explain(request: Request, host: Host, options: IndexOptions | None = None) -
         NoSolutionError: there is no solution; `explanation` has every reason.
     """
     plan = environments.solve(request, host, options)
+
+    def reasons_against_pinned(rejection: Rejection) -> tuple[Reason, ...]:
+        pinned = f"{rejection.name}=={rejection.version.partition(' ')[0]}"
+        smaller = [
+            request.replace(frameworks=(pinned, framework), requirements=())
+            for framework in request.frameworks
+            if parse_requirement(framework).name != rejection.name
+        ]
+        smaller += [
+            request.replace(frameworks=(pinned,), requirements=(requirement,))
+            for requirement in request.requirements
+        ]
+        for changed in smaller:
+            try:
+                environments.solve(changed, host, options, changes=False)
+            except NoSolutionError as error:
+                if error.explanation.reasons:
+                    return error.explanation.reasons
+            except GpuEnvError:
+                pass  # nothing is known then
+        return rejection.reasons
+
     skipped: list[Rejection] = []
     explained: set[str] = set()
     for rejection in plan.skipped:
         conflict_only = all(reason.code == "conflict" for reason in rejection.reasons)
         if conflict_only and rejection.name not in explained:
             explained.add(rejection.name)
-            skipped.append(_with_complete_reasons(rejection, request, host, options))
+            skipped.append(rejection.replace(reasons=reasons_against_pinned(rejection)))
         else:
             skipped.append(rejection)
     return plan.replace(skipped=tuple(skipped))
-
-
-def _with_complete_reasons(
-    rejection: Rejection, request: Request, host: Host, options: IndexOptions | None
-) -> Rejection:
-    for smaller in _smaller_requests(rejection, request):
-        reasons = _reasons_against_request(smaller, host, options)
-        if reasons:
-            return rejection.replace(reasons=reasons)
-    return rejection
-
-
-def _smaller_requests(rejection: Rejection, request: Request) -> list[Request]:
-    """Return requests for the rejected release and one other framework or requirement each."""
-    from ..requirements.target import parse_requirement
-
-    pinned = f"{rejection.name}=={rejection.version.partition(' ')[0]}"
-    with_framework = [
-        request.replace(frameworks=(pinned, framework), requirements=())
-        for framework in request.frameworks
-        if parse_requirement(framework).name != rejection.name
-    ]
-    with_requirement = [
-        request.replace(frameworks=(pinned,), requirements=(requirement,))
-        for requirement in request.requirements
-    ]
-    return [*with_framework, *with_requirement]
-
-
-def _reasons_against_request(
-    request: Request, host: Host, options: IndexOptions | None
-) -> tuple[Reason, ...]:
-    """Return the reasons against a request; () if there are none or if they are not known."""
-    try:
-        environments.solve(request, host, options, changes=False)
-    except NoSolutionError as error:
-        return error.explanation.reasons
-    except GpuEnvError:
-        return ()
-    return ()
 
 
 # ---- a lock --------------------------------------------------------------------------------------
@@ -167,10 +107,16 @@ def check_lock(path: str, host: Host) -> LockReport:
     Raises:
         InputError: the file is not a lock.
     """
-    from ..lock.other_tools import read_any_lock
-
     if environments.is_conda_lock(path):
-        return _check_conda_lock(path, host)
+        conda_lock = environments.read_lock(path)
+        wheels = () if conda_lock.wheels is None else conda_lock.wheels.pins
+        return LockReport(
+            path=path,
+            host=host,
+            created_by="gpuenv" if conda_lock.inputs else "another tool",
+            packages=len(conda_lock.pins) + len(wheels),
+            reasons=lock_reasons(conda_lock, host),
+        )
     lock = read_any_lock(path, host)
     reasons = list(lock.reasons)
     rule_reasons = list(reasons_against(lock.pins, host))
@@ -182,7 +128,12 @@ def check_lock(path: str, host: Host) -> LockReport:
         else:
             reasons += lock_reasons(own, host)
             if own.needs.driver is None:
-                rule_reasons = [_as_intended(reason) for reason in rule_reasons]
+                rule_reasons = [
+                    reason.replace(code="gpu-unused", need="no GPU", have="one, which stays unused")
+                    if reason.code == "cpu-build"
+                    else reason
+                    for reason in rule_reasons
+                ]
     if any(reason.code == "no-gpu" for reason in reasons):
         rule_reasons = [reason for reason in rule_reasons if reason.code != "gpu-unused"]
     return LockReport(
@@ -194,82 +145,30 @@ def check_lock(path: str, host: Host) -> LockReport:
     )
 
 
-def _check_conda_lock(path: str, host: Host) -> LockReport:
-    from .conda import reasons_against_lock
-
-    lock = environments.read_lock(path)
-    wheels = () if lock.wheels is None else lock.wheels.pins
-    return LockReport(
-        path=path,
-        host=host,
-        created_by="gpuenv" if lock.inputs else "another tool",
-        packages=len(lock.pins) + len(wheels),
-        reasons=reasons_against_lock(lock, host),
-    )
-
-
-_EDITED = Reason(
-    code="lock-edited",
-    subject="lock",
-    need="the content that was locked",
-    have="edited content",
-    source="[tool.gpuenv] content",
-)
-
-
-def _as_intended(reason: Reason) -> Reason:
-    if reason.code != "cpu-build":
-        return reason
-    return reason.replace(code="gpu-unused", need="no GPU", have="one, which stays unused")
-
-
-def read_own_lock(path: str) -> Lock | None:
-    """Read a lock that gpuenv wrote; None for a lock of another tool and for an edited one.
-
-    Raises:
-        InputError: there is no such file.
-    """
-    try:
-        lock = environments.read_lock(path)
-    except InputError:
-        if not os.path.exists(path):
-            raise
-        return None
-    # Only gpuenv writes the channels into a conda lock.
-    return lock if lock.inputs or not lock.conda else None
-
-
 def explain_lock(path: str, host: Host) -> LockReport:
-    """Check a lock as `check_lock` does; if it fails, find the changes that help."""
+    """Check a lock as `check_lock` does.
+
+    If it fails, find single changes of the host with which nothing fails: at most one of each kind.
+    """
     report = check_lock(path, host)
     if report.works:
         return report
-    return report.replace(changes=tuple(_changes(report)))
-
-
-def _changes(report: LockReport) -> list[Change]:
-    """Find single changes of the host with which nothing fails: at most one of each kind."""
-    from ..compat import what_if
-
     data = compatibility_data()
-    host = report.host
 
     def first_that_works(candidates: Iterable[ChangedHost]) -> ChangedHost | None:
-        for candidate in candidates:
-            if check_lock(report.path, candidate.host).works:
-                return candidate
-        return None
+        return next((new for new in candidates if check_lock(path, new.host).works), None)
 
     python = None
     if any(reason.code in _ABOUT_PYTHON for reason in report.reasons):
         python = first_that_works(what_if.pythons(host))
     driver = first_that_works(what_if.drivers(host, data))
     gpu = first_that_works(what_if.fewer_gpus(host)) or first_that_works(what_if.gpus(host, data))
-    return [
-        Change(change=candidate.change, gives="a host on which the lock works")
-        for candidate in (python, driver, gpu)
-        if candidate is not None
+    changes = [
+        Change(change=changed.change, gives="a host on which the lock works")
+        for changed in (python, driver, gpu)
+        if changed is not None
     ]
+    return report.replace(changes=tuple(changes))
 
 
 # ---- a failure -----------------------------------------------------------------------------------
@@ -287,7 +186,7 @@ def examine(
     timeout: float = 300.0,
     root: str = "/",
     flags: Sequence[str] = (),
-) -> Examination:
+) -> diagnosis.Examination:
     """Diagnose a failure by a log, by this host and by an environment. No file is changed.
 
     Args:
@@ -309,10 +208,6 @@ def examine(
     Raises:
         InputError: there is no interpreter at the target.
     """
-    from functools import partial
-
-    from ..doctor import diagnosis
-
     stages = diagnosis.Stages(
         data=compatibility_data(),
         verify=partial(environments.verify, None),

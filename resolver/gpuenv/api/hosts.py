@@ -1,13 +1,48 @@
-"""The host: detected, read from a file, or described by the texts of the host flags."""
+"""The host: detected, read from a file, or described by the texts of the host flags.
+
+Also here: checks of the arguments that programs give.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..errors import InputError
-from ..model import Gpu, Host, Lock
-from .arguments import Texts, require_texts
+from ..detect import described
+from ..detect import host as detection
+from ..errors import InputError, WrongTypeError
+from ..model import Host, Lock, Request, Value
+from ..resolve.conda import virtual_packages
 from .data import compatibility_data
+
+# Several texts. Not Sequence[str]: a plain str is one, and type checkers would accept "torch".
+Texts = tuple[str, ...] | list[str]
+
+
+def require_type(value: object, kind: type[Value], name: str) -> None:
+    """Raise WrongTypeError if an argument is not a value of a kind."""
+    if not isinstance(value, kind):
+        message = f"{name} must be a {kind.__name__}, not {_shown(value)}"
+        raise WrongTypeError(message, hint=f"make one: {kind.__name__}(...)")
+
+
+def require_texts(value: object, name: str) -> None:
+    """Raise WrongTypeError if an argument is not several texts, such as a single one."""
+    if isinstance(value, (tuple, list)) and all(isinstance(item, str) for item in value):
+        return
+    hint = f"give a tuple: {name}=({value!r},)" if isinstance(value, str) else "give a tuple of str"
+    raise WrongTypeError(f"{name} must be several texts, not {_shown(value)}", hint=hint)
+
+
+def require_request(request: object) -> None:
+    """Raise WrongTypeError if an argument is no request, or a request with wrong fields."""
+    require_type(request, Request, "request")
+    for name in ("frameworks", "requirements", "constraints", "no_build", "no_binary"):
+        require_texts(getattr(request, name), name)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else type(value).__name__
 
 
 def detect(
@@ -26,37 +61,25 @@ def detect(
     Raises:
         InputError: `python` is neither an interpreter nor a version.
     """
-    from ..detect import host as detection
-
     host = detection.detect(root=root, env=env, python=python)
     # The tables know some facts that the driver did not report.
     if host.driver is not None and host.driver_cuda is None:
         host = host.replace(driver_cuda=compatibility_data().driver_cuda(host.driver))
     if any(gpu.compute_capability is None for gpu in host.gpus):
-        gpus = tuple(map(_with_known_capability, host.gpus))
+        gpus = tuple(
+            gpu.replace(compute_capability=compatibility_data().compute_capability(gpu.name))
+            if gpu.compute_capability is None
+            else gpu
+            for gpu in host.gpus
+        )
         sources = (*host.sources, ("compute_capability", "the GPU's name"))
         host = host.replace(gpus=gpus, sources=sources)
     return host
 
 
-def _with_known_capability(gpu: Gpu) -> Gpu:
-    if gpu.compute_capability is not None:
-        return gpu
-    return gpu.replace(compute_capability=compatibility_data().compute_capability(gpu.name))
-
-
 def read_host(path: str) -> Host:
     """Read a host from a file that `gpuenv detect -o` wrote. InputError if it is not one."""
-    from ..detect import host
-
-    return host.read_host(path)
-
-
-def write_host(host: Host, path: str) -> None:
-    """Write a host to a file that `read_host` reads."""
-    from ..detect import host as detection
-
-    detection.write_host(host, path)
+    return detection.read_host(path)
 
 
 def describe(
@@ -83,8 +106,6 @@ def describe(
         InputError: a text is not understood (close names are suggested), or the GPUs do not exist
             on the platform.
     """
-    from ..detect import described
-
     require_texts(gpus, "gpus")
     return described.describe(
         base,
@@ -99,10 +120,6 @@ def describe(
 
 def apply_conda_overrides(host: Host, env: Mapping[str, str]) -> Host:
     """Return the host with the facts that CONDA_OVERRIDE_* variables change."""
-    if not any(name.startswith("CONDA_OVERRIDE_") for name in env):
-        return host
-    from ..resolve.conda import virtual_packages
-
     return virtual_packages.overridden(host, env)
 
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from ..atomic_write import write_whole
 from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
-from ..model import Host, IndexOptions, Lock, Plan, Request, Value
+from ..lock import pylock
+from ..model import Host, IndexOptions, Lock, Plan, Value
 from ..prefix import is_conda, is_venv
+from ..project import edit, init, profiles, read
+from ..project.init import Beginning
+from ..project.profiles import Profile, Project, State
+from ..project.shared_versions import SharedVersion, share_versions, versions_of
+from ..requirements import pyproject
+from ..resolve.plan import digest
+from ..resolve.requested import with_versions
+from ..serialize import read_input, read_toml
 from . import environments
 from .data import compatibility_data, data_version, matrix_catalog
+from .fit import lock_reasons
 from .hosts import describe, with_python_of
-from .wheels import lock_reasons
-
-if TYPE_CHECKING:  # the stages are imported when they are first used
-    from ..project.init import Beginning
-    from ..project.profiles import Profile, Project, State
-    from ..project.shared_versions import SharedVersion
 
 
 class LockedProfile(Value):
@@ -58,10 +62,7 @@ class FittingLock(Value):
 
     def index_options(self) -> IndexOptions:
         """Return the indexes that the best profile allows."""
-        from ..project.profiles import index_options
-
-        folder = os.path.dirname(self.path)
-        return index_options(self.profiles[0], folder, offline=False, refresh=False)
+        return profiles.index_options(self.profiles[0], os.path.dirname(self.path))
 
 
 def read_project(folder: str = "") -> Project:
@@ -69,32 +70,23 @@ def read_project(folder: str = "") -> Project:
 
     InputError says what is wrong with it, and where.
     """
-    from ..project import read
 
-    return read.read_project(folder, compatibility_data(), profile_host, _dependencies)
+    def dependencies(path: str, extras: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
+        return pyproject.read_project(path, extras, groups).requirements
 
-
-def _dependencies(path: str, extras: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
-    from ..requirements import pyproject
-
-    return pyproject.read_project(path, extras, groups).requirements
+    return read.read_project(folder, compatibility_data(), profile_host, dependencies)
 
 
 def has_profiles(folder: str = "") -> bool:
     """Return whether the pyproject.toml of a folder has a [tool.gpuenv]."""
-    from ..project.read import FILE, has_table
-    from ..serialize import read_toml
-
-    path = os.path.join(folder, FILE)
-    return os.path.isfile(path) and has_table(read_toml(path))
+    path = os.path.join(folder, read.FILE)
+    return os.path.isfile(path) and read.has_table(read_toml(path))
 
 
 def profile_host(profile: Profile) -> Host:
     """Return the host that a profile describes. It holds no fact of this machine."""
-    from ..project.profiles import base_host
-
     return describe(
-        base_host(profile),
+        profiles.base_host(profile),
         gpus=profile.gpus or ("none",),
         driver=profile.driver,
         platform=profile.platform or None,
@@ -118,16 +110,11 @@ def changed_requirements(
     Raises:
         InputError: a requirement cannot be added or removed.
     """
-    from ..atomic_write import write_whole
-    from ..project.edit import edited
-    from ..project.read import FILE
-    from ..serialize import read_input, read_toml
-
     data = compatibility_data()
-    path = os.path.join(folder, FILE)
+    path = os.path.join(folder, read.FILE)
     read_toml(path)  # raises an InputError that says what is wrong, and where
     before = read_input(path)
-    after = edited(
+    after = edit.edited(
         before.decode(),
         path,
         add=add,
@@ -167,8 +154,6 @@ def add_profiles(
     Raises:
         InputError: the table asks for something else, or the file cannot be written.
     """
-    from ..project import init
-
     begun = init.begin_profiles(
         folder,
         hosts,
@@ -205,8 +190,6 @@ def begin_project(
         InputError: no framework was found, a profile cannot be added, or the file cannot be
             written.
     """
-    from ..project import init
-
     begun = init.begin(
         folder, hosts, compatibility_data(), frameworks=tuple(frameworks), name=name, ci=ci
     )
@@ -238,23 +221,22 @@ def lock_profile(
     Raises:
         NoSolutionError: there is no solution.
     """
-    from ..project import profiles
-
     options = profiles.index_options(profile, folder, offline=offline, refresh=refresh)
-    plan = _solve_profile(profile, profiles.request(profile, preferences), options, {})
+    plan = _solve_profile(profile, preferences, options, {})
     return _lock_of(profile, plan), plan
 
 
 def _solve_profile(
-    profile: Profile, request: Request, options: IndexOptions, versions: Mapping[str, str]
+    profile: Profile,
+    preferences: Sequence[tuple[str, str]],
+    options: IndexOptions,
+    versions: Mapping[str, str],
 ) -> Plan:
     """Solve for a profile with given versions of frameworks, which the plan's request leaves out.
 
     They are a choice among the solutions of the profile, like the pins of an earlier lock.
     """
-    from ..resolve.plan import digest
-    from ..resolve.requested import with_versions
-
+    request = profiles.request(profile, preferences)
     changed = with_versions(request, versions, compatibility_data())
     plan = environments.solve(changed, profile_host(profile), options, changes=not versions)
     plan = plan.replace(request=request)
@@ -262,10 +244,8 @@ def _solve_profile(
 
 
 def _lock_of(profile: Profile, plan: Plan) -> Lock:
-    from ..project.profiles import inputs
-
     lock = environments.lock(plan)
-    return lock.replace(inputs=(*lock.inputs, *inputs(profile)))
+    return lock.replace(inputs=(*lock.inputs, *profiles.inputs(profile)))
 
 
 def lock_profiles(
@@ -294,96 +274,61 @@ def lock_profiles(
         InputError: an unknown profile or package, or a folder that cannot be written.
         NoSolutionError: there is no solution for a profile.
     """
-    from ..project.profiles import index_options, preferences, request
-    from ..project.shared_versions import share_versions
-
     project = read_project(folder)
-    profiles = project.select(names)
+    selected = project.select(names)
     where = folder or "."
     if not os.access(where, os.W_OK | os.X_OK):
         raise InputError(f"the folder {where} cannot be written")
-    selected = {profile.name for profile in profiles}
     old: dict[str, Lock | None] = {}
     for profile in project.profiles:
-        # The lock of another profile only says which versions it has.
-        tell = warn if profile.name in selected else _ignore
-        old[profile.name] = _earlier_lock(project.lock_path(profile), tell)
-    _check_upgrade(upgrade, project, {name: old[name] for name in selected})
-
-    def solve(profile: Profile, versions: Mapping[str, str]) -> Plan:
-        options = index_options(profile, folder, offline=offline, refresh=refresh)
-        keep = preferences(old[profile.name], upgrade)
+        path = project.lock_path(profile)
         try:
-            return _solve_profile(profile, request(profile, keep), options, versions)
-        except GpuEnvError as error:
-            error.message = _with_profile(error, profile)
-            raise
-
-    plans, shared = share_versions(
-        project.profiles, selected, _versions_of_locks(old), solve, _known_versions
-    )
-    locked = []
-    for profile in profiles:
-        plan = plans[profile.name]
-        locked.append(
-            LockedProfile(
-                profile=profile,
-                path=project.lock_path(profile),
-                old=old[profile.name],
-                new=_lock_of(profile, plan),
-                warnings=plan.warnings,
-            )
-        )
-    return LockedProject(profiles=tuple(locked), shared=shared)
-
-
-def _ignore(line: str) -> None:
-    del line
-
-
-def _versions_of_locks(locks: Mapping[str, Lock | None]) -> dict[str, dict[str, str]]:
-    """Return the versions of the frameworks in each lock that there is."""
-    from ..project.shared_versions import versions_of
-
-    return {name: versions_of(lock) for name, lock in locks.items() if lock is not None}
-
-
-def _known_versions(framework: str, platform: str) -> list[str]:
-    releases = matrix_catalog().entry(framework, platform).releases
-    return [release.version for release in releases]
-
-
-def _with_profile(error: GpuEnvError, profile: Profile) -> str:
-    message = f"profile {profile.name}: {error.message.removesuffix(' on this host')}"
-    if isinstance(error, NoSolutionError):
-        message += " as described"
-    return message
-
-
-def _earlier_lock(path: str, warn: Callable[[str], None]) -> Lock | None:
-    """Read the lock whose pins are kept; None if there is no such lock of gpuenv."""
-    if not os.path.lexists(path):
-        return None
-    try:
-        return environments.read_lock(path)
-    except InputError as error:
-        warn(f"{error.message}: its pins are not kept")
-        return None
-
-
-def _check_upgrade(
-    upgrade: Sequence[str] | None, project: Project, locks: Mapping[str, Lock | None]
-) -> None:
-    """Raise InputError for a name in `upgrade` that is in none of the locks."""
-    pinned: set[str] = set()
-    for lock in locks.values():
-        if lock is not None:
-            pinned.update(pin.wheel.name for pin in lock.pins)
+            old[profile.name] = environments.read_lock(path) if os.path.lexists(path) else None
+        except InputError as error:
+            old[profile.name] = None
+            if profile in selected:  # the lock of another profile only says which versions it has
+                warn(f"{error.message}: its pins are not kept")
+    old_locks = [old[profile.name] for profile in selected]
+    pinned = {pin.wheel.name for lock in old_locks if lock is not None for pin in lock.pins}
     for name in upgrade or ():
         if name not in pinned:
             is_profile = any(profile.name == name for profile in project.profiles)
             hint = f"profiles come before it: gpuenv lock {name} --upgrade" if is_profile else ""
             raise InputError(f"--upgrade {name}: no lock has a package of that name", hint=hint)
+
+    def solve(profile: Profile, versions: Mapping[str, str]) -> Plan:
+        options = profiles.index_options(profile, folder, offline=offline, refresh=refresh)
+        keep = profiles.preferences(old[profile.name], upgrade)
+        try:
+            return _solve_profile(profile, keep, options, versions)
+        except GpuEnvError as error:
+            if isinstance(error, NoSolutionError):
+                error.message = f"no environment for {error.explanation.subject} as described"
+            error.message = f"profile {profile.name}: {error.message}"
+            raise
+
+    def known_versions(framework: str, platform: str) -> list[str]:
+        releases = matrix_catalog().entry(framework, platform).releases
+        return [release.version for release in releases]
+
+    plans, shared = share_versions(
+        project.profiles,
+        {profile.name for profile in selected},
+        {name: versions_of(lock) for name, lock in old.items() if lock is not None},
+        solve,
+        known_versions,
+    )
+    locked = [
+        LockedProfile(
+            profile=profile,
+            path=project.lock_path(profile),
+            old=old[profile.name],
+            new=_lock_of(profile, plans[profile.name]),
+            warnings=plans[profile.name].warnings,
+        )
+        for profile in selected
+    ]
+    return LockedProject(profiles=tuple(locked), shared=shared)
 
 
 def write_profile_locks(locks: Mapping[str, Lock]) -> dict[str, str]:
@@ -398,21 +343,16 @@ def write_profile_locks(locks: Mapping[str, Lock]) -> dict[str, str]:
     Raises:
         InputError: a file cannot be written.
     """
-    from ..lock import pylock
-
     texts: dict[str, str] = {}
     for path, lock in locks.items():
         texts |= environments.lock_texts(lock, path, "conda-lock" if lock.conda else "")
-    changed = {path: text for path, text in texts.items() if not _has_text(path, text)}
+    changed = {
+        path: text
+        for path, text in texts.items()
+        if not os.path.isfile(path) or read_input(path) != text.encode()
+    }
     pylock.write_texts(changed)
     return {path: "written" if path in changed else "unchanged" for path in locks}
-
-
-def _has_text(path: str, text: str) -> bool:
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read() == text.encode()
 
 
 # ---- check and choose ----------------------------------------------------------------------------
@@ -428,9 +368,7 @@ def profile_states(folder: str, names: Sequence[str]) -> list[State]:
 
 
 def _state(project: Project, profile: Profile) -> State:
-    from ..project.profiles import state
-
-    return state(project, profile, environments.read_lock, data_version())
+    return profiles.state(project, profile, environments.read_lock, data_version())
 
 
 def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
@@ -443,25 +381,32 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
     Raises:
         HostMismatchError: the lock of no profile fits; the error has the facts against each lock.
     """
-    from ..project.profiles import choose
-
     project = read_project(folder)
     states = {profile.name: _state(project, profile) for profile in project.profiles}
     locks: dict[str, Lock] = {}
-    candidates, unusable = [], []
-    for profile in _profiles_for(project.profiles, target):
-        state = states[profile.name]
-        if state.status in ("missing", "tampered", "unreadable"):
-            unusable.append((profile, (_unusable(state),)))
+    candidates: list[tuple[Profile, Lock, tuple[Reason, ...]]] = []
+    unusable: list[tuple[Profile, tuple[Reason, ...]]] = []
+    usable: Sequence[Profile] = project.profiles
+    if is_conda(target) or is_venv(target):
+        usable = [profile for profile in usable if profile.conda == is_conda(target)]
+    for profile in usable:
+        path, status = states[profile.name].path, states[profile.name].status
+        if status in ("missing", "tampered", "unreadable"):
+            have = f"it is {status}"
+            reason = Reason(code=f"lock-{status}", subject=path, need="to be locked", have=have)
+            unusable.append((profile, (reason,)))
             continue
-        lock = environments.read_lock(state.path)
-        locks[profile.name] = lock
-        candidates.append((profile, lock, _reasons_against(lock, host)))
-    fitting, others = choose(candidates, host)
+        lock = locks[profile.name] = environments.read_lock(path)
+        candidates.append((profile, lock, lock_reasons(lock, with_python_of(host, lock))))
+    fitting, others = profiles.choose(candidates, host)
     if not fitting:
         raise HostMismatchError(
             f"the lock of no profile in {project.path} fits this host; nothing was installed",
-            _reasons_by_lock(project, [*others, *unusable]),
+            tuple(
+                reason.replace(subject=project.lock_path(profile))
+                for profile, reasons in (*others, *unusable)
+                for reason in reasons
+            ),
         )
     best = fitting[0]
     return FittingLock(
@@ -471,40 +416,3 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
         path=project.lock_path(best),
         lock=locks[best.name],
     )
-
-
-def _profiles_for(profiles: Sequence[Profile], target: str) -> Sequence[Profile]:
-    """Return the profiles for the kind of an environment; all profiles if there is none."""
-    if is_conda(target):
-        return [profile for profile in profiles if profile.conda]
-    if is_venv(target):
-        return [profile for profile in profiles if not profile.conda]
-    return profiles
-
-
-def _reasons_against(lock: Lock, host: Host) -> tuple[Reason, ...]:
-    if lock.conda:
-        from .conda import reasons_against_lock
-
-        return reasons_against_lock(lock, host)
-    return lock_reasons(lock, with_python_of(host, lock))
-
-
-def _unusable(state: State) -> Reason:
-    return Reason(
-        code=f"lock-{state.status}",
-        subject=state.path,
-        need="to be locked",
-        have=f"it is {state.status}",
-    )
-
-
-def _reasons_by_lock(
-    project: Project, rows: Sequence[tuple[Profile, tuple[Reason, ...]]]
-) -> tuple[Reason, ...]:
-    """Return all reasons, each with the lock file as its subject."""
-    all_reasons: list[Reason] = []
-    for profile, reasons in rows:
-        path = project.lock_path(profile)
-        all_reasons += [reason.replace(subject=path) for reason in reasons]
-    return tuple(all_reasons)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .. import api
+from .. import api, loader_env
 from ..atomic_write import write_whole
 from ..errors import InputError
 from ..model import Check, Host, Lock
 from ..render import checks as render_checks
 from ..render import plans, redact
 from ..serialize import to_plain
+from ..verify.runner import Children
 from ..version import __version__
 
+SURVEY_SECONDS = 30.0
 # Environment variables that may hold the name of the user or of the host.
 _USER_VARIABLES = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "SLURM_JOB_USER", "NB_USER")
 _HOST_VARIABLES = (
@@ -33,7 +36,10 @@ def write_bundle(
     path: str, checks: Sequence[Check], host: Host, target: str, lock: Lock | None
 ) -> None:
     """Write the report, and replace what is at the path. InputError if it cannot be written."""
-    packages = api.installed_packages(target)
+    python = loader_env.interpreter(target)
+    with Children(python, os.environ, time.monotonic() + SURVEY_SECONDS) as children:
+        answer = children.run("installed", {"mode": "survey"}).answer or {}
+    packages = [(row["name"], row["version"]) for row in answer.get("distributions", ())]
     names = private_names(os.environ, packages, lock)
     text = _report(checks, host, target=target, lock=lock, packages=packages, names=names)
     try:

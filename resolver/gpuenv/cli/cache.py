@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from argparse import Namespace
+from contextlib import suppress
 
-from ..api import caches
+from ..errors import InputError
+from ..index.cache import cache_folder
 from ..render.values import quantity_text, size
 from .output import print_json, print_lines, print_report
 from .parser import Parser, add_common_flags
@@ -30,10 +34,22 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the folder or its size, or remove its content."""
-    folder = caches.cache_folder()
-    files, count = caches.cache_size()
-    if arguments.action == "clean":
-        caches.clean_cache()
+    folder = cache_folder()  # it need not exist
+    files = count = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # another process removed it
+                count += os.lstat(os.path.join(place, name)).st_size
+                files += 1
+    if arguments.action == "clean" and os.path.isdir(folder):
+        for name in os.listdir(folder):
+            # Another file in the folder, which gpuenv has not written, stays.
+            if name in ("builds", "scripts") or (name[:1] == "v" and name[1:].isdecimal()):
+                try:
+                    shutil.rmtree(os.path.join(folder, name))
+                except OSError as error:
+                    message = f"{error.filename}: cannot be removed: {error.strerror}"
+                    raise InputError(message) from None
     if arguments.json:
         print_json({"folder": folder, "files": files, "bytes": count})
     elif arguments.action == "dir":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from .. import api
+from ..detect.host import write_host
 from ..render import plans
 from ..serialize import to_plain
 from .host_args import add_host_flags, read_host_flags
@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
     """Print the host, and write it to a file with -o."""
     host = read_host_flags(arguments, need_gpu=False)
     if arguments.output:
-        api.write_host(host, arguments.output)
+        write_host(host, arguments.output)
     if arguments.json:
         print_json(to_plain(host))
         return 0

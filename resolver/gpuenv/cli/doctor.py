@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from .. import api
+from .. import api, loader_env
 from .. import doctor as doctor_values
 from ..doctor import catalog
 from ..errors import InputError
@@ -99,7 +99,7 @@ def run(arguments: Namespace) -> int:
         if arguments.origin and log is None:
             raise InputError(f"--{arguments.origin} says where a log is from: name the log")
         if target is not None:
-            arguments.python = api.interpreter_of(target)
+            arguments.python = loader_env.interpreter(target)
         host = read_host_flags(arguments, need_gpu=False)
         exit_on_signals()
         examination = api.examine(
@@ -139,7 +139,7 @@ def _target(arguments: Namespace) -> str | None:
             hint = "for a folder: --target DIR"
             raise InputError(f"--python {python}: is no interpreter", hint=hint)
         return str(python)
-    return api.active_environment()
+    return loader_env.active_environment(os.environ)
 
 
 def _described_host(arguments: Namespace) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from argparse import Namespace
 
 from .. import api
 from ..errors import InputError
+from ..install import downloads
 from ..model import Lock
 from .environment_args import (
     add_place_flags,
@@ -14,6 +15,7 @@ from .environment_args import (
     build_sources,
     exit_on_signals,
     require_named_places,
+    with_local_files,
 )
 from .output import print_json, print_lines, print_report, progress_printer
 from .parser import Parser, add_common_flags
@@ -68,11 +70,13 @@ def run(arguments: Namespace) -> int:
     if not (arguments.dir or arguments.bundle):
         raise InputError("-d DIR or --bundle FILE is missing")
     lock = api.read_lock(arguments.lock)
-    files = api.with_local_files(lock, arguments.find_links)
+    files = with_local_files(lock, arguments.find_links)
     require_named_places(arguments, files)
+    if lock.conda:
+        raise InputError("the lock is of conda packages: only wheels can be downloaded")
     if arguments.bundle:
         return _write_bundle(arguments, lock, files)
-    downloaded, present = api.download(
+    downloaded, present = downloads.download(
         files,
         arguments.dir,
         wait=arguments.wait,
@@ -89,9 +93,10 @@ def run(arguments: Namespace) -> int:
 
 def _write_bundle(arguments: Namespace, lock: Lock, files: Lock) -> int:
     exit_on_signals()
-    digest = api.write_bundle(
+    digest = downloads.download_bundle(
         lock,
         arguments.bundle,
+        api.compatibility_data().folder,
         files=files,
         folder=arguments.dir,
         wait=arguments.wait,

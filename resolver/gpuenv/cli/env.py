@@ -6,8 +6,9 @@ import shlex
 import sys
 from argparse import Namespace
 
-from ..api import tools
+from .. import api
 from ..errors import InputError
+from ..lock.pylock import write
 from ..render.text import Line
 from .host_args import add_host_flags, read_host_flags
 from .output import print_json, print_lines
@@ -45,14 +46,14 @@ def run(arguments: Namespace) -> int:
     request, options = None, None
     if _has_request(arguments):
         request, options, host = read_request(arguments, lambda: host)
-    settings = tools.tool_settings(arguments.tool, host, request, options)
+    settings = api.tool_settings(arguments.tool, host, request, options)
     variables = list(settings.variables)
     if settings.constraints:
         if arguments.output is None:
             message = f"--for {arguments.tool} with packages needs a file for their versions"
             raise InputError(message, hint="name one: -o constraints.txt")
         lines = [f"{line}\n" for line in settings.constraints]
-        tools.write_text(arguments.output, "".join(lines))
+        write(arguments.output, "".join(lines))
         variables.append((settings.constraints_variable, arguments.output))
     if arguments.json:
         print_json({"for": arguments.tool, "variables": dict(variables), "table": settings.table})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 
-from .. import api
+from .. import api, loader_env
 from ..errors import DeclinedError, InputError, NotVerifiedError
+from ..install import downloads
+from ..install.wheels import WAIT
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
 from ..render import checks as render_checks
 from ..render import plans
@@ -85,10 +88,27 @@ def build_sources(arguments: Namespace) -> IndexOptions:
     )
 
 
+def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = False) -> Lock:
+    """Return a lock that takes its wheels from folders, where these have them.
+
+    Raises:
+        InputError: with `no_index`, a file is in none of the folders.
+    """
+    if not folders and not no_index:
+        return lock
+    if lock.wheels is not None:
+        beside = downloads.with_local_files(lock.wheels, folders, no_index=no_index)
+        return lock.replace(wheels=beside)
+    if lock.conda:
+        raise InputError("--find-links and --no-index are for locks of wheels")
+    return downloads.with_local_files(lock, folders, no_index=no_index)
+
+
 def require_named_places(arguments: Namespace, lock: Lock) -> None:
     """Raise InputError if a lock has a URL without https that no flag allows."""
     indexes = [*arguments.extra_index_url, *filter(None, [arguments.index_url])]
-    api.refuse_unnamed_places(lock, indexes=indexes, folders=arguments.find_links)
+    if not lock.conda:
+        downloads.refuse_unnamed_places(lock, indexes, arguments.find_links)
 
 
 def add_wait_flag(parser: ArgumentParser) -> None:
@@ -97,7 +117,7 @@ def add_wait_flag(parser: ArgumentParser) -> None:
         "--wait",
         metavar="S",
         type=waiting_seconds,
-        default=api.WAIT,
+        default=WAIT,
         help="Wait up to S seconds for another run on the same folder; 0 means no wait"
         " (default: 600)",
     )
@@ -125,7 +145,7 @@ def add_installer_flags(parser: ArgumentParser) -> None:
 
 def active_environment(hint: str) -> str:
     """Return the folder of the active environment. InputError with the hint if there is none."""
-    target = api.active_environment()
+    target = loader_env.active_environment(os.environ)
     if target is None:
         raise InputError("no environment is active", hint=hint)
     return target

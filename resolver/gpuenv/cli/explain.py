@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Callable
 
@@ -100,7 +101,15 @@ def _is_lock(text: str) -> bool:
 
 def _explain_lock(arguments: Namespace, path: str) -> int:
     read_host = read_conda_host if api.is_conda_lock(path) else _read_host
-    host = _lock_host(arguments, api.read_own_lock(path), read_host)
+    try:
+        lock: Lock | None = api.read_lock(path)
+    except InputError:
+        if not os.path.exists(path):
+            raise
+        lock = None  # of another tool, or edited
+    if lock is not None and lock.conda and not lock.inputs:
+        lock = None  # only gpuenv writes the channels into a conda lock
+    host = _lock_host(arguments, lock, read_host)
     report = api.explain_lock(path, host)
     created_by, packages, reasons = report.created_by, report.packages, report.reasons
     if arguments.json:

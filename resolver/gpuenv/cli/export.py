@@ -6,7 +6,9 @@ import sys
 from argparse import Namespace
 
 from .. import api
-from ..api import tools
+from ..errors import InputError
+from ..lock import conda_projects, tool_projects
+from ..lock.pylock import write
 from .output import print_json
 from .parser import Parser, add_common_flags
 
@@ -39,9 +41,17 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the tables; 3 if the tool cannot express the lock."""
-    text = tools.project_tables(arguments.tool, api.read_lock(arguments.lock))
+    lock, tool = api.read_lock(arguments.lock), arguments.tool
+    if lock.conda:
+        if tool not in conda_projects.TOOLS:
+            raise InputError(f"{tool} takes wheels, and the lock has conda packages")
+        text = conda_projects.project_text(tool, lock)
+    else:
+        if tool not in tool_projects.TOOLS:
+            raise InputError(f"{tool} takes conda packages, and the lock has wheels")
+        text = tool_projects.project_tables(tool, lock)
     if arguments.output is not None:
-        tools.write_text(arguments.output, text)
+        write(arguments.output, text)
     elif not arguments.json:
         sys.stdout.write(text)
     if arguments.json:

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from .. import api
 from ..model import Host
+from ..resolve.conda import virtual_packages
 
 NAMES = ("host", "gpu", "driver", "python", "platform", "glibc")
 
@@ -73,7 +74,7 @@ def read_conda_host(arguments: Namespace, *, need_gpu: bool = True) -> Host:
     """Return the host for conda packages: CONDA_OVERRIDE_* variables change a detected host."""
     if is_described(arguments):
         return read_host_flags(arguments, need_gpu=need_gpu)
-    host = api.apply_conda_overrides(read_host_flags(arguments, need_gpu=False), os.environ)
+    host = virtual_packages.overridden(read_host_flags(arguments, need_gpu=False), os.environ)
     if need_gpu:
         api.require_gpu(host)
     return host

@@ -20,7 +20,7 @@ from .environment_args import (
 )
 from .output import print_report, progress_printer
 from .parser import Parser
-from .request_args import add_solve_flags, read_output, read_solve_request
+from .request_args import add_solve_flags, attested, read_output, read_solve_request
 
 HELP = "Solve, sync and verify in one step"
 DESCRIPTION = (
@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
     plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
     lock = api.lock(plan)
     if arguments.require_attestations:
-        lock = api.attested(lock, options)
+        lock = attested(lock, options)
 
     python = new_python(arguments, lock)
     api.check_target(lock, arguments.target, python=python, installer=arguments.installer)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import zipfile
 from argparse import Namespace
 
 from .. import api
-from ..api import files, updates
+from ..api import updates
+from ..binaries.device_code import read_file
+from ..binaries.environment import CodeFile, Contents, scan_environment
+from ..binaries.fat_binaries import DamagedFileError
+from ..binaries.served import Scan, judge
+from ..binaries.wheel import scan_wheel
+from ..compat.data import unread_package
+from ..errors import InputError
 from ..model import IndexOptions
+from ..prefix import find_interpreter
 from ..render import matrix as render
 from ..render.plans import package_lines
 from .host_args import add_host_flags, read_host_flags
@@ -85,7 +95,7 @@ def _add_platform_flag(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run a command of `gpuenv matrix`. Return 1 if code is missing or a wheel cannot be read."""
-    for line in package_lines(api.unread_package()):
+    for line in package_lines(unread_package()):
         print(line, file=sys.stderr)
     if arguments.subcommand == "list":
         return _list(arguments)
@@ -134,12 +144,43 @@ def _scan(arguments: Namespace) -> int:
     from ..render import code_files  # reads files: no other command does
 
     host = read_host_flags(arguments, need_gpu=False)
-    scan = files.scan_files(arguments.path, host, progress=_print_progress)
+    kind, contents = _read_code(arguments.path)
+    judged = judge(contents.files, host, api.compatibility_data())
+    scan = Scan(path=arguments.path, kind=kind, files=judged, read=contents.read)
     if arguments.json:
         print_json(code_files.scan_json(scan, host))
     else:
         print_lines(code_files.scan_lines(scan, host))
     return 1 if any(judged_file.fails for judged_file in scan.files) else 0
+
+
+def _read_code(path: str) -> tuple[str, Contents]:
+    """Return what a path is, and the device code in it.
+
+    Raises:
+        InputError: there is nothing to read at the path, or it is damaged.
+    """
+    if not os.path.exists(path):
+        raise InputError(f"{path}: does not exist", hint="give the path of a file or a folder")
+    try:
+        if os.path.isdir(path):
+            kind = "folder" if find_interpreter(path) is None else "environment"
+            return kind, scan_environment(path, progress=_print_progress)
+        if not os.path.isfile(path):
+            hint = "give a library, a cubin, a fat binary, a wheel or a folder"
+            raise InputError(f"{path}: is neither a folder nor a file", hint=hint)
+        if path.endswith(".whl") or zipfile.is_zipfile(path):
+            return "wheel", scan_wheel(path, _print_progress)
+        images = read_file(path)
+    except DamagedFileError as error:
+        raise InputError(f"{path}: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if images is None:
+        hint = "name a library, a cubin, a fat binary, PTX, a wheel or a folder"
+        raise InputError(f"{path}: is no file that can have device code", hint=hint)
+    files = (CodeFile(path=path, images=images),) if images.sass or images.ptx else ()
+    return "file", Contents(files=files, read=1)
 
 
 def _update(arguments: Namespace) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from .. import api
+from ..errors import InputError
+from ..model import Request
 from ..render import trees
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
@@ -29,10 +31,18 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the packages that differ."""
     lock = api.read_lock(arguments.lock)
-    options = read_index_options(arguments)
-    plan = api.solve_again(
-        lock, options, pre=arguments.pre, default_index_only=arguments.default_index_only
+    if lock.conda:
+        raise InputError("a conda lock cannot be solved again", hint="use gpuenv solve")
+    request = Request(
+        frameworks=lock.frameworks,
+        requirements=lock.requirements,
+        constraints=lock.constraints,
+        no_build=lock.no_build,
+        no_binary=lock.no_binary,
+        pre=arguments.pre,
+        default_index_only=arguments.default_index_only,
     )
+    plan = api.solve(request, lock.host, read_index_options(arguments))
     if arguments.json:
         print_json(trees.outdated_json(arguments.lock, lock, plan))
     else:

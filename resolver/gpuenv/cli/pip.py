@@ -10,6 +10,7 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .. import api
 from ..errors import InputError, NotVerifiedError
 from ..model import Check, IndexOptions
 from ..render import checks as render_checks
@@ -255,8 +256,15 @@ def _install(arguments: Namespace, installation: InplaceInstallation, builds: In
 
     def prove(python: str) -> bool:
         nonlocal checks
-        checks = inplace.verify_inplace(
-            installation, python, device=not is_described(arguments), timeout=arguments.timeout
+        host = installation.plan.host
+        uses_gpu = bool(host.gpus or installation.plan.choices)
+        checks = api.verify(
+            None,
+            python,
+            host,
+            device=uses_gpu and not is_described(arguments),
+            timeout=arguments.timeout,
+            shown_as=installation.prefix,
         )
         return render_checks.ok(checks)
 

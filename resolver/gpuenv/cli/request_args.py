@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 
 from .. import api
 from ..errors import InputError
-from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request
+from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Lock, Request
+from ..prefix import is_conda, is_venv
 from ..requirements.parse import RequirementSet, build_names, no_build_names
+from ..resolve.requested import NICKNAMES, frameworks_of_flags
 from .host_args import add_host_flags, read_conda_host, read_host_flags
 from .parser import add_common_flags
 
@@ -289,8 +291,16 @@ def wants_conda(arguments: Namespace) -> bool:
 def is_conda_backend(arguments: Namespace) -> bool:
     """Return whether --backend is conda, or auto where a conda environment is active."""
     if arguments.backend == "auto":
-        return api.active_conda_prefix(os.environ) is not None
+        return active_conda_prefix() is not None
     return bool(arguments.backend == "conda")
+
+
+def active_conda_prefix() -> str | None:
+    """Return the folder of the active conda environment; None if a venv is active in it."""
+    venv, prefix = os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX")
+    if venv and is_venv(venv):
+        return None
+    return prefix if prefix and is_conda(prefix) else None
 
 
 def _channel(text: str) -> str:
@@ -333,7 +343,7 @@ def read_request(
         request, options = _merged(request, options, files)
     _refuse_empty(request, options)
     if not conda:
-        api.check_frameworks(request)
+        frameworks_of_flags(request, api.compatibility_data())
     host = read_host()
     if folder is not None and requires_python:
         _check_python(requires_python, folder, host)
@@ -395,7 +405,7 @@ def _checked_cuda(text: str) -> str:
 def refuse_nicknames(texts: Sequence[str]) -> None:
     """Raise InputError for a nickname such as pytorch: another package has that name."""
     for text in texts:
-        framework = api.framework_of_nickname(re.split(r"[^\w.-]", text)[0])
+        framework = NICKNAMES.get(re.split(r"[^\w.-]", text)[0].lower())
         if framework is not None:
             hint = f"write {framework}, or give the package of that name in a file: -r FILE"
             raise InputError(f"{text}: this package is not the framework {framework}", hint=hint)
@@ -488,6 +498,28 @@ def _check_python(requires_python: str, folder: str, host: Host) -> None:
         f"{path}: the project needs Python {requires_python}, and the target has Python {version}",
         hint="name another one: --python X.Y",
     )
+
+
+def attested(lock: Lock, options: IndexOptions) -> Lock:
+    """Return a lock that says who has published each file, by attestations (PEP 740).
+
+    The indexes of the files are asked for them. It needs the extra gpuenv[attestations].
+
+    Args:
+        lock: the lock.
+        options: the options of the solve, which may have credentials.
+
+    Raises:
+        InputError: the lock is of conda packages, or the network must not be used.
+        NotAttestedError: a file has no attestation, or one that does not hold.
+        PackageIndexError: an index does not answer.
+    """
+    from ..index import attestations
+
+    if lock.conda or options.offline or options.no_index:
+        message = "--require-attestations asks the indexes of wheels"
+        raise InputError(message, hint="leave out --offline, --no-index and --backend conda")
+    return lock.replace(pins=attestations.attested_pins(lock.pins, options))
 
 
 # ---- where the lock goes -------------------------------------------------------------------------

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import signal
 from argparse import REMAINDER, Namespace
-from typing import TYPE_CHECKING
 
-from .. import api
-from ..api import scripts
-from ..errors import InputError
-from ..model import IndexOptions
+from .. import api, loader_env
+from ..digest import text_digest
+from ..errors import InputError, NotVerifiedError
+from ..index.cache import cache_folder
+from ..model import Check, IndexOptions, Request
+from ..prefix import is_venv
 from ..render.run import run_json, shadow_lines
+from ..requirements.script import Script, read_script
+from ..requirements.target import TargetEnvironment
+from ..serialize import canonical_json, to_plain
 from .environment_args import TIMEOUT, active_environment
 from .host_args import add_host_flags, read_host_flags
 from .output import print_errors, print_json
 from .parser import Parser, add_common_flags
-
-if TYPE_CHECKING:
-    from ..requirements.script import Script
 
 HELP = "Run a command or a script in an environment"
 DESCRIPTION = (
@@ -32,6 +33,9 @@ EXAMPLES = (
     ("gpuenv run --target .venv python train.py --lr 0.1", "Run it in another one"),
     ("gpuenv run script.py", "Run a script that names its dependencies"),
 )
+# Facts of a host that change from run to run and change no solve.
+PASSING_FACTS = ("problems", "sources")
+PASSING_FACTS_OF_GPUS = ("index", "uuid", "pci_bus_id", "memory_total", "memory_free")
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shells
 
 
@@ -69,7 +73,7 @@ def run(arguments: Namespace) -> int:
     target = arguments.target
     script = None
     if target is None and command[0].endswith((".py", ".pyw")):
-        script = scripts.read_script(command[0])
+        script = read_script(command[0])
     if script is not None:
         target = _script_environment(arguments, script, command[0])
         command = ["python", *command]
@@ -79,29 +83,65 @@ def run(arguments: Namespace) -> int:
 
 
 def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
-    """Return the environment of a script. It is made if it is not there."""
+    """Return the environment of a script. It is solved, verified and made if it is not there.
+
+    Scripts with the same requirements share it. Another host or other data have another one.
+
+    Raises:
+        InputError: the script needs another Python.
+        NotVerifiedError: a check failed; there is no environment.
+    """
     host = read_host_flags(arguments, need_gpu=True)
-    folder = scripts.script_folder(script, host)
-    if arguments.refresh or not scripts.is_ready(folder):
-        options = IndexOptions(offline=arguments.offline, refresh=arguments.refresh)
-        plan = scripts.solve_script(script, host, options, path)
-        scripts.make_script_environment(
+    facts = to_plain(host)
+    for name in PASSING_FACTS:
+        facts.pop(name, None)
+    for gpu in facts.get("gpus", []):
+        for name in PASSING_FACTS_OF_GPUS:
+            gpu.pop(name, None)
+    key = {"script": to_plain(script), "host": facts, "data": api.data_version()}
+    folder = os.path.join(cache_folder(), "scripts", text_digest(canonical_json(key))[:20])
+    if not arguments.refresh and is_venv(folder):  # only a verified one is kept
+        return folder
+    needed = script.requires_python
+    if needed and not TargetEnvironment(host).accepts_python(needed):
+        have = ".".join(map(str, host.python.version))
+        message = f"{path}: needs Python {needed}, and the host has Python {have}"
+        raise InputError(message, hint="name another one: --python X.Y")
+    if not script.dependencies:
+        raise InputError(f"{path}: has no dependencies", hint="run it with python")
+    frameworks, others = api.split_frameworks((), script.dependencies)
+    request = Request(frameworks=tuple(frameworks), requirements=tuple(others))
+    options = IndexOptions(offline=arguments.offline, refresh=arguments.refresh)
+    plan = api.solve(request, host, options)
+    lock = api.lock(plan)
+    failed: list[Check] = []
+
+    def prove(interpreter: str) -> bool:
+        device = bool(plan.host.gpus)
+        checks = api.verify(lock, interpreter, plan.host, device=device, timeout=TIMEOUT)
+        failed.extend(check for check in checks if check.status == "fail")
+        return not failed
+
+    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+    try:
+        api.sync(
+            lock,
             folder,
-            plan,
+            host=plan.host,
             python=arguments.python,
-            timeout=TIMEOUT,
-            progress=None if arguments.quiet else _print_progress,
+            prove=prove,
+            # stdout is the script's
+            progress=None if arguments.quiet else lambda line: print_errors([line]),
         )
+    except NotVerifiedError:
+        message = f"the environment of the script is not verified: {failed[0].evidence}"
+        raise NotVerifiedError(message, hint="nothing was run") from None
     return folder
 
 
-def _print_progress(line: str) -> None:
-    """Print a step on stderr: stdout is the script's."""
-    print_errors([line])
-
-
 def _start(arguments: Namespace, target: str, command: list[str]) -> int:
-    prefix, changed, shadows = api.command_environment(target)
+    prefix = loader_env.environment_folder(target)
+    changed, shadows = loader_env.variables(os.environ, prefix)
     if arguments.json:
         print_json(run_json(prefix, command, changed, shadows))
         return 0

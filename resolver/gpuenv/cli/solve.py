@@ -10,12 +10,20 @@ from collections.abc import Sequence
 from datetime import date
 
 from .. import api
+from ..compat.data import unread_package
 from ..errors import InputError
 from ..model import IndexOptions, Lock, Plan
 from ..render import plans
 from .output import print_json, print_report
 from .parser import Parser
-from .request_args import add_solve_flags, read_output, read_repair_request, read_solve_request
+from .request_args import (
+    active_conda_prefix,
+    add_solve_flags,
+    attested,
+    read_output,
+    read_repair_request,
+    read_solve_request,
+)
 
 HELP = "Choose an environment for this host and lock it"
 DESCRIPTION = (
@@ -61,14 +69,15 @@ def run(arguments: Namespace) -> int:
         plan = _repair(arguments)
     else:
         request, options, host = read_solve_request(arguments)
-        prefix = api.active_conda_prefix(os.environ)
+        prefix = active_conda_prefix()
         plan = api.solve(request, host, options, prefix=prefix)
-    notes = plans.package_lines(api.unread_package())
-    for line in [*notes, *plans.age_lines(api.data_dates(), date.today())]:
+    data = api.compatibility_data()
+    notes = plans.package_lines(unread_package())
+    for line in [*notes, *plans.age_lines((data.version, data.user_rows.date), date.today())]:
         print(line, file=sys.stderr)
     lock = api.lock(plan, variants_json=arguments.variants_json)
     if arguments.require_attestations:
-        lock = api.attested(lock, options)
+        lock = attested(lock, options)
     if arguments.dry_run:
         path = None
     paths = api.write_lock(lock, path, form) if path is not None else ()

@@ -21,6 +21,7 @@ from .environment_args import (
     prove_installation,
     report_not_verified,
     require_named_places,
+    with_local_files,
 )
 from .host_args import add_host_flags, is_described, read_conda_host, read_host_flags
 from .output import print_json, print_lines, progress_printer
@@ -62,7 +63,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Install a lock and verify the environment. Return 1 if a check fails."""
     lock, host = _lock_and_host(arguments)
-    files = api.with_local_files(lock, arguments.find_links, no_index=arguments.no_index)
+    files = with_local_files(lock, arguments.find_links, no_index=arguments.no_index)
     require_named_places(arguments, files)
     if arguments.dry_run:
         changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from .. import api
 from ..errors import InputError
 from ..model import Check, Host
+from ..prefix import is_conda, prefix_of
 from ..render import checks as render_checks
 from ..render import node_report
+from ..resolve.conda import virtual_packages
 from .environment_args import (
     TIMEOUT,
     active_environment,
@@ -148,8 +150,8 @@ def verify_environment(
     lock = api.recorded_lock(target) if path is None else api.read_lock(path)
     _announce(step, "looking at the GPUs and the driver")
     host, device = api.detect(), not arguments.no_device
-    if api.is_conda_environment(target):
-        described = api.apply_conda_overrides(host, os.environ)
+    if is_conda(prefix_of(target)):
+        described = virtual_packages.overridden(host, os.environ)
         # No device of this host can prove what is meant for another one.
         device = device and described == host
         host = described
