@@ -19,8 +19,7 @@ from gpuenv.serialize import to_plain
 from gpuenv_fleet.classes import HostClass, classify
 from gpuenv_fleet.cover import Family, fewest_groups, members
 from gpuenv_fleet.documents import Answer
-from gpuenv_fleet.locks import FleetLock, Solver, serves
-from gpuenv_fleet.solve import FleetSolution, solve_fleet
+from gpuenv_fleet.solve import FleetLock, FleetSolution, Solver, serves, solve_fleet
 
 TORCH = Request(frameworks=("torch",))
 OFFLINE = IndexOptions(offline=True)

@@ -177,7 +177,7 @@ def test_failures_are_grouped_by_their_reason(
         ("m2", "fail"),
         ("f1", "unknown"),
     ]
-    assert "failed: m[1-2]: cudnn libraries: cuDNN 9.10 and 9.12 are mixed?[31m" in text
+    assert "failed: m[1-2]: cudnn libraries: cuDNN 9.10 and 9.12 are mixed\\x1b[31m" in text
     assert "failed: f1: device GPU 0: no memory is free" in text
     assert text.startswith("NOT verified: 3 of 6 nodes passed")
 

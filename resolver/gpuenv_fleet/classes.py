@@ -7,10 +7,9 @@ driver allows. Two driver releases count as one if no build tells them apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from gpuenv import (
     Gpu,
@@ -23,9 +22,7 @@ from gpuenv import (
     reaches_release,
 )
 
-from .documents import Answer, Document, Silence
-
-Key = tuple[object, ...]
+from .documents import Answer, Silence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,106 +44,61 @@ class Classes:
     classes: tuple[HostClass, ...]
     unknown: tuple[Silence, ...] = ()
 
-
-class _Group:
-    """A class while it grows."""
-
-    def __init__(self, host: Host) -> None:
-        self.host, self.nodes = host, list[str]()
-
-    def add(self, node: str, driver: str | None) -> None:
-        self.nodes.append(node)
-        known = self.host.driver
-        if driver and known and parse_release(driver) < parse_release(known):
-            self.host = self.host.replace(driver=driver)
+    @property
+    def answered(self) -> int:
+        """The number of hosts."""
+        return sum(len(host_class.nodes) for host_class in self.classes) + len(self.unknown)
 
 
 def classify(answers: Iterable[Answer]) -> Classes:
     """Group the hosts of documents.
 
-    A host is read once for each set of facts, so that a large fleet takes little more time than
-    its documents.
-
     Raises:
         InputError: a document has no host, or two documents are of one node.
     """
-    groups: dict[Key, _Group] = {}
-    known: dict[Key, tuple[_Group | str, str | None]] = {}
+    groups: dict[tuple[object, ...], tuple[Host, list[str]]] = {}
     unknown: list[Silence] = []
     seen: set[str] = set()
     for answer in answers:
         if answer.node in seen:
             raise InputError(f"{answer.node}: has two documents", hint="keep the newer one")
         seen.add(answer.node)
-        data = host_data(answer)
-        facts = _facts(data)
-        if facts not in known:
-            known[facts] = _group_of(read_host(answer.node, data), groups)
-        group, driver = known[facts]
-        if isinstance(group, str):
-            unknown.append(Silence(node=answer.node, reason=group))
-        else:
-            group.add(answer.node, driver)
+        host = _read_host(answer)
+        doubt = _doubt(host)
+        if doubt:
+            unknown.append(Silence(node=answer.node, reason=doubt))
+            continue
+        key = (
+            host.platform,
+            host.glibc,
+            host.python.version,
+            host.python.free_threaded,
+            host.driver_cuda if host.gpus else None,
+            driver_step(host) if host.gpus else "",
+            frozenset(gpu.compute_capability for gpu in host.gpus),
+        )
+        known, nodes = groups.setdefault(key, (host, []))
+        nodes.append(answer.node)
+        if parse_release(host.driver or "0") < parse_release(known.driver or "0"):
+            groups[key] = (known.replace(driver=host.driver), nodes)
     classes = [
-        HostClass(host=group.host, nodes=tuple(sorted(group.nodes))) for group in groups.values()
+        HostClass(host=_representative(host), nodes=tuple(sorted(nodes)))
+        for host, nodes in groups.values()
     ]
     classes.sort(key=lambda host_class: (-len(host_class.nodes), host_class.nodes))
     return Classes(classes=tuple(classes), unknown=tuple(unknown))
 
 
-def host_data(answer: Answer) -> Document:
-    """Return the plain data of the host in a document of `detect --json` or `verify --json`.
-
-    Raises:
-        InputError: it has none.
-    """
+def _read_host(answer: Answer) -> Host:
+    """Return the host in a document of `detect --json` or `verify --json`."""
     data = answer.document.get("host", answer.document)
     if not isinstance(data, dict) or "python" not in data:
         hint = "it must be a document of gpuenv detect --json or of gpuenv verify --json"
         raise InputError(f"{answer.node}: the document has no host", hint=hint)
-    return data
-
-
-def read_host(node: str, data: Document) -> Host:
-    """Return the host of plain data. InputError if a field is wrong."""
     try:
-        return host_from_plain(dict(data))
+        return host_from_plain(data)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{node}: {error}") from None
-
-
-def _facts(data: Document) -> Key:
-    """Return the facts of a host that decide its class, as they stand in the document."""
-    python, gpus = data["python"], data.get("gpus")
-    if not isinstance(python, dict) or not isinstance(gpus or [], list):
-        return (repr(data),)
-    return (
-        str(data.get("os")),
-        str(data.get("machine")),
-        str(data.get("glibc")),
-        str(python.get("version")),
-        str(python.get("free_threaded")),
-        str(data.get("driver")),
-        str(data.get("driver_cuda")),
-        frozenset(map(_gpu_facts, gpus)) if gpus else str(data.get("problems")),
-    )
-
-
-def _gpu_facts(gpu: Any) -> str:
-    if not isinstance(gpu, dict):
-        return repr(gpu)
-    return f"{gpu.get('name')!r} {gpu.get('compute_capability')!r}"
-
-
-def _group_of(host: Host, groups: dict[Key, _Group]) -> tuple[_Group | str, str | None]:
-    """Return the group of a host, made if it is the first; or which fact is not known."""
-    doubt = _doubt(host)
-    if doubt:
-        return doubt, None
-    key = _key(host)
-    if key not in groups:
-        groups[key] = _Group(_representative(host))
-    return groups[key], host.driver
+        raise InputError(f"{answer.node}: {error}") from None
 
 
 def _doubt(host: Host) -> str:
@@ -161,19 +113,6 @@ def _doubt(host: Host) -> str:
         if gpu.compute_capability is None:
             return f"the compute capability of {gpu.name} is not known"
     return ""
-
-
-def _key(host: Host) -> Key:
-    capabilities = {gpu.compute_capability for gpu in host.gpus}
-    return (
-        host.platform,
-        host.glibc,
-        host.python.version,
-        host.python.free_threaded,
-        host.driver_cuda if host.gpus else None,
-        driver_step(host) if host.gpus else "",
-        frozenset(capabilities),
-    )
 
 
 def driver_step(host: Host) -> str:
@@ -203,17 +142,8 @@ def _representative(host: Host) -> Host:
 
 def distinct_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """Return one device of each compute capability, in the order of the capabilities."""
-    by_capability: dict[object, Gpu] = {}
-    for gpu in sorted(gpus, key=_gpu_order):
+    distinct: dict[object, Gpu] = {}
+    for gpu in sorted(gpus, key=lambda gpu: (gpu.compute_capability or (0, 0), gpu.name)):
         plain = Gpu(name=gpu.name, compute_capability=gpu.compute_capability)
-        by_capability.setdefault(gpu.compute_capability, plain)
-    return tuple(by_capability.values())
-
-
-def _gpu_order(gpu: Gpu) -> tuple[object, ...]:
-    return (gpu.compute_capability or (0, 0), gpu.name)
-
-
-def gpu_names(gpus: Sequence[Gpu]) -> list[str]:
-    """Return the names of devices, each once."""
-    return list(dict.fromkeys(gpu.name for gpu in gpus))
+        distinct.setdefault(gpu.compute_capability, plain)
+    return tuple(distinct.values())

@@ -7,23 +7,25 @@ the tokens of JSON a line end means nothing, and inside a text there is none.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import selectors
+import re
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Sequence
-from typing import IO, Any
+from asyncio.subprocess import DEVNULL, PIPE
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from gpuenv import InputError
 
-from .documents import Answer, Collection, Silence
+from .documents import Answer, Collection, Document, Silence
 from .launchers import GREETING, Launch, Process
 
 FANOUT = 64  # processes at a time, for a launcher that needs one for each node
 END_GRACE = 2.0  # seconds between the signals that end a launcher
-_CHUNK = 1 << 16
+_STEP = 0.2  # seconds between two looks at the answers
 _MOST_ERRORS = 50_000  # lines of stderr that are kept
 _MOST_TEXT = 64 << 20  # characters of one node
 
@@ -36,54 +38,22 @@ class _Reader:
 
     def __init__(self) -> None:
         self.name = ""
-        self.document: dict[str, Any] | None = None
         self._pieces: list[str] = []
         self._size = 0
 
-    def add(self, piece: str) -> None:
-        """Add a piece of output: a line, or a part of one."""
+    def add(self, piece: str) -> Document | None:
+        """Add a line of output, or a part of one. Return the document if it is complete."""
         if piece.startswith(GREETING):
             self.name = piece.removeprefix(GREETING).strip()
-            return
         # What comes before the document (a message of the day) is not part of it.
-        if self.document is not None or (not self._pieces and not piece.startswith("{")):
-            return
-        self._size += len(piece)
-        if self._size > _MOST_TEXT:
-            self._pieces = []
-            return
-        self._pieces.append(piece)
-        if piece.endswith("}") and (piece == "}" or len(self._pieces) == 1):
-            self._parse()
-
-    def finish(self) -> None:
-        """Try to read what has come so far."""
-        if self.document is None and self._pieces:
-            self._parse()
-
-    def _parse(self) -> None:
-        try:
-            document = json.loads("".join(self._pieces))
-        except (ValueError, RecursionError):
-            return
-        if isinstance(document, dict):
-            self.document = document
-
-
-class _Stream:
-    """The output of one process of the launcher, line by line."""
-
-    def __init__(self, process: Process, child: subprocess.Popen[bytes], pipe: IO[bytes]) -> None:
-        self.process, self.child, self.pipe = process, child, pipe
-        self.rest = b""
-
-    def read(self) -> tuple[list[str], bool]:
-        """Return the whole lines that have come, and whether this is the end of the stream."""
-        data = os.read(self.pipe.fileno(), _CHUNK)
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        if not data and self.rest:
-            lines, self.rest = [*lines, self.rest], b""
-        return [line.decode(errors="replace").rstrip("\r") for line in lines], not data
+        elif (self._pieces or piece.startswith("{")) and self._size < _MOST_TEXT:
+            self._pieces.append(piece)
+            self._size += len(piece)
+            if piece.endswith("}") and not piece.startswith(" "):  # the end of all, not of a part
+                with suppress(ValueError, RecursionError):
+                    document: Document = json.loads("".join(self._pieces))
+                    return document
+        return None
 
 
 class _Run:
@@ -91,161 +61,104 @@ class _Run:
 
     def __init__(self, launch: Launch, on_answer: OnAnswer) -> None:
         self.launch, self.on_answer = launch, on_answer
-        self.waiting = list(reversed(launch.processes))
-        self.children: list[subprocess.Popen[bytes]] = []
-        self.open: dict[int, int] = {}  # process id -> its open streams
-        self.readers: dict[str, _Reader] = {}
-        self.errors: list[tuple[str, str]] = []  # (node or "", line of stderr)
         self.answers: dict[str, Answer] = {}
-        self.selector = selectors.DefaultSelector()
-        self.expected = frozenset(launch.nodes)
-        self.short_names = {name.partition(".")[0]: name for name in launch.nodes}
+        # A node may call itself gpu1.cluster.example where the launcher says gpu1.
+        self._names = {name.partition(".")[0]: name for name in launch.nodes}
+        self._names |= {name: name for name in launch.nodes}
+        self._children: list[asyncio.subprocess.Process] = []
+        self._readers: dict[str, _Reader] = {}
+        # (node or "", line of stderr)
+        self._errors: deque[tuple[str, str]] = deque(maxlen=_MOST_ERRORS)
+        self._slots = asyncio.Semaphore(FANOUT)
 
-    def start_more(self) -> None:
-        """Start processes until FANOUT run."""
-        while self.waiting and len(self.open) < FANOUT:
-            process = self.waiting.pop()
+    async def start(self, process: Process) -> None:
+        """Start a process as soon as fewer than FANOUT run, and read its output to the end."""
+        async with self._slots:
             try:
-                child = subprocess.Popen(
-                    process.command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
+                child = await asyncio.create_subprocess_exec(
+                    *process.command,
+                    stdin=DEVNULL,
+                    stdout=PIPE,
+                    stderr=PIPE,
                     start_new_session=True,
+                    limit=_MOST_TEXT,
                 )
             except FileNotFoundError:
                 raise InputError(f"{process.command[0]}: is not installed") from None
-            self.children.append(child)
-            self.open[child.pid] = 2
-            for pipe, handle in ((child.stdout, self._output), (child.stderr, self._error)):
-                if pipe is not None:
-                    stream = _Stream(process, child, pipe)
-                    self.selector.register(pipe, selectors.EVENT_READ, (stream, handle))
-
-    def step(self, seconds: float) -> None:
-        """Handle what comes within some seconds."""
-        for key, _ in self.selector.select(seconds):
-            stream, handle = key.data
-            lines, ended = stream.read()
-            for line in lines:
-                handle(stream.process, line)
-            if ended:
-                self._close(stream)
-
-    def _close(self, stream: _Stream) -> None:
-        self.selector.unregister(stream.pipe)
-        stream.pipe.close()
-        self.open[stream.child.pid] -= 1
-        if not self.open[stream.child.pid]:
-            del self.open[stream.child.pid]
-            stream.child.wait()
-            self.start_more()
+            self._children.append(child)
+            await asyncio.gather(
+                _read_lines(child.stdout, lambda line: self._output(process, line)),
+                _read_lines(child.stderr, lambda line: self._errors.append((process.node, line))),
+            )
+            await child.wait()
 
     def _output(self, process: Process, line: str) -> None:
+        """Read a line of stdout: each of its parts belongs to the node of its label."""
         for label, piece in self._pieces(process, line):
-            reader = self.readers.setdefault(label, _Reader())
-            before = reader.document
-            reader.add(piece)
-            if before is None and reader.document is not None:
-                self._answer(label, reader)
+            reader = self._readers.setdefault(label, _Reader())
+            document = reader.add(piece)
+            node = self._node(label, reader.name) if document else ""
+            if document and node and node not in self.answers:
+                content = {key: value for key, value in document.items() if key != "node"}
+                self.answers[node] = Answer(node=node, document=content)
+                self.on_answer(self.answers[node])
 
-    def _pieces(self, process: Process, line: str) -> list[tuple[str, str]]:
-        """Return (label, text) of the parts of a line."""
-        pattern = self.launch.label
-        if pattern is None:
-            return [(process.node, line)]
-        if not self.launch.anywhere:
-            match = pattern.match(line)
-            return [(match["label"], line[match.end() :])] if match else []
-        matches = list(pattern.finditer(line))
-        ends = [match.start() for match in matches[1:]] + [len(line)]
-        return [
-            (match["label"], line[match.end() : end])
-            for match, end in zip(matches, ends, strict=True)
-        ]
-
-    def _answer(self, label: str, reader: _Reader) -> None:
-        node = self._node(label, reader)
-        if not node or node in self.answers:
+    def _pieces(self, process: Process, line: str) -> Iterator[tuple[str, str]]:
+        """Yield (label, text) of the parts of a line."""
+        label = self.launch.label
+        if label is None:
+            yield process.node, line
             return
-        document = {key: value for key, value in (reader.document or {}).items() if key != "node"}
-        self.answers[node] = Answer(node=node, document=document)
-        reader.document = {}
-        self.on_answer(self.answers[node])
+        matches: Sequence[re.Match[str]] = list(label.finditer(line))
+        for number, match in enumerate(matches):
+            end = matches[number + 1].start() if number + 1 < len(matches) else len(line)
+            yield match["label"], line[match.end() : end]
 
-    def _node(self, label: str, reader: _Reader) -> str:
+    def _node(self, label: str, name: str) -> str:
         """Return which of the expected nodes has a label; "" if none has."""
-        name = reader.name if self.launch.ranked else label
-        if name in self.expected:
-            return name
-        # A node may call itself gpu1.cluster.example where the launcher says gpu1.
-        short = self.short_names.get(name.partition(".")[0])
-        if short is None and self.launch.ranked and int(label) < len(self.launch.nodes):
-            return self.launch.nodes[int(label)]
-        return short or ""
+        nodes, ranked = self.launch.nodes, self.launch.ranked
+        name = name if ranked else label
+        known = self._names.get(name) or self._names.get(name.partition(".")[0], "")
+        if not known and ranked and int(label) < len(nodes):
+            return nodes[int(label)]
+        return known
 
-    def _error(self, process: Process, line: str) -> None:
-        if line.strip() and len(self.errors) < _MOST_ERRORS:
-            self.errors.append((process.node, line.strip()))
-
-    def end(self) -> None:
-        """Read what is left, and end the processes that still run."""
-        for label, reader in self.readers.items():
-            before = reader.document
-            reader.finish()
-            if before is None and reader.document is not None:
-                self._answer(label, reader)
-        running = [child for child in self.children if child.poll() is None]
+    async def end(self) -> None:
+        """End the processes that still run."""
         for number in (signal.SIGTERM, signal.SIGKILL):
+            running = [child for child in self._children if child.returncode is None]
             for child in running:
-                _signal_group(child, number)
-            deadline = time.monotonic() + END_GRACE
-            while running and time.monotonic() < deadline:
-                running = [child for child in running if child.poll() is None]
-                time.sleep(0.02)
-        self.selector.close()
-        for child in self.children:
-            for pipe in (child.stdout, child.stderr):
-                if pipe is not None:
-                    pipe.close()
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, number)
+            if running:
+                ends = [asyncio.ensure_future(child.wait()) for child in running]
+                await asyncio.wait(ends, timeout=END_GRACE)
 
     def unanswered(self) -> list[str]:
         """Return the nodes that are still expected to answer."""
-        silent = {silence.node for silence in self.launch.silent}
-        return [
-            name for name in self.launch.nodes if name not in self.answers and name not in silent
-        ]
+        known = {*self.answers, *(silence.node for silence in self.launch.silent)}
+        return [node for node in self.launch.nodes if node not in known]
 
     def reason(self, node: str) -> str:
         """Return what the launcher said of a node without an answer."""
-        rank = next((rank for rank, reader in self.readers.items() if reader.name == node), None)
-        said = [line for name, line in self.errors if name == node or _names(line, node)]
+        named = re.compile(rf"(?<![\w-]){re.escape(node)}(?![\w-])")
+        said = [line for name, line in self._errors if name == node or named.search(line)]
+        rank = next((rank for rank, reader in self._readers.items() if reader.name == node), None)
         if rank is not None:
-            said += [line for _, line in self.errors if line.startswith(f"{rank}: ")]
+            said += [line for _, line in self._errors if line.startswith(f"{rank}: ")]
         return said[-1] if said else ""
 
 
-def _names(line: str, node: str) -> bool:
-    """Return whether a line of a launcher is about a node."""
-    start = line.find(node)
-    if start < 0:
-        return False
-    around = line[max(0, start - 1) : start] + line[start + len(node) : start + len(node) + 1]
-    return not any(character.isalnum() or character in "-_" for character in around)
-
-
-def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
-    try:
-        os.killpg(child.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
+async def _read_lines(stream: asyncio.StreamReader | None, handle: Callable[[str], object]) -> None:
+    """Call a function with each line that is not empty."""
+    while stream is not None and (line := await stream.readline()):
+        text = line.decode(errors="replace").rstrip("\r\n")
+        if text.strip():
+            handle(text)
 
 
 def collect(
-    launch: Launch,
-    limit: float,
-    on_answer: OnAnswer,
-    on_progress: OnProgress | None = None,
+    launch: Launch, limit: float, on_answer: OnAnswer, on_progress: OnProgress | None = None
 ) -> Collection:
     """Run a launch, and return what the nodes answered.
 
@@ -262,41 +175,36 @@ def collect(
     Raises:
         InputError: the launcher is not installed.
     """
+    return asyncio.run(_collect(launch, limit, on_answer, on_progress))
+
+
+async def _collect(
+    launch: Launch, limit: float, on_answer: OnAnswer, on_progress: OnProgress | None
+) -> Collection:
     begin = time.monotonic()
     run = _Run(launch, on_answer)
-    next_report = begin + 1.0
-    late = False
+    end, next_report = begin + limit, begin + 1.0
+    reading = asyncio.gather(*map(run.start, launch.processes))
     try:
-        run.start_more()
-        while run.open and run.unanswered():
-            remaining = begin + limit - time.monotonic()
-            if remaining <= 0:
-                late = True
-                break
-            run.step(min(remaining, 0.5))
+        while not reading.done() and time.monotonic() < end:
+            await asyncio.wait([reading], timeout=_STEP)
             waiting = run.unanswered()
-            if on_progress is not None and waiting and time.monotonic() >= next_report:
+            if not waiting:  # all have answered: their processes end by themselves
+                await asyncio.wait([reading], timeout=END_GRACE)
+                break
+            if on_progress is not None and time.monotonic() >= next_report:
                 next_report = time.monotonic() + 1.0
                 on_progress(len(run.answers), len(launch.nodes), waiting)
-        # All have answered: their processes end by themselves.
-        grace = time.monotonic() + END_GRACE
-        while run.open and not late and time.monotonic() < grace:
-            run.step(0.1)
+        late = not reading.done()
+        if not late:
+            reading.result()  # raises what a process could not be started for
     finally:
-        run.end()
+        await run.end()
+        reading.cancel()
+    usual = f"no answer in {limit:g} s" if late else "its process ended without an answer"
+    silent = [Silence(node=node, reason=run.reason(node) or usual) for node in run.unanswered()]
     return Collection(
-        answers=tuple(run.answers[name] for name in launch.nodes if name in run.answers),
-        silent=(*launch.silent, *_silent(run, limit, late=late)),
+        answers=tuple(run.answers[node] for node in launch.nodes if node in run.answers),
+        silent=(*launch.silent, *silent),
         seconds=round(time.monotonic() - begin, 3),
     )
-
-
-def _silent(run: _Run, limit: float, *, late: bool) -> list[Silence]:
-    """Return the nodes without an answer, and why."""
-    silent = []
-    for node in run.unanswered():
-        reason = run.reason(node)
-        if not reason:
-            reason = f"no answer in {limit:g} s" if late else "its process ended without an answer"
-        silent.append(Silence(node=node, reason=reason))
-    return silent

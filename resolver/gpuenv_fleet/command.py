@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpuenv import InputError, NoSolutionError, parse_release
@@ -27,14 +27,12 @@ from . import (
     dask_cluster,
     documents,
     launchers,
-    locks,
     report,
     solve,
     text,
     verify,
 )
-from .collect import OnAnswer, OnProgress
-from .documents import Answer, Collection
+from .documents import Answer, Collection, Document
 
 HELP = "Detect, solve and verify on the nodes of a cluster"
 DESCRIPTION = (
@@ -85,26 +83,24 @@ def add_arguments(parser: Parser) -> None:
     title = "Verify the nodes, and name those that differ from their class"
     verifying = commands.add_parser("verify", help=title, description=f"{title}.")
     _add_collection_flags(verifying)
-    _add_verify_flags(verifying)
-    add_common_flags(verifying)
-
-
-def _add_verify_flags(parser: Parser) -> None:
-    parser.add_argument("lock", metavar="LOCK", nargs="?", help="The path of the lock on the nodes")
-    parser.add_argument("--target", metavar="DIR", help="The environment on the nodes")
-    parser.add_argument("--no-device", action="store_true", help="Check only what needs no GPU")
-    parser.add_argument(
+    verifying.add_argument(
+        "lock", metavar="LOCK", nargs="?", help="The path of the lock on the nodes"
+    )
+    verifying.add_argument("--target", metavar="DIR", help="The environment on the nodes")
+    verifying.add_argument("--no-device", action="store_true", help="Check only what needs no GPU")
+    verifying.add_argument(
         "--timeout",
         metavar="S",
         type=seconds,
         default=TIMEOUT,
         help=f"End the checks of a node after S seconds (default: {TIMEOUT:g})",
     )
-    parser.add_argument(
+    verifying.add_argument(
         "--since",
         metavar="DIR|FILE",
         help="Say what changed since an earlier run: its documents, as for --from",
     )
+    add_common_flags(verifying)
 
 
 def _add_collection_flags(parser: Parser) -> None:
@@ -176,63 +172,11 @@ def run(arguments: Namespace) -> int:
 def _detect(arguments: Namespace) -> int:
     collection, grouped = _classify(arguments)
     document = report.detect_json(collection, grouped)
-    if arguments.json:
-        print_json(document)
-    else:
-        print_lines(text.detect_lines(document))
+    _print(arguments, document, text.detect_lines)
     return 1 if document["silent"] else 0
 
 
 def _solve(arguments: Namespace) -> int:
-    _check_solve_flags(arguments)
-    collection, grouped = _classify(arguments)
-    if not grouped.classes:
-        raise InputError("no node can be assessed", hint="gpuenv fleet detect says why")
-    request, options, _ = read_request(arguments, lambda: grouped.classes[0].host)
-    solver = locks.Solver(request, options)
-    solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if)
-    document = report.solve_json(collection, grouped, solution, solves=solver.solves)
-    if arguments.write_profiles is not None:
-        plan = _chosen_plan(solution, arguments.locks)
-        path, names = solve.write_profiles(plan, request, arguments.write_profiles)
-        document["profiles"] = {"path": path, "names": list(names)}
-    if arguments.json:
-        print_json(document)
-    else:
-        print_lines(text.solve_lines(document))
-        if "profiles" in document:
-            print_lines([text.profiles_line(document["profiles"])])
-    if document["unsolved"]:
-        return NoSolutionError.exit_status
-    return 1 if document["silent"] else 0
-
-
-def _verify(arguments: Namespace) -> int:
-    earlier = tuple(documents.read_documents(arguments.since)) if arguments.since else ()
-    collection = _collect(arguments, _verify_command(arguments))
-    grouped = classes.classify(collection.answers)
-    verification = verify.verify_fleet(collection.answers, grouped, earlier)
-    document = report.verify_json(collection, grouped, verification)
-    if arguments.json:
-        print_json(document)
-    else:
-        print_lines(text.verify_lines(document))
-    return 0 if document["ok"] else 1
-
-
-def _verify_command(arguments: Namespace) -> list[str]:
-    """Return the arguments of gpuenv on the nodes."""
-    command = ["verify", "--json", "--timeout", f"{arguments.timeout:g}"]
-    if arguments.lock:
-        command.append(arguments.lock)
-    if arguments.target:
-        command += ["--target", arguments.target]
-    if arguments.no_device:
-        command.append("--no-device")
-    return command
-
-
-def _check_solve_flags(arguments: Namespace) -> None:
     if arguments.locks is not None and arguments.write_profiles is None:
         raise InputError("--locks: is for --write-profiles")
     for release in arguments.what_if or ():
@@ -240,6 +184,21 @@ def _check_solve_flags(arguments: Namespace) -> None:
             parse_release(release)
         except ValueError as error:
             raise InputError(f"--what-if: {error}") from None
+    collection, grouped = _classify(arguments)
+    if not grouped.classes:
+        raise InputError("no node can be assessed", hint="gpuenv fleet detect says why")
+    request, options, _ = read_request(arguments, lambda: grouped.classes[0].host)
+    solver = solve.Solver(request, options)
+    solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if)
+    document = report.solve_json(collection, grouped, solution, solves=solver.solves)
+    if arguments.write_profiles is not None:
+        plan = _chosen_plan(solution, arguments.locks)
+        path, names = solve.write_profiles(plan, request, arguments.write_profiles)
+        document["profiles"] = {"path": path, "names": list(names)}
+    _print(arguments, document, text.solve_lines)
+    if document["unsolved"]:
+        return NoSolutionError.exit_status
+    return 1 if document["silent"] else 0
 
 
 def _chosen_plan(solution: solve.FleetSolution, count: int | None) -> solve.LockPlan:
@@ -255,30 +214,48 @@ def _chosen_plan(solution: solve.FleetSolution, count: int | None) -> solve.Lock
     return by_count[count]
 
 
+def _verify(arguments: Namespace) -> int:
+    command = ["verify", "--json", "--timeout", f"{arguments.timeout:g}"]
+    if arguments.lock:
+        command.append(arguments.lock)
+    if arguments.target:
+        command += ["--target", arguments.target]
+    if arguments.no_device:
+        command.append("--no-device")
+    earlier = tuple(documents.read_documents(arguments.since)) if arguments.since else ()
+    collection = _collect(arguments, command)
+    grouped = classes.classify(collection.answers)
+    document = verify.verify_fleet(collection, grouped, earlier)
+    _print(arguments, document, text.verify_lines)
+    return 0 if document["ok"] else 1
+
+
+def _print(
+    arguments: Namespace, document: Document, lines: Callable[[Document], Sequence[str]]
+) -> None:
+    if arguments.json:
+        print_json(document)
+    else:
+        # A text of a node makes no line of its own.
+        print_lines([line.replace("\n", "\\n") for line in lines(document)])
+
+
 # ---- the documents of the nodes ------------------------------------------------------------------
 
 
 def _classify(arguments: Namespace) -> tuple[Collection, classes.Classes]:
-    """Read or collect the hosts of the nodes, and group them. Only the names are kept."""
+    """Read or collect the hosts of the nodes, and group them.
+
+    Documents of files are read one after another, so that a large fleet does not fill the memory.
+    """
     if not arguments.source:
         collection = _collect(arguments, ["detect", "--json"])
         return collection, classes.classify(collection.answers)
     _check_flags(arguments)
-    names: list[Answer] = []
-
-    def read() -> Iterator[Answer]:
-        for answer in documents.read_documents(arguments.source):
-            names.append(Answer(node=answer.node, document={}))
-            yield answer
-
-    grouped = classes.classify(read())
-    _check_not_empty(names, arguments.source)
-    return Collection(answers=tuple(names)), grouped
-
-
-def _check_not_empty(answers: Sequence[Answer], source: str) -> None:
-    if not answers:
-        raise InputError(f"--from {source}: has no document of a node")
+    grouped = classes.classify(documents.read_documents(arguments.source))
+    if not grouped.answered:
+        raise InputError(f"--from {arguments.source}: has no document of a node")
+    return Collection(answers=()), grouped
 
 
 def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
@@ -291,7 +268,8 @@ def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
     _check_flags(arguments)
     if arguments.source:
         answers = tuple(documents.read_documents(arguments.source))
-        _check_not_empty(answers, arguments.source)
+        if not answers:
+            raise InputError(f"--from {arguments.source}: has no document of a node")
         return Collection(answers=answers)
     earlier: dict[str, Answer] = {}
     if arguments.output:
@@ -304,35 +282,41 @@ def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
         if arguments.output:
             documents.write_answer(arguments.output, answer)
 
+    last = ""
+
+    def show(answered: int, expected: int, waiting: Sequence[str]) -> None:
+        """Print who has not answered, whenever that changes."""
+        nonlocal last
+        line = f"gpuenv: {answered} of {expected} nodes answered"
+        if len(waiting) <= _SHOWN:
+            line += f"; waiting for {text.nodes_text(waiting)}"
+        if line != last and not arguments.quiet:
+            print_errors([line])
+        last = line
+
     full_command = [*shlex.split(arguments.command), *command]
-    launch = _launch_dask if arguments.launcher == DASK else _launch
-    collection = launch(arguments, full_command, keep, frozenset(earlier))
+    if arguments.launcher == DASK:
+        collection = dask_cluster.collect_with_dask(
+            arguments.scheduler or "local",
+            full_command,
+            arguments.limit,
+            keep,
+            show,
+            workers=arguments.workers or 1,
+            without=frozenset(earlier),
+        )
+    else:
+        launch = launchers.plan_launch(
+            arguments.launcher,
+            arguments.nodes,
+            full_command,
+            arguments.command_line,
+            without=frozenset(earlier),
+        )
+        documents.check_names(launch.nodes)
+        collection = collect.collect(launch, arguments.limit, keep, show)
     all_answers = sorted((*earlier.values(), *collection.answers), key=lambda answer: answer.node)
     return replace(collection, answers=tuple(all_answers))
-
-
-def _launch(
-    arguments: Namespace, command: Sequence[str], keep: OnAnswer, without: frozenset[str]
-) -> Collection:
-    launch = launchers.plan_launch(
-        arguments.launcher, arguments.nodes, command, arguments.command_line, without=without
-    )
-    documents.check_names(launch.nodes)
-    return collect.collect(launch, arguments.limit, keep, _progress_printer(arguments))
-
-
-def _launch_dask(
-    arguments: Namespace, command: Sequence[str], keep: OnAnswer, without: frozenset[str]
-) -> Collection:
-    return dask_cluster.collect_with_dask(
-        arguments.scheduler or "local",
-        command,
-        arguments.limit,
-        keep,
-        _progress_printer(arguments),
-        workers=arguments.workers or 1,
-        without=without,
-    )
 
 
 def _check_flags(arguments: Namespace) -> None:
@@ -347,19 +331,3 @@ def _check_flags(arguments: Namespace) -> None:
         for name, value in flags.items():
             if value:
                 raise InputError(f"{name}: is for --launcher, and --from starts nothing")
-
-
-def _progress_printer(arguments: Namespace) -> OnProgress:
-    """Return the function that prints who has not answered, whenever that changes."""
-    last = ""
-
-    def show(answered: int, expected: int, waiting: Sequence[str]) -> None:
-        nonlocal last
-        line = f"gpuenv: {answered} of {expected} nodes answered"
-        if len(waiting) <= _SHOWN:
-            line += f"; waiting for {text.nodes_text(waiting)}"
-        if line != last and not arguments.quiet:
-            print_errors([line])
-        last = line
-
-    return show

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import queue
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -53,19 +52,63 @@ def collect_with_dask(
         InputError: Dask is not installed, or there is no such scheduler.
     """
     begin = time.monotonic()
+    answers: list[Answer] = []
+    silent: list[Silence] = []
+    missing: list[Silence] = []
     with _client(scheduler, workers) as client:
-        missing = _wait_for_workers(client, workers, limit / 2)
-        nodes = _nodes_of_jobs(client) if scheduler in JOB_QUEUES else {}
-        names = _names(client, nodes)
-        names = {address: name for address, name in names.items() if name not in without}
-        run = _Run(client, names, command, limit, on_answer)
         try:
-            run.wait(begin + limit, on_progress)
-        finally:
-            client.cancel(list(run.futures.values()), force=True)
+            client.wait_for_workers(workers, timeout=limit / 2)
+        except TimeoutError:
+            joined = len(client.scheduler_info(n_workers=-1)["workers"])
+            reason = f"did not join the cluster in {limit / 2:g} s"
+            names = [f"worker-{number}" for number in range(joined + 1, workers + 1)]
+            missing += [Silence(node=name, reason=reason) for name in names]
+        nodes = _nodes_of_jobs(client) if scheduler in JOB_QUEUES else {}
+        waiting = {
+            address: name for address, name in _names(client, nodes).items() if name not in without
+        }
+        futures = {
+            address: client.submit(
+                subprocess.run,
+                list(command),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                workers=[address],
+                pure=False,
+                retries=0,
+            )
+            for address in waiting
+        }
+        next_report = time.monotonic() + 1.0
+        while waiting and time.monotonic() < begin + limit:
+            ended = [address for address in waiting if futures[address].done()]
+            for address in ended:
+                node = waiting.pop(address)
+                answer = _answer(node, futures[address])
+                if isinstance(answer, Silence):
+                    silent.append(answer)
+                else:
+                    answers.append(answer)
+                    on_answer(answer)
+            if ended:
+                continue
+            time.sleep(_STEP)
+            alive = client.scheduler_info(n_workers=-1)["workers"]
+            for address in set(waiting) - set(alive):  # the scheduler has lost them
+                if not futures[address].done():
+                    reason = "the worker has left the cluster"
+                    silent.append(Silence(node=waiting.pop(address), reason=reason))
+            if on_progress is not None and waiting and time.monotonic() >= next_report:
+                next_report = time.monotonic() + 1.0
+                on_progress(len(answers), len(futures), sorted(waiting.values()))
+        late = f"no answer in {limit:g} s"
+        silent += [Silence(node=node, reason=late) for node in waiting.values()]
+        client.cancel(list(futures.values()), force=True)
     return Collection(
-        answers=tuple(sorted(run.answers, key=lambda answer: answer.node)),
-        silent=(*run.silent, *missing),
+        answers=tuple(sorted(answers, key=lambda answer: answer.node)),
+        silent=(*silent, *missing),
         seconds=round(time.monotonic() - begin, 3),
     )
 
@@ -84,31 +127,17 @@ def _client(scheduler: str, workers: int) -> Any:
             raise InputError(f"--scheduler {scheduler}: no answer: {error}") from None
     if scheduler == "local":
         cluster = distributed.LocalCluster(
-            n_workers=max(workers, 1), threads_per_worker=1, dashboard_address=None
+            n_workers=workers, threads_per_worker=1, dashboard_address=None
         )
-        return distributed.Client(cluster, set_as_default=False)
-    if scheduler not in JOB_QUEUES:
+    elif scheduler in JOB_QUEUES:
+        import dask_jobqueue
+
+        cluster = getattr(dask_jobqueue, JOB_QUEUES[scheduler])()
+        cluster.scale(jobs=workers)
+    else:
         known = ", ".join(("tcp://HOST:PORT", "local", *JOB_QUEUES))
         raise InputError(f"--scheduler {scheduler}: is none of {known}")
-    import dask_jobqueue
-
-    job_queue = vars(dask_jobqueue)[JOB_QUEUES[scheduler]]()
-    job_queue.scale(jobs=max(workers, 1))
-    return distributed.Client(job_queue, set_as_default=False)
-
-
-def _wait_for_workers(client: Any, workers: int, limit: float) -> list[Silence]:
-    """Wait until the workers have joined the cluster, and return those that have not in time."""
-    try:
-        client.wait_for_workers(workers, timeout=limit)
-    except TimeoutError:
-        joined = len(client.scheduler_info(n_workers=-1)["workers"])
-        reason = f"did not join the cluster in {limit:g} s"
-        return [
-            Silence(node=f"worker-{number}", reason=reason)
-            for number in range(joined + 1, workers + 1)
-        ]
-    return []
+    return distributed.Client(cluster, set_as_default=False)
 
 
 def _nodes_of_jobs(client: Any) -> dict[str, str]:
@@ -139,78 +168,15 @@ def _names(client: Any, nodes: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
-class _Run:
-    """The processes on the workers, and what they answered."""
-
-    def __init__(
-        self,
-        client: Any,
-        names: Mapping[str, str],
-        command: Sequence[str],
-        limit: float,
-        on_answer: OnAnswer,
-    ) -> None:
-        self.client, self.names, self.limit, self.on_answer = client, names, limit, on_answer
-        self.answers: list[Answer] = []
-        self.silent: list[Silence] = []
-        self.waiting = dict(names)
-        self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.futures = {}
-        for address in names:
-            future = client.submit(
-                subprocess.run,
-                list(command),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=limit,
-                workers=[address],
-                pure=False,
-                retries=0,
-            )
-            future.add_done_callback(lambda _, address=address: self._done.put(address))
-            self.futures[address] = future
-
-    def wait(self, deadline: float, on_progress: OnProgress | None) -> None:
-        """Wait for the workers until the deadline."""
-        next_report = time.monotonic() + 1.0
-        while self.waiting and time.monotonic() < deadline:
-            try:
-                self._read(self._done.get(timeout=_STEP))
-            except queue.Empty:
-                self._name_those_that_left()
-            if on_progress is not None and self.waiting and time.monotonic() >= next_report:
-                next_report = time.monotonic() + 1.0
-                waiting = sorted(self.waiting.values())
-                on_progress(len(self.answers), len(self.names), waiting)
-        for address in list(self.waiting):
-            self._give_up(address, f"no answer in {self.limit:g} s")
-
-    def _read(self, address: str) -> None:
-        """Read the result of a worker."""
-        if address not in self.waiting:
-            return
-        error = self.futures[address].exception()
-        if error is not None:
-            self._give_up(address, f"{type(error).__name__}: {error}".partition("\n")[0])
-            return
-        done = self.futures[address].result()
-        try:
-            document = json.loads(done.stdout[done.stdout.index("{") :])
-        except ValueError:
-            last = done.stderr.strip().rpartition("\n")[2]
-            self._give_up(address, last or f"its process ended with {done.returncode}")
-            return
-        answer = Answer(node=self.waiting.pop(address), document=document)
-        self.answers.append(answer)
-        self.on_answer(answer)
-
-    def _name_those_that_left(self) -> None:
-        """Give up on workers that the scheduler has lost."""
-        alive = self.client.scheduler_info(n_workers=-1)["workers"]
-        for address in set(self.waiting) - set(alive):
-            if not self.futures[address].done():
-                self._give_up(address, "the worker has left the cluster")
-
-    def _give_up(self, address: str, reason: str) -> None:
-        self.silent.append(Silence(node=self.waiting.pop(address), reason=reason))
+def _answer(node: str, future: Any) -> Answer | Silence:
+    """Return what a node answered, or why its process gave no document."""
+    error = future.exception()
+    if error is not None:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return Silence(node=node, reason=reason)
+    done = future.result()
+    try:
+        return Answer(node=node, document=json.loads(done.stdout[done.stdout.index("{") :]))
+    except ValueError:
+        last = done.stderr.strip().rpartition("\n")[2]
+        return Silence(node=node, reason=last or f"its process ended with {done.returncode}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuenv import InputError
-from gpuenv.commands import read_input, write_whole
+from gpuenv.commands import write_whole
 
 SUFFIX = ".json"
 Document = Mapping[str, Any]
@@ -54,10 +54,21 @@ def read_documents(source: str) -> Iterator[Answer]:
     """
     if source == "-":
         yield from _read_lines(sys.stdin, "stdin")
-    elif os.path.isdir(source):
-        yield from _read_folder(source)
-    else:
-        yield from _read_file(source)
+        return
+    path = source
+    try:
+        if not os.path.isdir(source):
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                yield from _read_lines(stream, path)
+            return
+        for name in sorted(os.listdir(source)):
+            if name.endswith(SUFFIX) and not name.startswith("."):
+                path = os.path.join(source, name)
+                with open(path, encoding="utf-8", errors="replace") as stream:
+                    document = _parse(stream.read(), path)
+                yield _answer(document, path, name.removesuffix(SUFFIX))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def write_answer(folder: str, answer: Answer) -> None:
@@ -84,48 +95,22 @@ def check_names(names: Iterable[str]) -> None:
             raise InputError(f"{name!r} is not the name of a node")
 
 
-def _read_folder(folder: str) -> Iterator[Answer]:
-    for file in sorted(os.listdir(folder)):
-        if file.startswith(".") or not file.endswith(SUFFIX):
-            continue
-        path = os.path.join(folder, file)
-        try:
-            text = read_input(path)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        yield _answer(_parse(text, path), path, file.removesuffix(SUFFIX))
-
-
-def _read_file(path: str) -> Iterator[Answer]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            yield from _read_lines(stream, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-
-
 def _read_lines(lines: Iterable[str], where: str) -> Iterator[Answer]:
     """Read NDJSON, or one document over several lines."""
     stream = iter(lines)
     for number, line in enumerate(stream, 1):
         if number == 1 and line.strip() in ("{", "["):
-            yield from _whole_document(line + "".join(stream), where)
-            return
-        if line.strip():
-            place = f"{where}, line {number}"
-            yield _answer(_parse(line, place), place)
+            data = _parse(line + "".join(stream), where)
+            if not isinstance(data, list):
+                yield _answer(data, where, os.path.basename(where).removesuffix(SUFFIX))
+                return
+            for place, item in enumerate(data, 1):
+                yield _answer(item, f"{where}, document {place}")
+        elif line.strip():
+            yield _answer(_parse(line, f"{where}, line {number}"), f"{where}, line {number}")
 
 
-def _whole_document(text: str, where: str) -> Iterator[Answer]:
-    data = _parse(text, where)
-    if not isinstance(data, list):
-        yield _answer(data, where, os.path.basename(where).removesuffix(SUFFIX))
-        return
-    for number, item in enumerate(data, 1):
-        yield _answer(item, f"{where}, document {number}")
-
-
-def _parse(text: str | bytes, where: str) -> object:
+def _parse(text: str, where: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -22,6 +22,8 @@ from .documents import Silence
 # the name that the node has for itself.
 GREETING = "gpuenv-node "
 _GREET = f'echo "{GREETING}${{SLURMD_NODENAME:-$(uname -n)}}"; exec "$@"'
+_GREETED = ("sh", "-c", _GREET, "sh")  # before a command
+_NODE_LABEL = re.compile(r"^(?P<label>[^\s:]+): ?")
 # Slurm's states of nodes that start no process; a "*" means that the node does not respond.
 _SLURM_UNUSABLE = ("down", "drain", "fail", "unk", "power", "maint", "reboot", "future")
 _ASK_LIMIT = 30.0  # seconds for a question to the launcher's own tools
@@ -49,15 +51,14 @@ class Launch:
     """What to start, and how to read the output.
 
     `nodes` are those that are expected to answer. `label` matches the label of a piece of output;
-    its group "label" is the node or the rank. `ranked` says which of the two. With `anywhere` a
-    label may stand inside a line. `silent` are nodes on which nothing is started.
+    its group "label" is the node or the rank. `ranked` says which of the two. `silent` are nodes
+    on which nothing is started.
     """
 
     processes: tuple[Process, ...]
     nodes: tuple[str, ...]
     label: re.Pattern[str] | None = None
     ranked: bool = False
-    anywhere: bool = False
     silent: tuple[Silence, ...] = ()
 
 
@@ -84,89 +85,66 @@ def plan_launch(
     Raises:
         InputError: there is no such launcher here, or no node is named.
     """
-    if nodes is None:
-        nodes = _default_nodes(launcher, os.environ)
-    names = expand_nodes(nodes) if nodes is not None else []
+    if nodes is None and launcher in ("srun", "mpirun"):
+        nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes and launcher != "kubectl":
+        hint = "--nodes gpu[01-16], so that one without an answer is known"
+        raise InputError("the nodes are not named", hint=hint)
+    names = [] if nodes is None else expand_nodes(nodes)
     remaining = [name for name in names if name not in without]
     if names and not remaining:
         return Launch(processes=(), nodes=())
     launch = LAUNCHERS[launcher](remaining, command, arguments)
-    processes = tuple(
-        process for process in launch.processes if process.node not in without or not process.node
-    )
-    wanted = tuple(name for name in launch.nodes if name not in without)
-    return replace(launch, processes=processes, nodes=wanted)
-
-
-def _default_nodes(launcher: str, env: Mapping[str, str]) -> str | None:
-    job = env.get("SLURM_JOB_NODELIST")
-    if launcher in ("srun", "mpirun") and job:
-        return job
-    if launcher == "kubectl":
-        return None
-    raise InputError(
-        "the nodes are not named", hint="--nodes gpu[01-16], so that one without an answer is known"
-    )
+    # kubectl may have found further nodes.
+    processes = [process for process in launch.processes if process.node not in without]
+    wanted = [name for name in launch.nodes if name not in without]
+    return replace(launch, processes=tuple(processes), nodes=tuple(wanted))
 
 
 def _srun(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
-    silent = () if "SLURM_JOB_ID" in os.environ else _unusable_nodes(nodes)
-    dead = {silence.node for silence in silent}
-    usable = [name for name in nodes if name not in dead]
+    silent = {}
+    if "SLURM_JOB_ID" not in os.environ:
+        # srun would wait for the nodes that Slurm starts no job on.
+        ask = ["sinfo", "--noheader", "--Node", "--format=%N %T", f"--nodes={','.join(nodes)}"]
+        for line in _ask(ask).splitlines():
+            name, _, state = line.strip().partition(" ")
+            if state.endswith("*") or state.lower().startswith(_SLURM_UNUSABLE):
+                silent[name] = Silence(node=name, reason=f"Slurm's state of the node is {state}")
+    usable = [name for name in nodes if name not in silent]
     if not usable:
-        return Launch(processes=(), nodes=tuple(nodes), silent=silent)
+        return Launch(processes=(), nodes=tuple(nodes), silent=tuple(silent.values()))
     # A node that fails must not end the processes of the others.
     flags = ["--label", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--ntasks-per-node=1"]
     where = [f"--nodes={len(usable)}", f"--ntasks={len(usable)}", f"--nodelist={','.join(usable)}"]
-    full = ("srun", *flags, *where, *arguments, *_greeting(command))
+    full = ("srun", *flags, *where, *arguments, *_GREETED, *command)
     return Launch(
         processes=(Process(command=full),),
         nodes=tuple(nodes),
         label=re.compile(r"^ *(?P<label>\d+): ?"),
         ranked=True,
-        silent=silent,
+        silent=tuple(silent.values()),
     )
-
-
-def _greeting(command: Sequence[str]) -> tuple[str, ...]:
-    return ("sh", "-c", _GREET, "sh", *command)
-
-
-def _unusable_nodes(nodes: Sequence[str]) -> tuple[Silence, ...]:
-    """Return the nodes that Slurm would not start a job on: srun would wait for them."""
-    ask = ["sinfo", "--noheader", "--Node", "--format=%N %T", f"--nodes={','.join(nodes)}"]
-    silent = {}
-    for line in _ask(ask).splitlines():
-        name, _, state = line.strip().partition(" ")
-        if state.endswith("*") or state.lower().startswith(_SLURM_UNUSABLE):
-            silent[name] = Silence(node=name, reason=f"Slurm's state of the node is {state}")
-    return tuple(silent.values())
 
 
 def _clush(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
     flags = ("clush", "--nostdin", "--color=never", "-w", ",".join(nodes))
     process = Process(command=(*flags, *arguments, shlex.join(command)))
-    return _labelled_by_node(process, nodes)
+    return Launch(processes=(process,), nodes=tuple(nodes), label=_NODE_LABEL)
 
 
 def _pdsh(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
     # pdsh joins the words for ssh, and passes them as they are with -R exec.
     flags = ("pdsh", "-w", ",".join(nodes))
     process = Process(command=(*flags, *arguments, *map(shlex.quote, command)))
-    return _labelled_by_node(process, nodes)
-
-
-def _labelled_by_node(process: Process, nodes: Sequence[str]) -> Launch:
-    label = re.compile(r"^(?P<label>[^\s:]+): ?")
-    return Launch(processes=(process,), nodes=tuple(nodes), label=label)
+    return Launch(processes=(process,), nodes=tuple(nodes), label=_NODE_LABEL)
 
 
 def _mpirun(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
     flags = ("mpirun", "--tag-output", "--host", ",".join(nodes), "--map-by", "ppr:1:node")
-    process = Process(command=(*flags, *arguments, *_greeting(command)))
+    process = Process(command=(*flags, *arguments, *_GREETED, *command))
     # The output of several ranks may share a line.
     label = re.compile(r"\[\d+,(?P<label>\d+)\]<std(?:out|err)>: ?")
-    return Launch(processes=(process,), nodes=tuple(nodes), label=label, ranked=True, anywhere=True)
+    return Launch(processes=(process,), nodes=tuple(nodes), label=label, ranked=True)
 
 
 def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
@@ -176,7 +154,14 @@ def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[s
         ' {.status.phase}{"\\n"}{end}'
     )
     listed = _ask(["kubectl", "get", "pods", *arguments, "-o", f"jsonpath={form}"], check=True)
-    same_cluster = _cluster_options(arguments)
+    same_cluster: list[str] = []  # the options that choose the cluster and the user
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name == "--insecure-skip-tls-verify" or (equals and _CLUSTER_OPTION.fullmatch(name)):
+            same_cluster.append(word)
+        elif _CLUSTER_OPTION.fullmatch(name):
+            same_cluster += [word, next(words, "")]
     processes: dict[str, Process] = {}
     silent: dict[str, Silence] = {}
     for line in listed.splitlines():
@@ -203,19 +188,6 @@ def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[s
         nodes=tuple(nodes or known),
         silent=tuple(silence for silence in silent.values() if silence.node not in processes),
     )
-
-
-def _cluster_options(arguments: Sequence[str]) -> list[str]:
-    """Return kubectl's arguments that choose the cluster and the user."""
-    options = []
-    words = iter(arguments)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if _CLUSTER_OPTION.fullmatch(name):
-            options += [word] if equals else [word, next(words, "")]
-        elif name == "--insecure-skip-tls-verify":
-            options.append(word)
-    return options
 
 
 def _ask(command: Sequence[str], *, check: bool = False) -> str:
@@ -253,21 +225,17 @@ def expand_nodes(text: str) -> list[str]:
         InputError: the text is not such a list.
     """
     names: dict[str, None] = {}
-    for item in _items(text):
+    compact = "".join(text.split())
+    items = _ITEM.findall(compact)
+    if ",".join(items) != compact.strip(","):
+        raise InputError(f"{text}: is not a list of nodes such as gpu[01-16,20],login1")
+    for item in items:
         names.update(dict.fromkeys(_expand_item(item, text)))
         if len(names) > _MOST_NODES:
             raise InputError(f"{text}: names more than {_MOST_NODES} nodes")
     if not names:
         raise InputError("the list of nodes is empty", hint="name some: --nodes gpu[01-16]")
     return list(names)
-
-
-def _items(text: str) -> list[str]:
-    compact = "".join(text.split())
-    items = _ITEM.findall(compact)
-    if ",".join(items) != compact.strip(","):
-        raise InputError(f"{text}: is not a list of nodes such as gpu[01-16,20],login1")
-    return items
 
 
 def _expand_item(item: str, text: str) -> Iterator[str]:
@@ -277,18 +245,11 @@ def _expand_item(item: str, text: str) -> Iterator[str]:
         yield item
         return
     before, after = item[: match.start()], item[match.end() :]
-    for number in _numbers(match[1], text):
-        yield from _expand_item(before + number + after, text)
-
-
-def _numbers(ranges: str, text: str) -> Iterator[str]:
-    """Yield the numbers of "01-03,7", padded to the width of the first number of a range."""
-    for part in ranges.split(","):
-        match = _NUMBERS.fullmatch(part)
-        if match is None:
-            raise InputError(f"{text}: {part!r} is not a range of numbers such as 01-16")
-        first, last = match[1], match[2] or match[1]
+    for part in match[1].split(","):
+        numbers = _NUMBERS.fullmatch(part)
+        first, last = (numbers[1], numbers[2] or numbers[1]) if numbers else ("1", "0")
         if not int(first) <= int(last) < int(first) + _MOST_NODES:
             raise InputError(f"{text}: {part!r} is not a range of numbers such as 01-16")
         for number in range(int(first), int(last) + 1):
-            yield f"{number:0{len(first)}}"
+            # The width of the first number is that of all.
+            yield from _expand_item(f"{before}{number:0{len(first)}}{after}", text)

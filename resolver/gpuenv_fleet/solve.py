@@ -1,5 +1,9 @@
 """The fewest locks that serve a fleet, what each further merge costs, and what would save a lock.
 
+A lock for several classes is solved for one described host: all their GPUs, the oldest driver that
+supports these, and the oldest glibc. So a profile of pyproject.toml can describe it. Whether the
+lock serves a class is then checked by the needs of the lock.
+
 1. Each class of hosts gets the newest lock of its own. A class that is weaker than another cannot
    have newer versions, so a known lock with the other's versions that serves it is as good.
 2. Classes whose newest versions one lock has share it: that costs nothing. Then the two groups
@@ -11,35 +15,42 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import gpuenv
 from gpuenv import (
     Host,
+    IndexOptions,
     InputError,
+    Lock,
+    NoSolutionError,
     Reason,
     Request,
     add_profiles,
     compatibility_data,
+    matrix_catalog,
     parse_release,
     reaches_release,
+    unmet_needs,
 )
 
-from .classes import HostClass, driver_step
+from .classes import HostClass, distinct_gpus, driver_step
 from .cover import Family, Grouping, fewest_groups, members
-from .locks import (
-    Finder,
-    FleetLock,
-    Solver,
-    is_weaker,
-    kind,
-    known_releases,
-    serves,
-    version_distance,
-)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetLock:
+    """A lock, the host that it was solved for, and the versions of what was asked for."""
+
+    host: Host
+    lock: Lock
+    versions: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +117,110 @@ class FleetSolution:
     unsolved: tuple[Unsolved, ...]
     what_if: tuple[WhatIf, ...] = ()
 
+    def count(self, items: Iterable[int]) -> int:
+        """Return how many nodes some classes have."""
+        return sum(len(self.classes[item].nodes) for item in items)
+
+
+class Solver:
+    """Solves a request for hosts, each once. `solves` counts the resolutions."""
+
+    def __init__(self, request: Request, options: IndexOptions) -> None:
+        self.request, self.options = request, options
+        self.solves = 0
+        self._known: dict[tuple[object, ...], FleetLock | tuple[Reason, ...]] = {}
+
+    def lock_for(self, host: Host) -> FleetLock | None:
+        """Return the lock for a host; None if there is none."""
+        answer = self._answer(host)
+        return answer if isinstance(answer, FleetLock) else None
+
+    def reasons_against(self, host: Host) -> tuple[Reason, ...]:
+        """Return why there is no lock for a host; () if there is one."""
+        answer = self._answer(host)
+        return () if isinstance(answer, FleetLock) else answer
+
+    def _answer(self, host: Host) -> FleetLock | tuple[Reason, ...]:
+        key = (*_kind(host), host.driver, host.driver_cuda, host.glibc, _capabilities(host))
+        if key in self._known:
+            return self._known[key]
+        self.solves += 1
+        try:
+            plan = gpuenv.solve(self.request, host, self.options, changes=False)
+        except NoSolutionError as error:
+            self._known[key] = error.explanation.reasons
+            return self._known[key]
+        # The frameworks of the plan, and the packages that were named.
+        versions = {choice.framework: choice.version for choice in plan.choices}
+        pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+        for text in (*self.request.frameworks, *self.request.requirements):
+            name = canonicalize_name(Requirement(text).name)
+            if name in pinned:
+                versions.setdefault(name, pinned[name])
+        lock = FleetLock(host=host, lock=gpuenv.lock(plan), versions=tuple(versions.items()))
+        self._known[key] = lock
+        return lock
+
+
+def _kind(host: Host) -> tuple[object, ...]:
+    """Return the facts that hosts of one lock must have in common."""
+    python = host.python
+    return host.platform, python.version, python.free_threaded, bool(host.gpus)
+
+
+def _capabilities(host: Host) -> frozenset[object]:
+    return frozenset(gpu.compute_capability for gpu in host.gpus)
+
+
+def serves(lock: FleetLock, host: Host) -> bool:
+    """Return whether a lock runs on a host."""
+    return _kind(lock.host) == _kind(host) and not unmet_needs(lock.lock, host)
+
+
+def _merged_host(hosts: Sequence[Host]) -> Host | None:
+    """Return the least that hosts have in common; None if no lock can serve them all."""
+    first = hosts[0]
+    if any(_kind(host) != _kind(first) for host in hosts):
+        return None
+    merged = first.replace(glibc=min((host.glibc for host in hosts if host.glibc), default=None))
+    if not first.gpus:
+        return merged
+    oldest = min(hosts, key=lambda host: parse_release(host.driver or "0"))
+    driver, cuda = oldest.driver or "", oldest.driver_cuda
+    gpus = distinct_gpus(gpu for host in hosts for gpu in host.gpus)
+    data = compatibility_data()
+    for gpu in gpus:
+        # No driver of the oldest branch knows this GPU, and no single host has both.
+        branch = data.first_branch(gpu.compute_capability or (0, 0))
+        if branch is not None and parse_release(driver) < (branch[0],):
+            driver = f"{branch[0]}.00"
+            cuda = data.driver_cuda(driver)
+    return merged.replace(gpus=gpus, driver=driver, driver_cuda=cuda)
+
+
+def _is_weaker(host: Host, other: Host) -> bool:
+    """Return whether every lock that serves a host serves another one, too."""
+    return (
+        _kind(host) == _kind(other)
+        and _capabilities(host) >= _capabilities(other)
+        and (host.glibc or (0, 0)) <= (other.glibc or (0, 0))
+        and (host.driver_cuda or (0, 0)) <= (other.driver_cuda or (0, 0))
+        and parse_release(host.driver or "0") <= parse_release(other.driver or "0")
+    )
+
+
+@cache
+def _distance(name: str, platform: str, newer: str, older: str) -> int:
+    """Return how many releases one version is older than another; 1 if they are not known."""
+    if newer == older:
+        return 0
+    if compatibility_data().framework(name) is not None:
+        entry = matrix_catalog().entry(name, platform)
+        releases = [release.version for release in entry.releases]
+        if newer in releases and older in releases:
+            return abs(releases.index(newer) - releases.index(older))
+    return 1
+
 
 def solve_fleet(
     classes: Sequence[HostClass], solver: Solver, drivers: Sequence[str] | None = None
@@ -126,157 +241,156 @@ def solve_fleet(
     grouping = fleet.fewest()
     if len(grouping.groups) < len(plans[-1].groups):
         plans.append(fleet.plan_of(grouping))
-    plans.reverse()
-    questions = _questions(fleet, toolkit_floors() if drivers is None else drivers)
+    worthwhile: list[LockPlan] = []  # each costs less than every one with fewer locks
+    for plan in reversed(plans):
+        if not worthwhile or plan.cost < worthwhile[-1].cost:
+            worthwhile.append(plan)
+    unsolved = []
+    for item, lock in enumerate(fleet.newest):
+        if lock is None:
+            reasons = solver.reasons_against(classes[item].host)
+            unsolved.append(Unsolved(item=item, reasons=reasons))
+    if drivers is None:
+        data = compatibility_data()
+        floors = [data.driver_floor((major, 0), "linux") for major in data.floors]
+        drivers = sorted({floor[0] for floor in floors if floor is not None}, key=parse_release)
+    answers = [_what_if(fleet, *question) for question in _questions(fleet, drivers)]
     return FleetSolution(
         classes=tuple(classes),
         newest=tuple(None if lock is None else dict(lock.versions) for lock in fleet.newest),
-        plans=tuple(_worthwhile(plans)),
+        plans=tuple(worthwhile),
         proved=grouping.proved,
-        unsolved=tuple(fleet.unsolved()),
-        what_if=tuple(what_if for question in questions if (what_if := _ask(fleet, *question))),
+        unsolved=tuple(unsolved),
+        what_if=tuple(answer for answer in answers if answer is not None),
     )
 
 
-def _worthwhile(plans: Sequence[LockPlan]) -> Iterator[LockPlan]:
-    """Yield the plans, the fewest locks first, that cost less than every one with fewer locks."""
-    least: int | None = None
-    for plan in plans:
-        if least is None or plan.cost < least:
-            least = plan.cost
-            yield plan
-
-
 class _Fleet:
-    """The classes of a fleet with the newest lock of each."""
+    """The classes of a fleet, by number, with the newest lock of each."""
 
     def __init__(self, classes: Sequence[HostClass], solver: Solver) -> None:
         self.classes, self.solver = classes, solver
-        self.finder = Finder(classes, solver)
+        self.hosts = [host_class.host for host_class in classes]
         self.newest = self._newest_locks()
         self.items = [item for item, lock in enumerate(self.newest) if lock is not None]
-        self._groups: dict[frozenset[int], Group | None] = {}
+        self._merged: dict[frozenset[int], Group | None] = {}
 
     def _newest_locks(self) -> list[FleetLock | None]:
         """Return the newest lock of each class, solved for the strongest hosts first."""
+
+        def strength(item: int) -> tuple[object, ...]:
+            host = self.hosts[item]
+            return parse_release(host.driver or "0"), host.glibc or (0, 0), -len(host.gpus), -item
+
         newest: dict[int, FleetLock | None] = {}
-        for item in sorted(range(len(self.classes)), key=self._strength, reverse=True):
-            lock = self._as_good_as_a_stronger_class(item, newest)
-            newest[item] = lock if lock is not None else self.finder.find([item])
-        return [newest[item] for item in range(len(self.classes))]
+        for item in sorted(range(len(self.hosts)), key=strength, reverse=True):
+            known = {other: lock for other, lock in newest.items() if lock is not None}
+            stronger = {
+                lock.versions
+                for other, lock in known.items()
+                if _is_weaker(self.hosts[item], self.hosts[other])
+            }
+            newest[item] = next(
+                (
+                    lock
+                    for lock in known.values()
+                    if lock.versions in stronger and serves(lock, self.hosts[item])
+                ),
+                None,
+            ) or self._find([item])
+        return [newest[item] for item in range(len(self.hosts))]
 
-    def _as_good_as_a_stronger_class(
-        self, item: int, newest: Mapping[int, FleetLock | None]
-    ) -> FleetLock | None:
-        """Return a known lock for a class with the versions of a stronger class; None without."""
-        host = self.classes[item].host
-        known = {id(lock): lock for lock in newest.values() if lock is not None}
-        serving = [lock for lock in known.values() if serves(lock, host)]
-        for other, stronger in newest.items():
-            if stronger is not None and is_weaker(host, self.classes[other].host):
-                for lock in serving:
-                    if lock.versions == stronger.versions:
-                        return lock
-        return None
-
-    def _strength(self, item: int) -> tuple[object, ...]:
-        host = self.classes[item].host
-        return parse_release(host.driver or "0"), host.glibc or (0, 0), -len(host.gpus), -item
-
-    def unsolved(self) -> Iterator[Unsolved]:
-        """Yield the classes without a lock."""
-        for item, lock in enumerate(self.newest):
-            if lock is None:
-                reasons = self.solver.reasons_against(self.classes[item].host)
-                yield Unsolved(item=item, reasons=reasons)
+    def _find(self, items: Iterable[int]) -> FleetLock | None:
+        """Return a lock that serves all of these classes; None if there is none."""
+        hosts = [self.hosts[item] for item in items]
+        host = _merged_host(hosts)
+        lock = None if host is None else self.solver.lock_for(host)
+        if lock is None or not all(serves(lock, host) for host in hosts):
+            return None
+        return lock
 
     # ---- the fewest locks -----------------------------------------------------------------------
 
     def fewest(self) -> Grouping:
         """Return the fewest groups of the classes that are weaker than all others of their kind."""
-        family = Family(self._find)
-        weakest = [item for item in self.items if not self._joins_another(item)]
-        return fewest_groups(weakest, family)
 
-    def _find(self, items: int) -> int | None:
-        lock = self.finder.find(members(items))
-        return None if lock is None else self.finder.served(lock)
+        def find(items: int) -> int | None:
+            lock = self._find(members(items))
+            if lock is None:
+                return None
+            return sum(1 << item for item, host in enumerate(self.hosts) if serves(lock, host))
 
-    def _joins_another(self, item: int) -> bool:
-        """Return whether a class can join a weaker one in any group."""
-        host = self.classes[item].host
-        for other in self.items:
-            weaker = other != item and is_weaker(self.classes[other].host, host)
+        def joins(item: int, other: int) -> bool:
+            """Return whether a class can join a weaker one in any group."""
+            host, weaker = self.hosts[item], self.hosts[other]
             # Of two equal classes the first one counts.
-            if weaker and (other < item or not is_weaker(host, self.classes[other].host)):
-                return True
-        return False
+            return _is_weaker(weaker, host) and (other < item or not _is_weaker(host, weaker))
+
+        weakest = [
+            item
+            for item in self.items
+            if not any(other != item and joins(item, other) for other in self.items)
+        ]
+        return fewest_groups(weakest, Family(find))
 
     def plan_of(self, grouping: Grouping) -> LockPlan:
         """Return the plan of groups, with the classes that can join one of them."""
-        locks = [self.finder.find(members(group)) for group in grouping.groups]
-        found_locks = [lock for lock in locks if lock is not None]
-        items: list[list[int]] = [[] for _ in found_locks]
+        locks = [lock for group in grouping.groups if (lock := self._find(members(group)))]
+        items: list[list[int]] = [[] for _ in locks]
         for item in self.items:
             serving = [
-                number for number, lock in enumerate(found_locks) if serves(lock, self._host(item))
+                number for number, lock in enumerate(locks) if serves(lock, self.hosts[item])
             ]
-            best = min(serving, key=lambda number: self._cost([item], found_locks[number]))
+            best = min(serving, key=lambda number: self._cost([item], locks[number].versions))
             items[best].append(item)
-        return LockPlan(groups=tuple(map(self._group, items, found_locks)))
-
-    def _host(self, item: int) -> Host:
-        return self.classes[item].host
+        return LockPlan(groups=tuple(map(self._group, items, locks)))
 
     # ---- merges ----------------------------------------------------------------------------------
 
     def merges(self) -> list[LockPlan]:
         """Return the plans from the newest versions everywhere to the last possible merge."""
-        groups = self._without_cost()
-        plans = [LockPlan(groups=tuple(groups))]
-        while (merged := self._cheapest_merge(groups)) is not None:
-            groups = merged
+        groups: list[Group] | None = self._without_cost()
+        plans = []
+        while groups is not None:
             plans.append(LockPlan(groups=tuple(groups)))
+            groups = self._cheapest_merge(groups)
         return plans
 
     def _without_cost(self) -> list[Group]:
         """Return groups of classes that share a lock with the newest versions of each."""
-        remaining = set(self.items)
+        remaining = list(self.items)
         groups = []
         while remaining:
-            choices = {}
-            for lock in (self.newest[item] for item in sorted(remaining)):
-                if lock is not None and id(lock) not in choices:
-                    choices[id(lock)] = (lock, self._at_their_newest(lock, remaining))
-            lock, served = max(choices.values(), key=lambda choice: self._nodes(choice[1]))
+            choices: list[tuple[int, FleetLock, list[int]]] = []
+            for lock in (self.newest[item] for item in remaining):
+                if lock is None:
+                    continue
+                served = [
+                    item
+                    for item in remaining
+                    if (newest := self.newest[item])
+                    and newest.versions == lock.versions
+                    and serves(lock, self.hosts[item])
+                ]
+                choices.append(
+                    (sum(len(self.classes[item].nodes) for item in served), lock, served)
+                )
+            _, lock, served = max(choices, key=lambda choice: choice[0])
             groups.append(self._group(served, lock))
-            remaining -= set(served)
+            remaining = [item for item in remaining if item not in served]
         return groups
 
-    def _at_their_newest(self, lock: FleetLock, items: set[int]) -> list[int]:
-        served = []
-        for item in sorted(items):
-            newest = self.newest[item]
-            if newest and newest.versions == lock.versions and serves(lock, self._host(item)):
-                served.append(item)
-        return served
+    def _group(self, items: Iterable[int], lock: FleetLock) -> Group:
+        items = tuple(sorted(items))
+        return Group(items=items, lock=lock, cost=self._cost(items, lock.versions))
 
-    def _nodes(self, items: Sequence[int]) -> int:
-        return sum(len(self.classes[item].nodes) for item in items)
-
-    def _group(self, items: Sequence[int], lock: FleetLock) -> Group:
-        return Group(items=tuple(sorted(items)), lock=lock, cost=self._cost(items, lock))
-
-    def _cost(self, items: Sequence[int], lock: FleetLock) -> int:
-        return self._cost_of_versions(items, dict(lock.versions))
-
-    def _cost_of_versions(self, items: Sequence[int], versions: Mapping[str, str]) -> int:
-        cost = 0
+    def _cost(self, items: Iterable[int], versions: Iterable[tuple[str, str]]) -> int:
+        cost, chosen = 0, dict(versions)
         for item in items:
             newest = self.newest[item]
             for name, version in newest.versions if newest else ():
-                releases = known_releases(name, self._host(item).platform)
-                distance = version_distance(version, versions.get(name, version), releases)
+                platform = self.hosts[item].platform
+                distance = _distance(name, platform, version, chosen.get(name, version))
                 cost += distance * len(self.classes[item].nodes)
         return cost
 
@@ -286,57 +400,50 @@ class _Fleet:
         A merge is solved only if it may be the cheapest: it costs at least what the older versions
         of both groups cost.
         """
-        queue: list[tuple[int, int, int, Group | None]] = []
+        pairs = []
         for second, group in enumerate(groups):
-            for first in range(second):
-                if kind(groups[first].lock.host) == kind(group.lock.host):
-                    least = self._least_cost(groups[first], group)
-                    heapq.heappush(queue, (least, first, second, None))
-        while queue:
-            cost, first, second, merged = heapq.heappop(queue)
-            if merged is not None:
-                rest = [group for n, group in enumerate(groups) if n not in (first, second)]
-                return [*rest, merged]
-            merged = self._merged(groups[first], groups[second])
+            for first, other in enumerate(groups[:second]):
+                if _kind(other.lock.host) == _kind(group.lock.host):
+                    older = dict(other.lock.versions)
+                    for name, version in group.lock.versions:
+                        if name not in older or Version(version) < Version(older[name]):
+                            older[name] = version
+                    items = (*other.items, *group.items)
+                    cost = self._cost(items, older.items()) - other.cost - group.cost
+                    pairs.append((cost, first, second))
+        best: tuple[tuple[int, int, int], Group] | None = None
+        for pair in sorted(pairs):
+            if best is not None and pair > best[0]:
+                break
+            _, first, second = pair
+            merged = self._merge(groups[first], groups[second])
             if merged is not None:
                 cost = merged.cost - groups[first].cost - groups[second].cost
-                heapq.heappush(queue, (cost, first, second, merged))
-        return None
+                if best is None or (cost, first, second) < best[0]:
+                    best = (cost, first, second), merged
+        if best is None:
+            return None
+        (_, first, second), merged = best
+        return [*(group for n, group in enumerate(groups) if n not in (first, second)), merged]
 
-    def _least_cost(self, group: Group, other: Group) -> int:
-        """Return what a merge of two groups costs at least."""
-        older = dict(group.lock.versions)
-        for name, version in other.lock.versions:
-            if name not in older or Version(version) < Version(older[name]):
-                older[name] = version
-        together = self._cost_of_versions((*group.items, *other.items), older)
-        return together - group.cost - other.cost
-
-    def _merged(self, group: Group, other: Group) -> Group | None:
+    def _merge(self, group: Group, other: Group) -> Group | None:
         items = frozenset((*group.items, *other.items))
-        if items not in self._groups:
-            lock = self.finder.find(sorted(items))
-            self._groups[items] = None if lock is None else self._group(sorted(items), lock)
-        return self._groups[items]
+        if items not in self._merged:
+            lock = self._find(sorted(items))
+            self._merged[items] = None if lock is None else self._group(items, lock)
+        return self._merged[items]
 
 
 # ---- what if -------------------------------------------------------------------------------------
-
-
-def toolkit_floors() -> list[str]:
-    """Return the driver releases that CUDA toolkits need, the oldest first."""
-    data = compatibility_data()
-    floors = [data.driver_floor((major, 0), "linux") for major in data.floors]
-    return sorted({floor[0] for floor in floors if floor is not None}, key=parse_release)
 
 
 def _questions(fleet: _Fleet, drivers: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield (driver release, classes that get it): all older ones, and those of each driver."""
     for driver in drivers:
         by_step: dict[str, list[int]] = {}
-        for item, host_class in enumerate(fleet.classes):
-            if _can_upgrade(host_class.host, driver):
-                by_step.setdefault(driver_step(host_class.host), []).append(item)
+        for item, host in enumerate(fleet.hosts):
+            if _can_upgrade(host, driver):
+                by_step.setdefault(driver_step(host), []).append(item)
         everything = tuple(sorted(item for items in by_step.values() for item in items))
         if everything:
             yield driver, everything
@@ -355,35 +462,30 @@ def _can_upgrade(host: Host, driver: str) -> bool:
     return all(limit is None or branch <= limit[0] for limit in last)
 
 
-def _ask(fleet: _Fleet, driver: str, items: tuple[int, ...]) -> WhatIf | None:
+def _what_if(fleet: _Fleet, driver: str, items: tuple[int, ...]) -> WhatIf | None:
     """Return what a newer driver on some classes changes; None if it changes nothing."""
     cuda = compatibility_data().driver_cuda(driver)
     classes = list(fleet.classes)
     for item in items:
-        host = classes[item].host.replace(driver=driver, driver_cuda=cuda)
+        host = fleet.hosts[item].replace(driver=driver, driver_cuda=cuda)
         classes[item] = replace(classes[item], host=host)
     changed = _Fleet(classes, fleet.solver)
     locks = len(changed.fewest().groups)
-    solved = sum(len(classes[i].nodes) for i in changed.items if i not in fleet.items)
-    gains = tuple(_gains(fleet, changed))
-    if locks >= len(fleet.fewest().groups) and not solved and not gains:
-        return None
-    return WhatIf(driver=driver, items=items, locks=locks, solved=solved, gains=gains)
-
-
-def _gains(fleet: _Fleet, changed: _Fleet) -> Iterator[VersionGain]:
-    """Yield which packages become newer, and on how many nodes."""
+    solved = sum(len(classes[item].nodes) for item in changed.items if item not in fleet.items)
     nodes: dict[tuple[str, str, str], int] = {}
-    for item, (before, after) in enumerate(zip(fleet.newest, changed.newest, strict=True)):
-        if before is None or after is None:
-            continue
-        new = dict(after.versions)
-        for name, version in before.versions:
-            if Version(new.get(name, version)) > Version(version):
-                key = (name, version, new[name])
-                nodes[key] = nodes.get(key, 0) + len(fleet.classes[item].nodes)
-    for (name, old, newer), count in nodes.items():
-        yield VersionGain(name=name, old=old, new=newer, nodes=count)
+    for host_class, before, after in zip(classes, fleet.newest, changed.newest, strict=True):
+        new = dict(after.versions) if after is not None else {}
+        for name, old in before.versions if before is not None else ():
+            if Version(new.get(name, old)) > Version(old):
+                key = (name, old, new[name])
+                nodes[key] = nodes.get(key, 0) + len(host_class.nodes)
+    if locks >= len(fleet.fewest().groups) and not solved and not nodes:
+        return None
+    gains = tuple(
+        VersionGain(name=name, old=old, new=new, nodes=count)
+        for (name, old, new), count in nodes.items()
+    )
+    return WhatIf(driver=driver, items=items, locks=locks, solved=solved, gains=gains)
 
 
 # ---- profiles ------------------------------------------------------------------------------------
@@ -409,11 +511,10 @@ def write_profiles(plan: LockPlan, request: Request, folder: str) -> tuple[str, 
         if getattr(request, name):
             flag = name.replace("_", "-")
             raise InputError(f"--write-profiles: does not write {flag}; nothing was written")
-    versions = {group.lock.versions for group in plan.groups}
     return add_profiles(
         folder,
         [group.lock.host for group in plan.groups],
         frameworks=request.frameworks,
         requirements=request.requirements,
-        separate_versions=len(versions) > 1,
+        separate_versions=len({group.lock.versions for group in plan.groups}) > 1,
     )

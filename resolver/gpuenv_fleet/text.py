@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuenv.commands import quantity_text
@@ -20,97 +20,81 @@ def detect_lines(document: Document) -> list[str]:
     """Return the classes of a fleet, and the nodes without an answer."""
     count = len(document["classes"])
     answered = f"{document['answered']} of {quantity_text(document['nodes'], 'node')}"
-    lines = [f"{answered} answered{_time_text(document)}; classes of hosts: {count}"]
-    lines += class_lines(document["classes"])
-    lines += silent_lines(document)
-    return lines
+    headline = f"{answered} answered{_time_text(document)}; classes of hosts: {count}"
+    return [headline, *_class_lines(document), *_silent_lines(document)]
 
 
 def solve_lines(document: Document) -> list[str]:
     """Return the fewest locks, what each further lock gives, and what a newer driver would give."""
-    lines = [_fewest_line(document), *class_lines(document["classes"])]
+    count, classes = document["locks"], document["classes"]
+    headline = f"no lock serves any of {quantity_text(document['nodes'], 'node')}"
+    if count:
+        solved = sum(group["nodes"] for group in document["plans"][0]["groups"])
+        least = "" if document["proved"] else "at most "
+        verb = "serves" if count == 1 else "serve"
+        nodes = quantity_text(solved, "node")
+        headline = f"{least}{quantity_text(count, 'lock')} {verb} {nodes}"
+        headline += f"; classes of hosts: {len(classes)}"
+    lines = [headline, *_class_lines(document)]
     if document["plans"]:
         lines.append("locks:")
     for plan in document["plans"]:
-        lines += _plan_lines(plan)
+        for number, group in enumerate(plan["groups"]):
+            lines += _group_lines(group, "" if number else str(plan["locks"]))
     for unsolved in document["unsolved"]:
-        nodes = document["classes"][unsolved["class"]]["nodes"]
-        reasons = "; ".join(_reason_text(reason) for reason in unsolved["reasons"][:2])
-        lines.append(f"no lock for {nodes_text(nodes)}: {reasons}")
-    return [*lines, *what_if_lines(document), *silent_lines(document)]
-
-
-def what_if_lines(document: Document) -> list[str]:
-    """Return what newer drivers would change."""
-    return [_what_if_line(what_if, document) for what_if in document["what_if"]]
-
-
-def profiles_line(profiles: Document) -> str:
-    """Return which profiles were written, and what to do next."""
+        nodes = nodes_text(classes[unsolved["class"]]["nodes"])
+        reasons = [
+            f"{reason['subject']} needs {reason['need']}; found {reason['have']}"
+            for reason in unsolved["reasons"][:2]
+        ]
+        lines.append(f"no lock for {nodes}: {'; '.join(reasons)}")
+    lines += [*what_if_lines(document), *_silent_lines(document)]
+    profiles = document.get("profiles")
+    if profiles is None:
+        return lines
     if not profiles["names"]:
-        return f"{profiles['path']}: has these profiles already"
+        return [*lines, f"{profiles['path']}: has these profiles already"]
     names = ", ".join(profiles["names"])
-    return f"wrote {profiles['path']}: profiles {names}; gpuenv lock makes their locks"
+    written = f"wrote {profiles['path']}: profiles {names}; gpuenv lock makes their locks"
+    return [*lines, written]
 
 
-def _fewest_line(document: Document) -> str:
-    count, classes = document["locks"], len(document["classes"])
-    if not count:
-        return f"no lock serves any of {quantity_text(document['nodes'], 'node')}"
-    solved = sum(group["nodes"] for group in document["plans"][0]["groups"])
-    least = "" if document["proved"] else "at most "
-    verb = "serves" if count == 1 else "serve"
-    nodes = quantity_text(solved, "node")
-    return f"{least}{quantity_text(count, 'lock')} {verb} {nodes}; classes of hosts: {classes}"
-
-
-def _plan_lines(plan: Document) -> list[str]:
-    """Return what a number of locks means: the versions, and for how many nodes."""
-    lines = []
-    for number, group in enumerate(plan["groups"]):
-        head = f"{plan['locks']:>3}" if number == 0 else "   "
-        nodes = quantity_text(group["nodes"], "node")
-        lines.append(f"{head}  {_versions_text(group['versions'])} on {nodes}{_needs_text(group)}")
-        for framework in group["older"]:
-            release = f"{framework['name']} {framework['newest']}"
-            lines.append(f"       {framework['nodes']} of them could have {release}")
-    return lines
-
-
-def _needs_text(group: Document) -> str:
-    """Return what a lock needs of a node: ": Python 3.12, driver >= 580.65.06, V100 and H100"."""
+def _group_lines(group: Document, count: str) -> list[str]:
+    """Return the versions of a lock, what it needs, and which nodes could have newer ones."""
+    versions = ", ".join(f"{name} {version}" for name, version in group["versions"].items())
     needs = [f"Python {group['host']['python']}", group["host"]["platform"]]
     if group["needs"].get("driver"):
         needs.append(f"driver >= {group['needs']['driver']}")
     if group["host"]["gpus"]:
         needs.append(" and ".join(group["host"]["gpus"]))
-    return escape(f": {', '.join(needs)}")
-
-
-def _versions_text(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def _reason_text(reason: Document) -> str:
-    return escape(f"{reason['subject']} needs {reason['need']}; found {reason['have']}")
-
-
-def _what_if_line(what_if: Document, document: Document) -> str:
-    """Return what a newer driver on some nodes would change."""
-    nodes = [node for number in what_if["classes"] for node in document["classes"][number]["nodes"]]
-    head = f"with driver {what_if['driver']} on {quantity_text(len(nodes), 'node')}"
-    head += f" ({nodes_text(nodes)})"
-    changes = []
-    saved = document["locks"] - what_if["locks"]
-    if saved > 0:
-        changes.append(f"{quantity_text(what_if['locks'], 'lock')} instead of {document['locks']}")
-    if what_if["solved"]:
-        changes.append(f"a lock for {quantity_text(what_if['solved'], 'more node')}")
-    changes += [
-        f"{gain['name']} {gain['new']} instead of {gain['old']} on {gain['nodes']}"
-        for gain in what_if["gains"]
+    nodes = quantity_text(group["nodes"], "node")
+    return [
+        f"{count:>3}  {versions} on {nodes}: {', '.join(needs)}",
+        *(
+            f"       {older['nodes']} of them could have {older['name']} {older['newest']}"
+            for older in group["older"]
+        ),
     ]
-    return f"{head}: {', '.join(changes)}"
+
+
+def what_if_lines(document: Document) -> list[str]:
+    """Return what newer drivers on some nodes would change."""
+    lines = []
+    for what_if in document["what_if"]:
+        classes = [document["classes"][number] for number in what_if["classes"]]
+        nodes = [node for host_class in classes for node in host_class["nodes"]]
+        changes = []
+        if what_if["locks"] < document["locks"]:
+            locks = quantity_text(what_if["locks"], "lock")
+            changes.append(f"{locks} instead of {document['locks']}")
+        if what_if["solved"]:
+            changes.append(f"a lock for {quantity_text(what_if['solved'], 'more node')}")
+        for gain in what_if["gains"]:
+            new = f"{gain['name']} {gain['new']}"
+            changes.append(f"{new} instead of {gain['old']} on {gain['nodes']}")
+        where = f"{quantity_text(len(nodes), 'node')} ({nodes_text(nodes)})"
+        lines.append(f"with driver {what_if['driver']} on {where}: {', '.join(changes)}")
+    return lines
 
 
 def verify_lines(document: Document) -> list[str]:
@@ -118,12 +102,14 @@ def verify_lines(document: Document) -> list[str]:
     nodes = quantity_text(document["nodes"], "node")
     verdict = "verified" if document["ok"] else "NOT verified"
     counts = f"{document['passed']} of {nodes} passed{_time_text(document)}"
-    lines = [f"{verdict}: {counts}; {quantity_text(len(document['outliers']), 'outlier')}"]
-    lines += outlier_lines(document["outliers"])
-    lines += failure_lines(document["failures"])
-    lines += silent_lines(document)
-    lines += change_lines(document["changes"])
-    return lines
+    outliers = sorted(document["outliers"], key=lambda outlier: _OUTLIERS.index(outlier["what"]))
+    return [
+        f"{verdict}: {counts}; {quantity_text(len(outliers), 'outlier')}",
+        *_node_lines("outlier", outliers, outlier_text),
+        *_node_lines("failed", document["failures"], _failure_text),
+        *_silent_lines(document),
+        *_node_lines("changed", document["changes"], _change_text),
+    ]
 
 
 def _time_text(document: Document) -> str:
@@ -131,27 +117,45 @@ def _time_text(document: Document) -> str:
     return f" in {document['seconds']:.1f} s" if document["seconds"] else ""
 
 
-def outlier_lines(outliers: Sequence[Document]) -> list[str]:
-    """Return one line for each difference, with all nodes that have it."""
-    nodes: dict[tuple[str, str], list[str]] = {}
-    for outlier in outliers:
-        difference = (str(outlier["what"]), outlier_text(outlier))
-        nodes.setdefault(difference, []).append(str(outlier["node"]))
-    ranked = sorted(nodes.items(), key=lambda item: _OUTLIERS.index(item[0][0]))
-    return [f"outlier: {nodes_text(names)}: {text}" for (_, text), names in ranked]
+def _node_lines(label: str, rows: Iterable[Document], text: Callable[[Document], str]) -> list[str]:
+    """Return one line for each text, with all nodes that have it."""
+    return [
+        f"{label}: {nodes_text(nodes)}: {reason}" for reason, nodes in _by_text(rows, text).items()
+    ]
+
+
+def _by_text(rows: Iterable[Document], text: Callable[[Document], str]) -> dict[str, list[str]]:
+    nodes: dict[str, list[str]] = {}
+    for row in rows:
+        nodes.setdefault(text(row), []).append(str(row["node"]))
+    return nodes
+
+
+def by_reason(silent: Iterable[Document]) -> dict[str, list[str]]:
+    """Return the nodes without an answer of each reason."""
+    return _by_text(silent, lambda silence: str(silence["reason"]))
+
+
+def _silent_lines(document: Document) -> list[str]:
+    """Return the nodes without an answer, and those of which a fact is not known."""
+    labels = (("silent", "no answer"), ("unknown", "not assessed"))
+    return [
+        f"{label}: {nodes_text(nodes)}: {reason}"
+        for key, label in labels
+        for reason, nodes in by_reason(document.get(key, ())).items()
+    ]
 
 
 def outlier_text(outlier: Document) -> str:
     """Return what differs, and what the class has."""
+    subject, value, expected = outlier["subject"], outlier["value"], outlier["expected"]
     if outlier["what"] == "time":
-        text = f"{outlier['subject']} took {outlier['value']}, in its class {outlier['expected']}"
-        return escape(text)
-    subject = f"{outlier['what']} {outlier['subject']}".strip()
-    text = f"{subject} is {_short(outlier['value'])}"
-    if outlier["expected"]:
-        agree = quantity_text(outlier["agree"], "node")
-        return escape(f"{text}, and {_short(outlier['expected'])} on {agree} of its class")
-    return escape(f"{text}, and its class has no most frequent value")
+        return f"{subject} took {value}, in its class {expected}"
+    text = f"{outlier['what']} {subject}".strip() + f" is {_short(value)}"
+    if not expected:
+        return f"{text}, and its class has no most frequent value"
+    agree = quantity_text(outlier["agree"], "node")
+    return f"{text}, and {_short(expected)} on {agree} of its class"
 
 
 def _short(value: str) -> str:
@@ -160,72 +164,42 @@ def _short(value: str) -> str:
     return digest[:12] if len(digest) > _HASH_CHARACTERS else value
 
 
-def failure_lines(failures: Sequence[Document]) -> list[str]:
-    """Return one line for each failed check, with all nodes on which it failed for one reason."""
-    nodes: dict[str, list[str]] = {}
-    for failure in failures:
-        name = f"{failure['name']} {failure['subject']}".strip()
-        nodes.setdefault(f"{name}: {failure['evidence']}", []).append(str(failure["node"]))
-    return [f"failed: {nodes_text(names)}: {escape(text)}" for text, names in nodes.items()]
+def _failure_text(failure: Document) -> str:
+    return f"{failure['name']} {failure['subject']}".strip() + f": {failure['evidence']}"
 
 
-def change_lines(changes: Sequence[Document]) -> list[str]:
-    """Return what changed since the last run, with all nodes of one change."""
-    nodes: dict[str, list[str]] = {}
-    for change in changes:
-        subject = f"{change['what']} {change['subject']}".strip()
-        was, now = (_short(str(change[key])) or "nothing" for key in ("was", "now"))
-        nodes.setdefault(f"{subject}: {was} -> {now}", []).append(str(change["node"]))
-    return [f"changed: {nodes_text(names)}: {escape(text)}" for text, names in nodes.items()]
+def _change_text(change: Document) -> str:
+    was, now = (_short(str(change[key])) or "nothing" for key in ("was", "now"))
+    return f"{change['what']} {change['subject']}".strip() + f": {was} -> {now}"
 
 
-def class_lines(classes: Sequence[Document]) -> list[str]:
+def _class_lines(document: Document) -> list[str]:
     """Return a line for each class: how many nodes, which facts, which nodes."""
-    width = max((len(str(len(host_class["nodes"]))) for host_class in classes), default=0)
-    lines = []
-    for host_class in classes:
-        count = f"{len(host_class['nodes']):>{width}}"
-        lines.append(f"  {count}  {host_text(host_class)}: {nodes_text(host_class['nodes'])}")
-    return lines
+    counts = [str(len(host_class["nodes"])) for host_class in document["classes"]]
+    width = max(map(len, counts), default=0)
+    return [
+        f"  {count:>{width}}  {host_text(host_class)}: {nodes_text(host_class['nodes'])}"
+        for count, host_class in zip(counts, document["classes"], strict=True)
+    ]
 
 
 def host_text(host: Document) -> str:
     """Return the facts of a class in a few words."""
     parts = [" and ".join(host["gpus"]) or "no GPU"]
     if host["driver"]:
-        driver = f"driver {host['driver']}"
-        if host["driver_cuda"]:
-            driver += f" (CUDA {host['driver_cuda']})"
-        parts.append(driver)
+        cuda = f" (CUDA {host['driver_cuda']})" if host["driver_cuda"] else ""
+        parts.append(f"driver {host['driver']}{cuda}")
     parts.append(host["platform"])
     if host["glibc"]:
         parts.append(f"glibc {host['glibc']}")
-    parts.append(f"Python {host['python']}")
-    return escape(", ".join(parts))
+    return ", ".join([*parts, f"Python {host['python']}"])
 
 
-def silent_lines(document: Document) -> list[str]:
-    """Return the nodes without an answer, and those of which a fact is not known."""
-    lines = []
-    for key, label in (("silent", "no answer"), ("unknown", "not assessed")):
-        for reason, nodes in by_reason(document.get(key, ())).items():
-            lines.append(f"{label}: {nodes_text(nodes)}: {escape(reason)}")
-    return lines
-
-
-def by_reason(silent: Iterable[Document]) -> dict[str, list[str]]:
-    """Return the nodes of each reason."""
-    nodes: dict[str, list[str]] = {}
-    for silence in silent:
-        nodes.setdefault(str(silence["reason"]), []).append(str(silence["node"]))
-    return nodes
-
-
-def nodes_text(nodes: Sequence[str], most: int = _SHOWN_NODES) -> str:
+def nodes_text(nodes: Sequence[str]) -> str:
     """Return a short list of nodes: "gpu[01-16],login1"; a long one is cut."""
-    text = escape(fold(nodes))
-    if len(text) > most:
-        cut = text[:most].rpartition(",")[0] or text[:most]
+    text = fold(nodes)
+    if len(text) > _SHOWN_NODES:
+        cut = text[:_SHOWN_NODES].rpartition(",")[0] or text[:_SHOWN_NODES]
         return f"{cut},... ({quantity_text(len(nodes), 'node')})"
     return text
 
@@ -240,28 +214,16 @@ def fold(names: Iterable[str]) -> str:
             others.append(name)
         else:
             groups.setdefault((match[1], match[3], len(match[2])), []).append(int(match[2]))
-    texts = [_fold_group(*key, sorted(numbers)) for key, numbers in groups.items()]
-    return ",".join([*texts, *others])
-
-
-def _fold_group(before: str, after: str, width: int, numbers: list[int]) -> str:
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
     texts = []
-    for first, last in ranges:
-        text = f"{first:0{width}}"
-        if last > first:
-            text += f"-{last:0{width}}"
-        texts.append(text)
-    if len(numbers) == 1:
-        return f"{before}{texts[0]}{after}"
-    return f"{before}[{','.join(texts)}]{after}"
-
-
-def escape(text: str) -> str:
-    """Return a text from outside without control characters."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    for (before, after, width), numbers in groups.items():
+        ranges: list[list[int]] = []
+        for number in sorted(numbers):
+            if ranges and ranges[-1][-1] == number - 1:
+                ranges[-1][1:] = [number]
+            else:
+                ranges.append([number])
+        folded = ",".join("-".join(f"{end:0{width}}" for end in ends) for ends in ranges)
+        if len(numbers) > 1:
+            folded = f"[{folded}]"
+        texts.append(f"{before}{folded}{after}")
+    return ",".join([*texts, *others])

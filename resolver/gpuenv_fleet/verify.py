@@ -7,16 +7,16 @@ one. If no value is the most frequent one, all groups of nodes are named.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from gpuenv import InputError
 
 from .classes import Classes
-from .documents import Answer
+from .documents import Answer, Collection, Document
+from .report import classes_json, now, silence_json
 
 MISSING = "(missing)"
 # A time is an outlier if it is slow by the modified z-score of Iglewicz and Hoaglin (1993), and by
@@ -30,95 +30,59 @@ LEAST_NODES = 5
 Fact = tuple[str, str]  # what (driver, library, convolution), and its subject
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A check of a node that did not pass."""
-
-    node: str
-    name: str
-    subject: str
-    status: str
-    evidence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outlier:
-    """A node that differs from its class. `agree` nodes of the class have the expected value.
-
-    `what` is driver, library, convolution or time. `expected` "" means that no value is the most
-    frequent one.
-    """
-
-    node: str
-    item: int
-    what: str
-    subject: str
-    value: str
-    expected: str
-    agree: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """What differs from the last run. `was` or `now` "" is nothing."""
-
-    node: str
-    what: str
-    subject: str
-    was: str
-    now: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verification:
-    """The result for a fleet."""
-
-    passed: tuple[str, ...]
-    failures: tuple[Failure, ...]
-    outliers: tuple[Outlier, ...]
-    changes: tuple[Change, ...] = ()
-
-    @property
-    def differing(self) -> tuple[Outlier, ...]:
-        """The outliers that speak against a node; a slow check alone does not."""
-        return tuple(outlier for outlier in self.outliers if outlier.what != "time")
-
-
 def verify_fleet(
-    answers: Sequence[Answer], classes: Classes, earlier: Sequence[Answer] = ()
-) -> Verification:
+    collection: Collection, classes: Classes, earlier: Sequence[Answer] = ()
+) -> dict[str, Any]:
     """Compare the verifications of the nodes.
 
     Args:
-        answers: documents of `gpuenv verify --json`.
+        collection: documents of `gpuenv verify --json`.
         classes: the classes of their hosts.
         earlier: the documents of the last run.
+
+    Returns:
+        The document of `fleet verify --json`. An outlier is a node that differs from its class, by
+        number. `agree` nodes of the class have the expected value; "" if no value is the most
+        frequent one. A change `was` or is `now` "" if there is nothing.
 
     Raises:
         InputError: a document is not one of `gpuenv verify --json`.
     """
-    by_node = {answer.node: answer for answer in answers}
-    failures: list[Failure] = []
-    passed = []
-    for answer in answers:
-        failed = list(failures_of(answer))
-        failures += failed
-        if not failed:
-            passed.append(answer.node)
-    outliers: list[Outlier] = []
-    for item, host_class in enumerate(classes.classes):
+    by_node = {answer.node: answer for answer in collection.answers}
+    failures = [failure for answer in collection.answers for failure in _failures(answer)]
+    outliers = []
+    for number, host_class in enumerate(classes.classes):
         members = [by_node[node] for node in host_class.nodes]
-        outliers += _differing(item, members)
-        outliers += _slow(item, members)
-    return Verification(
-        passed=tuple(passed),
-        failures=tuple(failures),
-        outliers=tuple(outliers),
-        changes=tuple(_changes(earlier, answers)) if earlier else (),
-    )
+        differing = (*_differing(members), *_slow(members))
+        outliers += [{**outlier, "class": number} for outlier in differing]
+    # A slow check alone does not speak against a node.
+    differs = any(outlier["what"] != "time" for outlier in outliers)
+    return {
+        "kind": "fleet-verify",
+        "time": now(),
+        "ok": not (failures or differs or collection.silent),
+        "nodes": classes.answered + len(collection.silent),
+        "answered": classes.answered,
+        "passed": len(by_node.keys() - {failure["node"] for failure in failures}),
+        "seconds": collection.seconds,
+        "failures": failures,
+        "outliers": outliers,
+        "changes": list(_changes(earlier, collection.answers)) if earlier else [],
+        "classes": classes_json(classes),
+        "silent": silence_json(collection.silent),
+        "unknown": silence_json(classes.unknown),
+        "results": [
+            {
+                "node": answer.node,
+                "ok": answer.document.get("ok") is True,
+                "checks": list(_checks(answer)),
+            }
+            for answer in collection.answers
+        ],
+    }
 
 
-def checks_of(answer: Answer) -> Sequence[Mapping[str, Any]]:
+def _checks(answer: Answer) -> Sequence[Mapping[str, Any]]:
     """Return the checks in a document. InputError if it has none."""
     checks = answer.document.get("checks")
     if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
@@ -127,123 +91,103 @@ def checks_of(answer: Answer) -> Sequence[Mapping[str, Any]]:
     return checks
 
 
-def failures_of(answer: Answer) -> Iterator[Failure]:
+def _failures(answer: Answer) -> Iterator[Document]:
     """Yield why a node is not verified: its failed checks, and otherwise the unknown ones."""
-    checks = checks_of(answer)
+    checks = _checks(answer)
     wanted = "fail" if any(check.get("status") == "fail" for check in checks) else "unknown"
     if answer.document.get("ok") is True:
         return
     not_passed = [check for check in checks if check.get("status") == wanted]
     for check in not_passed or [{"name": "verification", "evidence": "no check was made"}]:
-        yield Failure(
-            node=answer.node,
-            name=str(check.get("name", "")),
-            subject=str(check.get("subject", "")),
-            status=wanted,
-            evidence=str(check.get("evidence", "")),
-        )
+        yield {
+            "node": answer.node,
+            "name": str(check.get("name", "")),
+            "subject": str(check.get("subject", "")),
+            "status": wanted,
+            "evidence": str(check.get("evidence", "")),
+        }
 
 
-# ---- facts that must be equal --------------------------------------------------------------------
-
-
-def facts_of(answer: Answer) -> Iterator[tuple[Fact, str, str]]:
+def _facts(answer: Answer) -> Iterator[tuple[Fact, str, str]]:
     """Yield (fact, device or "", value) of a node: what equal nodes have in common."""
     host = answer.document.get("host", {})
     yield ("driver", ""), "", str(host.get("driver") or MISSING)
-    for path, digest in _table(answer, "libraries").items():
+    for path, digest in _libraries(answer).items():
         yield ("library", str(path)), "", str(digest)
     gpus = host.get("gpus", ())
     for result in answer.document.get("bits", ()):
-        device = str(result.get("device", ""))
-        subject = f"{result.get('what', '')} ({_capability(device, gpus)})"
+        device, capability = str(result.get("device", "")), "?"
+        number = device.removeprefix("GPU ").partition(" ")[0]  # of "GPU 1 NAME"
+        if number.isdecimal() and int(number) < len(gpus):
+            capability = ".".join(map(str, gpus[int(number)].get("compute_capability") or ()))
+        subject = f"{result.get('what', '')} ({capability})"
         yield ("convolution", subject), device, str(result.get("sha256", ""))
 
 
-def _table(answer: Answer, key: str) -> Mapping[str, Any]:
-    table = answer.document.get(key, {})
+def _libraries(answer: Answer) -> Mapping[str, Any]:
+    table = answer.document.get("libraries", {})
     return table if isinstance(table, dict) else {}
 
 
-def _capability(device: str, gpus: Sequence[Mapping[str, Any]]) -> str:
-    """Return the compute capability of "GPU 1 NAME" as text."""
-    number = device.removeprefix("GPU ").partition(" ")[0]
-    if number.isdecimal() and int(number) < len(gpus):
-        capability = gpus[int(number)].get("compute_capability") or ()
-        return ".".join(map(str, capability))
-    return "?"
+def _on_device(device: str, subject: str) -> str:
+    return f"{device}: {subject}" if device else subject
 
 
-def _differing(item: int, members: Sequence[Answer]) -> Iterator[Outlier]:
+def _differing(members: Sequence[Answer]) -> Iterator[dict[str, Any]]:
     """Yield the nodes of a class of which a fact is not that of most nodes."""
-    values: dict[Fact, dict[str, list[tuple[str, str]]]] = {}
+    values: dict[Fact, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for answer in members:
-        for fact, device, value in facts_of(answer):
-            values.setdefault(fact, {}).setdefault(value, []).append((answer.node, device))
-    for fact, holders in values.items():
-        if fact[0] == "library":
+        for fact, device, value in _facts(answer):
+            values[fact][value].append((answer.node, device))
+    for (what, subject), holders in values.items():
+        if what == "library":
             having = {node for places in holders.values() for node, _ in places}
-            lacking = [(answer.node, "") for answer in members if _has_libraries(answer, having)]
-            if lacking:
-                holders[MISSING] = lacking
-        if len(holders) > 1:
-            yield from _minorities(item, fact, holders)
-
-
-def _has_libraries(answer: Answer, having: set[str]) -> bool:
-    """Return whether a node that reported libraries lacks one that others have."""
-    return answer.node not in having and bool(_table(answer, "libraries"))
-
-
-def _minorities(
-    item: int, fact: Fact, holders: Mapping[str, Sequence[tuple[str, str]]]
-) -> Iterator[Outlier]:
-    counts = Counter({value: len({n for n, _ in places}) for value, places in holders.items()})
-    (expected, agree), (_, second) = counts.most_common(2)
-    if agree == second:
-        expected, agree = "", 0
-    for value, places in holders.items():
-        if value == expected:
+            for answer in members:
+                # A node that reported no libraries does not lack one.
+                if answer.node not in having and _libraries(answer):
+                    holders[MISSING].append((answer.node, ""))
+        if len(holders) == 1:
             continue
-        for node, device in places:
-            subject = f"{device}: {fact[1]}" if device else fact[1]
-            yield Outlier(
-                node=node,
-                item=item,
-                what=fact[0],
-                subject=subject,
-                value=value,
-                expected=expected,
-                agree=agree,
-            )
+        counts = Counter({value: len(dict(places)) for value, places in holders.items()})
+        (expected, agree), (_, second) = counts.most_common(2)
+        if agree == second:
+            expected, agree = "", 0
+        for value, places in holders.items():
+            for node, device in places if value != expected else ():
+                yield {
+                    "node": node,
+                    "what": what,
+                    "subject": _on_device(device, subject),
+                    "value": value,
+                    "expected": expected,
+                    "agree": agree,
+                }
 
 
-# ---- times ---------------------------------------------------------------------------------------
-
-
-def _slow(item: int, members: Sequence[Answer]) -> Iterator[Outlier]:
+def _slow(members: Sequence[Answer]) -> Iterator[dict[str, Any]]:
     """Yield the nodes of which a check took much longer than in their class."""
-    times: dict[tuple[str, str], dict[str, float]] = {}
+    times: dict[str, dict[str, float]] = defaultdict(dict)
     for answer in members:
-        for check in checks_of(answer):
+        for check in _checks(answer):
             seconds = check.get("seconds")
             if isinstance(seconds, (int, float)) and seconds > 0:
-                key = (str(check.get("name", "")), str(check.get("subject", "")))
-                times.setdefault(key, {})[answer.node] = float(seconds)
-    for (name, subject), by_node in times.items():
+                times[_name(check)][answer.node] = float(seconds)
+    for subject, by_node in times.items():
         if len(by_node) < LEAST_NODES:
             continue
-        middle = median(by_node.values())
         for node, seconds in slow_ones(by_node).items():
-            yield Outlier(
-                node=node,
-                item=item,
-                what="time",
-                subject=f"{name} {subject}".strip(),
-                value=f"{seconds:.2f} s",
-                expected=f"{middle:.2f} s",
-                agree=len(by_node),
-            )
+            yield {
+                "node": node,
+                "what": "time",
+                "subject": subject,
+                "value": f"{seconds:.2f} s",
+                "expected": f"{median(by_node.values()):.2f} s",
+                "agree": len(by_node),
+            }
+
+
+def _name(check: Mapping[str, Any]) -> str:
+    return f"{check.get('name', '')} {check.get('subject', '')}".strip()
 
 
 def slow_ones(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -256,39 +200,27 @@ def slow_ones(seconds: Mapping[str, float]) -> dict[str, float]:
     return {name: duration for name, duration in seconds.items() if duration > least}
 
 
-# ---- changes -------------------------------------------------------------------------------------
-
-
-def _changes(earlier: Iterable[Answer], answers: Iterable[Answer]) -> Iterator[Change]:
+def _changes(earlier: Sequence[Answer], answers: Sequence[Answer]) -> Iterator[Document]:
     """Yield what differs from the last run: nodes, failures and facts."""
-    before = {answer.node: answer for answer in earlier}
-    after = {answer.node: answer for answer in answers}
+    before = {answer.node: _states(answer) for answer in earlier}
+    after = {answer.node: _states(answer) for answer in answers}
     for node in sorted({*before, *after}):
-        if node not in after:
-            yield Change(node=node, what="node", subject="", was="answered", now="")
-        elif node not in before:
-            yield Change(node=node, what="node", subject="", was="", now="answers")
-        else:
-            yield from _changes_of_node(node, before[node], after[node])
-
-
-def _changes_of_node(node: str, before: Answer, after: Answer) -> Iterator[Change]:
-    was, now = _states(before), _states(after)
-    for key in sorted({*was, *now}):
-        if was.get(key, "") != now.get(key, ""):
-            what, subject = key
-            yield Change(
-                node=node, what=what, subject=subject, was=was.get(key, ""), now=now.get(key, "")
-            )
+        was, now = before.get(node), after.get(node)
+        if was is None or now is None:
+            was = {("node", ""): "answered" if was else ""}
+            now = {("node", ""): "answers" if now else ""}
+        for what, subject in sorted({*was, *now}):
+            old, new = was.get((what, subject), ""), now.get((what, subject), "")
+            if old != new:
+                yield {"node": node, "what": what, "subject": subject, "was": old, "now": new}
 
 
 def _states(answer: Answer) -> dict[Fact, str]:
     """Return the facts of a node, and the status of each check."""
-    states: dict[Fact, str] = {}
-    for fact, device, value in facts_of(answer):
-        subject = f"{device}: {fact[1]}" if device else fact[1]
-        states[fact[0], subject] = value
-    for check in checks_of(answer):
-        name = f"{check.get('name', '')} {check.get('subject', '')}".strip()
-        states["check", name] = str(check.get("status", ""))
+    states = {
+        (what, _on_device(device, subject)): value
+        for (what, subject), device, value in _facts(answer)
+    }
+    for check in _checks(answer):
+        states["check", _name(check)] = str(check.get("status", ""))
     return states
