@@ -15,7 +15,7 @@ from gpuenv.model import Gpu, Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.graph import Node
-from gpuenv.resolve.resolution import ConflictReporter
+from gpuenv.resolve.provider import Progress
 from universe import BASE, Universe
 
 FOLDER = Path(__file__).parent / "data" / "resolution"
@@ -136,7 +136,7 @@ EFFORT = {
     "backtracking: a circle of packages that was given up": (2, 12),
     "backtracking: packages beside a circle that was given up": (2, 15),
     "backtracking: held back at its end": (25, 93),
-    "replaced: the only release goes": (1, 11),
+    "replaced: the only release goes": (1, 8),
     "replaced: what requires the extra gives way": (1, 3),
 }
 
@@ -144,13 +144,11 @@ EFFORT = {
 def pinned_during(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
     """The list that gets each decision of the resolutions that follow."""
     pins: list[Node] = []
-    pinning = ConflictReporter.pinning
 
-    def note(self: ConflictReporter, candidate: Node) -> None:
+    def note(_self: Progress, candidate: Node) -> None:
         pins.append(candidate)
-        pinning(self, candidate)
 
-    monkeypatch.setattr(ConflictReporter, "pinning", note)
+    monkeypatch.setattr(Progress, "pinning", note)
     return pins
 
 

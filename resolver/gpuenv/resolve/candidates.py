@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from copy import copy
 
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
 from ..errors import Reason
-from ..index.protocol import Index, Releases
+from ..index.protocol import Index
 from ..model import (
     Build,
     Code,
@@ -27,12 +27,9 @@ from ..requirements.target import (
     split_label,
     version_key,
 )
-from ..requirements.versions import Versions
-from .graph import Candidate, PackageId, Release, Variant
+from .graph import Candidate, Release, Variant
 from .selection import ReleaseT, admitted
-
-if TYPE_CHECKING:  # few packages have variant wheels
-    from .wheel_variants import JudgedVariant, VariantChooser
+from .wheel_variants import JudgedVariant, VariantChooser
 
 
 class CandidateStore:
@@ -70,10 +67,9 @@ class CandidateStore:
         self.index = index
         self.environment = environment
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
-        self._versions: dict[str, Versions] = {}
         self._variants: dict[Framework, tuple[Variant, ...]] = {}
         self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
-        self._chooser: VariantChooser | None = None
+        self._chooser = VariantChooser(host, data, index)
         self._preferred_versions = dict(request.preferences)
         self._allowed_hashes = {name: frozenset(hashes) for name, hashes in request.hashes}
         self._framework_of = _frameworks_by_distribution(data)
@@ -114,21 +110,14 @@ class CandidateStore:
         """Return whether the candidates of a name were asked for before."""
         return name in self._candidates
 
-    def admitted_versions(self, name: str, specifier: str) -> frozenset[str]:
-        """Return the versions of the candidates of a name that a specifier contains."""
-        if name not in self._versions:
-            versions = {candidate.version for candidate in self.candidates(name)}
-            self._versions[name] = Versions(versions)
-        return self._versions[name].admitted(specifier)
-
     def in_ranges(self, name: str, specifiers: Sequence[str]) -> Sequence[Candidate]:
         """Return the candidates of a name that all of some specifiers contain, best first."""
-        candidates = self.candidates(name)
-        if not specifiers:
-            return candidates
-        sets = [self.admitted_versions(name, specifier) for specifier in specifiers]
-        versions = sets[0].intersection(*sets[1:])
-        return [candidate for candidate in candidates if candidate.version in versions]
+        contains = self.environment.contains
+        return [
+            candidate
+            for candidate in self.candidates(name)
+            if all(contains(specifier, candidate.version, True) for specifier in specifiers)
+        ]
 
     def listed_versions(self, name: str) -> set[str]:
         """Return all versions of a name that its index lists, also those without a fitting file."""
@@ -169,25 +158,19 @@ class CandidateStore:
 
         The orders of the releases that were read already stay those of this store's host.
         """
-        store = self._copy()
+        store = copy(self)
         store.host = host
         return store
 
     def for_request(self, request: Request) -> CandidateStore:
         """Return a store of the same candidates for a request with the same options."""
-        store = self._copy()
+        store = copy(self)
         store.request = request
         return store
-
-    def _copy(self) -> CandidateStore:
-        from copy import copy  # few solves need it
-
-        return copy(self)
 
     def forget(self, name: str) -> None:
         """Read the candidates of a name from the index again when they are next asked for."""
         self._candidates.pop(name, None)
-        self._versions.pop(name, None)
         self._variants.clear()
 
     def _known_at_url(self, wheel: Wheel) -> Candidate | None:
@@ -199,10 +182,6 @@ class CandidateStore:
         return None
 
     def _read_candidates(self, name: str) -> tuple[Candidate, ...]:
-        if not self._needs_every_file(name):
-            releases = self.index.releases(name, self.environment)
-            if releases is not None:
-                return self._unread_candidates(name, releases)
         sdists = self.index.sdists(name)
         wheels = self.index.wheels(name, self.environment)
         best = self._with_sorted_variants(self._best_files(name, (*wheels, *sdists)))
@@ -214,21 +193,6 @@ class CandidateStore:
         if name in self._preferred_versions:
             candidates.sort(key=lambda candidate: not self._is_preferred(candidate))
         return tuple(candidates)
-
-    def _needs_every_file(self, name: str) -> bool:
-        """Return whether more than the versions of a package decides which candidates it has."""
-        names = self._framework_of, self._allowed_hashes, self._preferred_versions
-        return not self.request.takes_wheels(name) or any(name in known for known in names)
-
-    def _unread_candidates(self, name: str, releases: Releases) -> tuple[Candidate, ...]:
-        def best_file(version: str) -> Wheel:
-            return self._best_files(name, releases.files(version))[0]
-
-        identifier = PackageId(name)
-        return tuple(
-            Candidate.unread(identifier, version, listed, best_file, self._library)
-            for version, listed in releases.versions.items()
-        )
 
     def _best_files(self, name: str, files: Iterable[Wheel]) -> list[Wheel]:
         """Return the best fitting file of each release on each index, in the order of the index.
@@ -270,20 +234,14 @@ class CandidateStore:
         return self.environment.rank(wheel.filename)
 
     def _candidate(self, wheel: Wheel) -> Candidate:
-        if split_label(wheel.filename)[1]:
-            judged = self._variant_chooser().judged(wheel)
-            if judged is not None:
-                return self._variant_candidate(wheel, judged)
-        build = None
+        judged, build, platform = self._chooser.judged(wheel), None, self.host.platform
         if wheel.name in self._framework_of:
-            build = self.data.build(wheel.name, wheel.version, self.host.platform)
-        return Candidate(wheel, build, self._library)
-
-    def _variant_candidate(self, wheel: Wheel, judged: JudgedVariant) -> Candidate:
-        build = None
-        if wheel.name in self._framework_of:
-            build = _build_of_variant(wheel, judged, self.host.platform)
-        return Candidate(wheel, build, self._library, variant=judged.variant)
+            if judged is None:
+                build = self.data.build(wheel.name, wheel.version, platform)
+            else:
+                build = _build_of_variant(wheel, judged, platform)
+        library = self._library(wheel.name, wheel.version)
+        return Candidate(wheel, build, library, judged.variant if judged else None)
 
     # ---- variant wheels
 
@@ -291,19 +249,19 @@ class CandidateStore:
         """Return what is known about the variant of a candidate; None if it is no variant."""
         if candidate.variant is None:
             return None
-        return self._variant_chooser().judged(candidate.wheel)
+        return self._chooser.judged(candidate.wheel)
 
     def variant_metadata(self, candidate: Candidate) -> str:
         """Return the metadata of the variant of a candidate that was chosen, as JSON text."""
-        return self._variant_chooser().metadata(candidate.wheel)
+        return self._chooser.metadata(candidate.wheel)
 
     def variant_order_reason(self, candidate: Candidate, better: Candidate) -> Reason:
         """Return why another variant of a release comes before a candidate."""
-        return self._variant_chooser().order_reason(candidate.wheel, better.wheel)
+        return self._chooser.order_reason(candidate.wheel, better.wheel)
 
     def precedes(self, candidate: Candidate, other: Candidate) -> bool:
         """Return whether a variant of a release precedes another where both suit the host."""
-        return self._variant_chooser().precedes(candidate.wheel, other.wheel)
+        return self._chooser.precedes(candidate.wheel, other.wheel)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """Return the requirements of a file; markers about its variant are evaluated.
@@ -314,15 +272,8 @@ class CandidateStore:
         dependencies = self.index.dependencies(wheel)
         for dependency in dependencies:
             if dependency.marker is not None and "variant_" in dependency.marker:
-                return self._variant_chooser().applicable(wheel, dependencies)
+                return self._chooser.applicable(wheel, dependencies)
         return dependencies
-
-    def _variant_chooser(self) -> VariantChooser:
-        if self._chooser is None:
-            from .wheel_variants import VariantChooser
-
-            self._chooser = VariantChooser(self.host, self.data, self.index)
-        return self._chooser
 
     def _with_sorted_variants(self, files: list[Wheel]) -> list[Wheel]:
         """Sort the files of each release that has variant wheels."""
@@ -331,10 +282,10 @@ class CandidateStore:
         releases: dict[tuple[str, str], list[Wheel]] = {}
         for file in files:
             releases.setdefault((file.version, file.index), []).append(file)
-        self._variant_chooser().read_ahead(releases.values())
+        self._chooser.read_ahead(releases.values())
         ordered: list[Wheel] = []
         for release in releases.values():
-            ordered += self._variant_chooser().sort(release)
+            ordered += self._chooser.sort(release)
         return ordered
 
     def _library(self, name: str, version: str) -> Library | None:

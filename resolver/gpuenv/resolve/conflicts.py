@@ -22,14 +22,14 @@ from .graph import (
     without_extras,
 )
 from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, TORCH_ABI, ReleaseFacts
-from .resolution import MAX_TRIAL_CONFLICTS, ImpossibleError
+from .resolution import ImpossibleError
 
 Roots = tuple[NodeRequirement, ...]
 # requirements, packages of which few releases are looked at, the number of conflicts after which
 # there is no answer -> the candidates of a solution; raises ImpossibleError
 Attempt = Callable[[Sequence[NodeRequirement], Collection[str], int], list[Node]]
-RequirementsOf = Callable[[Node], Sequence[NodeRequirement]]
 
+MAX_TRIAL_CONFLICTS = 300  # of a part of a request: each can need the metadata of another release
 REQUEST = "the request"
 # Trials that only save other trials: how many, and the conflicts after which one ends.
 MAX_RESTS, FEW_CONFLICTS = 3, 20
@@ -165,7 +165,6 @@ def group_conflicts(
     facts: ReleaseFacts,
     trials: Trials,
     group: Roots,
-    requirements_of: RequirementsOf,
 ) -> tuple[Reason, ...]:
     """Return on what the members of a group conflict.
 
@@ -173,9 +172,7 @@ def group_conflicts(
     further releases say about the same topics. Codes: cuda-major, cuda-variant, two-owners,
     bad-pair, conflict (ranges of one package that no release meets).
     """
-    members = [
-        _Member(store, facts, root, trials.nodes((root,)), requirements_of) for root in group
-    ]
+    members = [_Member(store, facts, root, trials.nodes((root,))) for root in group]
     reasons: dict[Reason, None] = {}  # in order, each once
     for member, other in combinations(members, 2):
         reasons.update(dict.fromkeys(member.conflicts_with(other)))
@@ -199,7 +196,6 @@ class _Member:
         facts: ReleaseFacts,
         root: NodeRequirement,
         nodes: Sequence[Node],
-        requirements_of: RequirementsOf,
     ) -> None:
         self._store = store
         self._facts = facts
@@ -212,7 +208,7 @@ class _Member:
         self.label = _label(own[0]) if own else str(root)
         for node in (*own, *others):
             try:
-                requirements = requirements_of(node)
+                requirements = facts.requirements_of(node)
             except PackageIndexError:
                 continue
             parent = self.label

@@ -21,7 +21,6 @@ from .graph import (
     FrameworkRequirement,
     HostRequirement,
     Identifier,
-    Node,
     NodeRequirement,
     PackageRequirement,
     Release,
@@ -46,9 +45,6 @@ class Question(Protocol):
     roots: Sequence[NodeRequirement]
     constraints: Constraints
     failure: ImpossibleError
-
-    def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
-        """Return what a candidate requires."""
 
 
 def explain(question: Question, trials: Trials, alternatives: Alternatives | None) -> Explanation:
@@ -94,9 +90,7 @@ def _group_reasons(
     if len(group) == 1:
         reasons = list(_requirement_reasons(question, group[0]))
     else:
-        reasons = list(
-            group_conflicts(question.store, question.facts, trials, group, question.requirements_of)
-        )
+        reasons = list(group_conflicts(question.store, question.facts, trials, group))
     if not reasons:
         result = trials.solve(group)
         if isinstance(result, ImpossibleError):

@@ -1,4 +1,4 @@
-"""The graph that resolvelib resolves: identifiers, requirements (edges) and candidates (nodes).
+"""The graph that a resolution resolves: identifiers, requirements (edges) and candidates (nodes).
 
 There are four kinds of nodes. The type of an identifier tells which:
 
@@ -10,16 +10,19 @@ There are four kinds of nodes. The type of an identifier tells which:
 - AgreementId: a topic on which all packages must agree, such as the CUDA major version. Its one
   candidate (Token) exists if all requirements name the same value.
 
-Host facts and agreements are nodes so that resolvelib itself finds and names these conflicts.
+Host facts and agreements are nodes so that the resolution itself finds and names these conflicts.
+
+Requirements and candidates are compared by identity: a resolution reads each of them once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from resolvelib.structs import RequirementInformation
 
 from ..errors import Reason
-from ..index.protocol import Listed
 from ..model import Build, Framework, Library, Way, Wheel, WheelVariant
 
 # ---- identifiers --------------------------------------------------------------------------------
@@ -39,27 +42,20 @@ class PackageId(Identifier):
     @classmethod
     def of(cls, name: str, extras: Sequence[str] = ()) -> PackageId:
         """Return the identifier of a normalized name with normalized extras in any order."""
-        if not extras:
-            return cls(name)
-        return cls(f"{name}[{','.join(sorted(extras))}]")
-
-    @property
-    def name(self) -> str:
-        """The name without the extras."""
-        return self.partition("[")[0]
+        return cls(f"{name}[{','.join(sorted(extras))}]" if extras else name)
 
     @property
     def extras(self) -> tuple[str, ...]:
         """The extras, sorted."""
         inside = self.partition("[")[2]
-        if not inside:
-            return ()
-        return tuple(inside[:-1].split(","))
+        return tuple(inside[:-1].split(",")) if inside else ()
 
 
 def without_extras(node: Identifier) -> Identifier:
     """Return the node of a package without its extras; any other node as it is."""
-    return PackageId.of(node.name) if isinstance(node, PackageId) else node
+    if isinstance(node, PackageId) and "[" in node:
+        return PackageId(node.partition("[")[0])
+    return node
 
 
 class FrameworkId(Identifier):
@@ -90,16 +86,8 @@ class AgreementId(Identifier):
         return cls(f"={topic}")
 
 
-class NogoodId(Identifier):
-    """What no candidate has: the node of NogoodRequirement."""
-
-    __slots__ = ()
-
-
 FILE_FACT = HostFactId("__file")  # whether a file can be used at all
 PYTHON_FACT = HostFactId("__python")
-_NOGOOD = NogoodId("!")
-
 
 # ---- requirements -------------------------------------------------------------------------------
 
@@ -107,23 +95,20 @@ _NOGOOD = NogoodId("!")
 class NodeRequirement:
     """Base of the requirements that a candidate or the request has on one node."""
 
-    __slots__ = ("identifier",)
     identifier: Identifier
 
 
+@dataclass(eq=False)
 class PackageRequirement(NodeRequirement):
     """A distribution in a range of versions, or the file at a URL."""
 
-    __slots__ = ("extras", "name", "specifier", "url")
+    name: str
+    extras: tuple[str, ...]
+    specifier: str
+    url: str | None = None
 
-    def __init__(
-        self, name: str, extras: tuple[str, ...], specifier: str, url: str | None = None
-    ) -> None:
-        self.identifier = PackageId.of(name, extras)
-        self.name = name
-        self.extras = extras
-        self.specifier = specifier
-        self.url = url
+    def __post_init__(self) -> None:
+        self.identifier = PackageId.of(self.name, self.extras)
 
     def __str__(self) -> str:
         if self.url:
@@ -133,7 +118,7 @@ class PackageRequirement(NodeRequirement):
     def with_base(self) -> tuple[PackageRequirement, ...]:
         """Return this requirement, preceded by one on the package without extras.
 
-        A range or URL of name[extra] limits the package itself too. resolvelib sees the limit
+        A range or URL of name[extra] limits the package itself too. The resolution sees the limit
         earlier if the package has the requirement as well.
         """
         if not self.extras or not (self.specifier or self.url):
@@ -141,49 +126,43 @@ class PackageRequirement(NodeRequirement):
         return PackageRequirement(self.name, (), self.specifier, self.url), self
 
 
+@dataclass(eq=False)
 class FrameworkRequirement(NodeRequirement):
     """A framework in a range of versions, installed in any of its ways.
 
     `text` is how the user wrote it, if it leaves only some of the ways.
     """
 
-    __slots__ = ("framework", "specifier", "text")
+    framework: Framework
+    specifier: str
+    text: str = ""
 
-    def __init__(self, framework: Framework, specifier: str, text: str = "") -> None:
-        self.identifier = FrameworkId.of(framework.name)
-        self.framework = framework
-        self.specifier = specifier
-        self.text = text
+    def __post_init__(self) -> None:
+        self.identifier = FrameworkId.of(self.framework.name)
 
     def __str__(self) -> str:
         return self.text or f"{self.framework.name}{self.specifier}"
 
 
+@dataclass(eq=False)
 class SameFileRequirement(NodeRequirement):
     """One file of a package: name[extra] requires name with the same file."""
 
-    __slots__ = ("wheel",)
+    wheel: Wheel
 
-    def __init__(self, wheel: Wheel) -> None:
-        self.identifier = PackageId.of(wheel.name)
-        self.wheel = wheel
-
-    def is_file_of(self, candidate: Candidate) -> bool:
-        """Return whether a candidate has the file; the file of another version is not read."""
-        return candidate.version == self.wheel.version and candidate.wheel is self.wheel
+    def __post_init__(self) -> None:
+        self.identifier = PackageId(self.wheel.name)
 
     def __str__(self) -> str:
         return f"{self.identifier}=={self.wheel.version}"
 
 
+@dataclass(eq=False)
 class HostRequirement(NodeRequirement):
     """A fact that the host must fulfil. `reasons` is empty if the host fulfils it."""
 
-    __slots__ = ("reasons",)
-
-    def __init__(self, fact: HostFactId, reasons: tuple[Reason, ...]) -> None:
-        self.identifier = fact
-        self.reasons = reasons
+    identifier: HostFactId
+    reasons: tuple[Reason, ...]
 
     def __str__(self) -> str:
         return f"{self.identifier} ({'; '.join(reason.need for reason in self.reasons)})"
@@ -195,7 +174,6 @@ class AgreementRequirement(NodeRequirement):
     A package that fits several values names all of them.
     """
 
-    __slots__ = ("topic", "value", "values")
     identifier: AgreementId
 
     def __init__(self, topic: str, *values: str) -> None:
@@ -215,8 +193,6 @@ class AgreementRequirement(NodeRequirement):
 class BadPairRequirement(AgreementRequirement):
     """One side ("a" or "b") of a pair of releases that must not be installed together."""
 
-    __slots__ = ("pair", "text")
-
     def __init__(self, pair: str, side: str, text: str) -> None:
         super().__init__(f"side of {pair}", side)
         self.pair = pair
@@ -228,118 +204,43 @@ class BadPairRequirement(AgreementRequirement):
         return f"the other {self.topic}"
 
 
-class NogoodRequirement(NodeRequirement):
-    """What a candidate requires that cannot be chosen with the present pins: nothing has it.
-
-    Attributes:
-        releases: the candidate and the pins that exclude it.
-        causes: why they exclude each other.
-    """
-
-    __slots__ = ("causes", "releases")
-
-    def __init__(self, releases: frozenset[Node], causes: Sequence[Cause]) -> None:
-        self.identifier = _NOGOOD
-        self.releases = releases
-        self.causes = causes
-
-    def __str__(self) -> str:
-        return f"not together: {', '.join(sorted(map(repr, self.releases)))}"
-
-
 # ---- candidates ---------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class Candidate:
     """One release of a distribution on one index, with the file that fits the target best.
 
     Attributes:
-        identifier: PackageId, with extras for a node such as torch[a].
+        wheel: the file: the wheel that fits best, or a source distribution.
         build: what the compatibility data has about a framework's or companion's build.
-        library: what the compatibility data has about a CUDA library. Read when first used:
-            a solve looks at one of fifty cuDNN releases.
+        library: what the compatibility data has about a CUDA library.
         variant: the variant of a variant wheel; None for any other file.
-        is_yanked: whether the file is yanked.
-        needs_build: whether the file is a source distribution.
+        extras: those of a node such as torch[a].
+        identifier: of the node.
     """
 
-    __slots__ = (
-        "_read_library",
-        "_read_wheel",
-        "_wheel",
-        "build",
-        "extras",
-        "identifier",
-        "is_yanked",
-        "name",
-        "needs_build",
-        "variant",
-        "version",
-    )
+    wheel: Wheel
+    build: Build | None = None
+    library: Library | None = None
+    variant: WheelVariant | None = None
+    extras: tuple[str, ...] = ()
+    _nodes: dict[tuple[str, ...], Candidate] = field(default_factory=dict)
 
-    _read_wheel: Callable[[str], Wheel]
-
-    def __init__(
-        self,
-        wheel: Wheel,
-        build: Build | None,
-        read_library: Callable[[str, str], Library | None],
-        extras: tuple[str, ...] = (),
-        variant: WheelVariant | None = None,
-    ) -> None:
-        self.identifier = PackageId.of(wheel.name, extras)
-        self.name = wheel.name
-        self.version = wheel.version
-        self.is_yanked = wheel.yanked is not None
-        self.needs_build = not wheel.filename.endswith(".whl")
-        self._wheel: Wheel | None = wheel
-        self.build = build
-        self.extras = extras
-        self.variant = variant
-        self._read_library = read_library
-
-    @classmethod
-    def unread(
-        cls,
-        identifier: PackageId,
-        version: str,
-        listed: Listed,
-        read_wheel: Callable[[str], Wheel],
-        read_library: Callable[[str, str], Library | None],
-    ) -> Candidate:
-        """Return a release whose file is read when first used.
-
-        Args:
-            identifier: the package.
-            version: the version.
-            listed: what the page of the package says of it.
-            read_wheel: returns the file of a version.
-            read_library: returns the row of a CUDA library.
-        """
-        candidate = cls.__new__(cls)
-        candidate.identifier = identifier
-        candidate.name = identifier  # without extras it is the name
-        candidate.version = version
-        candidate.is_yanked, candidate.needs_build = listed
-        candidate._wheel = None
-        candidate._read_wheel = read_wheel
-        candidate.build = candidate.variant = None
-        candidate.extras = ()
-        candidate._read_library = read_library
-        return candidate
+    def __post_init__(self) -> None:
+        self.name = self.wheel.name
+        self.version = self.wheel.version
+        self.identifier = PackageId.of(self.name, self.extras)
 
     @property
-    def wheel(self) -> Wheel:
-        """The file: the wheel that fits best, or a source distribution."""
-        wheel = self._wheel
-        if wheel is None:
-            wheel = self._wheel = self._read_wheel(self.version)
-        return wheel
+    def is_yanked(self) -> bool:
+        """Whether the file is yanked."""
+        return self.wheel.yanked is not None
 
     @property
-    def library(self) -> Library | None:
-        """The row of a CUDA library; None for any other distribution."""
-        return self._read_library(self.name, self.version)
+    def needs_build(self) -> bool:
+        """Whether the file is a source distribution."""
+        return not self.wheel.filename.endswith(".whl")
 
     @property
     def label(self) -> str:
@@ -356,13 +257,19 @@ class Candidate:
         return self.build.local
 
     def with_extras(self, extras: tuple[str, ...]) -> Candidate:
-        """Return the node of the same file with extras."""
-        return Candidate(self.wheel, self.build, self._read_library, extras, self.variant)
+        """Return the node of the same file with extras, always the same object."""
+        if not extras:
+            return self
+        if extras not in self._nodes:
+            node = Candidate(self.wheel, self.build, self.library, self.variant, extras)
+            self._nodes[extras] = node
+        return self._nodes[extras]
 
     def __repr__(self) -> str:
         return f"{self.identifier} {self.version}"
 
 
+@dataclass(eq=False)
 class Variant:
     """A release of a framework, installed in one way: jax 0.12.0 as jax[cuda12].
 
@@ -371,16 +278,19 @@ class Variant:
         build: what the compatibility data has about the framework with all its carriers.
     """
 
-    __slots__ = ("build", "framework", "identifier", "is_yanked", "version", "way", "wheel")
+    framework: Framework
+    way: Way
+    wheel: Wheel
+    build: Build | None
 
-    def __init__(self, framework: Framework, way: Way, wheel: Wheel, build: Build | None) -> None:
-        self.identifier = FrameworkId.of(framework.name)
-        self.framework = framework
-        self.way = way
-        self.wheel = wheel
-        self.version = wheel.version
-        self.is_yanked = wheel.yanked is not None
-        self.build = build
+    def __post_init__(self) -> None:
+        self.identifier = FrameworkId.of(self.framework.name)
+        self.version = self.wheel.version
+
+    @property
+    def is_yanked(self) -> bool:
+        """Whether the file is yanked."""
+        return self.wheel.yanked is not None
 
     @property
     def label(self) -> str:
@@ -396,30 +306,17 @@ class Variant:
         return self.label
 
 
+@dataclass(eq=False)
 class Token:
     """The only candidate of a host fact, or of an agreement with the agreed value."""
 
-    __slots__ = ("identifier", "value")
+    identifier: Identifier
+    value: str = ""
 
-    def __init__(self, identifier: Identifier, value: str = "") -> None:
-        self.identifier = identifier
-        self.value = value
-
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return f"{self.identifier} {self.value}"
 
 
 Release = Candidate | Variant
 Node = Candidate | Token | Variant
-
-
-class Cause(Protocol):
-    """One requirement that takes part in a conflict (resolvelib's RequirementInformation)."""
-
-    @property
-    def requirement(self) -> NodeRequirement:
-        """The requirement."""
-
-    @property
-    def parent(self) -> Node | None:
-        """The candidate that has the requirement; None for the request itself."""
+Cause = RequirementInformation[NodeRequirement, Node]  # a requirement, and what has it

@@ -39,8 +39,8 @@ from .graph import (
     Release,
     Variant,
 )
-from .provider import Provider
 from .release_facts import extra_markers
+from .resolution import LearningResolver
 from .skipped import Skipped
 
 if TYPE_CHECKING:  # few packages have variant wheels
@@ -63,10 +63,11 @@ class Solution:
     """
 
     def __init__(
-        self, provider: Provider, roots: Sequence[NodeRequirement], nodes: Sequence[Node]
+        self, resolver: LearningResolver, roots: Sequence[NodeRequirement], nodes: Sequence[Node]
     ) -> None:
-        self.provider = provider
-        self.store: CandidateStore = provider.store
+        self.resolver = resolver
+        self.provider = resolver.provider
+        self.store: CandidateStore = self.provider.store
         self.roots = roots
         self.candidates = [node for node in nodes if isinstance(node, Candidate)]
         self.pinned: dict[str, Candidate] = {}
@@ -85,7 +86,7 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
     requested = _requested_choices(solution)
     pins = _pins(solution)
     nodes: list[Release] = [*solution.variants.values(), *solution.candidates]
-    finder = Skipped(solution.provider, solution.roots, nodes)
+    finder = Skipped(solution.resolver, solution.roots, nodes)
     plan = Plan(
         request=store.request,
         host=store.host,
@@ -149,7 +150,7 @@ def _other_options(request: Request) -> dict[str, object]:
 def _pins(solution: Solution) -> tuple[Pin, ...]:
     dependencies: dict[str, set[str]] = {name: set() for name in solution.pinned}
     for candidate in solution.candidates:
-        for requirement in solution.provider.requirements_of(candidate):
+        for requirement in solution.provider.get_dependencies(candidate):
             if isinstance(requirement, PackageRequirement) and requirement.name != candidate.name:
                 dependencies[candidate.name].add(requirement.name)
     pins = []

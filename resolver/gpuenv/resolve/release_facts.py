@@ -10,19 +10,25 @@ from collections.abc import Iterator, Sequence
 from ..compat import evaluate
 from ..compat.evaluate import Facts
 from ..compat.extensions import FRAMEWORK, abi_text, release_of
-from ..errors import Reason, is_doubt
-from ..model import EVERY_FRAMEWORK, Build, Host, Wheel, show_pair
+from ..errors import OfflineError, Reason, UnusableFileError, is_doubt
+from ..model import EVERY_FRAMEWORK, Build, Host, Library, Requirement, Wheel, show_pair
 from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .graph import (
+    FILE_FACT,
+    PYTHON_FACT,
     AgreementRequirement,
     BadPairRequirement,
     Candidate,
+    HostRequirement,
+    Node,
     NodeRequirement,
     PackageRequirement,
     Release,
+    SameFileRequirement,
     Variant,
 )
+from .selection import is_exact
 
 CUDA_MAJOR = "CUDA major"
 CUDA_BUILD = "CUDA build of "  # followed by the framework
@@ -31,13 +37,20 @@ OWNER = "owner of "  # followed by the folder
 
 
 class ReleaseFacts:
-    """Answers about releases on the host of a candidate store."""
+    """Answers about releases on the host of a candidate store.
+
+    Attributes:
+        host_doubts: doubts about the host itself.
+        offline: what was not in the cache. A solution may exist without.
+    """
 
     def __init__(self, store: CandidateStore) -> None:
         self._store = store
         self._host = store.host
         self._data = store.data
         self._facts: dict[Release, Facts] = {}
+        self._requirements: dict[Node, Sequence[NodeRequirement]] = {}
+        self.offline: list[OfflineError] = []
         reasons: Sequence[Reason] = ()
         if self._host.gpus:
             reasons = evaluate.host_reasons(self._host, self._data)
@@ -243,20 +256,106 @@ class ReleaseFacts:
 
     # ---- requirements
 
-    def requirements(self, release: Release) -> list[NodeRequirement]:
-        """Return the agreements of a release; of a variant its packages, too.
+    def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
+        """Return the requirements of a candidate on this host, always the same objects.
 
-        A release that the host refuses is no candidate, so host facts are no requirements.
+        A release that the host refuses is no candidate, so its needs of the host are not among
+        them. A file that cannot be used (UnusableFileError) or that is not in the cache
+        (OfflineError) has a requirement that nothing fulfils.
+
+        Raises:
+            PackageIndexError: an index failed.
         """
-        requirements: list[NodeRequirement] = list(self.agreements(release))
-        if isinstance(release, Variant):
-            requirements += _packages(release)
+        if node not in self._requirements:
+            requirements: Iterator[NodeRequirement] = iter(())
+            if isinstance(node, Candidate):
+                requirements = self._requirements_of_candidate(node)
+            elif isinstance(node, Variant):
+                requirements = self._requirements_of_variant(node)
+            self._requirements[node] = tuple(requirements)
+        return self._requirements[node]
+
+    def known_requirements(self, release: Release) -> Sequence[NodeRequirement]:
+        """Return what a release requires if that was read before, otherwise ()."""
+        return self._requirements.get(release, ())
+
+    def _requirements_of_variant(self, variant: Variant) -> Iterator[NodeRequirement]:
+        """Yield the agreements and packages of a variant, the first one at its version."""
+        yield from self.agreements(variant)
+        for place, text in enumerate(variant.way.requires):
+            requirement = parse_requirement(text)
+            specifier = requirement.specifier if place else f"=={variant.version}"
+            yield PackageRequirement(requirement.name, (), specifier)
+            if requirement.extras:
+                yield PackageRequirement(requirement.name, requirement.extras, specifier)
+
+    def _requirements_of_candidate(self, candidate: Candidate) -> Iterator[NodeRequirement]:
+        """Yield the requirements of a release and of its file.
+
+        A node with extras has the dependencies of its package, too: a release that cannot be chosen
+        is then no candidate of either node.
+        """
+        if candidate.extras:
+            yield SameFileRequirement(candidate.wheel)
         else:
-            built_for = self._data.built_for(release.name, release.version)
+            yield from self.agreements(candidate)
+            built_for = self._data.built_for(candidate.name, candidate.version)
             if built_for is not None and built_for.release:  # R10
-                specifier = f"=={built_for.release}.*"
-                requirements.append(PackageRequirement(FRAMEWORK, (), specifier))
-        return requirements
+                yield PackageRequirement(FRAMEWORK, (), f"=={built_for.release}.*")
+        try:
+            dependencies = self._store.dependencies(candidate.wheel)
+        except UnusableFileError as error:
+            yield HostRequirement(FILE_FACT, (error.reason,))
+            return
+        except OfflineError as error:
+            self.offline.append(error)
+            yield HostRequirement(FILE_FACT, (not_cached(candidate.wheel),))
+            return
+        environment = self._store.environment
+        python = self._store.index.requires_python(candidate.wheel)
+        if python and not candidate.extras and not environment.accepts_python(python):
+            reason = Reason(
+                code="requires-python",
+                subject=f"{candidate.name} {candidate.version}",
+                need=python,
+                have=python_text(self._host),
+            )
+            yield HostRequirement(PYTHON_FACT, (reason,))
+        built = candidate.build or candidate.library
+        if built is None and candidate.extras:
+            built = self._store.build_of_extras(candidate)
+        for dependency in dependencies:
+            marker = dependency.marker
+            if marker is None or environment.marker(marker, candidate.extras):
+                requirement = PackageRequirement(
+                    dependency.name,
+                    dependency.extras,
+                    with_cudnn_range(built, dependency),
+                    dependency.url,
+                )
+                if requirement.name == candidate.name:
+                    yield from self._requirement_on_itself(requirement, candidate)
+                else:
+                    yield from requirement.with_base()
+
+    def _requirement_on_itself(
+        self, requirement: PackageRequirement, candidate: Candidate
+    ) -> Iterator[NodeRequirement]:
+        """Yield what a requirement of a release on its own package asks for: nothing, or extras.
+
+        As an ordinary requirement it would pin the release to itself.
+        """
+        url, store = requirement.url, self._store
+        at_url = (candidate,) if url is None else store.at_url(candidate.name, url)
+        is_same_file = any(candidate.wheel is other.wheel for other in at_url)
+        contains = store.environment.contains
+        if not is_same_file or not contains(requirement.specifier, candidate.version, True):
+            subject = f"{candidate.identifier} {candidate.version}"
+            have = f"{candidate.version} itself"
+            reason = Reason(code="conflict", subject=subject, need=str(requirement), have=have)
+            yield HostRequirement(FILE_FACT, (reason,))
+        elif requirement.extras and requirement.extras != candidate.extras:
+            yield PackageRequirement(requirement.name, requirement.extras, "")
 
     def agreements(self, release: Release) -> Iterator[AgreementRequirement]:
         """Yield what a release and all other packages of a plan must agree on."""
@@ -331,13 +430,18 @@ def not_cached(wheel: Wheel) -> Reason:
     return Reason(code="not-cached", subject=wheel.filename, need="its dependencies", have=have)
 
 
-def _packages(variant: Variant) -> Iterator[PackageRequirement]:
-    """Yield the packages of a variant, the first one at the version of the variant."""
-    for place, text in enumerate(variant.way.requires):
-        requirement = parse_requirement(text)
-        specifier = requirement.specifier
-        if place == 0:
-            specifier = f"=={variant.version}"
-        yield PackageRequirement(requirement.name, (), specifier)
-        if requirement.extras:
-            yield PackageRequirement(requirement.name, requirement.extras, specifier)
+def with_cudnn_range(built: Build | Library | None, dependency: Requirement) -> str:
+    """Return the specifier of a dependency; R4 narrows a cuDNN range to what fits the build.
+
+    That is the major version that the build was made with, and no older minor version.
+    """
+    specifier = dependency.specifier
+    if not dependency.name.startswith("nvidia-cudnn-") or is_exact(specifier):
+        return specifier
+    if built is None or built.cudnn is None:
+        return specifier
+    major, minor = (*built.cudnn.split("."), "0")[:2]
+    clauses = [f">={major}.{minor}", f"<{int(major) + 1}"]
+    if specifier:
+        clauses.insert(0, specifier)
+    return ",".join(clauses)

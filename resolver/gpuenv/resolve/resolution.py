@@ -1,214 +1,445 @@
-"""One resolution: the releases that resolvelib chooses for a set of requirements.
+"""The resolution: one candidate for each node, by a search that learns from its conflicts.
 
-A conflict teaches a nogood. The resolution goes back to the state before the last pin that is to
-blame, and avoids the nogood from there on. Every conflict yields a new one, so this ends: with a
-solution, or with a nogood without releases, which proves that there is none. The proof does not
-cover pre-releases, yanked releases and URLs that only the requirement of a release would admit: as
-in pip, they are candidates only if that release is decided first.
-
-resolvelib's own backtracking is not used. It jumps over choices that still matter, and then calls a
-request impossible that has a solution.
+The search implements resolvelib's AbstractResolver. resolvelib's own Resolver is not used: it jumps
+back over choices that still matter, and then calls a request impossible that has a solution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from operator import attrgetter, methodcaller
+from typing import Any
 
-from resolvelib import BaseReporter, ResolutionImpossible
-from resolvelib.resolvers import Resolution
-from resolvelib.resolvers.criterion import Criterion
-from resolvelib.structs import build_iter_view
-
-from .. import activity
-from ..errors import UnfinishedError
-from .graph import (
-    Candidate,
-    Cause,
-    Identifier,
-    Node,
-    NodeRequirement,
-    NogoodRequirement,
-    PackageId,
-    PackageRequirement,
-    Variant,
+from resolvelib import BaseReporter
+from resolvelib.resolvers import (
+    AbstractResolver,
+    Criterion,
+    RequirementsConflicted,
+    ResolutionImpossible,
+    Result,
 )
-from .learning import ConflictError, Pins
-from .provider import Provider
-from .widening import MoreReleasesError
+from resolvelib.structs import DirectedGraph, IteratorMapping, State, build_iter_view
 
-if TYPE_CHECKING:
-    from resolvelib.providers import Preference
-    from resolvelib.structs import RequirementInformation, State
+from ..errors import UnfinishedError
+from .graph import Cause, Identifier, Node, NodeRequirement, PackageRequirement, without_extras
+from .provider import Provider
 
 _Criterion = Criterion[NodeRequirement, Node]
+_Criteria = dict[Identifier, _Criterion]
+_State = State[NodeRequirement, Node, Identifier]
+Reporter = BaseReporter[NodeRequirement, Node, Identifier]
 
 MAX_CONFLICTS = 20_000
-MAX_TRIAL_CONFLICTS = 300  # of a part of a request: each can need the metadata of a further release
 PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
-_MAX_ROUNDS = 1_000_000_000  # resolvelib requires a limit; MAX_CONFLICTS is met long before
+# How often a pin may give way to a requirement that comes later. Further ones are conflicts, or two
+# packages that exclude each other's releases could replace each other for ever.
+_MAX_REPLACEMENTS = 3
 
 
-class _Resolution(Resolution[NodeRequirement, Node, Identifier]):
-    """A resolution that learns from conflicts (see the module).
-
-    It checks and sorts a node again only if the requirements on it have changed; each change makes
-    a new criterion. resolvelib checks every pin twice in every round, and sorts all open nodes in
-    every round, with the same results.
-    """
-
-    def __init__(self, provider: Provider, lessons: _Lessons) -> None:
-        self._reporter = ConflictReporter(provider)
-        super().__init__(provider, self._reporter)
-        self._provider, self._lessons = provider, lessons
-        self._satisfied_by: dict[_Criterion, Node] = {}
-        self._preferences: dict[Identifier, tuple[_Criterion, Preference]] = {}
-
-    def _is_current_pin_satisfying(self, name: Identifier, criterion: _Criterion) -> bool:
-        pin = self._states[-1].mapping.get(name)
-        if pin is None:
-            return False
-        if self._satisfied_by.get(criterion) is pin:
-            return True
-        if not super()._is_current_pin_satisfying(name, criterion):
-            return False
-        self._satisfied_by[criterion] = pin
-        return True
-
-    def _get_preference(self, name: Identifier) -> Preference:
-        criterion = self.state.criteria[name]
-        known = self._preferences.get(name)
-        if known is None or known[0] is not criterion:
-            known = self._preferences[name] = criterion, super()._get_preference(name)
-        return known[1]
-
-    def _backjump(self, causes: list[RequirementInformation[NodeRequirement, Node]]) -> bool:
-        """Learn from the conflict that the reporter has noted, and go back."""
-        conflict = self._reporter.conflict
-        if self._lessons.learn(conflict):
-            self._preferences.clear()
-            kept = 1
-        else:
-            kept = self._count_unaffected(conflict.releases)
-        del self._states[kept:]
-        self._push_new_state()
-        self._provider.pins = Pins(self.state.mapping)
-        return True
-
-    def _count_unaffected(self, nogood: Collection[Node]) -> int:
-        """Return how many states a nogood does not change.
-
-        The states are: that of the request, one after each pin, and the present one. Those remain
-        that precede the last pin of the nogood. They also precede every pin that replaced others:
-        the number of replacements begins at zero again.
-        """
-        for number, state in enumerate(self._states[1:-1], 1):
-            if len(state.mapping) < number:
-                return number - 1
-            if all(state.mapping.get(release.identifier) is release for release in nogood):
-                return number
-        return max(1, len(self._states) - 2)
-
-
-class ImpossibleError(Exception):
-    """Resolution is impossible.
+class ImpossibleError(ResolutionImpossible[NodeRequirement, Node]):
+    """It is proven that no set of candidates meets the requirements.
 
     Attributes:
         node: the node of a requirement of the request, of which no candidate can be chosen.
-        causes: why, as the causes of resolvelib (see Provider.full_causes).
+        causes: why, down to requirements that nothing meets (see LearningResolver.proof).
     """
 
     def __init__(self, node: Identifier, causes: Sequence[Cause]) -> None:
-        super().__init__(node, causes)
+        super().__init__(causes)
+        self.causes: Sequence[Cause] = causes
         self.node = node
+
+
+class _RejectedError(Exception):
+    """A candidate cannot be pinned.
+
+    Attributes:
+        causes: the requirements because of which.
+        blamed: the pins because of which. None: those that have the requirements.
+    """
+
+    def __init__(self, causes: Sequence[Cause], blamed: AbstractSet[Node] | None = None) -> None:
+        super().__init__(causes)
         self.causes = causes
+        self.blamed = blamed
 
 
-def resolve(
-    provider: Provider, requirements: Sequence[NodeRequirement], max_conflicts: int = MAX_CONFLICTS
-) -> list[Node]:
-    """Return one candidate for every node that the requirements reach.
+class _ConflictError(Exception):
+    """No candidate of a node can be pinned.
 
-    When the index turns out to have more releases of a name, the resolution begins again.
-
-    Raises:
-        ImpossibleError: it is proven that no set of releases meets the requirements.
-        UnfinishedError: no answer after `max_conflicts`.
-        PackageIndexError: an index failed.
+    Attributes:
+        node: the node.
+        nogood: the pins that are to blame: they cannot be chosen together.
+        causes: the requirements that exclude each other.
+        impossible: the candidates that cannot be chosen whatever else is chosen, and why.
     """
-    roots: list[NodeRequirement] = []
-    for requirement in requirements:
-        if isinstance(requirement, PackageRequirement):
-            roots += requirement.with_base()
-        else:
-            roots.append(requirement)
-    activity.current.conflicts = 0
-    while True:
-        try:
-            provider.note_request(roots)
-            return _resolve(provider, roots, max_conflicts)
-        except MoreReleasesError:
-            provider.start_over()
-
-
-def _resolve(
-    provider: Provider, roots: Sequence[NodeRequirement], max_conflicts: int
-) -> list[Node]:
-    """Return what resolvelib chooses, in the order of the decisions.
-
-    resolvelib's Resolver would go on to build a graph of the result, by a recursion that does not
-    end for some circles of packages.
-
-    Raises:
-        ImpossibleError, UnfinishedError, PackageIndexError: see `resolve`.
-    """
-    lessons = _Lessons(provider, roots, max_conflicts)
-    while True:
-        provider.pins = Pins()
-        try:
-            _Resolution(provider, lessons).resolve(roots, max_rounds=_MAX_ROUNDS)
-            return list(provider.pins.chosen.values())
-        except ResolutionImpossible as error:  # the requirements themselves exclude each other
-            causes = list(error.causes)
-            node = causes[0].requirement.identifier
-            raise ImpossibleError(node, provider.full_causes(causes)) from None
-        except ConflictError as conflict:  # see ConflictReporter.ending_round
-            lessons.learn(conflict)
-
-
-class _Lessons:
-    """Counts the conflicts of one resolution. The provider learns from each of them."""
 
     def __init__(
-        self, provider: Provider, roots: Sequence[NodeRequirement], max_conflicts: int
+        self,
+        node: Identifier,
+        nogood: AbstractSet[Node],
+        causes: Sequence[Cause],
+        impossible: Mapping[Node, Sequence[Cause]],
     ) -> None:
-        self._provider, self._roots, self._max_conflicts = provider, roots, max_conflicts
-        self._conflicts = 0
+        super().__init__(node)
+        self.node = node
+        self.nogood = nogood
+        self.causes = causes
+        self.impossible = impossible
 
-    def learn(self, conflict: ConflictError) -> bool:
-        """Learn from a conflict. Return whether the order of decisions changes.
+
+class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
+    """Conflict-driven search with nogoods, for those who know PubGrub or a SAT solver.
+
+    - A decision is a pin: the best candidate of the open node that the provider prefers. The trail
+      has the state after each pin: the pins, and for each node its criterion, that is the
+      requirements on it and the candidates that meet them.
+    - Propagation: a pin adds its requirements to the criteria. A candidate is rejected if a
+      criterion has no candidates then, or if a nogood would be violated.
+    - A conflict is an open node of which all candidates are rejected.
+    - Analysis: the pins whose requirements led to the rejections are to blame. Pins are left out of
+      this set, the latest first, as long as the rest explains the conflict.
+    - Learning: the pins that remain are a nogood (an incompatibility in PubGrub): they are never
+      chosen together again. It names releases, not ranges. A nogood of one release excludes it.
+    - Backjump: the search goes back to the state before the last pin of the nogood.
+    - Every conflict yields a new nogood, so the search ends: with a solution, or with an empty
+      nogood, which proves that there is none.
+
+    The proof does not cover pre-releases, yanked releases and URLs that only the requirement of a
+    release would admit: as in pip, they are candidates only if that release is decided first.
+
+    One rule is not PubGrub's. A pin can give way to a requirement that comes later, with all that
+    only it required; its node is then decided again. So the newest release of a dependency is not
+    chosen at the cost of a newer release of what the user asked for.
+    """
+
+    provider: Provider
+
+    def __init__(self, provider: Provider, reporter: Reporter) -> None:
+        super().__init__(provider, reporter)
+        self._excluded: dict[Identifier, dict[Node, Sequence[Cause]]] = {}
+        self._nogoods: dict[Node, list[tuple[AbstractSet[Node], Sequence[Cause]]]] = {}
+        self._unmet: set[str] = set()  # packages and ranges: no release can be chosen
+
+    def resolve(
+        self,
+        requirements: Iterable[NodeRequirement],
+        max_conflicts: int = MAX_CONFLICTS,
+        **_options: Any,
+    ) -> Result[NodeRequirement, Node, Identifier]:
+        """Return one candidate for every node that the requirements reach.
 
         Raises:
-            ImpossibleError: the conflict proves that there is no solution.
-            UnfinishedError: there were too many conflicts.
+            ImpossibleError: it is proven that no set of releases meets the requirements.
+            UnfinishedError: no answer after `max_conflicts`.
+            PackageIndexError, MoreReleasesError: see Provider.find_matches.
         """
-        if not conflict.releases:
-            raise ImpossibleError(conflict.node, self._provider.full_causes(conflict.causes))
-        self._conflicts += 1
-        activity.current.conflicts = self._conflicts
-        if self._conflicts == self._max_conflicts:
-            names = ", ".join(map(str, self._roots))
-            raise UnfinishedError(
-                f"no answer after {self._conflicts} conflicts for {names}",
-                hint="limit the versions of one of them, such as NAME>=VERSION, and solve again",
-            )
-        has_new_order = self._provider.learn(conflict)
-        if self._conflicts == PATIENCE:
-            self._try_each_alone()
-            has_new_order = True
-        return has_new_order
+        roots = list(requirements)
+        trail = [self._request(roots)]
+        conflicts = 0
+        replacements: Counter[Identifier] = Counter()
+        while True:
+            state = trail[-1]
+            open_nodes = [node for node in state.criteria if node not in state.mapping]
+            if not open_nodes:
+                return _result(state)
+            try:
+                node = self._preferred(open_nodes, state)
+                trail.append(self._decide(node, state, replacements))
+                self.reporter.ending_round(len(trail), trail[-1])
+                continue
+            except _ConflictError as error:
+                conflict = error
+            if not conflict.nogood:
+                raise ImpossibleError(conflict.node, self.proof(conflict.causes))
+            conflicts += 1
+            self.reporter.resolving_conflicts(conflict.causes)
+            if conflicts == max_conflicts:
+                names = ", ".join(map(str, roots))
+                raise UnfinishedError(
+                    f"no answer after {conflicts} conflicts for {names}",
+                    hint="limit the versions of one of them, such as NAME>=VERSION, and solve "
+                    "again",
+                )
+            is_new_order = self._learn(conflict)
+            if conflicts == PATIENCE:
+                self._try_each_alone(roots)
+                is_new_order = True
+            kept = 1 if is_new_order else _count_unaffected(trail, conflict.nogood)
+            del trail[kept:]
+            replacements.clear()
 
-    def _try_each_alone(self) -> None:
+    def why_excluded(self, release: Node) -> Sequence[Cause]:
+        """Return the requirements because of which a release can never be chosen; () if it can."""
+        return self._excluded.get(release.identifier, {}).get(release, ())
+
+    def proof(self, causes: Sequence[Cause]) -> list[Cause]:
+        """Return the causes of a conflict, preceded by why its best candidate is impossible.
+
+        That is: the requirement of the best candidate, why the best release for it is excluded, and
+        so on, down to a requirement that no release meets.
+        """
+        chain: list[Cause] = []
+        step = causes[:1]
+        while step and step[0] not in chain:
+            chain += step
+            requirement = step[0].requirement
+            step = ()
+            if isinstance(requirement, PackageRequirement):
+                matches = self.provider.admitted(requirement)
+                step = self.why_excluded(matches[0]) if matches else ()
+        return [*chain, *(cause for cause in causes if cause not in chain)]
+
+    # ---- decisions and propagation
+
+    def _request(self, roots: Sequence[NodeRequirement]) -> _State:
+        """Return the state before the first decision."""
+        state: _State = State({}, {}, [])
+        for root in roots:
+            try:
+                self._add(state.criteria, root, None)
+            except RequirementsConflicted as error:
+                causes = list(error.criterion.information)
+                raise ImpossibleError(root.identifier, self.proof(causes)) from None
+        return state
+
+    def _preferred(self, open_nodes: Sequence[Identifier], state: _State) -> Identifier:
+        """Return the node to decide next."""
+        candidates = IteratorMapping(state.criteria, attrgetter("candidates"))
+        information = IteratorMapping(state.criteria, attrgetter("information"))
+        narrowed = self.provider.narrow_requirement_selection(
+            open_nodes, state.mapping, candidates, information, ()
+        )
+        return min(
+            narrowed,
+            key=lambda node: self.provider.get_preference(
+                node, state.mapping, candidates, information, ()
+            ),
+        )
+
+    def _decide(self, node: Identifier, state: _State, replacements: Counter[Identifier]) -> _State:
+        """Return the state with the first candidate of a node that can be pinned.
+
+        Raises:
+            _ConflictError: there is none.
+        """
+        rejected: dict[Node, _RejectedError] = {}
+        for candidate in state.criteria[node].candidates:
+            try:
+                return self._pin(candidate, state, replacements)
+            except _RejectedError as error:
+                rejected[candidate] = error
+        nogood = self._blamed(node, self._limits(node, state), rejected.keys(), state)
+        impossible: dict[Node, Sequence[Cause]] = {}
+        causes: dict[Cause, None] = {}  # in order, each once
+        for candidate, rejection in rejected.items():
+            causes.update(dict.fromkeys(rejection.causes))
+            blamed = rejection.blamed
+            if blamed is None:
+                empty = rejection.causes[0].requirement.identifier
+                limits = [*rejection.causes]
+                if without_extras(empty) != empty:
+                    limits += self._limits(without_extras(empty), state)
+                blamed = self._blamed(empty, limits, frozenset(), state) - {candidate}
+            if not blamed:
+                impossible[candidate] = rejection.causes
+            nogood |= blamed
+        raise _ConflictError(node, nogood, list(causes), impossible)
+
+    def _pin(self, candidate: Node, state: _State, replacements: Counter[Identifier]) -> _State:
+        """Return the state with a candidate.
+
+        Raises:
+            _RejectedError: it cannot be chosen with the pins.
+            _ConflictError: see _take_back.
+        """
+        self._check(candidate, state, replacements)
+        requirements = self.provider.get_dependencies(candidate)
+        criteria = dict(state.criteria)
+        for requirement in requirements:
+            try:
+                self._add(criteria, requirement, candidate)
+            except RequirementsConflicted as error:
+                causes = list(error.criterion.information)
+                if len(causes) == 1 and _is_range(requirement):
+                    self._unmet.add(str(requirement))
+                raise _RejectedError(causes) from None
+        pinned = _State({**state.mapping, candidate.identifier: candidate}, criteria, [])
+        self.reporter.pinning(candidate)
+        replaced = []
+        for requirement in requirements:
+            pin = pinned.mapping.get(requirement.identifier)
+            if pin is not None and not self.provider.is_satisfied_by(requirement, pin):
+                replacements[requirement.identifier] += 1
+                replaced.append(pinned.mapping.pop(requirement.identifier))
+        if replaced:
+            self._take_back(replaced, pinned)
+        return pinned
+
+    def _check(
+        self, candidate: Node, state: _State, replacements: Mapping[Identifier, int]
+    ) -> None:
+        """Compare a candidate with what was learned, and its requirements with the pins.
+
+        Raises:
+            _RejectedError: it cannot be chosen with the pins.
+        """
+        pins = state.mapping
+        if self.why_excluded(candidate):  # learned since the candidates of its node were found
+            raise _RejectedError(self.why_excluded(candidate), frozenset())
+        for nogood, causes in self._nogoods.get(candidate, ()):
+            others = nogood - {candidate}
+            if all(pins.get(other.identifier) is other for other in others):
+                raise _RejectedError(causes, others)
+        for requirement in self.provider.get_dependencies(candidate):
+            if str(requirement) in self._unmet:
+                raise _RejectedError([Cause(requirement, candidate)], frozenset())
+            node = requirement.identifier
+            pin = pins.get(node)
+            if pin is None or self.provider.is_satisfied_by(requirement, pin):
+                continue
+            may_give_way = self.provider.may_give_way(node, candidate.identifier)
+            if not may_give_way or replacements[node] == _MAX_REPLACEMENTS:
+                raise _RejectedError([Cause(requirement, candidate)], {pin})
+
+    def _add(self, criteria: _Criteria, requirement: NodeRequirement, parent: Node | None) -> None:
+        """Add a requirement to the criterion of its node.
+
+        Raises:
+            RequirementsConflicted: the node has no candidates then.
+        """
+        self.reporter.adding_requirement(requirement, parent)
+        node = requirement.identifier
+        known = criteria[node].information if node in criteria else ()
+        requirements = IteratorMapping(
+            criteria, methodcaller("iter_requirement"), {node: [requirement]}
+        )
+        candidates = self._candidates(node, requirements)
+        criterion = _Criterion(candidates, [*known, Cause(requirement, parent)], ())
+        if not candidates:
+            raise RequirementsConflicted(criterion)
+        criteria[node] = criterion
+
+    def _candidates(
+        self, node: Identifier, requirements: Mapping[Identifier, Iterator[NodeRequirement]]
+    ) -> Iterable[Node]:
+        excluded = IteratorMapping(self._excluded, iter)
+        return build_iter_view(self.provider.find_matches(node, requirements, excluded))
+
+    # ---- pins that give way
+
+    def _take_back(self, removed: list[Node], state: _State) -> None:
+        """Take back all that depends on removed pins, and what they ruled out.
+
+        These are the nodes that nothing requires any more, and pins that were the best only because
+        of the requirements of such nodes. The latter are decided again.
+
+        Raises:
+            _ConflictError: a node has no candidate any more: a removed pin had admitted a yanked
+                release.
+        """
+        mapping, criteria = state.mapping, state.criteria
+        while removed:
+            reached = self._reached(state)
+            for node in [node for node in criteria if node not in reached]:
+                del criteria[node]
+                if node in mapping:
+                    removed.append(mapping.pop(node))
+            limited = set()
+            for pin in removed:
+                for requirement in self.provider.get_dependencies(pin):
+                    limited.add(requirement.identifier)
+            removed = []
+            for node in criteria:
+                if limited.isdisjoint((node, without_extras(node))):
+                    continue
+                limits = self._limits(node, state)
+                candidates = self._candidates(
+                    node, {node: iter([limit.requirement for limit in limits])}
+                )
+                if not candidates:
+                    nogood = self._blamed(node, limits, frozenset(), state)
+                    raise _ConflictError(node, nogood, limits, {})
+                kept = [cause for cause in limits if cause.requirement.identifier == node]
+                criteria[node] = _Criterion(candidates, kept, ())
+                if node in mapping and next(iter(candidates)) is not mapping[node]:
+                    removed.append(mapping.pop(node))
+
+    def _reached(self, state: _State) -> set[Identifier]:
+        """Return the nodes that the request and the pins that it reaches require."""
+        waiting = []
+        for node, criterion in state.criteria.items():
+            if None in criterion.iter_parent():
+                waiting.append(node)
+        reached: set[Identifier] = set()
+        while waiting:
+            node = waiting.pop()
+            if node in reached:
+                continue
+            reached.add(node)
+            if node in state.mapping:
+                requirements = self.provider.get_dependencies(state.mapping[node])
+                waiting += [requirement.identifier for requirement in requirements]
+        return reached
+
+    # ---- conflicts
+
+    def _limits(self, node: Identifier, state: _State) -> list[Cause]:
+        """Return the requirements of present pins that limit the candidates of a node.
+
+        Those on the package of a node with extras do, too.
+        """
+        limits = []
+        for limited in dict.fromkeys((node, without_extras(node))):
+            if limited in state.criteria:
+                for cause in state.criteria[limited].information:
+                    parent = cause.parent
+                    if parent is None or state.mapping.get(parent.identifier) is parent:
+                        limits.append(cause)
+        return limits
+
+    def _blamed(
+        self,
+        node: Identifier,
+        causes: Sequence[Cause],
+        rejected: AbstractSet[Node],
+        state: _State,
+    ) -> set[Node]:
+        """Return pins whose requirements leave a node with rejected candidates only.
+
+        Later pins are left out first, so that the earliest pins remain that are to blame. One
+        requirement on the node itself remains: without it, nothing needs the node.
+        """
+        parents = {cause.parent for cause in causes}
+        for pin in reversed(state.mapping.values()):
+            if pin not in parents:
+                continue
+            fewer = [cause for cause in causes if cause.parent is not pin]
+            requirements = [cause.requirement for cause in fewer]
+            is_required = any(requirement.identifier == node for requirement in requirements)
+            if not is_required:
+                continue
+            candidates = self._candidates(node, {node: iter(requirements)})
+            if all(candidate in rejected for candidate in candidates):
+                causes = fewer
+        return {cause.parent for cause in causes if cause.parent is not None}
+
+    def _learn(self, conflict: _ConflictError) -> bool:
+        """Remember a nogood. Return whether the order of decisions changes."""
+        excluded = dict(conflict.impossible)
+        if len(conflict.nogood) == 1:
+            excluded.update(dict.fromkeys(conflict.nogood, conflict.causes))
+        else:
+            for release in conflict.nogood:
+                self._nogoods.setdefault(release, []).append((conflict.nogood, conflict.causes))
+        for release, causes in excluded.items():
+            self._excluded.setdefault(release.identifier, {})[release] = causes
+        nodes = {release.identifier for release in conflict.nogood}
+        return self.provider.note_conflict(nodes | {conflict.node})
+
+    def _try_each_alone(self, roots: Sequence[NodeRequirement]) -> None:
         """Try each requirement alone: one that is impossible alone makes the request impossible.
 
         Together with others, its conflict is met again and again, with each release that they
@@ -217,226 +448,44 @@ class _Lessons:
         Raises:
             ImpossibleError: a requirement is impossible alone.
         """
-        for root in self._roots:
+        for root in roots:
             try:
-                _resolve(self._provider, [root], PATIENCE)
+                self.resolve([root], PATIENCE)
             except UnfinishedError:
                 continue
 
 
-# ---- what is to blame for a conflict -------------------------------------------------------------
+def _is_range(requirement: NodeRequirement) -> bool:
+    """Return whether nothing but a requirement and its node decides which candidates meet it.
 
-
-class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
-    """Follows one resolution and finds out what is to blame for its conflicts.
-
-    Attributes:
-        conflict: the last conflict.
+    Requirements on the package limit a node with extras, too.
     """
-
-    conflict: ConflictError
-
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
-        self._criteria: dict[Identifier, _Criterion] = {}
-        self._rejected: list[tuple[Node, _Criterion]] = []
-        self._replaced: list[Node] = []
-
-    @property
-    def _pins(self) -> Pins:
-        return self._provider.pins
-
-    # ---- resolvelib
-
-    def starting_round(self, index: int) -> None:
-        """Forget the rejections of the last round."""
-        self._rejected.clear()
-
-    def rejecting_candidate(self, criterion: _Criterion, candidate: Node) -> None:
-        """Note the node that a candidate leaves without a candidate."""
-        self._rejected.append((candidate, criterion))
-        causes = list(criterion.information)
-        if len(causes) == 1:
-            self._provider.note_unmet(causes[0].requirement)
-
-    def resolving_conflicts(
-        self, causes: Collection[RequirementInformation[NodeRequirement, Node]]
-    ) -> None:
-        """Note a conflict: every candidate of a node was rejected."""
-        rejected = {candidate for candidate, _ in self._rejected}
-        node = self._rejected[0][0].identifier
-        releases = self._blamed(node, list(self._causes(node)), rejected)
-        impossible: dict[Node, Sequence[Cause]] = {}
-        for candidate, criterion in self._rejected:
-            blamed = self._blamed_for(candidate, criterion)
-            releases |= blamed
-            if not blamed:
-                impossible[candidate] = _original(criterion.information)
-        self.conflict = ConflictError(node, frozenset(releases), impossible, _original(causes))
-
-    def pinning(self, candidate: Node) -> None:
-        """Note a pin, and the pins that its requirements replace."""
-        self._pins.chosen[candidate.identifier] = candidate
-        activity.current.decided = len(self._pins.chosen)
-        for requirement in self._provider.requirements_of(candidate):
-            pin = self._pins.chosen.get(requirement.identifier)
-            if pin is not None and not self._provider.is_satisfied_by(requirement, pin):
-                self._replaced.append(self._pins.replace(requirement.identifier))
-
-    def ending_round(self, index: int, state: State[NodeRequirement, Node, Identifier]) -> None:
-        """Remove what only replaced pins required.
-
-        Raises:
-            ConflictError: a node has no candidate without the replaced pins.
-        """
-        self._criteria = state.criteria
-        if self._replaced:
-            self._forget_replaced(state)
-
-    # ---- conflicts
-
-    def _causes(self, node: Identifier) -> Iterator[Cause]:
-        """Yield the requirements that limit the candidates of a node (see find_matches)."""
-        for limited in _with_base(node):
-            if limited in self._criteria:
-                yield from filter(self._is_present, self._criteria[limited].information)
-
-    def _blamed_for(self, candidate: Node, criterion: _Criterion) -> set[Node]:
-        """Return the pins because of which a candidate was rejected."""
-        causes: list[Cause] = [*criterion.information]
-        requirement = causes[0].requirement
-        if isinstance(requirement, NogoodRequirement):
-            return set(requirement.releases - {candidate})
-        if isinstance(requirement.identifier, PackageId) and requirement.identifier.extras:
-            causes += self._causes(PackageId.of(requirement.identifier.name))
-        return self._blamed(requirement.identifier, causes, set()) - {candidate}
-
-    def _blamed(self, node: Identifier, causes: list[Cause], rejected: set[Node]) -> set[Node]:
-        """Return pins whose requirements leave a node with rejected candidates only.
-
-        Later pins are left out first, so that the earliest pins remain that are to blame. One
-        requirement on the node itself remains: without it, nothing needs the node.
-        """
-        parents = _parents(causes)
-        for parent in reversed(self._pins.chosen.values()):
-            if parent not in parents:
-                continue
-            fewer = [cause for cause in causes if cause.parent is not parent]
-            is_required = any(cause.requirement.identifier == node for cause in fewer)
-            if is_required and rejected.issuperset(self._candidates(node, fewer)):
-                causes = fewer
-        return _parents(causes)
-
-    def _candidates(self, node: Identifier, causes: Sequence[Cause]) -> Iterator[Node]:
-        """Yield the candidates of a node that meet some requirements on it."""
-        requirements: dict[Identifier, Iterator[NodeRequirement]] = {
-            node: iter([cause.requirement for cause in causes])
-        }
-        matches = self._provider.find_matches(node, requirements, {})
-        yield from matches() if callable(matches) else matches
-
-    # ---- replaced pins
-
-    def _forget_replaced(self, state: State[NodeRequirement, Node, Identifier]) -> None:
-        """Remove the nodes that only replaced pins required, and what these pins ruled out.
-
-        resolvelib 1.2 drops the requirements of a replaced pin. But it keeps the candidates that
-        they had narrowed, and it chooses packages that nothing requires any more. Pins that were
-        the best only because of these requirements are removed, too, and decided again.
-        """
-        while self._replaced:
-            removed = self._replaced
-            self._replaced = []
-            for pin in removed:
-                del state.mapping[pin.identifier]
-            removed += self._remove_unreached(state)
-            for node in self._limited_nodes(removed, state.criteria):
-                self._find_candidates_again(state.criteria, node)
-                best = next(iter(state.criteria[node].candidates))
-                if self._pins.chosen.get(node, best) is not best:
-                    self._replaced.append(self._pins.chosen.pop(node))
-
-    def _remove_unreached(self, state: State[NodeRequirement, Node, Identifier]) -> list[Node]:
-        """Remove the nodes that nothing requires any more, and return their pins."""
-        reached = self._reached(state.criteria)
-        removed = []
-        for node in list(state.criteria):
-            if node in reached:
-                continue
-            del state.criteria[node]
-            state.mapping.pop(node, None)
-            if node in self._pins.chosen:
-                removed.append(self._pins.chosen.pop(node))
-        return removed
-
-    def _limited_nodes(
-        self, pins: Iterable[Node], criteria: Mapping[Identifier, _Criterion]
-    ) -> list[Identifier]:
-        """Return the nodes whose candidates some pins have limited, those with extras included."""
-        required: set[Identifier] = set()
-        for pin in pins:
-            required |= self._required_nodes(pin)
-        return [node for node in criteria if required.intersection(_with_base(node))]
-
-    def _required_nodes(self, pin: Node) -> set[Identifier]:
-        requirements = self._provider.requirements_of(pin)
-        return {requirement.identifier for requirement in requirements}
-
-    def _reached(self, criteria: Mapping[Identifier, _Criterion]) -> set[Identifier]:
-        """Return the nodes that the request and the pins that it reaches require."""
-        waiting = []
-        for node, criterion in criteria.items():
-            if any(cause.parent is None for cause in criterion.information):
-                waiting.append(node)
-        reached: set[Identifier] = set()
-        while waiting:
-            node = waiting.pop()
-            if node in reached:
-                continue
-            reached.add(node)
-            if node in self._pins.chosen:
-                waiting.extend(self._required_nodes(self._pins.chosen[node]))
-        return reached
-
-    def _find_candidates_again(
-        self, criteria: dict[Identifier, _Criterion], node: Identifier
-    ) -> None:
-        """Find the candidates of a node by the requirements of present pins alone.
-
-        Raises:
-            ConflictError: there is none. A replaced pin had admitted a yanked release.
-        """
-        causes = list(self._causes(node))
-        candidates = build_iter_view(lambda: self._candidates(node, causes))
-        if not candidates:
-            raise ConflictError(node, frozenset(self._blamed(node, causes, set())), {}, causes)
-        information = [cause for cause in criteria[node].information if self._is_present(cause)]
-        criteria[node] = Criterion(candidates, information, [])
-
-    def _is_present(self, cause: Cause) -> bool:
-        parent = cause.parent
-        return parent is None or self._pins.chosen.get(parent.identifier) is parent
+    if not isinstance(requirement, PackageRequirement):
+        return False
+    return not requirement.extras and requirement.url is None
 
 
-def _with_base(node: Identifier) -> Sequence[Identifier]:
-    """Return the nodes whose requirements limit a node: itself, and the package of its extras."""
-    if isinstance(node, PackageId) and node.extras:
-        return node, PackageId.of(node.name)
-    return (node,)
+def _count_unaffected(trail: Sequence[_State], nogood: AbstractSet[Node]) -> int:
+    """Return how many states of a trail a nogood does not change.
+
+    Those are the states before its last pin and before every pin that replaced others: how often
+    pins were replaced is counted from there on.
+    """
+    for number, state in enumerate(trail[1:], 1):
+        is_after_replacement = len(state.mapping) < number
+        if is_after_replacement or all(
+            state.mapping.get(release.identifier) is release for release in nogood
+        ):
+            return number
+    return len(trail)
 
 
-def _original(causes: Iterable[Cause]) -> list[Cause]:
-    """Return causes with those of a nogood in its place: it is no requirement of a release."""
-    original: dict[Cause, None] = {}
-    for cause in causes:
-        if isinstance(cause.requirement, NogoodRequirement):
-            original.update(dict.fromkeys(cause.requirement.causes))
-        else:
-            original[cause] = None
-    return list(original)
-
-
-def _parents(causes: Iterable[Cause]) -> set[Node]:
-    """Return the releases that have these requirements."""
-    parents = {cause.parent for cause in causes}
-    return {parent for parent in parents if isinstance(parent, (Candidate, Variant))}
+def _result(state: _State) -> Result[NodeRequirement, Node, Identifier]:
+    """Return resolvelib's form of a solution. The edges of its graph are the requirements."""
+    graph: DirectedGraph[Identifier | None] = DirectedGraph()
+    for node in (None, *state.mapping):
+        graph.add(node)
+    for node, criterion in state.criteria.items():
+        for parent in criterion.iter_parent():
+            graph.connect(None if parent is None else parent.identifier, node)
+    return Result(state.mapping, graph, state.criteria)

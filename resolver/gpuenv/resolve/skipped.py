@@ -20,8 +20,8 @@ from .graph import (
     Release,
     Variant,
 )
-from .provider import Provider
 from .release_facts import ReleaseFacts, not_cached
+from .resolution import LearningResolver
 from .selection import is_exact, is_placeholder
 
 # Reasons against a file. For these, other tools choose an older release and do not say so.
@@ -73,19 +73,19 @@ class Skipped:
     """Finds the releases that are better than the chosen ones, and the reasons against them.
 
     Args:
-        provider: the provider of the resolution.
+        resolver: the resolution, with what it has learned.
         roots: the requirements of the request.
         nodes: the chosen candidates and variants.
     """
 
     def __init__(
         self,
-        provider: Provider,
+        resolver: LearningResolver,
         roots: Iterable[NodeRequirement],
         nodes: Iterable[Release],
     ) -> None:
-        self._provider = provider
-        self._store, self._facts = provider.store, provider.facts
+        self._resolver, self._provider = resolver, resolver.provider
+        self._store, self._facts = self._provider.store, self._provider.facts
         self._file_reasons: dict[Candidate, tuple[Reason | None, Candidate]] = {}
         # By package or topic: (name of the package that requires it, its label, the requirement)
         self._requirements: dict[str, list[tuple[str, str, NodeRequirement]]] = {}
@@ -95,7 +95,7 @@ class Skipped:
             if isinstance(node, Candidate):
                 self._file_reasons[node] = None, node
             is_framework = isinstance(node, Variant) or self._store.on_path(node.name)
-            for requirement in provider.requirements_of(node):
+            for requirement in self._facts.requirements_of(node):
                 # The CUDA libraries follow the frameworks, and not the other way round.
                 if is_framework or not isinstance(requirement, AgreementRequirement):
                     self._note(node.wheel.name, node.label, requirement)
@@ -229,7 +229,7 @@ class Skipped:
         return self._file_reasons[release]
 
     def _find_file_reason(self, release: Candidate) -> tuple[Reason | None, Candidate]:
-        requirements = self._provider.known_requirements(release)
+        requirements = self._facts.known_requirements(release)
         reasons = [*self._facts.reasons(release)]
         for requirement in requirements:
             if isinstance(requirement, HostRequirement):
@@ -264,7 +264,7 @@ class Skipped:
                 have = f"{own_name} {release.version}"
                 yield Reason(code="conflict", subject=label, need=str(requirement), have=have)
                 return
-        for needed in self._provider.requirements_of(release):
+        for needed in self._facts.requirements_of(release):
             if isinstance(needed, HostRequirement) and self._provider.is_blocked(needed):
                 yield from needed.reasons
                 return
@@ -284,7 +284,7 @@ class Skipped:
         from .missing_releases import NO_CANDIDATE  # few releases miss a dependency
 
         first: Reason | None = None
-        for cause in self._provider.full_causes(self._provider.why_excluded(release)):
+        for cause in self._resolver.proof(self._resolver.why_excluded(release)):
             if cause.parent is None or not isinstance(cause.requirement, PackageRequirement):
                 continue
             reason = self._missing(release, cause.requirement, cause.parent)

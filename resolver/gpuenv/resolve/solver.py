@@ -14,21 +14,25 @@ from ..index.protocol import Index
 from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
 from .candidates import CandidateStore, is_single_distribution
+from .conflicts import MAX_TRIAL_CONFLICTS, Trials
+from .explain import explain
 from .graph import (
     FrameworkRequirement,
     Identifier,
     Node,
     NodeRequirement,
     PackageRequirement,
+    Release,
     Token,
 )
 from .plan import Solution, build_plan
-from .provider import KnownRequirements, Provider
+from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
 from .requested import NamedFramework, read_request
-from .resolution import MAX_TRIAL_CONFLICTS, ImpossibleError, resolve
+from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
 from .selection import Constraints
-from .widening import Widening
+from .suggestions import Alternatives
+from .widening import MoreReleasesError, Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
 
@@ -72,11 +76,6 @@ def solve(
     plan = question.plan(widen)
     if plan is not None:
         return plan
-
-    # Most solves have a plan and need no explanation.
-    from .conflicts import Trials
-    from .explain import explain
-    from .suggestions import Alternatives
 
     def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
         try:
@@ -142,14 +141,12 @@ class _Question:
         ways = [way for framework, _ in frameworks for way in framework.ways]
         names = {parse_requirement(way.requires[0]).name for way in ways}
         self._user_names = frozenset(names.union(requirement.name for requirement in others))
-        self._known = {True: KnownRequirements(), False: KnownRequirements()}  # by lenience
         self.index_doubts: tuple[Reason, ...] = ()
 
     def share_candidates(self, other: _Question) -> None:
         """Use the candidates that another question on the same host has read."""
         self.store = other.store.for_request(self.store.request)
-        self.facts = ReleaseFacts(self.store)
-        self._known = other._known
+        self.facts = other.facts
 
     def requirements_of_request(self, request: Request) -> list[NodeRequirement]:
         """Return what a request on this host requires, its frameworks first.
@@ -202,25 +199,25 @@ class _Question:
             PackageIndexError: the index could not be asked for releases that may be the solution.
         """
         widening = Widening(widen, self.store, self._user_names)
-        provider = self._provider(widening, lenient=True)
         try:
-            nodes = resolve(provider, self.roots)
+            resolver, nodes = self._resolve(self.roots, widening)
         except ImpossibleError as error:
             self.failure = error
             self.index_doubts = tuple(widening.doubts())
-            failures = [*widening.failures.values(), *widening.offline]
+            failures = [*widening.failures.values(), *widening.offline, *self.facts.offline]
             if failures and not self._is_stack_impossible():
                 raise failures[0] from None
             return None
-        strict = self._provider(widening, lenient=False)
-        if any(strict.is_refused(node) for node in nodes if not isinstance(node, Token)):
+        releases = [node for node in nodes if not isinstance(node, Token)]
+        if any(self.facts.reasons(release) for release in releases):
+            same_versions = _same_versions(self.roots, releases)
+            roots = [*self.roots, *same_versions]
             try:
-                nodes = resolve(strict, [*self.roots, *_same_versions(self.roots, nodes)])
-                provider = strict
+                resolver, nodes = self._resolve(roots, widening, lenient=False)
             except ImpossibleError:
                 pass  # the doubts become warnings
         widening.stop()
-        plan = build_plan(Solution(provider, self.roots, nodes), self._data_version)
+        plan = build_plan(Solution(resolver, self.roots, nodes), self._data_version)
         _check_hashes(plan)
         return plan
 
@@ -252,35 +249,51 @@ class _Question:
         Args:
             roots: the requirements.
             sparse: packages of which only the newest release of each minor series is looked at.
-            max_conflicts: see `resolve`.
+            max_conflicts: see LearningResolver.resolve.
 
         Raises:
             ImpossibleError: there is none.
             UnfinishedError: no answer after `max_conflicts`.
         """
-        provider = self._provider(self._no_widening(), lenient=True, sparse=sparse)
-        return resolve(provider, roots, max_conflicts)
+        widening = Widening(None, self.store, frozenset())
+        return self._resolve(roots, widening, sparse=sparse, max_conflicts=max_conflicts)[1]
 
-    def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
-        """Return what a candidate requires."""
-        return self._provider(self._no_widening(), lenient=True).requirements_of(node)
+    def _resolve(
+        self,
+        roots: Sequence[NodeRequirement],
+        widening: Widening,
+        *,
+        lenient: bool = True,
+        sparse: Container[str] = (),
+        max_conflicts: int = MAX_CONFLICTS,
+    ) -> tuple[LearningResolver, list[Node]]:
+        """Return the candidates that a resolution chooses, and what it has learned.
 
-    def _no_widening(self) -> Widening:
-        return Widening(None, self.store, frozenset())
-
-    def _provider(
-        self, widening: Widening, *, lenient: bool, sparse: Container[str] = ()
-    ) -> Provider:
-        return Provider(
-            self.store,
-            self.facts,
-            self._framework_order,
-            self.constraints,
-            widening,
-            lenient=lenient,
-            known=self._known[lenient],
-            sparse=sparse,
-        )
+        When the index turns out to have more releases of a name, the resolution begins again.
+        """
+        requirements: list[NodeRequirement] = []
+        for root in roots:
+            if isinstance(root, PackageRequirement):
+                requirements += root.with_base()
+            else:
+                requirements.append(root)
+        while True:
+            try:
+                provider = Provider(
+                    self.store,
+                    self.facts,
+                    requirements,
+                    self._framework_order,
+                    self.constraints,
+                    widening,
+                    lenient=lenient,
+                    sparse=sparse,
+                )
+                resolver = LearningResolver(provider, Progress(self.store.index))
+                result = resolver.resolve(requirements, max_conflicts)
+                return resolver, list(result.mapping.values())
+            except MoreReleasesError:
+                continue
 
 
 def _has_same_candidates(request: Request, other: Request) -> bool:
@@ -307,13 +320,12 @@ def _framework_requirements(
 
 
 def _same_versions(
-    roots: Sequence[NodeRequirement], nodes: Sequence[Node]
+    roots: Sequence[NodeRequirement], releases: Sequence[Release]
 ) -> Iterator[NodeRequirement]:
     """Yield requirements on the versions that a solution has of what the request names."""
     versions: dict[Identifier, str] = {}
-    for node in nodes:
-        if not isinstance(node, Token):
-            versions[node.identifier] = node.version
+    for release in releases:
+        versions[release.identifier] = release.version
     for root in roots:
         if isinstance(root, FrameworkRequirement):
             yield FrameworkRequirement(root.framework, f"=={versions[root.identifier]}")

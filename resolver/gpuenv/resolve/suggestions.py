@@ -305,7 +305,7 @@ def _solved(alternatives: Alternatives, trials: Trials, edits: Edits) -> Edits:
     if not requirements:
         return ()
     packages = _widened_packages(alternatives, edits)
-    sparse = {package.name for package in packages.values()}
+    sparse = set(packages.values())
     nodes = trials.nodes(requirements, sparse) or trials.nodes(requirements)
     if not nodes:
         return ()
