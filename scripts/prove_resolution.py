@@ -29,17 +29,21 @@ sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
 
 from complete_search import Search, UndecidedError  # noqa: E402  - the path must be set first
 from families import FAMILIES, RequirementSet, requirement_set  # noqa: E402
+from gpuenv import activity  # noqa: E402
 from gpuenv.compat import data  # noqa: E402
 from gpuenv.errors import UnfinishedError  # noqa: E402
 from gpuenv.model import Host, Python, Request  # noqa: E402
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement  # noqa: E402
 from gpuenv.resolve.candidates import CandidateStore  # noqa: E402
-from gpuenv.resolve.graph import PackageId, PackageRequirement  # noqa: E402
-from gpuenv.resolve.learning import ConflictError  # noqa: E402
-from gpuenv.resolve.plan import Solution  # noqa: E402
-from gpuenv.resolve.provider import Provider  # noqa: E402
+from gpuenv.resolve.graph import (  # noqa: E402
+    Candidate,
+    NodeRequirement,
+    PackageId,
+    PackageRequirement,
+)
+from gpuenv.resolve.provider import Progress, Provider  # noqa: E402
 from gpuenv.resolve.release_facts import ReleaseFacts  # noqa: E402
-from gpuenv.resolve.resolution import ImpossibleError, resolve  # noqa: E402
+from gpuenv.resolve.resolution import ImpossibleError, LearningResolver  # noqa: E402
 from gpuenv.resolve.selection import Constraints  # noqa: E402
 from gpuenv.resolve.widening import Widening  # noqa: E402
 from universe import Universe  # noqa: E402
@@ -86,17 +90,6 @@ class Answer:
     conflicts: int = 0
 
 
-class CountingProvider(Provider):
-    """A provider that counts what it learns."""
-
-    conflicts = 0
-
-    def learn(self, conflict: ConflictError) -> bool:
-        """Count a conflict."""
-        self.conflicts += 1
-        return super().learn(conflict)
-
-
 class NoTimeError(Exception):
     """No answer after LIMIT seconds of CPU time."""
 
@@ -105,7 +98,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise NoTimeError
 
 
-def make_provider(made: RequirementSet) -> CountingProvider:
+def make_provider(made: RequirementSet, roots: Sequence[NodeRequirement]) -> Provider:
     """Return a provider for the universe of a set."""
     request = Request(requirements=tuple(made.requires), constraints=tuple(made.constraints))
     environment = TargetEnvironment(HOST)
@@ -113,31 +106,32 @@ def make_provider(made: RequirementSet) -> CountingProvider:
     limits = Constraints([parse_requirement(text) for text in made.constraints], environment)
     first = [PackageId.of(name) for name in made.first]
     widening = Widening(None, store, frozenset())
-    return CountingProvider(store, ReleaseFacts(store), first, limits, widening, lenient=True)
+    facts = ReleaseFacts(store)
+    return Provider(store, facts, roots, first, constraints=limits, widening=widening, lenient=True)
 
 
-def roots_of(made: RequirementSet) -> list[PackageRequirement]:
+def roots_of(made: RequirementSet) -> list[NodeRequirement]:
     """Return the requirements of a set."""
-    roots = []
+    roots: list[NodeRequirement] = []
     for text in made.requires:
         requirement = parse_requirement(text)
-        roots.append(
-            PackageRequirement(
-                requirement.name, requirement.extras, requirement.specifier, requirement.url
-            )
-        )
+        roots += PackageRequirement(
+            requirement.name, requirement.extras, requirement.specifier, requirement.url
+        ).with_base()
     return roots
 
 
 def solve(made: RequirementSet, answer: Answer) -> None:
     """Ask gpuenv, and note its answer, the time and the conflicts."""
-    provider, roots = make_provider(made), roots_of(made)
+    roots = roots_of(made)
     start = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, LIMIT)
     try:
-        nodes = resolve(provider, roots)
-        pinned = Solution(provider, roots, nodes).pinned
-        answer.pins = {name: candidate.version for name, candidate in pinned.items()}
+        provider = make_provider(made, roots)
+        resolver = LearningResolver(provider, Progress(provider.store.index))
+        nodes = resolver.resolve(roots).mapping.values()
+        candidates = [node for node in nodes if isinstance(node, Candidate)]
+        answer.pins = {candidate.name: candidate.version for candidate in candidates}
         answer.outcome = "solved"
     except ImpossibleError:
         answer.outcome = "refused"
@@ -146,7 +140,7 @@ def solve(made: RequirementSet, answer: Answer) -> None:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     answer.seconds = round(time.process_time() - start, 2)
-    answer.conflicts = provider.conflicts
+    answer.conflicts = activity.current.conflicts
 
 
 def judge(family: str, seed: int, number: int) -> Answer:

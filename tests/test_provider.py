@@ -1,39 +1,38 @@
 """The answers that resolvelib gets: the next decision, satisfaction, requirements of a release."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from gpuenv.errors import NoSolutionError, Reason, UnfinishedError
+from gpuenv.errors import Reason, UnfinishedError
 from gpuenv.model import Build, Code, Host, Python, Request, Requirement
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement
-from gpuenv.resolve import resolution
 from gpuenv.resolve.candidates import CandidateStore
 from gpuenv.resolve.graph import (
     FILE_FACT,
     AgreementId,
     AgreementRequirement,
     Candidate,
+    Cause,
     FrameworkId,
     FrameworkRequirement,
     HostRequirement,
     Identifier,
     Node,
     NodeRequirement,
-    NogoodRequirement,
     PackageId,
     PackageRequirement,
     SameFileRequirement,
     Token,
 )
-from gpuenv.resolve.learning import ConflictError
-from gpuenv.resolve.provider import Provider, _has_bound, _with_cudnn_range
-from gpuenv.resolve.release_facts import ReleaseFacts
+from gpuenv.resolve.provider import Progress, Provider
+from gpuenv.resolve.release_facts import ReleaseFacts, with_cudnn_range
 from gpuenv.resolve.requested import read_request
+from gpuenv.resolve.resolution import PATIENCE, ImpossibleError, LearningResolver
 from gpuenv.resolve.selection import Constraints
 from gpuenv.resolve.widening import Widening
-from test_resolution import DATA, solved
+from test_resolution import DATA
 from universe import BASE, Packages, RecordingUniverse, Universe
 
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
@@ -51,13 +50,9 @@ REFUSED = Reason(code="driver-floor", subject="a 1.0", need="driver 580", have="
 DOUBT = Reason(code="driver-unknown", subject="a 1.0", need="driver 580", have="not known")
 
 
-class Cause(NamedTuple):
-    requirement: NodeRequirement
-    parent: Node | None
-
-
 def provider(
     *order: Identifier,
+    roots: Sequence[NodeRequirement] = (),
     lenient: bool = False,
     packages: Packages | None = None,
     index: Universe | None = None,
@@ -68,7 +63,10 @@ def provider(
     store = CandidateStore(request, HOST, DATA, index, environment)
     widening = Widening(None, store, frozenset())
     constraints = Constraints((), environment)
-    return Provider(store, ReleaseFacts(store), order, constraints, widening, lenient=lenient)
+    facts = ReleaseFacts(store)
+    return Provider(
+        store, facts, roots, order, constraints=constraints, widening=widening, lenient=lenient
+    )
 
 
 def candidate(name: str, version: str, found: Provider) -> Candidate:
@@ -85,17 +83,18 @@ def cause(requirement: NodeRequirement, parent: Node | None = None) -> Cause:
     return Cause(requirement, parent)
 
 
-def learn(asked: Provider, conflicts: int) -> None:
-    release = candidate("b", "1.0", asked)
+def count_conflicts(asked: Provider, conflicts: int) -> None:
     for _ in range(conflicts):
-        asked.learn(ConflictError(C, frozenset({release}), {}, [cause(package("c >9"), release)]))
+        asked.note_conflict({B, C})
 
 
+NOTHING: Mapping[Identifier, Node] = {}
 PARENT = Token(PackageId.of("parent"))
 TORCH = FrameworkId.of("torch")
 TORCH_ITSELF = DATA.framework("torch")
 assert TORCH_ITSELF is not None
 A, B, C = (PackageId.of(name) for name in "abc")
+MANY = PackageId.of("many")
 A_WITH_X = PackageId.of("a", ("x",))
 LATER, TORCH_PACKAGE = PackageId.of("later"), PackageId.of("torch")
 
@@ -123,10 +122,9 @@ LATER, TORCH_PACKAGE = PackageId.of("later"), PackageId.of("torch")
 def test_what_may_be_decided_next(
     open_nodes: list[Identifier], conflicts: int, expected: list[Identifier]
 ) -> None:
-    """`conflicts`: how often a release of B left no candidate of C. The request names `later`."""
-    asked = provider(TORCH)
-    asked.note_request([package("later")])
-    learn(asked, conflicts)
+    """`conflicts`: how often B and C had one. The request names `later`."""
+    asked = provider(TORCH, roots=[package("later")])
+    count_conflicts(asked, conflicts)
     found = asked.narrow_requirement_selection(open_nodes, {}, {}, {}, [])
     assert list(found) == expected
 
@@ -137,6 +135,8 @@ ORDERS = [
     [[package("n ===1")], [package("n ==1.*")]],
     [[package("n ~=1.0")], [package("n >=1")]],
     [[package("n >=1,<=2")], [package("n >=1,!=2")]],
+    [[package("n >1,<=2")], [package("n !=1,>=0")]],
+    [[package("n ~=1.1")], [package("n >1")]],
     [[PackageRequirement("n", (), "", f"{BASE}n-1.0-py3-none-any.whl")], [package("n ==1")]],
 ]
 
@@ -185,28 +185,12 @@ def test_the_order_of_decisions_among_nodes() -> None:
         B: [cause(package("n"), PARENT)],
     }
     for _ in range(5):
-        asked.learn(ConflictError(PackageId.of("often"), frozenset(), {}, ()))
+        asked.note_conflict({PackageId.of("often")})
     keys = {
         node: asked.get_preference(node, {}, {}, {node: iter(causes)}, [])
         for node, causes in nodes.items()
     }
     assert sorted(nodes, key=keys.__getitem__) == list(nodes)
-
-
-@pytest.mark.parametrize(
-    ("specifier", "bound"),
-    [
-        ("", False),
-        (">1", False),
-        ("!=1,>=0", False),
-        ("<2", True),
-        (">1,<=2", True),
-        ("~=1.1", True),
-        ("===1", True),
-    ],
-)
-def test_upper_bounds(specifier: str, bound: bool) -> None:
-    assert _has_bound(specifier) is bound
 
 
 # ---- what meets what ----------------------------------------------------------------------------
@@ -227,10 +211,8 @@ def at_url(name: str) -> PackageRequirement:
         (package("a >=2"), "1.0", False),
         (package("a >=2"), "2.0", True),
         (at_url("a-1.0"), "2.0", False),
-        (HostRequirement(FILE_FACT, ()), "1.0", True),
         (HostRequirement(FILE_FACT, (REFUSED,)), "1.0", False),
         (AgreementRequirement("CUDA", "12"), "1.0", False),
-        (FrameworkRequirement(TORCH_ITSELF, ""), "1.0", False),
     ],
 )
 def test_what_a_candidate_meets(requirement: NodeRequirement, version: str, meets: bool) -> None:
@@ -256,6 +238,15 @@ def test_a_token_meets_the_agreement_of_its_value(value: str, meets: bool) -> No
     token = Token(AgreementId.of("CUDA"), value)
     assert provider().is_satisfied_by(AgreementRequirement("CUDA", "12"), token) is meets
     assert not provider().is_satisfied_by(package("a"), token)
+
+
+@pytest.mark.parametrize(("reasons", "meets"), [((), True), ((REFUSED,), False)])
+def test_a_token_meets_a_fact_that_the_host_fulfils(
+    reasons: tuple[Reason, ...], meets: bool
+) -> None:
+    assert (
+        provider().is_satisfied_by(HostRequirement(FILE_FACT, reasons), Token(FILE_FACT)) is meets
+    )
 
 
 @pytest.mark.parametrize(
@@ -311,54 +302,21 @@ def test_a_host_fact_has_one_candidate_if_the_host_fulfils_it(
     assert not callable(matches) and len(matches) == expected
 
 
-@pytest.mark.parametrize(("conflicts", "versions"), [(0, ["1.0"]), (1, [])])
-def test_a_release_that_no_other_goes_with_is_no_candidate(
-    conflicts: int, versions: list[str]
-) -> None:
-    asked = provider()
-    learn(asked, conflicts)
-    matches = asked.find_matches(B, {B: iter([package("b")])}, {})
-    assert callable(matches)
-    assert [one.version for one in matches() if isinstance(one, Candidate)] == versions
-    assert bool(asked.why_excluded(candidate("b", "1.0", asked))) is (conflicts > 0)
-    asked.start_over()
-    assert asked.why_excluded(candidate("b", "1.0", asked)) == ()
-
-
-def test_releases_that_conflict_together_are_not_chosen_together() -> None:
-    asked = provider()
-    first, second = candidate("a", "1.0", asked), candidate("b", "1.0", asked)
-    asked.learn(ConflictError(C, frozenset({first, second}), {}, ()))
-    assert [str(one) for one in asked.get_dependencies(first)] == []
-    asked.pins.chosen[B] = second
-    (nogood,) = asked.get_dependencies(first)
-    assert isinstance(nogood, NogoodRequirement) and nogood.releases == {first, second}
-    assert asked.find_matches(nogood.identifier, {nogood.identifier: iter([nogood])}, {}) == ()
-    # Another release of the package is pinned.
-    asked.pins.chosen[B] = candidate("c", "1.0", asked)
-    assert [str(one) for one in asked.get_dependencies(first)] == []
-
-
 @pytest.mark.parametrize(
-    ("replacements", "is_framework", "gives_way"),
-    [(0, False, True), (2, False, True), (3, False, False), (0, True, False)],
+    ("node", "later", "order", "gives_way"),
+    [
+        (A, LATER, (), True),
+        (A, LATER, (A,), False),  # a framework of the request
+        (TORCH_PACKAGE, A, (), False),
+        (TORCH_PACKAGE, LATER, (), True),
+    ],
 )
-def test_a_pin_gives_way_to_a_later_requirement_a_few_times(
-    replacements: int, is_framework: bool, gives_way: bool
+def test_what_gives_way_to_a_later_requirement(
+    node: Identifier, later: Identifier, order: tuple[Identifier, ...], gives_way: bool
 ) -> None:
-    asked = provider(*([A] if is_framework else []))
-    pin, later = candidate("a", "1.0", asked), candidate("later", "1.0", asked)
-    for _ in range(replacements):
-        asked.pins.chosen[A] = pin
-        assert asked.pins.replace(A) is pin
-    asked.pins.chosen[A] = pin
-    found = asked.get_dependencies(later)
-    assert [str(one) for one in found if not isinstance(one, NogoodRequirement)] == [
-        "a>=2"
-    ] * gives_way
-    assert [one.releases for one in found if isinstance(one, NogoodRequirement)] == (
-        [] if gives_way else [{pin, later}]
-    )
+    """A framework that only dependencies name gives way to packages of the request."""
+    asked = provider(*order, roots=[package("later")])
+    assert asked.may_give_way(node, later) is gives_way
 
 
 # ---- what a release requires --------------------------------------------------------------------
@@ -383,8 +341,8 @@ def test_the_dependencies_of_a_node(
     asked = provider()
     node = candidate(name, version, asked)
     if extras:
-        node = asked.with_extras(node, extras)
-        assert asked.with_extras(candidate(name, version, asked), extras) is node
+        node = node.with_extras(extras)
+        assert candidate(name, version, asked).with_extras(extras) is node
     assert [str(one) for one in asked.get_dependencies(node)] == expected
 
 
@@ -414,29 +372,63 @@ def test_a_range_of_cudnn_is_narrowed_to_what_fits_the_build(
         cudnn=cudnn,
         code=Code(sass=(), ptx=(), source="made up"),
     )
-    assert _with_cudnn_range(build, Requirement(name=dependency, specifier=specifier)) == expected
-    assert _with_cudnn_range(None, Requirement(name=dependency, specifier=specifier)) == specifier
+    assert with_cudnn_range(build, Requirement(name=dependency, specifier=specifier)) == expected
+    assert with_cudnn_range(None, Requirement(name=dependency, specifier=specifier)) == specifier
 
 
-def test_a_requirement_that_is_impossible_alone_ends_a_long_search(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def resolver(packages: Packages) -> LearningResolver:
+    asked = provider(packages=packages)
+    return LearningResolver(asked, Progress(asked.store.index))
+
+
+def test_a_requirement_that_is_impossible_alone_ends_a_long_search() -> None:
     """Without that, each of the 400 releases of `many` is excluded by a conflict of its own."""
-    case = {
-        "packages": {
-            "many": {f"{number}.0": {"requires": ["core>=3"]} for number in range(1, 401)},
-            "bad": {"1.0": {"requires": ["old"]}},
-            "old": {"2.0": {"requires": ["nowhere"]}, "1.0": {"requires": ["core<3"]}},
-            "core": {"1.0": {"requires": ["nowhere"]}, "3.0": {}},
-        },
-        "requires": ["many", "bad"],
+    packages: Packages = {
+        "many": {f"{number}.0": {"requires": ["core>=3"]} for number in range(1, 401)},
+        "bad": {"1.0": {"requires": ["old"]}},
+        "old": {"2.0": {"requires": ["nowhere"]}, "1.0": {"requires": ["core<3"]}},
+        "core": {"1.0": {"requires": ["nowhere"]}, "3.0": {}},
     }
-    monkeypatch.setattr(resolution.resolve, "__defaults__", (resolution.PATIENCE + 1,))
-    with pytest.raises(NoSolutionError):
-        solved(case)
-    monkeypatch.setattr(resolution.resolve, "__defaults__", (resolution.PATIENCE,))
-    with pytest.raises(UnfinishedError, match=f"{resolution.PATIENCE} conflicts for many, bad"):
-        solved(case)
+    roots = [package("many"), package("bad")]
+    with pytest.raises(ImpossibleError):
+        resolver(packages).resolve(roots, PATIENCE + 1)
+    with pytest.raises(UnfinishedError, match=f"{PATIENCE} conflicts for many, bad"):
+        resolver(packages).resolve(roots, PATIENCE)
+
+
+def test_the_proof_of_a_refusal_leads_down_to_what_no_release_meets() -> None:
+    packages: Packages = {
+        "a": {"2.0": {"requires": ["b"]}, "1.0": {}},
+        "b": {"1.0": {"requires": ["c>9"]}},
+        "c": {"1.0": {}},
+    }
+    asked = resolver(packages)
+    with pytest.raises(ImpossibleError) as refusal:
+        asked.resolve([package("a >1")])
+    assert refusal.value.node == A
+    told = [(str(one.requirement), str(one.parent)) for one in refusal.value.causes]
+    assert told[-1] == ("c>9", "b 1.0")
+    only = candidate("b", "1.0", asked.provider)
+    assert [str(one.requirement) for one in asked.why_excluded(only)] == ["c>9"]
+    root, other = cause(package("a >1")), cause(package("a <2"))
+    proof = asked.proof([root, other])
+    assert [str(one.requirement) for one in proof] == ["a>1", "c>9", "a<2"]
+    assert [one.parent for one in proof] == [None, only, None]
+    assert asked.proof([other, root]) == [other, root]
+    agreement = cause(AgreementRequirement("CUDA", "12"))
+    assert asked.proof([agreement]) == [agreement]
+
+
+def test_a_solution_has_the_graph_of_its_requirements() -> None:
+    result = resolver(PACKAGES).resolve([package("later"), package("a", "x")])
+    assert [str(one) for one in result.mapping.values()] == [
+        "a[x] 2.0", "a 2.0", "later 1.0", "b 1.0", "c 1.0",
+    ]  # fmt: skip
+    edges = {(parent, node) for parent, node in result.graph.iter_edges()}
+    assert edges == {
+        (None, "later"), (None, "a[x]"), ("later", "a"), ("a[x]", "a"), ("a[x]", "b"),
+        ("a[x]", "c"), ("a", "c"),
+    }  # fmt: skip
 
 
 def test_a_constraint_whose_marker_does_not_hold_hides_no_other() -> None:
@@ -445,9 +437,12 @@ def test_a_constraint_whose_marker_does_not_hold_hides_no_other() -> None:
     assert list(constraints.texts("a")) == ["a<2", "a<3"]
 
 
-def versions_of(asked: Provider, requirement: PackageRequirement) -> list[str]:
+def versions_of(
+    asked: Provider, requirement: PackageRequirement, excluded: Mapping[Identifier, Node] = NOTHING
+) -> list[str]:
     node = requirement.identifier
-    matches = asked.find_matches(node, {node: iter([requirement])}, {})
+    incompatible = {other: iter([release]) for other, release in excluded.items()}
+    matches = asked.find_matches(node, {node: iter([requirement])}, incompatible)
     assert callable(matches)
     return [one.version for one in matches() if isinstance(one, Candidate)]
 
@@ -463,112 +458,47 @@ def test_the_dependencies_of_further_releases_are_requested_in_growing_batches()
     versions_of(asked, package("many"))
     versions_of(asked, package("many >=1100"))
     assert len(index.batches) == 5
-    asked.start_over()
-    matches = asked.find_matches(PackageId.of("many"), {PackageId.of("many"): iter([])}, {})
+    matches = provider(index=index).find_matches(MANY, {MANY: iter([package("many")])}, {})
     assert callable(matches)
     next(iter(matches()))
     assert len(index.batches) == 5  # the best release is read by itself
 
 
-def test_what_a_chosen_release_requires_is_requested_once() -> None:
+def test_what_a_candidate_requires_is_requested_once() -> None:
     index = RecordingUniverse(PACKAGES)
-    asked = provider(index=index)
+    asked, progress = provider(index=index), Progress(index)
     newest = candidate("a", "2.0", asked)
-    for node in (newest, newest, asked.with_extras(newest, ("x",))):
-        asked.get_dependencies(node)
+    for node in (newest, newest, newest.with_extras(("x",)), None):
+        for requirement in (package("c"), package("b")):
+            progress.adding_requirement(requirement, node)
     assert index.needs == [("a 2.0", ()), ("a 2.0", ("x",))]
-    # Not of a release that the pins exclude.
-    asked.pins.chosen[A] = candidate("a", "1.0", asked)
-    asked.pins.chosen[A_WITH_X] = newest
-    asked.order[A] = 0
-    (nogood,) = asked.get_dependencies(candidate("later", "1.0", asked))
-    assert isinstance(nogood, NogoodRequirement) and len(index.needs) == 2
 
 
 def test_a_node_has_a_new_place_in_the_order_at_its_fifth_conflict() -> None:
     asked = provider()
-    first, second = candidate("a", "1.0", asked), candidate("b", "1.0", asked)
-    conflicts = [ConflictError(C, frozenset({second}), {}, ())] * 4
-    conflicts += [ConflictError(A, frozenset({first, second}), {}, ())] * 5
-    learned = [asked.learn(conflict) for conflict in conflicts]
-    assert learned == [False] * 4 + [True] + [False] * 3 + [True]
+    conflicts = [{B, C}] * 4 + [{A, B}] * 5
+    assert list(map(asked.note_conflict, conflicts)) == [False] * 4 + [True] + [False] * 3 + [True]
 
 
-@pytest.mark.parametrize(
-    ("unmet", "requirement", "excluded"),
-    [
-        (package("c >9"), "c>9", True),
-        (package("c >9"), "c>8", False),
-        (package("c >9"), "c[x]>9", True),
-        (package("c >9", "x"), "c>9", False),
-        (package("c >9", "x"), "c[x]", False),
-        (package("c >9", "x"), f"c @ {BASE}c-1.0-py3-none-any.whl", False),
-    ],
-)
-def test_a_range_that_no_release_meets_excludes_each_release_that_requires_it(
-    unmet: PackageRequirement, requirement: str, excluded: bool
-) -> None:
-    asked = provider(packages={**PACKAGES, "n": {"1.0": {"requires": [requirement]}}})
-    asked.note_unmet(unmet)
-    release = candidate("n", "1.0", asked)
-    found = asked.get_dependencies(release)
-    nogoods = [one.releases for one in found if isinstance(one, NogoodRequirement)]
-    assert nogoods == ([{release}] if excluded else [])
-    if excluded:
-        asked.start_over()
-        again = asked.get_dependencies(release)
-        assert not any(isinstance(one, NogoodRequirement) for one in again)
-
-
-def test_the_causes_of_a_conflict_lead_down_to_what_no_release_meets() -> None:
+def test_incompatible_releases_are_no_candidates() -> None:
+    """A node with extras has the incompatibilities of its package, too."""
     asked = provider()
-    newest, only = candidate("a", "2.0", asked), candidate("b", "1.0", asked)
-    on_b = cause(package("b"), newest)
-    on_c, on_nothing = cause(package("c >9"), only), cause(package("nothing"), only)
-    asked.learn(ConflictError(B, frozenset({newest}), {only: [on_c, on_nothing]}, [on_b]))
-    root, other = cause(package("a >1")), cause(package("a <2"))
-    assert asked.full_causes([root, other]) == [root, on_b, on_c, on_nothing, other]
-    assert asked.full_causes([other, root]) == [other, root]
-    agreement = cause(AgreementRequirement("CUDA", "12"))
-    assert asked.full_causes([agreement]) == [agreement]
-
-
-def test_nodes_with_extras_have_the_exclusions_of_their_package() -> None:
-    asked = provider()
+    old, new = candidate("a", "1.0", asked), candidate("a", "2.0", asked)
     assert versions_of(asked, package("a", "x")) == ["2.0", "1.0"]
-    newest = asked.with_extras(candidate("a", "2.0", asked), ("x",))
-    asked.learn(ConflictError(C, frozenset({newest}), {}, ()))
-    assert versions_of(asked, package("a", "x")) == ["1.0"]
-    assert versions_of(asked, package("a")) == ["2.0", "1.0"]
-    asked.learn(ConflictError(C, frozenset({candidate("a", "1.0", asked)}), {}, ()))
-    assert versions_of(asked, package("a", "x")) == []
-
-
-@pytest.mark.parametrize(("later", "gives_way"), [("a", False), ("later", True)])
-def test_a_framework_of_dependencies_gives_way_to_packages_of_the_request(
-    later: str, gives_way: bool
-) -> None:
-    packages: Packages = {
-        "torch": {"2.8.0": {}, "2.9.0": {}},
-        "a": {"1.0": {"requires": ["torch==2.8.0"]}},
-        "later": {"1.0": {"requires": ["torch==2.8.0"]}},
-    }
-    asked = provider(packages=packages)
-    asked.note_request([package("later")])
-    asked.pins.chosen[TORCH_PACKAGE] = candidate("torch", "2.9.0", asked)
-    found = asked.get_dependencies(candidate(later, "1.0", asked))
-    assert any(isinstance(one, NogoodRequirement) for one in found) is not gives_way
+    incompatible: dict[Identifier, Node] = {A_WITH_X: new.with_extras(("x",))}
+    assert versions_of(asked, package("a", "x"), incompatible) == ["1.0"]
+    assert versions_of(asked, package("a"), incompatible) == ["2.0", "1.0"]
+    assert versions_of(asked, package("a", "x"), {**incompatible, A: old}) == []
 
 
 def test_the_whole_request_decides_which_prereleases_are_admitted() -> None:
-    """resolvelib asks for the candidates by the requirements that it has added so far."""
+    """The requirements of the request are added one by one."""
     packages: dict[str, Any] = {"a": {"1.0": {}, "2.0": {}, "3.0rc1": {}}}
-    asked = provider(packages=packages)
-    asked.note_request([package("a"), package("a >=2.0rc1"), package("b")])
+    roots = [package("a"), package("a >=2.0rc1"), package("b")]
+    asked = provider(packages=packages, roots=roots)
     assert versions_of(asked, package("a")) == ["3.0rc1", "2.0"]
     # What the other requirements leave is empty: then they are not counted.
-    asked = provider(packages=packages)
-    asked.note_request([package("a"), package("a >4")])
+    asked = provider(packages=packages, roots=[package("a"), package("a >4")])
     assert versions_of(asked, package("a")) == ["2.0", "1.0"]
 
 
@@ -596,8 +526,7 @@ def test_packages_that_require_a_way_of_a_framework_are_decided_before_it(
     named = [FrameworkRequirement(framework, "") for framework, _ in frameworks]
     requirements = [PackageRequirement(one.name, one.extras, one.specifier) for one in others]
     index = RecordingUniverse(packages)
-    asked = provider(FrameworkId.of("jax"), index=index)
-    asked.note_request([*requirements, *named])
+    asked = provider(FrameworkId.of("jax"), index=index, roots=[*requirements, *named])
     assert list(asked.order) == order
     if not named:
         assert index.read == []  # no package can require one
@@ -611,8 +540,7 @@ def test_packages_that_require_a_framework_are_decided_before_it() -> None:
         "torchvision": {"0.24.0": {"requires": ["torch"]}},
     }
     torch = PackageId.of("torch")
-    asked = provider(torch, packages=packages)
-    asked.note_request([package(name) for name in packages])
+    asked = provider(torch, packages=packages, roots=[package(name) for name in packages])
     assert list(asked.order) == [PackageId.of("app"), torch]
 
 

@@ -112,7 +112,7 @@ def test_an_extension_requires_the_release_of_torch_that_it_is_built_for(
 ) -> None:
     candidate, facts = release_of(name, version, H100)
     agreements = [str(one) for one in facts.agreements(candidate)]
-    assert [str(one) for one in facts.requirements(candidate)] == [*agreements, *packages]
+    assert [str(one) for one in facts.requirements_of(candidate)] == [*agreements, *packages]
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_what_a_way_to_install_a_framework_requires() -> None:
     framework = DATA.framework("jax")
     assert framework is not None
     required = {
-        one.way.variant: [str(requirement) for requirement in facts.requirements(one)]
+        one.way.variant: [str(requirement) for requirement in facts.requirements_of(one)]
         for one in store.variants(framework)
     }
     assert required == {

@@ -5,8 +5,9 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from gpuenv.errors import PackageIndexError
-from gpuenv.resolve.conflicts import Trials, conflicting_groups
+from gpuenv.resolve.conflicts import MAX_TRIAL_CONFLICTS, Trials, conflicting_groups
 from gpuenv.resolve.graph import (
+    Cause,
     FrameworkRequirement,
     Node,
     NodeRequirement,
@@ -14,8 +15,8 @@ from gpuenv.resolve.graph import (
     PackageRequirement,
     Token,
 )
-from gpuenv.resolve.resolution import MAX_TRIAL_CONFLICTS, ImpossibleError
-from test_provider import TORCH_ITSELF, Cause
+from gpuenv.resolve.resolution import ImpossibleError
+from test_provider import TORCH_ITSELF
 
 PAIRS = ["a b", "a c", "a d", "a e", "b c", "b d", "b e", "c d", "c e", "d e"]
 ASKED = {name: PackageRequirement(name, (), "") for name in "abcdefgh"}

@@ -70,9 +70,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         facts: ReleaseFacts,
         roots: Sequence[NodeRequirement],
         frameworks: Sequence[Identifier],
+        *,
         constraints: Constraints,
         widening: Widening,
-        *,
         lenient: bool,
         sparse: Container[str] = (),
     ) -> None:

@@ -284,8 +284,8 @@ class _Question:
                     self.facts,
                     requirements,
                     self._framework_order,
-                    self.constraints,
-                    widening,
+                    constraints=self.constraints,
+                    widening=widening,
                     lenient=lenient,
                     sparse=sparse,
                 )
