@@ -6,7 +6,6 @@ What a text says is kept, because a solve asks about each text many times.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import cache
 
 from packaging.requirements import Requirement as ParsedRequirement
@@ -93,26 +92,6 @@ def _specifiers(text: str) -> SpecifierSet:
     except ValueError:
         shown = repr(text[:_LONGEST_VERSION])
         raise InputError(f"{shown} is not a version specifier such as '>=2.5,<3'") from None
-
-
-class Versions:
-    """The versions of a package."""
-
-    def __init__(self, versions: Iterable[str]) -> None:
-        self._versions = tuple(versions)
-        self._admitted: dict[str, frozenset[str]] = {}
-
-    def admitted(self, specifier: str) -> frozenset[str]:
-        """Return the versions that a specifier set contains; pre-releases are admitted.
-
-        Raises:
-            InputError: the specifier is not valid.
-        """
-        if specifier not in self._admitted:
-            self._admitted[specifier] = frozenset(
-                version for version in self._versions if contains(specifier, version, pre=True)
-            )
-        return self._admitted[specifier]
 
 
 def corrected_requirement(text: str) -> str:

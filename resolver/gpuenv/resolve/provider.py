@@ -115,7 +115,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         dependents: list[Identifier] = []
         for root in packages if names else ():
             for candidate in self.admitted(root)[:1]:
-                nodes = [each.identifier for each in self.facts.requirements_of(candidate)]
+                required = self.facts.requirements_of(candidate)
+                nodes = [requirement.identifier for requirement in required]
                 if not names.isdisjoint(map(without_extras, nodes)):
                     dependents.append(root.identifier)
         return dependents
@@ -314,7 +315,11 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         return best
 
     def _variants(self, requirements: Sequence[NodeRequirement]) -> Sequence[Variant]:
-        on_framework = [one for one in requirements if isinstance(one, FrameworkRequirement)]
+        on_framework = [
+            requirement
+            for requirement in requirements
+            if isinstance(requirement, FrameworkRequirement)
+        ]
         framework = on_framework[0].framework
         ranges = [requirement.specifier for requirement in on_framework if requirement.specifier]
         ranges += self.constraints.ranges.get(framework.distribution, [])
