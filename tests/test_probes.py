@@ -20,6 +20,7 @@ from gpuenv.loader_env import DRIVER_SONAMES, is_driver_library
 from gpuenv.model import Check
 from gpuenv.probes import _bindings as bindings
 from gpuenv.probes import _framework as framework
+from gpuenv.probes import _reference as reference
 from gpuenv.probes import cudnn
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import LAUNCHER, PROBES
@@ -141,15 +142,15 @@ ARRAYS = load(FAKES / "fake_arrays.py")
 
 
 def test_the_reference_is_the_convolution_by_its_definition() -> None:
-    images, filters = framework.inputs()
+    images, filters = reference.inputs()
     out = ARRAYS.convolve(
-        ARRAYS.Array(images, framework.INPUT), ARRAYS.Array(filters, framework.WEIGHT), ARRAYS.CPU
+        ARRAYS.Array(images, reference.INPUT), ARRAYS.Array(filters, reference.WEIGHT), ARRAYS.CPU
     )
-    assert out.flat == framework.reference()
+    assert out.flat == reference.reference()
 
 
 def test_every_type_holds_the_inputs_exactly() -> None:
-    for values in framework.inputs():
+    for values in reference.inputs():
         assert len(set(values)) > 200
         assert (
             list(struct.unpack(f"<{len(values)}e", struct.pack(f"<{len(values)}e", *values)))
@@ -163,7 +164,7 @@ def test_every_type_holds_the_inputs_exactly() -> None:
 
 def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
     work = framework.Convolution()
-    right = framework.reference()
+    right = reference.reference()
     assert work.error(right) == 0
     assert math.isnan(work.error([*right[:-1], math.nan]))
     assert work.error([math.inf, *right[1:]]) == math.inf
@@ -173,7 +174,7 @@ def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
 
 
 def test_a_result_that_is_wrong_at_first_or_at_last_only() -> None:
-    work, right = framework.Convolution(), framework.reference()
+    work, right = framework.Convolution(), reference.reference()
     wrong = [2 * value for value in right]
     for bad in (0, framework.REPEATS):
         results = iter([wrong if index == bad else right for index in range(framework.REPEATS + 1)])
@@ -259,7 +260,7 @@ def test_real_frameworks_on_the_cpu(real: Path) -> None:
 
 def test_a_tampered_reference_is_found(real: Path, tmp_path: Path) -> None:
     shutil.copytree(PROBES, tmp_path / "probes")
-    path = tmp_path / "probes" / "_framework.py"
+    path = tmp_path / "probes" / "_reference.py"
     text = path.read_text()
     line = "    return [value / (UNIT * UNIT) for value in sums]\n"
     assert text.count(line) == 1

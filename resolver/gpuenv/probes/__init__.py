@@ -6,9 +6,10 @@ child process.
 
 _run.py         starts a probe (see there why the folder is not on sys.path)
 _common.py      all probes: steps, the answer, mapped libraries
-_framework.py   probes of frameworks: the convolution, its exact result, error texts
+_reference.py   the convolution of all probes: its inputs and its exact result
+_framework.py   probes of frameworks: the convolution several times, error texts
 _distributions.py  the installed distributions
-_bindings.py    libcuda and libcudnn by ctypes
+_bindings.py    libcuda and libcudnn by ctypes, and the convolution with them
 answers.py      the answers of the probes as types
 installed.py    what is installed, and whether files are as recorded
 needs.py        what the installed distributions require

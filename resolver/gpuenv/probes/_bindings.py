@@ -9,10 +9,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import Optional
+from typing import Optional, Union
 
 from . import answers
 from ._common import cudnn_release, mapped_libraries, step
+from ._reference import INPUT, RESULT, WEIGHT
 
 POINTER, INT, SIZE, TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
 ADDRESS, INTS, SIZES = ctypes.c_uint64, ctypes.POINTER(INT), ctypes.POINTER(SIZE)
@@ -23,10 +24,12 @@ ALLOC_FAILED = {8: {2}, 9: {4003, 4004}}  # by cuDNN's major version
 # CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, _IMPLICIT_PRECOMP_GEMM, _GEMM: they multiply and add.
 # The others transform the values first, which rounds.
 GEMMS = (0, 1, 2)
+WORKSPACE = 64 * MIB
 # What mapped() reports: cuDNN, cuBLAS, NVRTC, the runtime and the driver.
 LIBRARY = re.compile(r"lib(cudnn|cublas|nvrtc|cudart|cuda|nvidia-)")
 
 Signature = tuple[object, ...]  # ctypes types
+Address = Union[ctypes.c_uint64, int]
 
 
 class Perf(ctypes.Structure):
@@ -126,6 +129,11 @@ class Fault(Exception):  # noqa: N818  it may be the host's fault and no error o
             "said": said,
         }
 
+    def __str__(self) -> str:
+        facts = self.facts
+        status = "" if facts["status"] is None else f" gave {facts['status']} {facts['name']}"
+        return f"{facts['call']}{status}: {facts['said']}".rstrip(": ")
+
 
 class Library:
     """A library whose functions are called with a step before and a check of the status after.
@@ -210,6 +218,71 @@ class Cudnn(Library):
         buffer = ctypes.create_string_buffer(4096)
         self.loaded.cudnnGetLastErrorString(buffer, SIZE(len(buffer)))
         return buffer.value.decode(errors="replace").strip()
+
+
+class CudnnConvolution:
+    """The convolution of _reference.py by cuDNN in one type: its descriptors and its algorithm.
+
+    `data_type` is a cudnnDataType_t, `math_type` a cudnnMathType_t. `transforms` says that the
+    algorithm transforms the values first: only such algorithms were offered.
+    """
+
+    def __init__(
+        self, cudnn: Cudnn, handle: ctypes.c_void_p, data_type: int, math_type: int
+    ) -> None:
+        self.cudnn = cudnn
+        self.x, self.y = self._descriptor("Tensor"), self._descriptor("Tensor")
+        self.w, self.conv = self._descriptor("Filter"), self._descriptor("Convolution")
+        cudnn.call("cudnnSetTensor4dDescriptor", self.x, 0, data_type, *INPUT)
+        cudnn.call("cudnnSetTensor4dDescriptor", self.y, 0, data_type, *RESULT)
+        cudnn.call("cudnnSetFilter4dDescriptor", self.w, data_type, 0, *WEIGHT)
+        # Padding 1, stride 1, dilation 1, cross-correlation, sums in float32.
+        cudnn.call("cudnnSetConvolution2dDescriptor", self.conv, 1, 1, 1, 1, 1, 1, 1, 0)
+        cudnn.call("cudnnSetConvolutionMathType", self.conv, math_type)
+        shape = [INT() for _ in RESULT]
+        call = "cudnnGetConvolution2dForwardOutputDim"
+        cudnn.call(call, self.conv, self.x, self.w, *map(ctypes.byref, shape))
+        if tuple(number.value for number in shape) != RESULT:
+            raise Fault("cudnn", call, 0, "", f"a shape of {shape!r}")
+        self.best = self._algorithm(handle)
+        self.transforms = self.best.algo not in GEMMS
+        cudnn.call("cudnnSetConvolutionMathType", self.conv, self.best.math)
+
+    def _descriptor(self, kind: str) -> ctypes.c_void_p:
+        descriptor = POINTER()
+        self.cudnn.call(f"cudnnCreate{kind}Descriptor", ctypes.byref(descriptor))
+        return descriptor
+
+    def _algorithm(self, handle: ctypes.c_void_p) -> Perf:
+        """Return the first usable algorithm, one of GEMMS if there is one."""
+        table, count = (Perf * 16)(), INT()
+        call = "cudnnGetConvolutionForwardAlgorithm_v7"
+        self.cudnn.call(
+            call, handle, self.x, self.w, self.conv, self.y, len(table), ctypes.byref(count), table
+        )
+        offered = table[: count.value]
+        usable = [perf for perf in offered if perf.status == 0 and perf.memory <= WORKSPACE]
+        if not usable:
+            statuses = ", ".join(f"{perf.algo}: {perf.status}" for perf in offered)
+            raise Fault("cudnn", call, 0, "", f"{self.cudnn.during}: no algorithm ({statuses})")
+        return min(usable, key=lambda perf: perf.algo not in GEMMS)  # False is less than True
+
+    def forward(
+        self, handle: ctypes.c_void_p, x: Address, w: Address, space: Address, y: Address
+    ) -> None:
+        """Convolve. The arguments after the handle are addresses in the device's memory."""
+        alpha, beta = ctypes.c_float(1), ctypes.c_float(0)
+        self.cudnn.call(
+            "cudnnConvolutionForward", handle, ctypes.byref(alpha), self.x, x, self.w, w, self.conv,
+            self.best.algo, space, self.best.memory, ctypes.byref(beta), self.y, y,
+        )  # fmt: skip
+
+    def destroy(self) -> None:
+        """Free the descriptors."""
+        self.cudnn.call("cudnnDestroyTensorDescriptor", self.x)
+        self.cudnn.call("cudnnDestroyTensorDescriptor", self.y)
+        self.cudnn.call("cudnnDestroyFilterDescriptor", self.w)
+        self.cudnn.call("cudnnDestroyConvolutionDescriptor", self.conv)
 
 
 def mapped() -> list[str]:

@@ -1,10 +1,7 @@
 """Shared by the framework probes.
 
-The convolution, its exact result, error texts and the libraries that are loaded.
+The convolution of _reference.py, error texts and the libraries that are loaded.
 
-The convolution: 2x16x16x16 with 16 filters of 3x3, padding 1, stride 1, no bias. Every input is a
-multiple of 1/64 with at most 7 bits, so float32, TF32, float16 and bfloat16 hold it exactly, and
-one reference serves them all. The reference is computed here with integers, without a framework.
 The error of a result is ||out - ref|| / ||ref||; NaN never passes. Tolerances: 1e-5 in float32
 (direct sums are exact; Winograd and FFT algorithms leave about 1e-6), 2e-3 in float16 and 1.6e-2 in
 bfloat16 (rounding of the result alone leaves 2e-4 and 1.6e-3).
@@ -29,17 +26,13 @@ from typing import Any, TypedDict, TypeVar
 
 from . import _common
 from ._common import MAIN_CUDNN, cudnn_release, step
+from ._reference import INPUT, WEIGHT, inputs, reference
 from .answers import FrameworkAnswer, Run
 
 Array = Any  # an array of a framework: none of them is installed where the types are checked
 Device = Any  # a device of a framework
 Result = TypeVar("Result")
 
-IMAGES, CHANNELS, SIDE, FILTERS, WINDOW = 2, 16, 16, 16, 3
-INPUT, WEIGHT = (IMAGES, CHANNELS, SIDE, SIDE), (FILTERS, CHANNELS, WINDOW, WINDOW)
-RESULT = (IMAGES, FILTERS, SIDE, SIDE)
-PADDED = SIDE + 2
-UNIT = 64
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 REPEATS = 10
 SHOWN = 3  # lines of stderr that an answer quotes
@@ -59,71 +52,6 @@ class Options(TypedDict, total=False):
 
 
 # ---- the convolution ----------------------------------------------------------------------------
-
-
-def integers(count: int, seed: int) -> list[int]:
-    """Return integers from -127 to 127 of a linear congruential generator (C's rand).
-
-    They are the same on every Python.
-    """
-    values = []
-    for _ in range(count):
-        seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
-        values.append((seed >> 16) % 255 - 127)
-    return values
-
-
-def integer_inputs() -> tuple[list[int], list[int]]:
-    """Return the images and the filters in units of 1/64, flat."""
-    return integers(math.prod(INPUT), 1), integers(math.prod(WEIGHT), 2)
-
-
-def inputs() -> tuple[list[float], list[float]]:
-    """Return the images (NCHW) and the filters (KCRS), flat."""
-    images, filters = integer_inputs()
-    return [value / UNIT for value in images], [value / UNIT for value in filters]
-
-
-def padded_planes(images: list[int], image: int) -> list[list[int]]:
-    """Return the channels of one image, each flat and with a border of zeros."""
-    planes = []
-    for channel in range(CHANNELS):
-        plane = [0] * (PADDED * PADDED)
-        for line in range(SIDE):
-            source = ((image * CHANNELS + channel) * SIDE + line) * SIDE
-            target = (line + 1) * PADDED + 1
-            plane[target : target + SIDE] = images[source : source + SIDE]
-        planes.append(plane)
-    return planes
-
-
-def patch(planes: list[list[int]], corner: int) -> list[int]:
-    """Return the values under the filter.
-
-    `corner` is the index of its upper left corner in each padded plane.
-    """
-    values: list[int] = []
-    for plane in planes:
-        for line in range(WINDOW):
-            start = corner + line * PADDED
-            values += plane[start : start + WINDOW]
-    return values
-
-
-def reference() -> list[float]:
-    """Return the exact result, flat in NKHW."""
-    images, filters = integer_inputs()
-    size = CHANNELS * WINDOW * WINDOW
-    rows = [filters[start : start + size] for start in range(0, len(filters), size)]
-    sums: list[int] = []
-    for image in range(IMAGES):
-        planes = padded_planes(images, image)
-        patches = []
-        for line in range(SIDE):
-            patches += [patch(planes, line * PADDED + column) for column in range(SIDE)]
-        for row in rows:
-            sums += [sum(map(operator.mul, values, row)) for values in patches]
-    return [value / (UNIT * UNIT) for value in sums]
 
 
 class Convolution:

@@ -5,19 +5,17 @@ The CUDA driver's library and libcudnn, by ctypes alone.
 Options: {"folder": the folder of the environment's libcudnn.so.N, "device": {"ordinal": n}, "need":
 bytes that must be free once the context exists (256 MiB unless given)}.
 
-One 3x3 convolution in float32, float16 and, if the device and cuDNN have it, bfloat16; each on the
-default stream and on two streams with handles of their own. Memory, streams and the primary context
-are the driver's (cuDNN contains its own CUDA runtime and uses the current context), so no libcudart
-is needed. Every status is checked.
+The convolution of _reference.py in float32, float16 and, if the device and cuDNN have it, bfloat16;
+each on the default stream and on two streams with handles of their own. Memory, streams and the
+primary context are the driver's (cuDNN contains its own CUDA runtime and uses the current context),
+so no libcudart is needed. Every status is checked.
 
-The inputs are multiples of 1/16 from -2 to 2: exact in all three types and in TF32, and so are the
-products and sums in float32. One reference in float64 serves all types, no math mode (TF32 or not)
-explains a difference, and only the rounding of the result remains: 2**-11 of a value in float16 and
-2**-9 in bfloat16. `error` is the largest difference over the largest reference value, so one wrong
-element counts as much as all. Of the algorithms that cuDNN's heuristics offer, the first that
-multiplies and adds is used (implicit or explicit GEMM). Winograd's and Fourier's transforms round
-on their own; if only they are offered, the tolerance is eight times as large. The output is filled
-with NaN before each run; a value that is not finite is wrong.
+Only the rounding of the result remains as an error: 2**-11 of a value in float16 and 2**-9 in
+bfloat16. `error` is the largest difference over the largest reference value, so one wrong element
+counts as much as all. Of the algorithms that cuDNN's heuristics offer, the first that multiplies
+and adds is used (implicit or explicit GEMM). Winograd's and Fourier's transforms round on their
+own; if only they are offered, the tolerance is eight times as large. The output is filled with NaN
+before each run; a value that is not finite is wrong.
 
 Answers with answers.ConvolutionAnswer.
 
@@ -37,19 +35,11 @@ import time
 from typing import NamedTuple, TypedDict
 
 from . import _bindings
-from ._bindings import GEMMS, INT, MIB, POINTER, Cudnn, Driver, Fault, Perf
+from ._bindings import MIB, POINTER, Cudnn, CudnnConvolution, Driver, Fault
 from ._common import main_cudnn, run
+from ._reference import RESULT, inputs, reference
 from .answers import ConvolutionAnswer, ConvolutionRun, DeviceFacts
 
-N, C, K, H, W, R = (
-    2,
-    8,
-    16,
-    12,
-    10,
-    3,
-)  # images, channels, filters, height, width, filter's side; padding 1
-WORKSPACE = 64 * MIB
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 # CU_DEVICE_ATTRIBUTE_...: COMPUTE_MODE, COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR.
 MODE, MAJOR, MINOR = 20, 75, 76
@@ -95,51 +85,6 @@ STREAMS = ("the default stream", "a second stream", "a third stream")
 
 
 # ---- numbers ------------------------------------------------------------------------------------
-
-
-def numbers(count: int, seed: int) -> list[float]:
-    """Return multiples of 1/16 from -2 to 2.
-
-    They come from a linear congruential generator (the C standard's example).
-    """
-    values = []
-    for _ in range(count):
-        seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
-        values.append(((seed >> 16) % 65 - 32) / 16)
-    return values
-
-
-def padded_rows(x: list[float], image: int) -> list[list[list[float]]]:
-    """Return the rows of each channel with padding, so that a filter needs no border checks."""
-    rows = [[[0.0] * (W + 2)] * (H + 2) for _ in range(C)]
-    for channel in range(C):
-        for line in range(H):
-            start = ((image * C + channel) * H + line) * W
-            rows[channel][line + 1] = [0.0, *x[start : start + W], 0.0]
-    return rows
-
-
-def output_row(rows: list[list[list[float]]], w: list[float], k: int, line: int) -> list[float]:
-    """Return one row of the result of filter `k`."""
-    sums = [0.0] * W
-    for channel in range(C):
-        for r in range(R):
-            row, start = rows[channel][line + r], ((k * C + channel) * R + r) * R
-            left, middle, right = w[start : start + R]
-            for i in range(W):
-                sums[i] += left * row[i] + middle * row[i + 1] + right * row[i + 2]
-    return sums
-
-
-def reference(x: list[float], w: list[float]) -> list[float]:
-    """Return the convolution (cross-correlation, as in the frameworks) in float64."""
-    out = []
-    for image in range(N):
-        rows = padded_rows(x, image)
-        for k in range(K):
-            for line in range(H):
-                out += output_row(rows, w, k, line)
-    return out
 
 
 def encode(values: list[float], name: str) -> bytes:
@@ -214,38 +159,20 @@ def read_device(driver: Driver, ordinal: int, device: DeviceFacts) -> int:
 
 
 class Convolution:
-    """The convolution in one type, with its descriptors, buffers and algorithm."""
+    """The convolution in one type, with its buffers in the device's memory."""
 
     def __init__(
         self, driver: Driver, cudnn: Cudnn, data_type: DataType, handle: ctypes.c_void_p
     ) -> None:
-        self.driver, self.cudnn, self.type = driver, cudnn, data_type
-        self.tolerance = data_type.tolerance
+        self.driver, self.type = driver, data_type
         cudnn.during = data_type.name
-        self.x, self.y = self._descriptor("Tensor"), self._descriptor("Tensor")
-        self.w, self.conv = self._descriptor("Filter"), self._descriptor("Convolution")
-        number = data_type.number
-        cudnn.call("cudnnSetTensor4dDescriptor", self.x, 0, number, N, C, H, W)
-        cudnn.call("cudnnSetTensor4dDescriptor", self.y, 0, number, N, K, H, W)
-        cudnn.call("cudnnSetFilter4dDescriptor", self.w, number, 0, K, C, R, R)
-        # Padding 1, stride 1, dilation 1, cross-correlation, sums in float32.
-        cudnn.call("cudnnSetConvolution2dDescriptor", self.conv, 1, 1, 1, 1, 1, 1, 1, 0)
-        cudnn.call("cudnnSetConvolutionMathType", self.conv, data_type.math_type)
-        self._check_shape()
-        self.best = self._algorithm(handle)
-        cudnn.call("cudnnSetConvolutionMathType", self.conv, self.best.math)
+        self.work = CudnnConvolution(cudnn, handle, data_type.number, data_type.math_type)
+        self.tolerance = data_type.tolerance * (TRANSFORMED if self.work.transforms else 1)
         self.memory: list[ctypes.c_uint64] = []
-        self.inputs: list[ctypes.c_uint64] = []
-        self.space = self._buffer(max(self.best.memory, 1))
-        self.out = self._buffer(self._out_size())
-
-    def _descriptor(self, kind: str) -> ctypes.c_void_p:
-        descriptor = POINTER()
-        self.cudnn.call(f"cudnnCreate{kind}Descriptor", ctypes.byref(descriptor))
-        return descriptor
-
-    def _out_size(self) -> int:
-        return N * K * H * W * self.type.size
+        self.space = self._buffer(max(self.work.best.memory, 1))
+        self.out_size = math.prod(RESULT) * data_type.size
+        self.out = self._buffer(self.out_size)
+        self.x, self.w = map(self._upload, inputs())
 
     def _buffer(self, size: int) -> ctypes.c_uint64:
         address: ctypes.c_uint64 = _bindings.ADDRESS()
@@ -253,60 +180,26 @@ class Convolution:
         self.memory.append(address)
         return address
 
-    def _check_shape(self) -> None:
-        call = "cudnnGetConvolution2dForwardOutputDim"
-        shape = [INT() for _ in range(4)]
-        self.cudnn.call(call, self.conv, self.x, self.w, *map(ctypes.byref, shape))
-        if [number.value for number in shape] != [N, K, H, W]:
-            raise Fault("cudnn", call, 0, "", f"a shape of {shape!r}")
-
-    def _algorithm(self, handle: ctypes.c_void_p) -> Perf:
-        """Return the first usable algorithm, one of GEMMS if there is one.
-
-        For another one the tolerance is larger.
-        """
-        table, count = (Perf * 16)(), INT()
-        call = "cudnnGetConvolutionForwardAlgorithm_v7"
-        self.cudnn.call(
-            call, handle, self.x, self.w, self.conv, self.y, len(table), ctypes.byref(count), table
-        )
-        offered = table[: count.value]
-        usable = [perf for perf in offered if perf.status == 0 and perf.memory <= WORKSPACE]
-        for perf in usable:
-            if perf.algo in GEMMS:
-                return perf
-        if usable:
-            self.tolerance *= TRANSFORMED
-            return usable[0]
-        statuses = ", ".join(f"{perf.algo}: {perf.status}" for perf in offered)
-        raise Fault("cudnn", call, 0, "", f"{self.type.name}: no algorithm ({statuses})")
-
-    def upload(self, x: list[float], w: list[float]) -> None:
-        """Copy the inputs to the device."""
-        for values in (x, w):
-            data = encode(values, self.type.name)
-            self.inputs.append(self._buffer(len(data)))
-            self.driver.call("cuMemcpyHtoD_v2", self.inputs[-1], data, len(data))
+    def _upload(self, values: list[float]) -> ctypes.c_uint64:
+        data = encode(values, self.type.name)
+        address = self._buffer(len(data))
+        self.driver.call("cuMemcpyHtoD_v2", address, data, len(data))
+        return address
 
     def run(
         self, handle: ctypes.c_void_p, stream: ctypes.c_void_p, what: str, right: list[float]
     ) -> ConvolutionRun:
         """Convolve on a stream and compare the result with the reference."""
-        size = self._out_size()
-        alpha, beta = ctypes.c_float(1), ctypes.c_float(0)
-        self.cudnn.during = self.driver.during = what
+        cudnn = self.work.cudnn
+        cudnn.during = self.driver.during = what
         begin = time.perf_counter()
-        self.driver.call("cuMemsetD8_v2", self.out, 0xFF, size)  # NaN in each of the types
+        self.driver.call("cuMemsetD8_v2", self.out, 0xFF, self.out_size)  # NaN in each of the types
         self.driver.call("cuCtxSynchronize")
-        self.cudnn.call(
-            "cudnnConvolutionForward", handle, ctypes.byref(alpha), self.x, self.inputs[0], self.w,
-            self.inputs[1], self.conv, self.best.algo, self.space, self.best.memory,
-            ctypes.byref(beta), self.y, self.out,
-        )  # fmt: skip
+        self.work.forward(handle, self.x, self.w, self.space, self.out)
         self.driver.call("cuStreamSynchronize", stream)
-        data = ctypes.create_string_buffer(size)
-        self.driver.call("cuMemcpyDtoH_v2", data, self.out, size)
-        self.cudnn.during = self.driver.during = ""
+        data = ctypes.create_string_buffer(self.out_size)
+        self.driver.call("cuMemcpyDtoH_v2", data, self.out, self.out_size)
+        cudnn.during = self.driver.during = ""
         seconds = time.perf_counter() - begin
         values = decode(data.raw, self.type.name)
         comparison = compare(values, right, self.tolerance)
@@ -325,10 +218,7 @@ class Convolution:
         """Free the buffers and the descriptors."""
         for address in self.memory:
             self.driver.call("cuMemFree_v2", address)
-        self.cudnn.call("cudnnDestroyTensorDescriptor", self.x)
-        self.cudnn.call("cudnnDestroyTensorDescriptor", self.y)
-        self.cudnn.call("cudnnDestroyFilterDescriptor", self.w)
-        self.cudnn.call("cudnnDestroyConvolutionDescriptor", self.conv)
+        self.work.destroy()
 
 
 def make_handles(
@@ -362,8 +252,7 @@ def reason_to_leave_out(data_type: DataType, capability: list[int], cudnn: Cudnn
 
 def convolve(driver: Driver, cudnn: Cudnn, answer: ConvolutionAnswer) -> None:
     """Convolve in all types on all streams. Each run is added to the answer at once."""
-    x, w = numbers(N * C * H * W, 20240229), numbers(K * C * R * R, 4711)
-    right = reference(x, w)
+    right = reference()
     handles, streams = make_handles(driver, cudnn, answer)
     for data_type in TYPES:
         reason = reason_to_leave_out(data_type, answer["device"]["capability"], cudnn)
@@ -371,7 +260,6 @@ def convolve(driver: Driver, cudnn: Cudnn, answer: ConvolutionAnswer) -> None:
             answer["left"].append(reason)
             continue
         convolution = Convolution(driver, cudnn, data_type, handles[0])
-        convolution.upload(x, w)
         for handle, stream, where in zip(handles, streams, STREAMS):  # noqa: B905  Python 3.9
             what = f"{data_type.name} on {where}"
             answer["runs"].append(convolution.run(handle, stream, what, right))

@@ -21,13 +21,10 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-from . import _framework
-from ._bindings import GEMMS, Perf
+from . import _reference
+from ._bindings import Cudnn, CudnnConvolution
 from ._common import step
 from ._framework import (
-    INPUT,
-    RESULT,
-    WEIGHT,
     Array,
     Convolution,
     Options,
@@ -37,6 +34,7 @@ from ._framework import (
     mapped,
     mapped_cudnn,
 )
+from ._reference import RESULT
 from .answers import FrameworkAnswer, FrameworkDevice, Run
 
 KERNEL = """
@@ -57,89 +55,24 @@ extern "C" __global__ void convolve(const float* x, const float* w, float* y) {
   y[at] = sum;
 }
 """
-# cudnn_graph.h, cudnn_cnn.h: cudnnDataType_t, cudnnTensorFormat_t, cudnnConvolutionMode_t,
-# cudnnMathType_t.
-DATA = {"float32": 0, "float16": 2}
-NCHW, CROSS_CORRELATION, FMA, TENSOR_OP = 0, 1, 3, 1
+# cudnnDataType_t and cudnnMathType_t (FMA, tensor cores) of each type that is tried.
+DATA = {"float32": (0, 3), "float16": (2, 1)}
 
 
-class Cudnn:
-    """The functions of cuDNN that a convolution needs, on CuPy's pointers and current stream."""
+def with_cudnn(cupy: ModuleType, cudnn: Cudnn, *arrays: Array, dtype: str) -> Callable[[], None]:
+    """Return a function that convolves on the current stream: from images and filters into out."""
+    handle = ctypes.c_void_p()
+    cudnn.call("cudnnCreate", ctypes.byref(handle))  # it lives until the process ends
+    cudnn.call("cudnnSetStream", handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr))
+    work = CudnnConvolution(cudnn, handle, *DATA[dtype])
+    images, filters, out = arrays
+    space = cupy.empty((max(work.best.memory, 1),), dtype="uint8")
 
-    def __init__(self, path: str) -> None:
-        step("open " + path)
-        self._library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        self._library.cudnnGetErrorString.restype = ctypes.c_char_p
-        self._library.cudnnGetVersion.restype = ctypes.c_size_t
-        self.version = int(self._library.cudnnGetVersion())
+    def convolve() -> None:
+        # The arrays, not their addresses, are kept: CuPy reuses memory that nothing refers to.
+        work.forward(handle, *(array.data.ptr for array in (images, filters, space, out)))
 
-    def call(self, name: str, *arguments: object) -> None:
-        """Call a function of cuDNN. RuntimeError if it does not return CUDNN_STATUS_SUCCESS."""
-        step("call " + name)
-        status = int(getattr(self._library, name)(*arguments))
-        if status:
-            text = (self._library.cudnnGetErrorString(status) or b"").decode(errors="replace")
-            message = f"{name} gave {status} {text}: {self._last_error()}"
-            raise RuntimeError(message.rstrip(": "))
-
-    def _last_error(self) -> str:
-        if not hasattr(self._library, "cudnnGetLastErrorString"):
-            return ""  # before cuDNN 9
-        buffer = ctypes.create_string_buffer(2048)
-        self._library.cudnnGetLastErrorString(buffer, ctypes.c_size_t(len(buffer)))
-        return buffer.value.decode(errors="replace").strip()
-
-    def create(self, kind: str) -> ctypes.c_void_p:
-        """Return what cudnnCreateKIND makes. It lives until the process ends."""
-        handle = ctypes.c_void_p()
-        self.call("cudnnCreate" + kind, ctypes.byref(handle))
-        return handle
-
-    def convolution(
-        self, cupy: ModuleType, images: Array, filters: Array, out: Array, *, dtype: str
-    ) -> Callable[[], None]:
-        """Return a function that convolves on the current stream."""
-        handle, data_type = self.create(""), DATA[dtype]
-        stream = ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)
-        self.call("cudnnSetStream", handle, stream)
-        x, y = self.create("TensorDescriptor"), self.create("TensorDescriptor")
-        w, conv = self.create("FilterDescriptor"), self.create("ConvolutionDescriptor")
-        self.call("cudnnSetTensor4dDescriptor", x, NCHW, data_type, *INPUT)
-        self.call("cudnnSetTensor4dDescriptor", y, NCHW, data_type, *RESULT)
-        self.call("cudnnSetFilter4dDescriptor", w, data_type, NCHW, *WEIGHT)
-        # Padding, stride and dilation 1; the sums are float32 in both types.
-        ones = (1, 1, 1, 1, 1, 1)
-        self.call(
-            "cudnnSetConvolution2dDescriptor", conv, *ones, CROSS_CORRELATION, DATA["float32"]
-        )
-        math_type = FMA if dtype == "float32" else TENSOR_OP
-        self.call("cudnnSetConvolutionMathType", conv, math_type)
-        best = self._algorithm(handle, x, w, conv, y)
-        self.call("cudnnSetConvolutionMathType", conv, best.math)
-        space = cupy.empty((max(best.memory, 1),), dtype="uint8")
-        alpha, beta = ctypes.c_float(1), ctypes.c_float(0)
-        arrays = (images, filters, space, out)
-
-        def convolve() -> None:
-            # The arrays, not their addresses, are kept: CuPy reuses memory that nothing refers to.
-            data = [ctypes.c_void_p(array.data.ptr) for array in arrays]
-            self.call(
-                "cudnnConvolutionForward", handle, ctypes.byref(alpha), x, data[0], w, data[1],
-                conv, best.algo, data[2], ctypes.c_size_t(best.memory), ctypes.byref(beta), y,
-                data[3],
-            )  # fmt: skip
-
-        return convolve
-
-    def _algorithm(self, handle: ctypes.c_void_p, *descriptors: ctypes.c_void_p) -> Perf:
-        """Return the first of GEMMS that the heuristics offer."""
-        table, count = (Perf * 16)(), ctypes.c_int()
-        name = "cudnnGetConvolutionForwardAlgorithm_v7"
-        self.call(name, handle, *descriptors, len(table), ctypes.byref(count), table)
-        for perf in table[: count.value]:
-            if perf.status == 0 and perf.algo in GEMMS:
-                return perf
-        raise RuntimeError(f"{name} offers none of {count.value} algorithms that multiply and add")
+    return convolve
 
 
 def find_cudnn(cupy: ModuleType) -> tuple[Cudnn | ModuleType | None, str]:
@@ -161,7 +94,7 @@ def compile_kernel(
 ) -> Callable[[], None]:
     """Return a function that convolves by KERNEL."""
     names = ("IMAGES", "CHANNELS", "SIDE", "FILTERS", "WINDOW")
-    options = tuple(f"-D{name}={getattr(_framework, name)}" for name in names)
+    options = tuple(f"-D{name}={getattr(_reference, name)}" for name in names)
     kernel = cupy.RawKernel(KERNEL, "convolve", options=options)
     blocks = (out.size + 127) // 128
     return partial(kernel, (blocks,), (128,), (images, filters, out))
@@ -178,7 +111,7 @@ def methods(
     if dtype == "float32":
         functions["kernel of NVRTC"] = compile_kernel(cupy, images, filters, out)
     if isinstance(cudnn, Cudnn):
-        convolve = cudnn.convolution(cupy, images, filters, out, dtype=dtype)
+        convolve = with_cudnn(cupy, cudnn, images, filters, out, dtype=dtype)
         functions["cudnnConvolutionForward"] = convolve
     elif cudnn is not None:
         ones = (1, 1)  # padding, stride, dilation

@@ -26,9 +26,6 @@ from types import ModuleType
 
 from ._common import step
 from ._framework import (
-    INPUT,
-    RESULT,
-    WEIGHT,
     Array,
     Convolution,
     Options,
@@ -37,6 +34,7 @@ from ._framework import (
     mapped,
     mapped_cudnn,
 )
+from ._reference import INPUT, RESULT, WEIGHT
 from .answers import FrameworkAnswer, FrameworkDevice, Run
 
 # Log lines that say why ONNX Runtime cannot use a GPU.

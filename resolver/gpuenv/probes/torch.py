@@ -14,8 +14,6 @@ from types import ModuleType
 
 from ._common import step
 from ._framework import (
-    INPUT,
-    WEIGHT,
     Array,
     Convolution,
     Options,
@@ -24,6 +22,7 @@ from ._framework import (
     main,
     mapped,
 )
+from ._reference import INPUT, WEIGHT
 from .answers import FrameworkAnswer, FrameworkDevice, Run
 
 
