@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+from ..binaries.wheel import wheel_code
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
 from ..compat.variants import (
@@ -19,17 +20,16 @@ from ..compat.variants import (
 )
 from ..errors import OfflineError, Reason, UnusableFileError, is_doubt
 from ..index import variants
+from ..index.cache import Cache
 from ..index.protocol import Index
+from ..index.urls import file_url_to_path
 from ..index.variants import ReleaseVariants
-from ..model import Code, ComputeCapability, Gpu, Host, Requirement, Value, Wheel, WheelVariant
+from ..model import ComputeCapability, Gpu, Host, Requirement, Value, Wheel, WheelVariant
 from ..requirements.target import split_label
 
-Listed = Mapping[str, Mapping[str, tuple[str, ...]]]
-Suitable = Callable[[str, str, Sequence[str]], tuple[str, ...]]
-ReadRelease = tuple[ReleaseVariants, UnusableFileError | OfflineError | None]
-SortKey = tuple[tuple[float, ...], ...]
+Property = tuple[str, str, str]  # namespace, feature, value
+SortKey = tuple[float, ...]  # the places of a namespace, a feature and a value
 
-_UNUSABLE = "bad-metadata"
 _THREADS = 16
 _SOURCE = "PEP 825"
 
@@ -39,8 +39,8 @@ class JudgedVariant(Value):
 
     variant: WheelVariant
     reasons: tuple[Reason, ...] = ()
-    supported: tuple[tuple[str, str, str], ...] = ()  # the properties that suit the host
-    ranked: tuple[tuple[str, str, str], ...] = ()  # the best property of each feature, in order
+    supported: tuple[Property, ...] = ()  # the properties that suit the host
+    ranked: tuple[Property, ...] = ()  # the best property of each feature, in order
     warnings: tuple[Reason, ...] = ()
     claims: NvidiaClaims | None = None  # with the device code of the libraries if it is known
 
@@ -51,11 +51,14 @@ class VariantChooser:
     def __init__(self, host: Host, data: CompatibilityData, index: Index) -> None:
         self._host, self._data, self._index = host, data, index
         self._judged: dict[str, JudgedVariant] = {}  # by URL
-        self._read_releases: dict[tuple[str, str, str], ReadRelease] = {}
+        # By name, version and index: the metadata, and why it cannot be used.
+        self._releases: dict[
+            tuple[str, str, str], tuple[ReleaseVariants, UnusableFileError | OfflineError | None]
+        ] = {}
 
     def judged(self, wheel: Wheel) -> JudgedVariant | None:
         """Return what is known about a variant wheel; None for a wheel that is no variant."""
-        if wheel.url not in self._judged and split_label(wheel.filename)[1]:
+        if wheel.url not in self._judged and _label(wheel):
             self.sort([wheel])
         return self._judged.get(wheel.url)
 
@@ -65,60 +68,100 @@ class VariantChooser:
         Order: variants that suit the host, as PEP 825 orders them; wheels that are no variants;
         variants with doubts; variants that do not suit the host.
         """
-        labels = {wheel.url: split_label(wheel.filename)[1] for wheel in wheels}
-        variant_wheels = [wheel for wheel in wheels if labels[wheel.url]]
+        variant_wheels = list(filter(_label, wheels))
         if not variant_wheels:
             return list(wheels)
         release, error = self._read(variant_wheels)
-        if error is not None:
-            for wheel in variant_wheels:
-                self._judged[wheel.url] = _unusable(wheel, labels[wheel.url], error)
-        listed = {namespace: dict(features) for namespace, features in release.static}
-        order = _Order(release, listed, self._suitable(listed))
-        keys: dict[str, tuple[int, SortKey, str]] = {}
+        order = _Order(release, self._host)
+        keys: dict[str, tuple[int, list[SortKey], str]] = {}
         for wheel in wheels:
-            label = labels[wheel.url]
+            label = _label(wheel)
             if not label:
-                keys[wheel.url] = (1, (), "")
+                keys[wheel.url] = (1, [], "")
                 continue
             if wheel.url not in self._judged:
-                self._judged[wheel.url] = self._judge(wheel, label, release, listed, order)
+                self._judged[wheel.url] = self._judge(wheel, label, order, error)
             judged = self._judged[wheel.url]
-            keys[wheel.url] = (_group(judged), order.key(judged.variant), label)
+            group = 0
+            if judged.reasons:
+                group = 2 if all(map(is_doubt, judged.reasons)) else 3
+            keys[wheel.url] = (group, order.key(judged.variant), label)
         return sorted(wheels, key=lambda wheel: keys[wheel.url])
 
     def metadata(self, wheel: Wheel) -> str:
         """Return the metadata of the variant of a wheel that was judged, as JSON text."""
-        release, _ = self._read([wheel])
-        return variants.metadata_of(release, split_label(wheel.filename)[1])
+        return variants.metadata_of(self._read([wheel])[0], _label(wheel))
 
     def read_ahead(self, releases: Iterable[Sequence[Wheel]]) -> None:
-        """Read the metadata of several releases at once, if an index has them."""
-        remote = []
-        for wheels in releases:
-            named = [wheel for wheel in wheels if split_label(wheel.filename)[1]]
-            if named and not named[0].url.startswith("file:"):
-                remote.append(named)
-        if len(remote) < 2:
-            return
-        from concurrent.futures import ThreadPoolExecutor  # slow: it loads logging
-
+        """Read the metadata of several releases at once."""
+        variant_wheels = [list(filter(_label, wheels)) for wheels in releases]
         with ThreadPoolExecutor(_THREADS) as pool:
-            for _ in pool.map(self._read, remote):
-                pass
+            list(pool.map(self._read, filter(None, variant_wheels)))
 
-    def _read(self, wheels: Sequence[Wheel]) -> ReadRelease:
+    def _read(
+        self, wheels: Sequence[Wheel]
+    ) -> tuple[ReleaseVariants, UnusableFileError | OfflineError | None]:
         """Return the metadata of a release, and why it cannot be used."""
         key = (wheels[0].name, wheels[0].version, wheels[0].index)
-        if key not in self._read_releases:
+        if key not in self._releases:
             try:
-                self._read_releases[key] = self._index.variants(wheels), None
+                self._releases[key] = self._index.variants(wheels), None
             except (UnusableFileError, OfflineError) as error:
-                self._read_releases[key] = ReleaseVariants(), error
-        return self._read_releases[key]
+                self._releases[key] = ReleaseVariants(), error
+        return self._releases[key]
 
-    def _suitable(self, listed: Listed) -> Suitable:
-        return partial(_suitable, listed, self._host)
+    def _judge(
+        self,
+        wheel: Wheel,
+        label: str,
+        order: _Order,
+        error: UnusableFileError | OfflineError | None,
+    ) -> JudgedVariant:
+        variant = order.release.find(label)
+        if variant is None:
+            if isinstance(error, UnusableFileError):
+                reason = error.reason
+            elif error is not None:
+                reason = Reason(
+                    code="not-cached",
+                    subject=wheel.filename,
+                    need="the metadata of its variants",
+                    have="not in the cache, and --offline is on",
+                )
+            else:
+                labels = " ".join(other.label for other in order.release.variants) or "of none"
+                reason = Reason(
+                    code="bad-metadata",
+                    subject=wheel.filename,
+                    need=f"the variant {label} in its metadata",
+                    have=f"the labels {labels}",
+                    source=_SOURCE,
+                )
+            unknown = WheelVariant(name=wheel.name, label=label)
+            return JudgedVariant(variant=unknown, reasons=(reason,))
+        subject = f"{wheel.name} {wheel.version} ({label})"
+        claims = nvidia_claims(variant)
+        if claims is not None:
+            if wheel.url.startswith("file:"):  # its libraries say more than its properties
+                path, toolkits = file_url_to_path(wheel.url), self._data.ptx_toolkits
+                variant = variant.replace(code=wheel_code(path, wheel.sha256, toolkits, Cache()))
+            claims = claims.replace(code=variant.code or claims.code)
+        reasons = evaluate.variant_reasons(subject, variant, order.listed, self._host, self._data)
+        contradicted = evaluate.claim_reasons(subject, variant)
+        if not all(map(is_doubt, reasons)):
+            reasons = (*reasons, *contradicted)
+        return JudgedVariant(
+            variant=variant,
+            reasons=reasons,
+            claims=claims,
+            warnings=contradicted,
+            supported=tuple(
+                (namespace, feature, value)
+                for namespace, feature, values in variant.properties
+                for value in order.suitable(namespace, feature, values)
+            ),
+            ranked=tuple(best for _, best in order.ranked(variant) if best is not None),
+        )
 
     def label_by_provider(self, wheels: Sequence[Wheel], capability: ComputeCapability) -> str:
         """Return the label that an installer with nvidia-variant-provider takes of a release.
@@ -130,95 +173,40 @@ class VariantChooser:
         Returns:
             "" if no variant suits.
         """
-        ordered = self.sort(wheels)
-        release, _ = self._read([wheel for wheel in ordered if split_label(wheel.filename)[1]])
-        listed = {namespace: dict(features) for namespace, features in release.static}
-
-        def suitable(namespace: str, feature: str, names: Sequence[str]) -> tuple[str, ...]:
-            if (namespace, feature) == (NVIDIA, SM) and namespace not in listed:
-                return provider_sm_values(names, capability)
-            return _suitable(listed, self._host, namespace, feature, names)
-
-        order = _Order(release, listed, suitable)
-        labels = {split_label(wheel.filename)[1] for wheel in wheels}
+        labels = set(filter(None, map(_label, wheels)))
+        release, _ = self._read(list(filter(_label, wheels)))
+        order = _Order(release, self._host, capability)
         fitting = [
-            variant
+            (order.key(variant), variant.label)
             for variant in release.variants
-            if variant.label in labels and order.suits(variant)
+            if variant.label in labels and all(best for _, best in order.ranked(variant))
         ]
-        fitting.sort(key=lambda variant: (order.key(variant), variant.label))
-        return fitting[0].label if fitting else ""
-
-    def _judge(
-        self,
-        wheel: Wheel,
-        label: str,
-        release: ReleaseVariants,
-        listed: Listed,
-        order: _Order,
-    ) -> JudgedVariant:
-        variant = release.find(label)
-        if variant is None:
-            labels = " ".join(other.label for other in release.variants) or "of none"
-            reason = Reason(
-                code=_UNUSABLE,
-                subject=wheel.filename,
-                need=f"the variant {label} in its metadata",
-                have=f"the labels {labels}",
-                source=_SOURCE,
-            )
-            unknown = WheelVariant(name=wheel.name, label=label)
-            return JudgedVariant(variant=unknown, reasons=(reason,))
-        subject = f"{wheel.name} {wheel.version} ({label})"
-        claims = nvidia_claims(variant)
-        if claims is not None:
-            variant = variant.replace(code=self._scanned_code(wheel))
-            claims = claims.replace(code=variant.code or claims.code)
-        reasons = evaluate.variant_reasons(subject, variant, listed, self._host, self._data)
-        contradicted = evaluate.claim_reasons(subject, variant)
-        if not all(map(is_doubt, reasons)):
-            reasons = (*reasons, *contradicted)
-        return JudgedVariant(
-            variant=variant,
-            reasons=reasons,
-            claims=claims,
-            warnings=contradicted,
-            supported=tuple(_supported(variant, listed, self._host)),
-            ranked=order.best_properties(variant),
-        )
-
-    def _scanned_code(self, wheel: Wheel) -> Code | None:
-        """Return the device code in the libraries of a wheel on this machine."""
-        if not wheel.url.startswith("file:"):
-            return None
-        from ..binaries.wheel import wheel_code
-        from ..index.cache import Cache
-        from ..index.urls import file_url_to_path
-
-        path = file_url_to_path(wheel.url)
-        return wheel_code(path, wheel.sha256, self._data.ptx_toolkits, Cache())
+        return min(fitting)[1] if fitting else ""
 
     def order_reason(self, wheel: Wheel, better: Wheel) -> Reason:
         """Return the first difference in the order of two variants that suit the host."""
-        label, best = split_label(wheel.filename)[1], split_label(better.filename)[1]
         judged, other = self._judged.get(wheel.url), self._judged.get(better.url)
         subject, have = f"{wheel.name} {wheel.version}", "variants come before other wheels"
         if judged is not None and other is not None:
-            subject += f" ({label})"
-            have = _first_difference(judged.ranked, other.ranked)
-        need = f"a place before {best} in the order of the variants"
+            subject += f" ({_label(wheel)})"
+            have = "variants with the same properties are ordered by their labels"
+            if len(other.ranked) > len(judged.ranked):
+                have = "the variant with more properties comes first"
+            for own, first in zip(judged.ranked, other.ranked, strict=False):
+                if own != first:
+                    have = f"{' '.join(first)} comes before {' '.join(own)}"
+                    break
+        need = f"a place before {_label(better)} in the order of the variants"
         return Reason(code="variant-order", subject=subject, need=need, have=have, source=_SOURCE)
 
     def precedes(self, wheel: Wheel, other: Wheel) -> bool:
         """Return whether a variant precedes another of its release on a host that both suit."""
         release, _ = self._read([wheel])
-        variant, second = (release.find(split_label(file.filename)[1]) for file in (wheel, other))
+        variant, second = release.find(_label(wheel)), release.find(_label(other))
         if variant is None or second is None:
             return False
-        listed = {namespace: dict(features) for namespace, features in release.static}
         any_gpu = Gpu(name="any GPU", compute_capability=None)
-        any_host = self._host.replace(driver_cuda=None, gpus=(any_gpu,), cpu=())
-        order = _Order(release, listed, partial(_suitable, listed, any_host))
+        order = _Order(release, self._host.replace(driver_cuda=None, gpus=(any_gpu,), cpu=()))
         return order.key(variant) < order.key(second)
 
     def applicable(self, wheel: Wheel, dependencies: Sequence[Requirement]) -> list[Requirement]:
@@ -228,10 +216,8 @@ class VariantChooser:
             UnusableFileError: a marker cannot be evaluated.
         """
         judged = self.judged(wheel)
-        label = ""
-        supported: tuple[tuple[str, str, str], ...] = ()
-        if judged is not None:
-            label, supported = judged.variant.label, judged.supported
+        label = "" if judged is None else judged.variant.label
+        supported = () if judged is None else judged.supported
 
         def decide(clause: variants.Clause) -> bool:
             return variants.clause_holds(clause, label, supported)
@@ -245,7 +231,14 @@ class VariantChooser:
             try:
                 marker = variants.replace_clauses(marker, decide)
             except ValueError as error:
-                raise _bad_marker(wheel, dependency, str(error)) from None
+                reason = Reason(
+                    code="bad-metadata",
+                    subject=wheel.filename,
+                    need="readable requirements",
+                    have=f"the requirement {str(dependency)!r}: {error}",
+                    source=_SOURCE,
+                )
+                raise UnusableFileError(reason) from None
             applicable.append(dependency.replace(marker=marker))
         return applicable
 
@@ -255,115 +248,70 @@ class _Order:
 
     Namespaces are ordered by the metadata, features by their provider, and values by how well they
     suit the host.
+
+    Attributes:
+        release: the release.
+        listed: the values that the metadata itself lists, by namespace and feature.
     """
 
-    def __init__(self, release: ReleaseVariants, listed: Listed, suitable: Suitable) -> None:
-        self._namespaces, self._listed = release.namespaces, listed
-        values: dict[tuple[str, str], dict[str, None]] = {}
+    def __init__(
+        self, release: ReleaseVariants, host: Host, told: ComputeCapability | None = None
+    ) -> None:
+        """Order variants on a host.
+
+        Args:
+            release: the release.
+            host: the host.
+            told: the compute capability that nvidia-variant-provider is told. None: each value
+                suits that serves one of the devices.
+        """
+        self.release, self._host, self._told = release, host, told
+        self.listed: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+            namespace: dict(features) for namespace, features in release.static
+        }
+        named: dict[tuple[str, str], dict[str, None]] = {}
         for variant in release.variants:
-            for namespace, feature, names in variant.properties:
-                values.setdefault((namespace, feature), {}).update(dict.fromkeys(names))
-        self._values: dict[tuple[str, str], tuple[str, ...]] = {}
-        for (namespace, feature), named in values.items():
-            self._values[namespace, feature] = suitable(namespace, feature, tuple(named))
+            for namespace, feature, values in variant.properties:
+                named.setdefault((namespace, feature), {}).update(dict.fromkeys(values))
+        self._values = {key: self.suitable(*key, tuple(values)) for key, values in named.items()}
 
-    def suits(self, variant: WheelVariant) -> bool:
-        """Return whether one value of each feature suits."""
-        return len(self.best_properties(variant)) == len(variant.properties)
+    def suitable(self, namespace: str, feature: str, values: Sequence[str]) -> tuple[str, ...]:
+        """Return the values of a feature that suit the host, the best one first."""
+        if namespace in self.listed:
+            listed = self.listed[namespace].get(feature, ())
+            return tuple(value for value in listed if value in values)
+        if namespace not in FEATURES:
+            return ()
+        if self._told is not None and (namespace, feature) == (NVIDIA, SM):
+            return provider_sm_values(values, self._told)
+        return suitable_values(namespace, feature, values, self._host)
 
-    def key(self, variant: WheelVariant) -> SortKey:
+    def ranked(self, variant: WheelVariant) -> list[tuple[SortKey, Property | None]]:
+        """Return the best value of each feature with its sort key, the smallest key first.
+
+        The value is None if none suits.
+        """
+        rows: list[tuple[SortKey, Property | None]] = []
+        for namespace, feature, names in variant.properties:
+            features = [*self.listed.get(namespace, FEATURES.get(namespace, ()))]
+            feature_place = features.index(feature) if feature in features else math.inf
+            place, best = math.inf, None
+            for number, value in enumerate(self._values[namespace, feature]):
+                if value in names:
+                    place, best = number, (namespace, feature, value)
+                    break
+            namespace_place = self.release.namespaces.index(namespace)
+            rows.append(((namespace_place, feature_place, place), best))
+        return sorted(rows, key=lambda row: row[0])
+
+    def key(self, variant: WheelVariant) -> list[SortKey]:
         """Return the sort key of a variant; the smallest is the best.
 
-        The keys of the best value of each feature are sorted. At the first difference the smaller
-        one wins; if all keys of one variant begin the other's, the variant with more wins.
+        At the first difference of two variants the smaller key wins; if all keys of one variant
+        begin the other's, the variant with more wins.
         """
-        keys = [self._property_key(row) for row in variant.properties]
-        return (*sorted(keys), (math.inf,))
-
-    def best_properties(self, variant: WheelVariant) -> tuple[tuple[str, str, str], ...]:
-        """Return the best property of each feature that suits the host, in the order of keys."""
-        best = []
-        for row in sorted(variant.properties, key=self._property_key):
-            namespace, feature, names = row
-            for name in self._values[namespace, feature]:
-                if name in names:
-                    best.append((namespace, feature, name))
-                    break
-        return tuple(best)
-
-    def _property_key(self, row: tuple[str, str, tuple[str, ...]]) -> tuple[float, ...]:
-        namespace, feature, names = row
-        suitable = self._values[namespace, feature]
-        places = [suitable.index(name) for name in names if name in suitable]
-        return (
-            self._namespaces.index(namespace),
-            self._feature_place(namespace, feature),
-            min(places, default=math.inf),
-        )
-
-    def _feature_place(self, namespace: str, feature: str) -> float:
-        features: Sequence[str] = FEATURES.get(namespace, ())
-        if namespace in self._listed:
-            features = tuple(self._listed[namespace])
-        return features.index(feature) if feature in features else math.inf
+        return [*(key for key, _ in self.ranked(variant)), (math.inf,)]
 
 
-def _suitable(
-    listed: Listed, host: Host, namespace: str, feature: str, names: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the values of a feature that suit the host, the best one first."""
-    if namespace in listed:
-        return tuple(name for name in listed[namespace].get(feature, ()) if name in names)
-    if namespace not in FEATURES:
-        return ()
-    return suitable_values(namespace, feature, names, host)
-
-
-def _supported(variant: WheelVariant, listed: Listed, host: Host) -> Iterator[tuple[str, str, str]]:
-    for namespace, feature, names in variant.properties:
-        for name in _suitable(listed, host, namespace, feature, names):
-            yield namespace, feature, name
-
-
-def _group(judged: JudgedVariant) -> int:
-    """Return the place of a variant among the groups of `sort`."""
-    if not judged.reasons:
-        return 0
-    return 2 if all(map(is_doubt, judged.reasons)) else 3
-
-
-def _first_difference(
-    later: Sequence[tuple[str, str, str]], earlier: Sequence[tuple[str, str, str]]
-) -> str:
-    """Return why one list of best properties comes after another, as a clause."""
-    for own, other in zip(later, earlier, strict=False):
-        if own != other:
-            return f"{' '.join(other)} comes before {' '.join(own)}"
-    if len(earlier) > len(later):
-        return "the variant with more properties comes first"
-    return "variants with the same properties are ordered by their labels"
-
-
-def _unusable(wheel: Wheel, label: str, error: UnusableFileError | OfflineError) -> JudgedVariant:
-    variant = WheelVariant(name=wheel.name, label=label)
-    if isinstance(error, UnusableFileError):
-        return JudgedVariant(variant=variant, reasons=(error.reason,))
-    reason = Reason(
-        code="not-cached",
-        subject=wheel.filename,
-        need="the metadata of its variants",
-        have="not in the cache, and --offline is on",
-    )
-    return JudgedVariant(variant=variant, reasons=(reason,))
-
-
-def _bad_marker(wheel: Wheel, dependency: Requirement, detail: str) -> UnusableFileError:
-    return UnusableFileError(
-        Reason(
-            code=_UNUSABLE,
-            subject=wheel.filename,
-            need="readable requirements",
-            have=f"the requirement {str(dependency)!r}: {detail}",
-            source=_SOURCE,
-        )
-    )
+def _label(wheel: Wheel) -> str:
+    return split_label(wheel.filename)[1]
