@@ -8,6 +8,7 @@ belongs to some builds only (jax[cuda12], onnxruntime-gpu) limits the framework 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError
@@ -44,7 +45,10 @@ def read_request(
             others.append(requirement)
         elif requirement.marker is None or environment.marker(requirement.marker, ()):
             named.append((framework, requirement))
-    limited = {framework.name: _limited(framework, named) for framework, _ in named}
+    texts: dict[str, list[Requirement]] = {}
+    for framework, requirement in named:
+        texts.setdefault(framework.name, []).append(requirement)
+    limited = {framework.name: _limited(framework, texts[framework.name]) for framework, _ in named}
     rows = tuple((limited[framework.name], requirement) for framework, requirement in named)
     return rows, tuple(others)
 
@@ -58,7 +62,7 @@ def framework_names(data: CompatibilityData) -> dict[str, Framework]:
         for way in framework.ways:
             names[_distribution(way)] = framework
             if not way.carriers:
-                names[_cpu_distribution(framework)] = framework
+                names[f"{framework.name}-cpu"] = framework
     return names
 
 
@@ -80,18 +84,12 @@ def with_versions(
     A framework that is only a dependency gets a constraint: a requirement would make it more.
     """
     names = framework_names(data)
-    named = set()
-    for text in (*request.frameworks, *request.requirements):
-        framework = framework_of(parse_requirement(text), names)
-        if framework is not None:
-            named.add(framework.name)
-    texts = {name: f"{name}=={version}" for name, version in versions.items()}
-    requirements = [text for name, text in texts.items() if name in named]
-    constraints = [text for name, text in texts.items() if name not in named]
-    return request.replace(
-        requirements=(*request.requirements, *requirements),
-        constraints=(*request.constraints, *constraints),
-    )
+    texts = map(parse_requirement, (*request.frameworks, *request.requirements))
+    named = {framework.name for text in texts if (framework := framework_of(text, names))}
+    requirements, constraints = [*request.requirements], [*request.constraints]
+    for name, version in versions.items():
+        (requirements if name in named else constraints).append(f"{name}=={version}")
+    return request.replace(requirements=tuple(requirements), constraints=tuple(constraints))
 
 
 def frameworks_of_flags(request: Request, data: CompatibilityData) -> list[NamedFramework]:
@@ -102,24 +100,22 @@ def frameworks_of_flags(request: Request, data: CompatibilityData) -> list[Named
     """
     named: list[NamedFramework] = []
     for text in request.frameworks:
-        parsed = parse_requirement(text)
-        framework = data.framework(parsed.name)
+        requirement = parse_requirement(text)
+        framework = data.framework(requirement.name)
         if framework is None:
-            raise unknown_framework(text, parsed.name, data)
-        if parsed.marker or parsed.url:
+            raise unknown_framework(text, requirement.name, data)
+        if requirement.marker or requirement.url:
             raise InputError(
                 f"--framework {text}: takes NAME or NAME with a version range, such as torch>=2.9"
             )
         if any(framework.name == other.name for other, _ in named):
             raise InputError(f"--framework {text}: given twice")
-        named.append((framework, parsed))
+        named.append((framework, requirement))
     return named
 
 
 def unknown_framework(text: str, name: str, data: CompatibilityData) -> InputError:
     """Return the error for a text of --framework whose name is not that of a framework."""
-    from difflib import get_close_matches
-
     known = sorted(data.frameworks())
     hint = f"known are {', '.join(known)}"
     words = {word: word for word in known} | NICKNAMES | {"onnx": "onnxruntime"}
@@ -129,15 +125,20 @@ def unknown_framework(text: str, name: str, data: CompatibilityData) -> InputErr
     return InputError(f"--framework {text}: no framework has that name", hint=hint)
 
 
-def _limited(framework: Framework, named: Sequence[NamedFramework]) -> Framework:
+def _limited(framework: Framework, texts: Sequence[Requirement]) -> Framework:
     """Return a framework with the ways and the further extras that all of its texts ask for."""
     if is_single_distribution(framework):
         return framework
-    texts = [requirement for other, requirement in named if other.name == framework.name]
-    ways = framework.ways
+    ways = list(framework.ways)
     extras: dict[str, None] = {}  # in order, each once
     for requirement in texts:
-        ways = _common_ways(framework, ways, _named_ways(framework, requirement))
+        named = {way.variant: way for way in _named_ways(framework, requirement)}
+        # What a user wrote replaces a way of the data.
+        ways = [
+            named[way.variant] if way in framework.ways else way
+            for way in ways
+            if way.variant in named
+        ]
         for extra in requirement.extras:
             if not any(_names_way(extra, way) for way in framework.ways):
                 extras[extra] = None
@@ -147,38 +148,37 @@ def _limited(framework: Framework, named: Sequence[NamedFramework]) -> Framework
             hint="keep one of them",
         )
     if extras:
-        ways = tuple(_with_extras(way, list(extras)) for way in ways)
-    if ways == framework.ways:
+        further = f"[{','.join(extras)}]"
+        ways = [
+            way.replace(requires=(*way.requires, f"{_distribution(way)}{further}")) for way in ways
+        ]
+    if tuple(ways) == framework.ways:
         return framework
-    return framework.replace(ways=ways)
-
-
-def _common_ways(
-    framework: Framework, ways: Sequence[Way], named: Sequence[Way]
-) -> tuple[Way, ...]:
-    """Return the ways of both sequences; what a user wrote replaces a way of the data."""
-    by_variant = {way.variant: way for way in named}
-    common = []
-    for way in ways:
-        if way.variant in by_variant:
-            is_written = way not in framework.ways
-            common.append(way if is_written else by_variant[way.variant])
-    return tuple(common)
+    return framework.replace(ways=tuple(ways))
 
 
 def _named_ways(framework: Framework, requirement: Requirement) -> list[Way]:
-    """Return the ways that a requirement means, by its extras or else by its name."""
-    ways = list(framework.ways)
-    if requirement.name == _cpu_distribution(framework):
-        return [way.replace(requires=(requirement.name,)) for way in ways if not way.carriers]
-    if requirement.name != framework.name:
-        ways = [way for way in ways if _distribution(way) == requirement.name]
+    """Return the ways that a requirement means, by its extras or else by its name.
+
+    An extra that the user wrote replaces that of a way: jax[cuda12-local] for jax[cuda12].
+    """
+    name, ways = requirement.name, list(framework.ways)
+    if name == f"{framework.name}-cpu":
+        return [way.replace(requires=(name,)) for way in ways if not way.carriers]
+    if name != framework.name:
+        ways = [way for way in ways if _distribution(way) == name]
     by_extra = []
     for way in ways:
         for extra in requirement.extras:
-            if _names_way(extra, way):
-                by_extra.append(_with_written_extra(way, extra))
-                break
+            if not _names_way(extra, way):
+                continue
+            own = parse_requirement(way.requires[0]).extras
+            if own and extra not in own:
+                written = f"{_distribution(way)}[{extra}]"
+                by_extra.append(way.replace(requires=(written, *way.requires[1:])))
+            else:
+                by_extra.append(way)
+            break
     return by_extra or ways
 
 
@@ -188,25 +188,6 @@ def _names_way(extra: str, way: Way) -> bool:
         return True
     own = parse_requirement(way.requires[0]).extras
     return any(extra == name or extra.startswith(f"{name}-") for name in own)
-
-
-def _with_written_extra(way: Way, extra: str) -> Way:
-    """Return a way with the extra that the user wrote: jax[cuda12-local] for jax[cuda12]."""
-    own = parse_requirement(way.requires[0]).extras
-    if not own or extra in own:
-        return way
-    return way.replace(requires=(f"{_distribution(way)}[{extra}]", *way.requires[1:]))
-
-
-def _with_extras(way: Way, extras: Sequence[str]) -> Way:
-    """Return a way that brings further extras of its distribution."""
-    further = f"{_distribution(way)}[{','.join(extras)}]"
-    return way.replace(requires=(*way.requires, further))
-
-
-def _cpu_distribution(framework: Framework) -> str:
-    """Return the name of a framework's distribution for the CPU only, such as tensorflow-cpu."""
-    return f"{framework.name}-cpu"
 
 
 def _distribution(way: Way) -> str:

@@ -6,19 +6,22 @@ Each change is solved before it is offered.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import combinations, islice
 
 from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
-from ..model import EVERY_FRAMEWORK, Framework, Host, Plan, Request, Value
+from ..model import EVERY_FRAMEWORK, Host, Plan, Request
 from ..requirements.target import normalize_name, parse_requirement, version_key
 from .candidates import is_single_distribution
 from .conflicts import Roots, Trials
 from .graph import (
     FrameworkId,
     Identifier,
+    Node,
     NodeRequirement,
     PackageId,
     Token,
@@ -49,23 +52,15 @@ _PYTHON_CODES = frozenset(
 _PLATFORM_CODES = frozenset({"platform", "no-wheel-for-target", "no-wheel"})
 
 Place = tuple[str, int]  # "frameworks" or "requirements", and which of them
-
-
-class Edit(Value):
-    """A change of one text of the request: the text is removed, or its range is replaced."""
-
-    place: Place
-    removes: bool
-    specifier: str = ""  # the new range
-
-
-Edits = tuple[Edit, ...]
+# The texts of a request to change: the new range of each, or None if it is left out.
+Edits = Mapping[Place, str | None]
 
 
 class Alternatives:
     """A request on a host, and how changed ones are solved.
 
     Attributes:
+        texts: every framework and requirement of the request.
         parts: groups of requirements that fail together, as requests of their own. A host on
             which one of them has no plan has none for the whole request either.
     """
@@ -84,10 +79,10 @@ class Alternatives:
         self.requirements_of = requirements_of
         self.parts: Sequence[Request] = ()
         self._solve = solve
-
-    def plan_for(self, request: Request) -> Plan | None:
-        """Return the plan for another request on the host."""
-        return self._solve(request, self.host)
+        self.texts: dict[Place, str] = {}
+        for field in ("frameworks", "requirements"):
+            for number, text in enumerate(getattr(request, field)):
+                self.texts[field, number] = text
 
     def plan_on(self, host: Host) -> Plan | None:
         """Return the plan for the request on another host."""
@@ -95,6 +90,58 @@ class Alternatives:
             if self._solve(part, host) is None:
                 return None
         return self._solve(self.request, host)
+
+    def on_host(self, changed: what_if.ChangedHost) -> Iterator[Change]:
+        """Yield the change to another host if the request has a plan there."""
+        plan = self.plan_on(changed.host)
+        if plan is not None:
+            yield Change(change=changed.change, gives=result_text(plan))
+
+    def on_first(self, hosts: Iterable[what_if.ChangedHost]) -> Iterator[Change]:
+        """Yield the change to the first host on which the request has a plan."""
+        yield from islice((change for host in hosts for change in self.on_host(host)), 1)
+
+    def changed(self, text: str, **fields: object) -> Iterator[Change]:
+        """Yield a change of the request, described by a text, if it has a plan."""
+        plan = self._solve(self.request.replace(**fields), self.host)
+        if plan is not None:
+            yield Change(change=text, gives=result_text(plan))
+
+    def fields_with(self, edits: Edits) -> dict[str, tuple[str, ...]]:
+        """Return the frameworks and the requirements of the request with edits applied."""
+        fields: dict[str, tuple[str, ...]] = {"frameworks": (), "requirements": ()}
+        for place, text in self.texts.items():
+            kept: tuple[str, ...] = (text,)
+            if place in edits:
+                specifier = edits[place]
+                kept = ()
+                if specifier is not None:
+                    kept = (str(parse_requirement(text).replace(specifier=specifier)),)
+            fields[place[0]] += kept
+        return fields
+
+    def edited(self, sets_of_edits: Iterable[Edits]) -> Iterator[Change]:
+        """Yield each set of edits with which the request has a plan.
+
+        Such as "torch 2.13.0 instead of torch==2.15.0 and without numpy<1".
+        """
+        for edits in sets_of_edits:
+            plan = self._solve(self.request.replace(**self.fields_with(edits)), self.host)
+            if plan is None:
+                continue
+            versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+            versions |= {choice.framework: choice.version for choice in plan.choices}
+            changes = []
+            for place, specifier in edits.items():
+                text = self.texts[place].partition(";")[0].rstrip()
+                name = parse_requirement(text).name
+                if specifier is None:
+                    changes.append(f"without {text}")
+                elif name in versions:
+                    changes.append(f"{name} {versions[name]} instead of {text}")
+                else:
+                    changes.append(f"any version of {name}")
+            yield Change(change=" and ".join(changes), gives=result_text(plan))
 
 
 def smallest_changes(
@@ -120,31 +167,36 @@ def smallest_changes(
 def _all_changes(
     alternatives: Alternatives, trials: Trials, groups: Sequence[Roots], reasons: Sequence[Reason]
 ) -> Iterator[Change]:
-    request = alternatives.request
+    request, host = alternatives.request, alternatives.host
     codes = {reason.code for reason in reasons}
     places = _places_of_groups(alternatives, groups)
-    alternatives.parts = _parts(request, places)
+    # The groups that are less than the whole request fail sooner than it does.
+    rests = [alternatives.texts.keys() - group for group in places if group]
+    alternatives.parts = [
+        request.replace(**alternatives.fields_with(dict.fromkeys(rest))) for rest in rests if rest
+    ]
     if request.default_index_only:
-        changed = request.replace(default_index_only=False)
-        yield from _offer(alternatives, "leave out --default-index-only", changed)
+        text = "leave out --default-index-only"
+        yield from alternatives.changed(text, default_index_only=False)
     yield from _other_builds(alternatives)
     yield from _other_names(alternatives, reasons)
-    if any(reason.code == "only-sdist" for reason in reasons):
-        yield from _offer(alternatives, "leave out --no-build", request.replace(no_build=()))
+    if "only-sdist" in codes:
+        yield from alternatives.changed("leave out --no-build", no_build=())
     edits = _helpful_edits(alternatives, trials, places)
-    edits.sort(key=lambda chosen: _steps_back(request, chosen))
-    yield from _edited(alternatives, [chosen for chosen in edits if not _removes_text(chosen)])
+    edits.sort(key=lambda chosen: _steps_back(alternatives.texts, chosen))
+    yield from alternatives.edited(chosen for chosen in edits if None not in chosen.values())
     for text in request.constraints[:MAX_CHANGES]:
-        constraints = tuple(other for other in request.constraints if other != text)
-        changed = request.replace(constraints=constraints)
-        yield from _offer(alternatives, f"without the constraint {text}", changed)
+        others = tuple(other for other in request.constraints if other != text)
+        yield from alternatives.changed(f"without the constraint {text}", constraints=others)
     host_may_help = not codes & _REQUEST_CODES
     if host_may_help:
-        yield from _other_python(alternatives, codes)
-        yield from _other_driver(alternatives, codes)
+        if codes & _PYTHON_CODES:
+            yield from alternatives.on_first(islice(what_if.pythons(host), MAX_PYTHONS))
+        if codes & _DRIVER_CODES:
+            yield from _other_driver(alternatives)
         if codes & _PLATFORM_CODES:
-            yield from _first(alternatives, what_if.linux_on_windows(alternatives.host))
-    yield from _edited(alternatives, [chosen for chosen in edits if _removes_text(chosen)])
+            yield from alternatives.on_first(what_if.linux_on_windows(host))
+    yield from alternatives.edited(chosen for chosen in edits if None in chosen.values())
     if host_may_help and codes & _DEVICE_CODES:
         yield from _other_gpu(alternatives)
 
@@ -152,43 +204,31 @@ def _all_changes(
 # ---- changes of the host ------------------------------------------------------------------------
 
 
-def _other_python(alternatives: Alternatives, codes: set[str]) -> Iterator[Change]:
-    if codes & _PYTHON_CODES:
-        hosts = islice(what_if.pythons(alternatives.host), MAX_PYTHONS)
-        yield from _first(alternatives, hosts)
-
-
-def _other_driver(alternatives: Alternatives, codes: set[str]) -> Iterator[Change]:
+def _other_driver(alternatives: Alternatives) -> Iterator[Change]:
     """Yield the oldest newer driver that helps.
 
     Each driver allows what an older one does. So the newest tells whether any helps, and
     bisection finds the oldest.
     """
-    if not codes & _DRIVER_CODES:
-        return
+
+    def helps(changed: what_if.ChangedHost) -> bool:
+        return alternatives.plan_on(changed.host) is not None
+
     newer = what_if.drivers(alternatives.host, alternatives.data)
-    if not newer or alternatives.plan_on(newer[-1].host) is None:
-        return
-    low, high = 0, len(newer) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if alternatives.plan_on(newer[middle].host) is not None:
-            high = middle
-        else:
-            low = middle + 1
-    yield from _on_host(alternatives, newer[low])
+    if newer and helps(newer[-1]):
+        oldest = bisect_left(newer, True, hi=len(newer) - 1, key=helps)
+        yield from alternatives.on_host(newer[oldest])
 
 
 def _other_gpu(alternatives: Alternatives) -> Iterator[Change]:
     host = alternatives.host
-    fewer: list[Change] = []
-    for changed in what_if.fewer_gpus(host):
-        fewer += _on_host(alternatives, changed)
-    if fewer:
-        yield from fewer
-    else:
+    fewer = [
+        change for changed in what_if.fewer_gpus(host) for change in alternatives.on_host(changed)
+    ]
+    yield from fewer
+    if not fewer:
         others = islice(what_if.gpus(host, alternatives.data), MAX_GPUS)
-        yield from _first(alternatives, others)
+        yield from alternatives.on_first(others)
     if not host.gpus:
         return
     without = what_if.without_gpu(host)
@@ -198,74 +238,41 @@ def _other_gpu(alternatives: Alternatives) -> Iterator[Change]:
         yield Change(change=without.change, gives=result_text(plan))
 
 
-def _first(alternatives: Alternatives, hosts: Iterable[what_if.ChangedHost]) -> Iterator[Change]:
-    """Yield the change to the first host that has a plan."""
-    for changed in hosts:
-        changes = list(_on_host(alternatives, changed))
-        if changes:
-            yield from changes
-            return
-
-
-def _on_host(alternatives: Alternatives, changed: what_if.ChangedHost) -> Iterator[Change]:
-    plan = alternatives.plan_on(changed.host)
-    if plan is not None:
-        yield Change(change=changed.change, gives=result_text(plan))
-
-
 # ---- changes of the request ---------------------------------------------------------------------
-
-
-def _offer(alternatives: Alternatives, text: str, request: Request) -> Iterator[Change]:
-    plan = alternatives.plan_for(request)
-    if plan is not None:
-        yield Change(change=text, gives=result_text(plan))
 
 
 def _other_builds(alternatives: Alternatives) -> Iterator[Change]:
     """Yield that a build which was chosen by hand is too much, for each such choice."""
-    request = alternatives.request
-    for chosen in request.builds:
-        framework, build = chosen
+    builds = alternatives.request.builds
+    for framework, build in builds:
         text = f"any build instead of {framework}+{build}"
-        others = tuple(other for other in request.builds if other != chosen)
+        others = tuple(other for other in builds if other != (framework, build))
         if framework == EVERY_FRAMEWORK:
             text = f"leave out --cuda {build}"
-            yield from _same_cuda_major(alternatives, build, others)
-        yield from _offer(alternatives, text, request.replace(builds=others))
-
-
-def _same_cuda_major(
-    alternatives: Alternatives, build: str, others: tuple[tuple[str, str], ...]
-) -> Iterator[Change]:
-    """Yield another CUDA version of the same major as the one that was chosen by hand."""
-    major, dot, _minor = build.partition(".")
-    if dot:
-        request = alternatives.request.replace(builds=(*others, (EVERY_FRAMEWORK, major)))
-        yield from _offer(alternatives, f"--cuda {major} instead of --cuda {build}", request)
+            major, dot, _ = build.partition(".")
+            if dot:
+                same_major = (*others, (EVERY_FRAMEWORK, major))
+                instead = f"--cuda {major} instead of --cuda {build}"
+                yield from alternatives.changed(instead, builds=same_major)
+        yield from alternatives.changed(text, builds=others)
 
 
 def _other_names(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
     """Yield the framework or library whose name is like that of a package that no index has."""
-    from difflib import get_close_matches
-
-    request = alternatives.request
-    known = [*alternatives.data.frameworks(), *alternatives.data.libraries()]
+    data, requirements = alternatives.data, alternatives.request.requirements
+    known = [*data.frameworks(), *data.libraries()]
     for reason in reasons:
         if reason.code != "not-in-index":
             continue
-        for name in get_close_matches(reason.subject, known, n=1, cutoff=_LIKE):
-            renamed = [_renamed(text, reason.subject, name) for text in request.requirements]
-            changed = request.replace(requirements=tuple(renamed))
-            if changed != request:
-                yield from _offer(alternatives, f"{name} instead of {reason.subject}", changed)
-
-
-def _renamed(requirement: str, name: str, other: str) -> str:
-    """Return a requirement of the package `other` if it is one of the package `name`."""
-    if parse_requirement(requirement).name != name:
-        return requirement
-    return other + requirement[len(name) :]
+        wrong = reason.subject
+        for name in get_close_matches(wrong, known, n=1, cutoff=_LIKE):
+            renamed = tuple(
+                name + text[len(wrong) :] if parse_requirement(text).name == wrong else text
+                for text in requirements
+            )
+            if renamed != requirements:
+                text = f"{name} instead of {wrong}"
+                yield from alternatives.changed(text, requirements=renamed)
 
 
 def _helpful_edits(
@@ -275,17 +282,20 @@ def _helpful_edits(
 
     No set contains another one.
     """
-    request = alternatives.request
-    single = _single_edits(request, frozenset().union(*places_of_groups))
-    count = len(_texts(request))
+    texts = alternatives.texts
+    touched = [place for place in texts if any(place in group for group in places_of_groups)]
+    single: list[tuple[Place, str | None]] = []
+    single += [(place, "") for place in touched if parse_requirement(texts[place]).specifier]
+    if len(texts) > 1:
+        single += [(place, None) for place in touched]
     helpful: list[Edits] = []
     for size in range(1, min(len(places_of_groups), MAX_EDITS) + 1):
-        for edits in combinations(single, size):
-            places = {edit.place for edit in edits}
-            removes_all = len(places) == count and all(edit.removes for edit in edits)
-            if len(places) < size or removes_all:
+        for chosen in combinations(single, size):
+            edits = dict(chosen)
+            removes_all = edits.keys() == texts.keys() and set(edits.values()) == {None}
+            if len(edits) < size or removes_all:
                 continue
-            if not all(places & group for group in places_of_groups):
+            if not all(edits.keys() & group for group in places_of_groups):
                 continue
             if any(_covers(edits, other) for other in helpful):
                 continue
@@ -295,34 +305,47 @@ def _helpful_edits(
     return helpful
 
 
+def _covers(edits: Edits, other: Edits) -> bool:
+    """Return whether edits change all that other ones do. A removal is more than a wider range."""
+    return all(
+        place in edits and (edits[place] is None or specifier is not None)
+        for place, specifier in other.items()
+    )
+
+
 def _solved(alternatives: Alternatives, trials: Trials, edits: Edits) -> Edits:
-    """Return edits with the versions of a solution as the new ranges; () if there is none.
+    """Return edits with the versions of a solution as the new ranges; {} if there is none.
 
-    A package can have a thousand releases. So the newest of each minor series are tried first.
+    A package can have a thousand releases. So the newest of each minor series are tried first. The
+    data has the releases of the others.
     """
-    request = alternatives.request
-    requirements = alternatives.requirements_of(_changed(request, edits))
-    if not requirements:
-        return ()
-    packages = _widened_packages(alternatives, edits)
-    sparse = set(packages.values())
-    nodes = trials.nodes(requirements, sparse) or trials.nodes(requirements)
+    request = alternatives.request.replace(**alternatives.fields_with(edits))
+    requirements = alternatives.requirements_of(request)
+    packages: dict[Place, str] = {}
+    for place, specifier in edits.items():
+        name = parse_requirement(alternatives.texts[place]).name
+        if specifier is not None and not alternatives.data.covers(name):
+            packages[place] = name
+    nodes: Sequence[Node] = ()
+    if requirements:
+        nodes = trials.nodes(requirements, set(packages.values())) or trials.nodes(requirements)
     if not nodes:
-        return ()
-    ranges: dict[Identifier | None, str] = {}
-    for node in nodes:
-        if not isinstance(node, Token):
-            ranges[node.identifier] = f"=={node.version}"
-    return tuple(edit.replace(specifier=ranges.get(packages.get(edit.place), "")) for edit in edits)
+        return {}
+    ranges = {node.identifier: f"=={node.version}" for node in nodes if not isinstance(node, Token)}
+    solved: dict[Place, str | None] = {}
+    for place, specifier in edits.items():
+        solved[place] = specifier
+        if place in packages:
+            solved[place] = ranges.get(PackageId.of(packages[place]), "")
+    return solved
 
 
-def _steps_back(request: Request, edits: Edits) -> int:
+def _steps_back(texts: Mapping[Place, str], edits: Edits) -> int:
     """Return 2 if edits take an older major version than the request names, 1 for an older one."""
-    texts = dict(_texts(request))
     step = 0
-    for edit in edits:
-        named = re.findall(r"\d+(?:\.\d+)*", parse_requirement(texts[edit.place]).specifier)
-        taken = edit.specifier.removeprefix("==")
+    for place, specifier in edits.items():
+        named = re.findall(r"\d+(?:\.\d+)*", parse_requirement(texts[place]).specifier)
+        taken = (specifier or "").removeprefix("==")
         if not named or not taken:
             continue
         newest = max(named, key=version_key)
@@ -332,125 +355,25 @@ def _steps_back(request: Request, edits: Edits) -> int:
     return step
 
 
-def _widened_packages(alternatives: Alternatives, edits: Edits) -> dict[Place, PackageId]:
-    """Return the packages whose ranges edits remove. The data has the releases of the others."""
-    texts = dict(_texts(alternatives.request))
-    packages: dict[Place, PackageId] = {}
-    for edit in edits:
-        name = parse_requirement(texts[edit.place]).name
-        if not edit.removes and not alternatives.data.covers(name):
-            packages[edit.place] = PackageId.of(name)
-    return packages
-
-
-def _single_edits(request: Request, touched: frozenset[Place]) -> list[Edit]:
-    """Return every edit of the touched texts: wider ranges, then removals."""
-    texts = [(place, text) for place, text in _texts(request) if place in touched]
-    edits = []
-    for place, text in texts:
-        if parse_requirement(text).specifier:
-            edits.append(Edit(place=place, removes=False))
-    if len(_texts(request)) > 1:
-        for place, _ in texts:
-            edits.append(Edit(place=place, removes=True))
-    return edits
-
-
-def _texts(request: Request) -> list[tuple[Place, str]]:
-    """Return every framework and requirement of a request with its place."""
-    texts: list[tuple[Place, str]] = []
-    for number, text in enumerate(request.frameworks):
-        texts.append((("frameworks", number), text))
-    for number, text in enumerate(request.requirements):
-        texts.append((("requirements", number), text))
-    return texts
-
-
 def _places_of_groups(
     alternatives: Alternatives, groups: Sequence[Roots]
 ) -> list[frozenset[Place]]:
     """Return the texts of the request that each group comes from."""
     names = framework_names(alternatives.data)
     places: dict[Identifier, set[Place]] = {}
-    for place, text in _texts(alternatives.request):
-        places.setdefault(_identifier(text, names), set()).add(place)
+    for place, text in alternatives.texts.items():
+        requirement = parse_requirement(text)
+        framework = framework_of(requirement, names)
+        node: Identifier = PackageId.of(requirement.name)
+        if framework is not None:
+            node = FrameworkId.of(framework.name)
+            if is_single_distribution(framework):
+                node = PackageId.of(normalize_name(framework.distribution))
+        places.setdefault(node, set()).add(place)
     return [
         frozenset().union(*(places.get(without_extras(root.identifier), ()) for root in group))
         for group in groups
     ]
-
-
-def _identifier(text: str, names: Mapping[str, Framework]) -> Identifier:
-    """Return the node of a text of the request."""
-    parsed = parse_requirement(text)
-    framework = framework_of(parsed, names)
-    if framework is None:
-        return PackageId.of(parsed.name)
-    if is_single_distribution(framework):
-        return PackageId.of(normalize_name(framework.distribution))
-    return FrameworkId.of(framework.name)
-
-
-def _parts(request: Request, places_of_groups: Sequence[frozenset[Place]]) -> list[Request]:
-    """Return the groups that are less than the whole request as requests: they fail sooner."""
-    parts = []
-    for places in places_of_groups:
-        others = [place for place, _ in _texts(request) if place not in places]
-        if places and others:
-            edits = tuple(Edit(place=place, removes=True) for place in others)
-            parts.append(_changed(request, edits))
-    return parts
-
-
-def _removes_text(edits: Edits) -> bool:
-    return any(edit.removes for edit in edits)
-
-
-def _covers(edits: Edits, other: Edits) -> bool:
-    """Return whether edits change everything that other edits change.
-
-    To remove a text is more than to widen its range.
-    """
-    removes = {edit.place: edit.removes for edit in edits}
-    for edit in other:
-        if edit.place not in removes or (edit.removes and not removes[edit.place]):
-            return False
-    return True
-
-
-def _changed(request: Request, edits: Edits) -> Request:
-    """Return the request with edits applied."""
-    by_place = {edit.place: edit for edit in edits}
-    texts: dict[str, list[str]] = {"frameworks": [], "requirements": []}
-    for place, text in _texts(request):
-        edit = by_place.get(place)
-        if edit is None:
-            texts[place[0]].append(text)
-        elif not edit.removes:
-            texts[place[0]].append(str(parse_requirement(text).replace(specifier=edit.specifier)))
-    return request.replace(**{field: tuple(kept) for field, kept in texts.items()})
-
-
-def _edited(alternatives: Alternatives, sets_of_edits: Iterable[Edits]) -> Iterator[Change]:
-    request = alternatives.request
-    for edits in sets_of_edits:
-        plan = alternatives.plan_for(_changed(request, edits))
-        if plan is not None:
-            text = " and ".join(_edit_text(request, edit, plan) for edit in edits)
-            yield Change(change=text, gives=result_text(plan))
-
-
-def _edit_text(request: Request, edit: Edit, plan: Plan) -> str:
-    """Return "torch 2.13.0 instead of torch==2.15.0", or "without numpy<1"."""
-    text = dict(_texts(request))[edit.place].partition(";")[0].rstrip()
-    if edit.removes:
-        return f"without {text}"
-    name = parse_requirement(text).name
-    versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-    versions |= {choice.framework: choice.version for choice in plan.choices}
-    if name not in versions:
-        return f"any version of {name}"
-    return f"{name} {versions[name]} instead of {text}"
 
 
 def result_text(plan: Plan) -> str:
