@@ -326,7 +326,6 @@ REASONS = (
         "cp310-cp310-linux_x86_64",
     ),
     ("not-in-index", "nosuch", "a wheel", "not found on any index"),
-    ("not-in-index", "nosuch", "a wheel, for torch 2.15.0", "not found on any index"),
     ("only-sdist", "old", "a wheel", "only source distributions: 1.0"),
     ("platform", "lock", "linux-x86_64", "linux-aarch64"),
     (
@@ -676,6 +675,9 @@ def reason_messages() -> dict[str, list[str]]:
     for code, subject, need, have in REASONS:
         text = plans.reason_text(reason(code, subject, need, have))
         messages.setdefault(f"reason: {code}", []).append(text)
+    missing = reason("not-in-index", "nosuch", "a wheel", "not found on any index")
+    of_torch = missing.replace(dependent="torch 2.15.0")
+    messages["reason: not-in-index"].append(plans.reason_text(of_torch))
     return messages
 
 

@@ -10,6 +10,7 @@ import gpuenv
 from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Request
 from gpuenv.render.refusals import reason_lines
+from gpuenv.render.values import reasons_json
 from test_resolution import solved
 from test_solve import host_of
 
@@ -17,8 +18,8 @@ CONTENT = json.loads((Path(__file__).parent / "data" / "refusals.json").read_tex
 
 
 def reasons_of(error: NoSolutionError) -> list[list[str]]:
-    reasons = error.explanation.reasons
-    return [[one.code, one.subject, one.need, one.have] for one in reasons]
+    rows = reasons_json(error.explanation.reasons)
+    return [[row["code"], row["subject"], row["need"], row["have"]] for row in rows]
 
 
 @pytest.mark.parametrize("case", CONTENT["cases"], ids=lambda case: case["name"])
@@ -54,7 +55,7 @@ def test_the_releases_that_have_one_requirement_are_named_together() -> None:
     reasons = []
     for dependent in dependents:
         one = Reason(
-            code="only-sdist", subject="c>1", need=f"{need}, for {dependent}", have="only sdists"
+            code="only-sdist", subject="c>1", need=need, have="only sdists", dependent=dependent
         )
         reasons.append(one)
     text = " ".join(" ".join(reason_lines(reasons, 25)).split())

@@ -111,7 +111,8 @@ def needs_text(needs: Needs) -> str:
 
 
 def text(reason: Reason) -> str:
-    return f"{reason.code} {reason.subject}: {reason.need}; {reason.have}"
+    need = f"{reason.need}, for {reason.dependent}" if reason.dependent else reason.need
+    return f"{reason.code} {reason.subject}: {need}; {reason.have}"
 
 
 @pytest.mark.parametrize("is_lazy", [False, True], ids=["files", "releases"])

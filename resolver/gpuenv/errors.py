@@ -14,7 +14,7 @@ class Reason(Value):
 
     `code` is kebab-case and stable (driver-floor, no-code-for-device, ...). `subject` is what the
     fact is about ("torch 2.15.0+cu132"). `need` and `have` are short texts. `source` is where the
-    need is documented.
+    need is documented. `dependent` is the release that has the need, if it is not the subject.
     """
 
     code: str
@@ -22,6 +22,7 @@ class Reason(Value):
     need: str
     have: str
     source: str = ""
+    dependent: str = ""
 
 
 def is_doubt(reason: Reason) -> bool:

@@ -224,10 +224,8 @@ def why_chosen(plan: Plan, name: str) -> str:
         is_same = rejection.name == name or (in_conda and name in rejection.name)
         if is_same and rejection.reasons and not rejection.is_later:
             reason = rejection.reasons[0]
-            text = reason_text(reason)
-            if reason.code != "conflict":
-                text = text.partition(";")[0]
-            return text.removeprefix(f"{name} ")
+            version = reason.replace(subject=reason.subject.removeprefix(f"{name} "))
+            return reason_text(version, brief=reason.code != "conflict")
     return "the newest that is allowed"
 
 

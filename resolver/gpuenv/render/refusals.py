@@ -18,6 +18,7 @@ from .values import (
     found_text,
     is_doubt,
     is_stated,
+    need_and_found,
     quantity_text,
     reasons_json,
     sentence,
@@ -39,7 +40,6 @@ _NOTHING_HELPS = (
     "no small change of the request, the driver, the Python or the GPU helps; change several of "
     "the requirements that the reasons name, or use another host"
 )
-_FOR = ", for "  # between a requirement and the release that has it, in the need of a reason
 
 Item = list[str]  # the lines of one sentence
 
@@ -102,7 +102,7 @@ def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[s
 def _unknown_packages(reasons: Iterable[Reason]) -> str:
     """Return what to do about requested packages that no index has, or "" if there are none."""
     unknown = [reason for reason in reasons if reason.code == "not-in-index"]
-    names = sorted({reason.subject for reason in unknown if _FOR not in reason.need})
+    names = sorted({reason.subject for reason in unknown if not reason.dependent})
     if not names:
         return ""
     return f"correct the name {', '.join(names)}, or give its index: --extra-index-url URL"
@@ -119,7 +119,7 @@ class _Group:
         self.subjects: dict[tuple[str, str], list[str]] = {}
 
     def add(self, reason: Reason) -> None:
-        subjects = self.subjects.setdefault((reason.need, reason.have), [])
+        subjects = self.subjects.setdefault(need_and_found(reason), [])
         if reason.subject not in subjects:
             subjects.append(reason.subject)
 
@@ -208,18 +208,17 @@ def _grouped(reasons: Iterable[Reason]) -> list[_Group]:
 
 
 def _with_joined_dependents(reasons: Iterable[Reason]) -> list[Reason]:
-    """Join reasons that differ only in the release that has the requirement: "X, for NAME 1.0"."""
+    """Join reasons that differ only in the release that has the need: "NAME 1.0 and 0.9"."""
     joined: dict[Reason, dict[str, list[str]]] = {}
     for reason in reasons:
-        need, _, dependent = reason.need.partition(_FOR)
-        dependents = joined.setdefault(reason.replace(need=need), {})
-        if dependent:
-            dependents.setdefault(dependent.partition(" ")[0], []).append(dependent)
-    result = []
-    for reason, dependents in joined.items():
-        names = ", ".join(map(subjects_text, dependents.values()))
-        result.append(reason.replace(need=f"{reason.need}{_FOR}{names}") if names else reason)
-    return result
+        dependents = joined.setdefault(reason.replace(dependent=""), {})
+        if reason.dependent:
+            name = reason.dependent.partition(" ")[0]
+            dependents.setdefault(name, []).append(reason.dependent)
+    return [
+        reason.replace(dependent=", ".join(map(subjects_text, dependents.values())))
+        for reason, dependents in joined.items()
+    ]
 
 
 def _fitted(groups: Sequence[_Group], most: int) -> list[Item]:

@@ -188,34 +188,42 @@ def fact_text(reason: Reason) -> str:
 
     "needs driver 580.65.06 or newer for CUDA 13.2; this host has driver 550.54.14".
     """
-    return predicate(reason.code, reason.need, reason.have)
+    return predicate(reason.code, *need_and_found(reason))
 
 
-def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
-    """Return what a sentence says about its subject."""
+def need_and_found(reason: Reason) -> tuple[str, str]:
+    """Return the need and what was found, one of them with the release that has the need."""
+    need, have = reason.need, reason.have
+    if not reason.dependent:
+        return need, have
+    if reason.code in _STATED:  # their need is not shown
+        return need, f"{have}, for {reason.dependent}"
+    return f"{need}, for {reason.dependent}", have
+
+
+def predicate(code: str, need: str, have: str, *, plural: bool = False, brief: bool = False) -> str:
+    """Return what a sentence says about its subject; with `brief` only why it will not do."""
     if code in _STATEMENTS:
         return f"{_STATEMENTS[code]}: {have}"
     if code in _CPU_BUILD:
-        return f"{have}; {_CPU_BUILD[code]} {need}"
+        return have if brief else f"{have}; {_CPU_BUILD[code]} {need}"
     if code == "other-build":
         have = f"{have}, not {need}".removeprefix(", ")
-    elif code == "not-in-index":
-        have += need.removeprefix("a wheel")  # ", for torch 2.15.0" if that needs it
     if code in _STATED or code in _UNKNOWN_RELEASE:
         return have
     if code.startswith(_NEWER):
         return f"is not the newest release: {need} {have}"
     if is_stated(code, need):
         return f"known bad: {have}"
-    verb = "needs"
-    if plural:
-        verb = "need"
-    return f"{verb} {need}; {found_text(code, have, plural=plural)}"
+    verb = "need" if plural else "needs"
+    text = f"{verb} {need}"
+    return text if brief else f"{text}; {found_text(code, have, plural=plural)}"
 
 
-def reason_text(reason: Reason) -> str:
-    """Return a reason as a sentence, with its subject."""
-    return sentence(reason.code, [reason.subject], reason.need, reason.have)
+def reason_text(reason: Reason, *, brief: bool = False) -> str:
+    """Return a reason as a sentence, with its subject; with `brief` without what was found."""
+    need, have = need_and_found(reason)
+    return sentence(reason.code, [reason.subject], need, have, brief=brief)
 
 
 def warning_texts(warnings: Iterable[Reason]) -> list[str]:
@@ -235,9 +243,11 @@ def warning_texts(warnings: Iterable[Reason]) -> list[str]:
     return texts
 
 
-def sentence(code: str, subjects: Sequence[str], need: str, have: str) -> str:
-    """Return one sentence about builds that share a fact."""
-    text = predicate(code, need, have, plural=len(subjects) > 1)
+def sentence(
+    code: str, subjects: Sequence[str], need: str, have: str, *, brief: bool = False
+) -> str:
+    """Return one sentence about builds that share a fact (see `predicate`)."""
+    text = predicate(code, need, have, plural=len(subjects) > 1, brief=brief)
     if is_stated(code, need):
         return f"{subjects_text(subjects)}: {text}"
     return f"{subjects_text(subjects)} {text}"
@@ -261,8 +271,10 @@ def subjects_text(subjects: Sequence[str]) -> str:
 
 def reasons_json(reasons: Iterable[Reason]) -> list[dict[str, str]]:
     """Return [{"code", "subject", "need", "have", "source"}]."""
-    return list(map(_reason_json, reasons))
-
-
-def _reason_json(reason: Reason) -> dict[str, str]:
-    return {field: getattr(reason, field) for field in REASON_FIELDS}
+    rows = []
+    for reason in reasons:
+        row = {field: getattr(reason, field) for field in REASON_FIELDS}
+        if reason.dependent:
+            row["need"] = f"{reason.need}, for {reason.dependent}"
+        rows.append(row)
+    return rows

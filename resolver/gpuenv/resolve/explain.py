@@ -26,7 +26,7 @@ from .graph import (
     Release,
     Variant,
 )
-from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reasons
+from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reason
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
 from .selection import Constraints
@@ -151,7 +151,9 @@ def _cuda_platform_reasons(
 
 
 def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[Reason]:
-    yield from missing_release_reasons(question.store, root)
+    missing = missing_release_reason(question.store, root)
+    if missing is not None:
+        yield missing
     if root.url is not None:
         yield from _reasons_against_all(question, question.store.at_url(root.name, root.url))
         return
@@ -233,8 +235,8 @@ def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
     if not isinstance(requirement, PackageRequirement):
         return []
     constraints = question.constraints.ranges.get(requirement.name, ())
-    missing = missing_release_reasons(store, requirement, constraints, _dependent(cause))
-    reasons = list(missing)
+    missing = missing_release_reason(store, requirement, constraints, _dependent(cause))
+    reasons = [] if missing is None else [missing]
     name = requirement.name
     has_facts = store.is_in_data(name) or not store.request.may_build(name)
     if not reasons and requirement.url is None and has_facts:

@@ -1,12 +1,12 @@
-"""Why better releases were not chosen: the builds that a plan skips, and the reasons."""
+"""What a resolution chose, and why it did not choose better releases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..errors import OfflineError, Reason, UnusableFileError
 from ..index.protocol import DIRECT_URL
-from ..model import Build, Rejection
+from ..model import Rejection
 from ..requirements.target import interpreter_tag
 from .candidates import CandidateStore
 from .graph import (
@@ -14,12 +14,14 @@ from .graph import (
     Candidate,
     FrameworkRequirement,
     HostRequirement,
+    Identifier,
     Node,
     NodeRequirement,
     PackageRequirement,
     Release,
     Variant,
 )
+from .missing_releases import NO_CANDIDATE, missing_dependency_reason
 from .release_facts import ReleaseFacts, not_cached
 from .resolution import LearningResolver
 from .selection import is_exact, is_placeholder
@@ -69,123 +71,164 @@ def pinned_libraries(store: CandidateStore, release: Release) -> list[Candidate]
     return libraries
 
 
-class Skipped:
-    """Finds the releases that are better than the chosen ones, and the reasons against them.
+class Solution:
+    """The candidates that a resolution chose, by kind, and the better ones that it skipped.
 
-    Args:
-        resolver: the resolution, with what it has learned.
-        roots: the requirements of the request.
-        nodes: the chosen candidates and variants.
+    Attributes:
+        candidates: every chosen node of a distribution, nodes with extras included.
+        pinned: the node without extras of each distribution, sorted by name.
+        variants: the chosen variant of each framework with several ways.
     """
 
     def __init__(
-        self,
-        resolver: LearningResolver,
-        roots: Iterable[NodeRequirement],
-        nodes: Iterable[Release],
+        self, resolver: LearningResolver, roots: Sequence[NodeRequirement], nodes: Sequence[Node]
     ) -> None:
-        self._resolver, self._provider = resolver, resolver.provider
-        self._store, self._facts = self._provider.store, self._provider.facts
-        self._file_reasons: dict[Candidate, tuple[Reason | None, Candidate]] = {}
+        """Sort the nodes that a resolution chose for the requirements of the request.
+
+        Args:
+            resolver: the resolution, with what it has learned.
+            roots: the requirements of the request.
+            nodes: the chosen nodes.
+        """
+        self._resolver, self.provider = resolver, resolver.provider
+        self.store, self.facts, self.roots = self.provider.store, self.provider.facts, roots
+        self.candidates = [node for node in nodes if isinstance(node, Candidate)]
+        self.pinned: dict[str, Candidate] = {}
+        for candidate in sorted(self.candidates, key=lambda candidate: candidate.name):
+            if not candidate.extras:
+                self.pinned[candidate.name] = candidate
+        self.variants: dict[Identifier, Variant] = {}
+        for node in nodes:
+            if isinstance(node, Variant):
+                self.variants[node.identifier] = node
+        self._file_reasons: dict[Candidate, tuple[Reason | None, Candidate]] = {
+            candidate: (None, candidate) for candidate in self.candidates
+        }
         # By package or topic: (name of the package that requires it, its label, the requirement)
         self._requirements: dict[str, list[tuple[str, str, NodeRequirement]]] = {}
         for root in roots:
-            self._note("", "the request", root)
-        for node in nodes:
-            if isinstance(node, Candidate):
-                self._file_reasons[node] = None, node
-            is_framework = isinstance(node, Variant) or self._store.on_path(node.name)
-            for requirement in self._facts.requirements_of(node):
+            self._requirements.setdefault(_key(root), []).append(("", "the request", root))
+        releases: list[Release] = [*self.variants.values(), *self.candidates]
+        for release in releases:
+            is_framework = isinstance(release, Variant) or self.store.on_path(release.name)
+            for requirement in self.facts.requirements_of(release):
                 # The CUDA libraries follow the frameworks, and not the other way round.
                 if is_framework or not isinstance(requirement, AgreementRequirement):
-                    self._note(node.wheel.name, node.label, requirement)
+                    row = (release.wheel.name, release.label, requirement)
+                    self._requirements.setdefault(_key(requirement), []).append(row)
 
-    def _note(self, name: str, label: str, requirement: NodeRequirement) -> None:
-        key = _key(requirement)
-        self._requirements.setdefault(key, []).append((name, label, requirement))
+    def skipped(self) -> tuple[Rejection, ...]:
+        """Return the better releases of what the request names, with the reasons against them."""
+        skipped: list[Rejection] = []
+        named = set()
+        for root in self.roots:
+            if isinstance(root, FrameworkRequirement):
+                name, variants = root.framework.name, self.store.variants(root.framework)
+                chosen = self.variants[root.identifier]
+                skipped += self._better(name, root.specifier, variants, chosen)
+            elif isinstance(root, PackageRequirement):
+                named.add(root.name)
+                skipped += self._better_of_package(root, self.pinned[root.name])
+        for name, candidate in self.pinned.items():
+            if self.store.on_path(name) and name not in named:
+                root = PackageRequirement(name, (), "")
+                skipped += self._better_of_package(root, candidate)
+        for candidate in self.pinned.values():
+            if candidate.variant is not None:
+                skipped += self._other_variants(candidate)
+        return tuple(dict.fromkeys(skipped))
 
-    def of_package(self, root: PackageRequirement, chosen: Candidate) -> Iterator[Rejection]:
-        """Yield the better releases of a package in the range of the request."""
-        store = self._store
+    def _better(
+        self, name: str, specifier: str, releases: Sequence[Release], chosen: Release
+    ) -> Iterator[Rejection]:
+        """Yield the releases of a framework in a range that come before the chosen one."""
+        contains = self.store.environment.contains
+        for release in releases:
+            if release is chosen:
+                return
+            pre = isinstance(release, Candidate)
+            if not release.is_yanked and contains(specifier, release.version, pre):
+                reasons = reasons_against(self.store, self.facts, release)
+                yield self._rejection(release, name, reasons)
+
+    def _better_of_package(
+        self, root: PackageRequirement, chosen: Candidate
+    ) -> Iterator[Rejection]:
+        """Yield the better releases of a package, and newer builds that no index has a wheel of."""
+        store, facts, name = self.store, self.facts, root.name
         if chosen.wheel.index == DIRECT_URL:
             return  # no index is asked for its name
-        if not store.on_path(root.name):
-            for candidate in self._provider.admitted(root):
-                if candidate.wheel is chosen.wheel:
-                    break
-                yield self._rejection(candidate, candidate.name, self._facts.reasons(candidate))
+        if not store.on_path(name):
+            for candidate in self.provider.admitted(root):
+                if candidate is chosen:
+                    return
+                yield self._rejection(candidate, name, facts.reasons(candidate))
             return
-        for candidate in store.candidates(root.name):
-            if candidate.wheel is chosen.wheel:
-                break
-            if candidate.is_yanked:
+        candidates = store.candidates(name)
+        yield from self._better(name, root.specifier, candidates, chosen)
+        if chosen.build is None:
+            return
+        builds = [candidate.build for candidate in candidates if candidate.build is not None]
+        listed = {(build.version, build.variant) for build in builds}
+        python, platform = store.host.python, store.host.platform
+        tag = interpreter_tag(python.version, python.free_threaded)
+        for build in store.data.builds(name, platform, chosen.build.version):
+            key = (build.version, build.variant)
+            is_excluded = store.request.default_index_only and build.index != "default"
+            is_of_host = bool(store.host.gpus) or build.cuda is None
+            is_requested = store.environment.contains(root.specifier, build.version, True)
+            if key in listed or is_excluded or not is_of_host or not is_requested:
                 continue
-            if store.environment.contains(root.specifier, candidate.version, True):
-                reasons = reasons_against(store, self._facts, candidate)
-                yield self._rejection(candidate, candidate.name, reasons)
-        yield from _builds_without_wheel(store, self._facts, root, chosen)
-
-    def of_framework(self, root: FrameworkRequirement, chosen: Variant) -> Iterator[Rejection]:
-        """Yield the better releases of a framework with several ways."""
-        store = self._store
-        for variant in store.variants(root.framework):
-            if variant is chosen:
-                break
-            if variant.is_yanked:
+            if facts.build_reasons(build):
                 continue
-            if store.environment.contains(root.specifier, variant.version, False):
-                reasons = reasons_against(store, self._facts, variant)
-                yield self._rejection(variant, root.framework.name, reasons)
+            listed.add(key)
+            reason = no_wheel_reason(f"{name} {build.local}", tag, platform, build.code.source)
+            yield Rejection(name=name, version=build.local, reasons=(reason,))
 
-    def of_variant(self, chosen: Candidate) -> Iterator[Rejection]:
+    def _other_variants(self, chosen: Candidate) -> Iterator[Rejection]:
         """Yield the other variants of a release that was chosen as a variant wheel.
 
         The reason against a variant that suits the host and comes after the chosen one is its place
         in the order (variant-order). What excludes one that comes before it is a conflict.
         """
-        is_after = False
-        for candidate in self._store.candidates(chosen.name):
-            same_release = candidate.version == chosen.version
-            same_index = candidate.wheel.index == chosen.wheel.index
+        store, name, is_after = self.store, chosen.name, False
+        for candidate in store.candidates(name):
             if candidate.wheel is chosen.wheel:
                 is_after = True
-            elif same_release and same_index:
-                reasons = self._facts.reasons(candidate)
-                if reasons or not is_after:
-                    rejection = self._rejection(candidate, chosen.name, reasons)
-                    is_better = self._store.precedes(candidate, chosen)
-                    yield rejection.replace(is_later=is_after and not is_better)
-                else:
-                    yield self._later_variant(candidate, chosen)
+                continue
+            same_index = candidate.wheel.index == chosen.wheel.index
+            if candidate.version != chosen.version or not same_index:
+                continue
+            reasons = self.facts.reasons(candidate)
+            if reasons or not is_after:
+                is_later = is_after and not store.precedes(candidate, chosen)
+                yield self._rejection(candidate, name, reasons).replace(is_later=is_later)
+                continue
+            judged = store.judged_variant(candidate)
+            reasons = [store.variant_order_reason(candidate, chosen)]
+            reasons += () if judged is None else judged.warnings
+            version = candidate.local_version
+            yield Rejection(name=name, version=version, reasons=tuple(reasons), is_later=True)
 
-    def _later_variant(self, candidate: Candidate, chosen: Candidate) -> Rejection:
-        """Return the place of a variant that suits the host as the reason against it."""
-        reasons = [self._store.variant_order_reason(candidate, chosen)]
-        judged = self._store.judged_variant(candidate)
-        if judged is not None:
-            reasons += judged.warnings
-        version = candidate.local_version
-        return Rejection(name=chosen.name, version=version, reasons=tuple(reasons), is_later=True)
-
-    def step_backs(self, candidates: Iterable[Candidate]) -> Iterator[Reason]:
+    def step_backs(self) -> Iterator[Reason]:
         """Yield why chosen releases are older than the newest ones that the requirements admit.
 
         That is: the newer one, or what it requires, cannot be built, is a pre-release, yanked or a
         placeholder (R12). If something else excludes a release between the two, that it is newer
         counts only if it cannot be built. Packages of the compatibility data have reasons of their
-        own (`of_package`).
+        own (`skipped`).
         """
-        environment = self._store.environment
-        for candidate in candidates:
-            if self._store.is_in_data(candidate.name) or candidate.wheel.index == DIRECT_URL:
+        environment = self.store.environment
+        for candidate in self.pinned.values():
+            if self.store.is_in_data(candidate.name) or candidate.wheel.index == DIRECT_URL:
                 continue
-            ranges = [*self._provider.constraints.ranges.get(candidate.name, ())]
+            ranges = [*self.provider.constraints.ranges.get(candidate.name, ())]
             for _, _, requirement in self._requirements.get(candidate.name, ()):
                 if isinstance(requirement, PackageRequirement) and requirement.specifier:
                     ranges.append(requirement.specifier)
             reasons: list[Reason] = []
             is_excluded = False
-            for release in self._store.candidates(candidate.name):
+            for release in self.store.candidates(candidate.name):
                 version = release.version
                 if version == candidate.version:
                     break
@@ -205,8 +248,8 @@ class Skipped:
 
         Nothing is read for it that the resolution has not read.
         """
-        is_prerelease = self._store.environment.is_prerelease(release.version)
-        if is_prerelease and not self._store.request.pre:
+        is_prerelease = self.store.environment.is_prerelease(release.version)
+        if is_prerelease and not self.store.request.pre:
             return "newer-prerelease", "is a pre-release"
         if release.is_yanked:
             return "newer-yanked", "is yanked"
@@ -223,96 +266,82 @@ class Skipped:
 
         None for a release that was chosen, or of which this is not known.
         """
-        if release not in self._file_reasons:
-            self._file_reasons[release] = None, release  # for a circle of requirements
-            self._file_reasons[release] = self._find_file_reason(release)
-        return self._file_reasons[release]
-
-    def _find_file_reason(self, release: Candidate) -> tuple[Reason | None, Candidate]:
-        requirements = self._facts.known_requirements(release)
-        reasons = [*self._facts.reasons(release)]
+        known = self._file_reasons
+        if release in known:
+            return known[release]
+        known[release] = None, release  # for a circle of requirements
+        requirements = self.facts.known_requirements(release)
+        reasons = [*self.facts.reasons(release)]
         for requirement in requirements:
             if isinstance(requirement, HostRequirement):
                 reasons += requirement.reasons
         for reason in reasons:
             if reason.code in _STEP_BACK:
-                return reason, release
+                known[release] = reason, release
+                return known[release]
         for requirement in requirements:
             if not isinstance(requirement, PackageRequirement):
                 continue
-            if not self._store.is_read(requirement.name):
+            if not self.store.is_read(requirement.name):
                 continue
-            matches = self._provider.admitted(requirement)
+            matches = self.provider.admitted(requirement)
             if matches and all(self._file_reason(match)[0] is not None for match in matches):
-                return self._file_reason(matches[0])
-        return None, release
+                known[release] = self._file_reason(matches[0])
+                break
+        return known[release]
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
-        known_reasons = tuple(reasons) or tuple(self._conflicts(release))
-        if not known_reasons:
-            known_reasons = (no_dependencies_reason(release.label),)
-        return Rejection(name=name, version=release.local_version, reasons=known_reasons)
+        known = tuple(reasons) or self._conflicts(release)
+        known = known or self._missing_dependencies(release)
+        known = known or (no_dependencies_reason(release.label),)
+        return Rejection(name=name, version=release.local_version, reasons=known)
 
-    def _conflicts(self, release: Release) -> Iterator[Reason]:
-        """Yield the first requirement that excludes a release: on it, or its own."""
-        contains = self._store.environment.contains
-        own_name = release.wheel.name
+    def _conflicts(self, release: Release) -> tuple[Reason, ...]:
+        """Return the first requirement that excludes a release: on it, or its own."""
+        provider, own_name = self.provider, release.wheel.name
+        contains = self.store.environment.contains
         for name, label, requirement in self._requirements.get(own_name, ()):
             if name == own_name or not isinstance(requirement, PackageRequirement):
                 continue
             if not contains(requirement.specifier, release.version, True):
                 have = f"{own_name} {release.version}"
-                yield Reason(code="conflict", subject=label, need=str(requirement), have=have)
-                return
-        for needed in self._facts.requirements_of(release):
-            if isinstance(needed, HostRequirement) and self._provider.is_blocked(needed):
-                yield from needed.reasons
-                return
-            if isinstance(needed, PackageRequirement) and not self._provider.admitted(needed):
-                yield self._missing(release, needed, release)
-                return
+                return (Reason(code="conflict", subject=label, need=str(requirement), have=have),)
+        for needed in self.facts.requirements_of(release):
+            if isinstance(needed, HostRequirement) and provider.is_blocked(needed):
+                return needed.reasons
+            if isinstance(needed, PackageRequirement) and not provider.admitted(needed):
+                return (missing_dependency_reason(self.store, release.label, needed),)
             for name, label, requirement in self._requirements.get(_key(needed), ()):
                 if name != own_name and self._exclude(needed, requirement):
                     have = f"{requirement}, which {label} needs"
                     subject, need = release.label, str(needed)
-                    yield Reason(code="conflict", subject=subject, need=need, have=have)
-                    return
-        yield from self._missing_dependencies(release)
+                    return (Reason(code="conflict", subject=subject, need=need, have=have),)
+        return ()
 
-    def _missing_dependencies(self, release: Release) -> Iterator[Reason]:
-        """Yield the need of a dependency that excludes a release whatever else is chosen."""
-        from .missing_releases import NO_CANDIDATE  # few releases miss a dependency
+    def _missing_dependencies(self, release: Release) -> tuple[Reason, ...]:
+        """Return the need of a dependency that excludes a release whatever else is chosen.
 
-        first: Reason | None = None
+        One of which the index tells why nothing can be chosen comes first.
+        """
+        reasons = []
         for cause in self._resolver.proof(self._resolver.why_excluded(release)):
-            if cause.parent is None or not isinstance(cause.requirement, PackageRequirement):
+            parent, requirement = cause.parent, cause.requirement
+            if parent is None or not isinstance(requirement, PackageRequirement):
                 continue
-            reason = self._missing(release, cause.requirement, cause.parent)
+            reason = missing_dependency_reason(self.store, release.label, requirement)
+            if isinstance(parent, Candidate) and parent.name != release.wheel.name:
+                reason = reason.replace(dependent=f"{parent.name} {parent.version}")
             if reason.have != NO_CANDIDATE:
-                yield reason
-                return
-            first = first or reason
-        if first is not None:
-            yield first
-
-    def _missing(
-        self, release: Release, requirement: PackageRequirement, parent: Node | None
-    ) -> Reason:
-        """Return that nothing can be chosen for a requirement, and why if the index tells."""
-        from .missing_releases import missing_dependency_reason
-
-        reason = missing_dependency_reason(self._store, release.label, requirement)
-        need = reason.need
-        if isinstance(parent, Candidate) and parent.name != release.wheel.name:
-            need += f", for {parent.name} {parent.version}"
-        return reason.replace(need=need)
+                return (reason,)
+            reasons.append(reason)
+        return tuple(reasons[:1])
 
     def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
         """Return whether no candidate of a node meets both of two requirements."""
         if isinstance(needed, AgreementRequirement) and isinstance(other, AgreementRequirement):
             return not needed.agrees_with(other)
         if isinstance(needed, PackageRequirement) and isinstance(other, PackageRequirement):
-            return not self._provider.admitted(needed, other)
+            return not self.provider.admitted(needed, other)
         return False
 
 
@@ -321,27 +350,6 @@ def _key(requirement: NodeRequirement) -> str:
     if isinstance(requirement, PackageRequirement):
         return requirement.name
     return requirement.identifier
-
-
-def _builds_without_wheel(
-    store: CandidateStore, facts: ReleaseFacts, root: PackageRequirement, chosen: Candidate
-) -> Iterator[Rejection]:
-    """Yield newer builds that would run here, but of which no index has a wheel that fits."""
-    if chosen.build is None:
-        return
-    listed = set()
-    for candidate in store.candidates(root.name):
-        if candidate.build is not None:
-            listed.add((candidate.build.version, candidate.build.variant))
-    python, platform = store.host.python, store.host.platform
-    tag = interpreter_tag(python.version, python.free_threaded)
-    for build in store.data.builds(root.name, platform, chosen.build.version):
-        key = (build.version, build.variant)
-        if key in listed or not _is_requested(store, root, build) or facts.build_reasons(build):
-            continue
-        listed.add(key)
-        reason = no_wheel_reason(f"{root.name} {build.local}", tag, platform, build.code.source)
-        yield Rejection(name=root.name, version=build.local, reasons=(reason,))
 
 
 def no_dependencies_reason(label: str) -> Reason:
@@ -355,12 +363,3 @@ def no_wheel_reason(subject: str, tag: str, platform: str, source: str) -> Reaso
     need = f"a wheel for {tag} on {platform}"
     have = "none in the index data"
     return Reason(code="no-wheel", subject=subject, need=need, have=have, source=source)
-
-
-def _is_requested(store: CandidateStore, root: PackageRequirement, build: Build) -> bool:
-    """Return whether the request admits a build of the compatibility data."""
-    if store.request.default_index_only and build.index != "default":
-        return False
-    if not store.host.gpus and build.cuda is not None:
-        return False
-    return store.environment.contains(root.specifier, build.version, True)

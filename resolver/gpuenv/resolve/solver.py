@@ -25,12 +25,13 @@ from .graph import (
     Release,
     Token,
 )
-from .plan import Solution, build_plan
+from .plan import build_plan
 from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
 from .requested import NamedFramework, read_request
 from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
 from .selection import Constraints
+from .skipped import Solution
 from .suggestions import Alternatives
 from .widening import MoreReleasesError, Widening
 
