@@ -9,19 +9,21 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpuenv.digest import text_digest
 from gpuenv.errors import InputError, Reason, TamperedError
 from gpuenv.lock import conda_formats, pylock
 from gpuenv.lock.fields import (
     CONDA,
-    FIELDS,
     PYLOCK,
+    CondaTable,
     Document,
     LockFormat,
-    json_pair,
-    read_fields,
-    toml_pair,
+    PylockTable,
+    read_table,
+    write_table,
 )
 from gpuenv.model import Choice, Code, Lock, Needs, WheelVariant
+from gpuenv.serialize import canonical_json
 
 LOCKS = Path(__file__).parent / "data" / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))
@@ -215,129 +217,105 @@ def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path:
     assert conda_formats.is_lock(str(path)) is expected
 
 
-BY_KEY = {field.key: field for field in FIELDS}
+TABLE = tomllib.loads((LOCKS / "format-1.toml").read_text())["tool"]["gpuenv"]
 WARNING = {"code": "gpu-unused", "subject": "a", "need": "b", "have": "c"}
 VARIANT = {"name": "torch", "label": "cu128", "properties": {}}
+CODE = {"source": "s"}
+CHOICE = {"framework": "torch", "version": "2.9.0", "variant": "cpu"}
 
 
 def without(table: Mapping[str, object], key: str) -> dict[str, object]:
     return {name: value for name, value in table.items() if name != key}
 
 
+NOT_TEXT = "Expected `str`, got `int`"
+NOT_LIST = "Expected `array`, got `object`"
+NOT_TABLE = "Expected `object`, got "
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("data", 1, "data must be a text, not 1"),
-        ("digest", None, "digest must be a text, not None"),
-        ("frameworks", "torch", "frameworks must be a list, not 'torch'"),
-        ("inputs", [], "inputs must be a table, not []"),
-        ("needs", [], "needs must be a table"),
-        ("needs", {"cuda": [12]}, "needs.cuda must be two numbers, not [12]"),
-        ("needs", {"cuda": [12, "8"]}, "needs.cuda must be two numbers, not [12, '8']"),
-        ("needs", {"cuda": [12, True]}, "needs.cuda must be two numbers, not [12, True]"),
-        ("needs", {"cuda": "12.8"}, "needs.cuda must be two numbers, not '12.8'"),
-        (
-            "needs",
-            {"compute_capabilities": [[9, 0], [8]]},
-            "needs.compute_capabilities must be two numbers, not [8]",
-        ),
-        ("needs", {"driver": "new"}, "new"),
-        ("needs", {"driver": 580}, "needs.driver must not be 580"),
-        ("needs", {"color": "red"}, "needs.color is not a field that this gpuenv knows"),
-        ("choices", {}, "choices must be a list, not {}"),
-        ("choices", [{"sass": "90"}], "choices.sass must not be '90'"),
-        ("choices", [{"sass": ["90", 80]}], "choices.sass must not be ['90', 80]"),
-        ("host", {"glibc": "2.28"}, "host.glibc must be two numbers"),
-        ("host", {"python": {"version": "3.12"}}, "host.python.version must be two numbers"),
-        ("host", {"gpus": ["H100"]}, "host.gpus must be a table"),
-        (
-            "host",
-            {"gpus": [{"compute_capability": "9.0"}]},
-            "host.gpus.compute_capability must be two numbers",
-        ),
-        ("warnings", {}, "warnings must be a list, not {}"),
-        ("warnings", ["new"], "warnings must be a table"),
+        ("data", 1, f"{NOT_TEXT} - at `tool.gpuenv.data`"),
+        ("digest", None, "Expected `str`, got `null` - at `tool.gpuenv.digest`"),
+        ("frameworks", "torch", "Expected `array`, got `str` - at `tool.gpuenv.frameworks`"),
+        ("frameworks", [1], f"{NOT_TEXT} - at `tool.gpuenv.frameworks[0]`"),
+        ("inputs", [], "Expected `object | null`, got `array` - at `tool.gpuenv.inputs`"),
+        ("needs", [], f"{NOT_TABLE}`array` - at `tool.gpuenv.needs`"),
+        ("needs", {"compute_capabilities": ["9.0", "8"]}, "compute_capabilities must be"),
+        ("needs", {"driver": "new"}, "'new' is not a driver release"),
+        ("needs", {"driver": 580}, "Expected `str | null`, got `int` - at `tool.gpuenv.needs."),
+        ("needs", {"color": "red"}, "unknown field `color` - at `tool.gpuenv.needs`"),
+        ("needs", {"compute-capabilities": []}, "unknown field `compute-capabilities`"),
+        ("choices", {}, f"{NOT_LIST} - at `tool.gpuenv.choices`"),
+        ("choices", [{**CHOICE, "sass": "90"}], "tool.gpuenv.choices[0].sass"),
+        ("choices", [{**CHOICE, "sass": ["90", 80]}], "tool.gpuenv.choices[0].sass[1]"),
+        ("choices", [without(CHOICE, "variant")], "missing required field `variant`"),
+        ("host", {"python": {"version": [3, 12]}}, "tool.gpuenv.host.python.version must be"),
+        ("host", {"python": {"version": "3.12"}, "gpus": ["H100"]}, f"{NOT_TABLE}`str`"),
+        ("host", {"python": {"version": "3.12"}, "gpus": [{}]}, "missing required field `name`"),
+        ("host", {"python": {"version": "3.12"}, "driver": "new"}, "'new' is not a driver"),
+        ("warnings", {}, f"{NOT_LIST} - at `tool.gpuenv.warnings`"),
+        ("warnings", ["new"], f"{NOT_TABLE}`str` - at `tool.gpuenv.warnings[0]`"),
         *(
-            ("warnings", [WARNING, without(WARNING, name)], f"warnings.{name} is missing")
+            ("warnings", [WARNING, without(WARNING, name)], f"missing required field `{name}`")
             for name in ("code", "subject", "need", "have")
         ),
-        ("warnings", [{"subject": "a"}], "warnings.code is missing"),
-        ("warnings", [{**WARNING, "color": "red"}], "warnings.color must not be 'red'"),
-        ("warnings", [{**WARNING, "source": 7}], "warnings.source must not be 7"),
-        ("variants", {}, "variants must be a list, not {}"),
-        ("variants", ["cu128"], "variants must be a table"),
-        ("variants", [without(VARIANT, "name")], "variants.name must be a text, not None"),
-        ("variants", [without(VARIANT, "label")], "variants.label must be a text, not None"),
-        ("variants", [{**VARIANT, "color": 1}], "variants.color is not a field that this gpuenv"),
-        ("variants", [{**VARIANT, "properties": []}], "variants.properties must be a table"),
-        (
-            "variants",
-            [{**VARIANT, "properties": {"nvidia": []}}],
-            "variants.properties.nvidia must be a table",
+        ("warnings", [{**WARNING, "color": "red"}], "unknown field `color`"),
+        ("warnings", [{**WARNING, "source": 7}], NOT_TEXT),
+        ("variants", {}, NOT_LIST),
+        ("variants", ["cu128"], NOT_TABLE),
+        *(
+            ("variants", [without(VARIANT, name)], f"missing required field `{name}`")
+            for name in ("name", "label", "properties")
         ),
-        (
-            "variants",
-            [{**VARIANT, "properties": {"nvidia": {"sm_arch": "90"}}}],
-            "variants.properties.nvidia.sm_arch must not be '90'",
-        ),
-        ("variants", [{**VARIANT, "code": []}], "variants.code must be a table"),
-        ("variants", [{**VARIANT, "code": {"sass": "90"}}], "variants.code.sass must not be '90'"),
-        ("variants", [{**VARIANT, "code": {"ptx": [90]}}], "variants.code.ptx must not be [90]"),
-        ("variants", [{**VARIANT, "code": {"some": 1}}], "variants.code.some must not be 1"),
-        ("variants", [{**VARIANT, "code": {"source": 1}}], "variants.code.source must be a text"),
-        (
-            "variants",
-            [{**VARIANT, "code": {"made_by": [12, 8]}}],
-            'variants.code.made_by must be of the form "X.Y", not [12, 8]',
-        ),
-        (
-            "variants",
-            [{**VARIANT, "code": {"color": 1}}],
-            "variants.code.color is not a field that this gpuenv knows",
-        ),
+        ("variants", [{**VARIANT, "color": 1}], "unknown field `color`"),
+        ("variants", [{**VARIANT, "properties": []}], NOT_TABLE),
+        ("variants", [{**VARIANT, "properties": {"nvidia": []}}], NOT_TABLE),
+        ("variants", [{**VARIANT, "properties": {"nvidia": {"sm_arch": "90"}}}], "got `str`"),
+        ("variants", [{**VARIANT, "code": []}], "got `array`"),
+        ("variants", [{**VARIANT, "code": {}}], "missing required field `source`"),
+        ("variants", [{**VARIANT, "code": {**CODE, "sass": "90"}}], "got `str`"),
+        ("variants", [{**VARIANT, "code": {**CODE, "ptx": [90]}}], NOT_TEXT),
+        ("variants", [{**VARIANT, "code": {**CODE, "some": 1}}], "got `int`"),
+        ("variants", [{**VARIANT, "code": {"source": 1}}], NOT_TEXT),
+        ("variants", [{**VARIANT, "code": {**CODE, "made_by": [12, 8]}}], "made_by must be of"),
+        ("variants", [{**VARIANT, "code": {**CODE, "color": 1}}], "unknown field `color`"),
+        ("color", "red", "unknown field `color` - at `tool.gpuenv`"),
     ],
 )
 def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        read_fields({key: value}, "", (BY_KEY[key],), json_pair)
+        read_table({**TABLE, key: value})
+
+
+@pytest.mark.parametrize("key", ["frameworks", "requirements", "data", "digest", "needs", "host"])
+def test_a_missing_field_is_named(key: str) -> None:
+    with pytest.raises(ValueError, match=f"missing required field `{key}` - at `tool.gpuenv`"):
+        read_table(without(TABLE, key))
 
 
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("needs", {"cuda": "12.8", "driver": None}, Needs(cuda=(12, 8))),
-        ("needs", {"compute-capabilities": []}, None),
+        ("needs", {"cuda": "12.8"}, Needs(cuda=(12, 8))),
         (
             "needs",
             {"compute_capabilities": ["7.0", "9.0"]},
             Needs(compute_capabilities=((7, 0), (9, 0))),
         ),
-        ("inputs", {"a": ["x", "y"], "b": 1}, (("a", ("x", "y")), ("b", 1))),
+        ("inputs", {"a": ["x", "y"], "b": True}, (("a", ("x", "y")), ("b", True))),
         ("frameworks", ["torch"], ("torch",)),
         (
             "needs",
             {"python": "3.12", "glibc": "2.28", "platform": "linux-x86_64", "driver": "570.26"},
             Needs(python=(3, 12), glibc=(2, 28), platform="linux-x86_64", driver="570.26"),
         ),
+        ("choices", [CHOICE], (Choice(**CHOICE, cuda=None, cudnn=None),)),
         (
             "choices",
-            [{"framework": "torch", "version": "2.9.0", "variant": "cpu"}],
-            (Choice(framework="torch", version="2.9.0", variant="cpu", cuda=None, cudnn=None),),
-        ),
-        (
-            "choices",
-            [{"framework": "a", "version": "1", "variant": "x", "sass": None, "ptx": ["90"]}],
-            (
-                Choice(
-                    framework="a",
-                    version="1",
-                    variant="x",
-                    cuda=None,
-                    cudnn=None,
-                    sass=None,
-                    ptx=("90",),
-                ),
-            ),
+            [{**CHOICE, "cuda": "12.8", "ptx": ["90"]}],
+            (Choice(**CHOICE, cuda=(12, 8), cudnn=None, ptx=("90",)),),
         ),
         ("warnings", [WARNING], (Reason(**WARNING),)),
         ("warnings", [{**WARNING, "source": "d"}], (Reason(**WARNING, source="d"),)),
@@ -384,19 +362,40 @@ def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: st
         ),
     ],
 )
-def test_a_field_is_read(key: str, value: object, expected: object) -> None:
-    if expected is None:
-        with pytest.raises(ValueError, match="is not a field that this gpuenv knows"):
-            read_fields({key: value}, "", (BY_KEY[key],), toml_pair)
-        return
-    found = read_fields({key: value}, "", (BY_KEY[key],), toml_pair)
-    assert found == {BY_KEY[key].name: expected}
+def test_a_field_is_read_and_written(key: str, value: object, expected: object) -> None:
+    fields = read_table({**TABLE, key: value})
+    assert fields[key] == expected
+    written = write_table(Lock(pins=(), **fields))
+    assert written[key] == value
 
 
 @pytest.mark.parametrize("value", [12.8, [12, 8], "12", "12.8.1", "x.y", None])
 def test_a_pair_in_toml_is_a_text(value: object) -> None:
-    with pytest.raises(ValueError, match=re.escape(f'of the form "X.Y", not {value!r}')):
-        toml_pair(value, "cuda")
+    part = value[0] if isinstance(value, list) else value
+    message = f'tool.gpuenv.needs.cuda must be of the form "X.Y", not {part!r}'
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_table({**TABLE, "needs": {"cuda": value}})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"cuda": [12]}, "Expected `array` of length 2, got 1 - at `gpuenv.needs.cuda`"),
+        ({"cuda": [12, "8"]}, "Expected `int`, got `str` - at `gpuenv.needs.cuda[1]`"),
+        ({"cuda": [12, True]}, "Expected `int`, got `bool` - at `gpuenv.needs.cuda[1]`"),
+        ({"cuda": "12.8"}, "got `str` - at `gpuenv.needs.cuda`"),
+        ({"compute_capabilities": [[9, 0], [8]]}, "`gpuenv.needs.compute_capabilities[1]`"),
+    ],
+)
+def test_a_pair_in_a_conda_lock_is_two_numbers(value: object, message: str, tmp_path: Path) -> None:
+    document = yaml.safe_load((LOCKS / "format-1-conda-lock.yml").read_text())
+    custom = document["metadata"]["custom_metadata"]
+    own = {**json.loads(custom["gpuenv"]), "needs": value}
+    files = sorted(f"{one['url']}#{one['hash']['sha256']}" for one in document["package"])
+    own["content"] = text_digest(canonical_json([without(own, "content"), files]))
+    custom["gpuenv"] = json.dumps(own)
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_conda(tmp_path, "conda-lock.yml", yaml.safe_dump(document))
 
 
 def newer(path: Path, release: str | None) -> str:
@@ -431,27 +430,30 @@ def test_a_lock_of_a_newer_gpuenv_says_what_to_do(
 @pytest.mark.parametrize("number", [0, -1, True, 1.0, "1", None])
 def test_what_is_no_number_of_a_format_is_refused(number: object) -> None:
     with pytest.raises(ValueError, match="this gpuenv reads"):
-        PYLOCK.migrate({}, number, "format")
+        PYLOCK.migrate({"format": number}, "format")
 
 
 def test_an_older_document_is_migrated_step_by_step() -> None:
     def first(document: Document) -> Document:
-        return {**document, "steps": ["1 to 2"]}
+        return {**document, "steps": [*document["steps"], "1 to 2"]}
 
     def second(document: Document) -> Document:
         return {**document, "steps": [*document["steps"], "2 to 3"]}
 
     lock_format = LockFormat(current=3, migrations={1: first, 2: second})
-    assert lock_format.migrate({}, 1, "format") == {"steps": ["1 to 2", "2 to 3"]}
-    assert lock_format.migrate({"steps": []}, 2, "format") == {"steps": ["2 to 3"]}
-    assert lock_format.migrate({}, 3, "format") == {}
+    for number, steps in ((1, ["1 to 2", "2 to 3"]), (2, ["2 to 3"]), (3, [])):
+        migrated = lock_format.migrate({"format": number, "steps": []}, "format")
+        assert migrated["steps"] == steps
 
 
 def test_every_field_of_a_lock_is_in_the_table() -> None:
     # Packages and the metadata of variants are in a table of their own. The file format shows
     # whether a lock is for conda. Wheels beside conda packages have a lock file of their own.
     stored_elsewhere = {"pins", "variant_metadata", "conda", "wheels"}
-    assert {field.name for field in FIELDS} | stored_elsewhere == set(Lock.__struct_fields__)
+    about_the_file = {"format", "oldest_reader", "content"}
+    fields = set(Lock.__struct_fields__) - stored_elsewhere
+    assert set(PylockTable.__struct_fields__) - about_the_file == fields
+    assert set(CondaTable.__struct_fields__) < fields
 
 
 def test_the_documentation_names_every_field() -> None:

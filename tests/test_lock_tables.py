@@ -936,15 +936,23 @@ SOURCE = {**FILE, "name": "base-1.0.tar.gz", "url": "https://x/base-1.0.tar.gz"}
 @pytest.mark.parametrize(
     ("package", "message"),
     [
-        (BASE, "package base has 0 files; gpuenv locks one"),
-        ({**BASE, "wheels": []}, "package base has 0 files"),
+        (BASE, "Exactly one of vcs, directory, archive must be set"),
+        ({**BASE, "wheels": []}, "Exactly one of vcs, directory, archive must be set"),
+        ({**BASE, "directory": {"path": "x"}}, "package base has 0 files; gpuenv locks one"),
+        ({"name": "base", "sdist": SOURCE}, "package base has no version"),
         ({**BASE, "wheels": [FILE, FILE]}, "package base has 2 files"),
         ({**BASE, "wheels": [FILE], "sdist": SOURCE}, "package base has 2 files"),
-        ({**BASE, "wheels": [{**FILE, "hashes": {}}]}, "package base has no sha256"),
-        ({**BASE, "wheels": [{"hashes": FILE["hashes"]}]}, "package base has no url of its file"),
-        ({**BASE, "wheels": [{**FILE, "url": 7}]}, "package base has no url of its file"),
-        ({**BASE, "wheels": [{**FILE, "name": "-r x"}]}, "is no file name"),
-        ({"version": "1.0", "wheels": [FILE]}, "name$"),
+        ({**BASE, "wheels": [{**FILE, "hashes": {}}]}, "At least one hash must be provided"),
+        ({**BASE, "wheels": [{**FILE, "hashes": {"md5": "a"}}]}, "package base has no sha256"),
+        ({**BASE, "wheels": [{"hashes": FILE["hashes"]}]}, "path or url must be provided"),
+        (
+            {**BASE, "wheels": [{"path": FILE["name"], "hashes": FILE["hashes"]}]},
+            "package base has no url of its file",
+        ),
+        ({**BASE, "wheels": [{**FILE, "url": 7}]}, "Unexpected type int"),
+        ({**BASE, "wheels": [{**FILE, "name": "-r x"}]}, "Invalid wheel filename '-r x'"),
+        ({"version": "1.0", "wheels": [FILE]}, "Missing required value"),
+        ({**BASE, "wheels": [FILE], "dependencies": [{}]}, "name"),
         ({**BASE, "wheels": [FILE], "variants-json": {}}, "package base: variants-json: "),
     ],
 )
@@ -997,7 +1005,7 @@ def test_a_lock_that_was_edited_or_is_of_another_tool() -> None:
         with pytest.raises(InputError, match=r"x: has no \[tool.gpuenv\]") as missing:
             pylock.loads(valid + table, "x")
         assert "gpuenv solve" in missing.value.hint
-    with pytest.raises(InputError, match=r"tool\.gpuenv has an unknown field 'color'"):
+    with pytest.raises(InputError, match=r"unknown field `color` - at `tool\.gpuenv`"):
         pylock.loads(with_packages(color="red"), "x")
     with pytest.raises(InputError, match=r"x: tool\.gpuenv\.format is 'one'"):
         pylock.loads(with_packages(format="one"), "x")

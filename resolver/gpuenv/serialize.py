@@ -83,7 +83,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 def to_plain(value: object) -> Any:
     """Return values, tuples and pairs as data for JSON; fields at their default are left out."""
     if isinstance(value, Value):
-        value = value.non_defaults()
+        names = dict(zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True))
+        value = {names[name]: item for name, item in value.non_defaults().items()}
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

@@ -24,24 +24,15 @@ from ..errors import InputError, TamperedError
 from ..index.urls import without_credentials
 from ..model import Lock, Pin, Plan, Wheel
 from ..resolve.conda import virtual_packages
-from ..serialize import canonical_json, read_input
+from ..serialize import canonical_json, from_plain, read_input, to_plain
 from . import conda_foreign, grammar
-from .fields import (
-    CONDA,
-    FIELDS,
-    Document,
-    json_pair,
-    plain_fields,
-    plan_fields,
-    read_fields,
-)
+from .fields import CONDA, CondaTable, Document
 from .pylock import host_to_lock, refuse_missing_hashes
 
 # {format: the file that it is written to}
 FORMATS = {"conda-explicit": "conda-explicit.txt", "conda-lock": "conda-lock.yml"}
 # Input of a lock of wheels: the file of the conda lock that it belongs to.
 CONDA_LOCK = "conda-lock"
-_FIELDS = tuple(field for field in FIELDS if field.in_conda)
 _PREFIX = "# gpuenv: "
 _EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
 _FILE_LINE = re.compile(
@@ -72,9 +63,13 @@ def lock(plan: Plan, channels: tuple[str, ...]) -> Lock:
     refuse_missing_hashes(plan, "channel")
     return Lock(
         pins=plan.pins,
+        needs=plan.needs,
+        choices=plan.choices,
         host=host_to_lock(plan.host),
+        frameworks=plan.request.frameworks,
+        requirements=plan.request.requirements,
+        data=plan.data,
         inputs=(("channels", channels),),
-        **plan_fields(plan, _FIELDS),
     )
 
 
@@ -112,7 +107,7 @@ def _own_json(lock: Lock) -> str:
     document: Document = {
         "format": CONDA.current,
         "channels": list(_channels(lock)),
-        **plain_fields(lock, _FIELDS),
+        **{name: to_plain(getattr(lock, name)) for name in CondaTable.__struct_fields__},
     }
     wheel_lock = wheel_lock_of(lock)
     if wheel_lock is not None:
@@ -269,7 +264,7 @@ def read(path: str) -> Lock:
         if document["content"] != _content(document, pins):
             message = f"{path}: its files are not those that were locked"
             raise TamperedError(message, hint="lock again: gpuenv solve")
-        return _lock_of(CONDA.migrate(document, document["format"], "format"), pins)
+        return _lock_of(CONDA.migrate(document, "format"), pins)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: what gpuenv wrote into it is damaged: {error}") from None
 
@@ -280,8 +275,10 @@ def _lock_of(document: Document, pins: tuple[Pin, ...]) -> Lock:
         inputs.append(("pip", (document["pip"]["file"], document["pip"]["sha256"])))
     for key, value in document.get("profile", {}).items():
         inputs.append((key, tuple(value) if isinstance(value, list) else value))
-    fields = read_fields(document, "", _FIELDS, json_pair)
-    return Lock(pins=pins, inputs=tuple(inputs), **fields)
+    names = CondaTable.__struct_fields__
+    own = {name: document[name] for name in names if name in document}
+    table = from_plain(own, CondaTable, "gpuenv")
+    return Lock(pins=pins, inputs=tuple(inputs), **{name: getattr(table, name) for name in names})
 
 
 def _read_explicit(text: str, path: str) -> tuple[Document | None, tuple[Pin, ...]]:

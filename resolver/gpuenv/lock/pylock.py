@@ -10,28 +10,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from urllib.parse import unquote
+
+import tomli_w
+from packaging.pylock import Package, PackageArchive, Pylock, PylockValidationError
 
 from ..atomic_write import write_all
 from ..digest import text_digest
 from ..errors import InputError, TamperedError
+from ..index import variants
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
 from ..serialize import canonical_json, parse_toml, read_input
-from .fields import (
-    FIELDS,
-    OLDEST_READERS,
-    PYLOCK,
-    Document,
-    oldest_number,
-    plain_fields,
-    plan_fields,
-    read_fields,
-    toml_pair,
-)
+from . import grammar
+from .fields import PYLOCK, Document, read_table, write_table
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
-_KEYS = {"format", "oldest-reader", "content", *(field.key for field in FIELDS)}
 _IDENTITIES = "attestation-identities"
 VARIANTS_JSON = "variants-json"  # the table of a package that PEP 825 adds
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
@@ -56,10 +50,19 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
         pins.append(Pin(wheel=Wheel(**kept), dependencies=pin.dependencies))
     return Lock(
         pins=tuple(pins),
+        needs=plan.needs,
+        choices=plan.choices,
         host=host_to_lock(plan.host),
+        frameworks=plan.request.frameworks,
+        requirements=plan.request.requirements,
+        constraints=plan.request.constraints,
+        no_build=plan.request.no_build,
+        no_binary=plan.request.no_binary,
+        data=plan.data,
+        digest=plan.digest,
         warnings=tuple(warning for warning in plan.warnings if warning.code in _KEPT_WARNINGS),
+        variants=plan.variants,
         variant_metadata=plan.variant_metadata if variants_json else (),
-        **plan_fields(plan, FIELDS),
     )
 
 
@@ -86,8 +89,6 @@ def host_to_lock(host: Host) -> Host:
 
 def dumps(lock: Lock) -> str:
     """Return the text of pylock.toml."""
-    import tomli_w  # `gpuenv lock --check` reads locks and does not need it
-
     metadata = {name: json.loads(text) for name, text in lock.variant_metadata}
     document: Document = {
         "lock-version": "1.0",
@@ -95,7 +96,7 @@ def dumps(lock: Lock) -> str:
         "requires-python": f"=={show_pair(lock.needs.python)}.*",
         "created-by": "gpuenv",
         "packages": [_package(pin, metadata.get(pin.wheel.name)) for pin in lock.pins],
-        "tool": {"gpuenv": _tool_table(lock)},
+        "tool": {"gpuenv": write_table(lock)},
     }
     document["tool"]["gpuenv"]["content"] = content(document)
     return tomli_w.dumps(document)
@@ -106,8 +107,6 @@ def installer_text(lock: Lock) -> str:
 
     Dependencies are left out: the files need not be all of an environment.
     """
-    import tomli_w
-
     document: Document = {
         "lock-version": "1.0",
         "created-by": "gpuenv",
@@ -124,33 +123,6 @@ def content(document: Document) -> str:
     table = dict(document["tool"]["gpuenv"])
     table.pop("content", None)
     return text_digest(canonical_json({**document, "tool": table}))
-
-
-def _tool_table(lock: Lock) -> dict[str, object]:
-    """Return [tool.gpuenv]; `dumps` fills in `content`."""
-    texts = tuple(field for field in FIELDS if not field.table)
-    tables = tuple(field for field in FIELDS if field.table)
-    number = oldest_number(lock)
-    table: dict[str, object] = {"format": number}
-    if number in OLDEST_READERS:
-        table["oldest-reader"] = OLDEST_READERS[number]
-    return {
-        **table,
-        **plain_fields(lock, texts),
-        "content": "",
-        **{key: _toml_form(value) for key, value in plain_fields(lock, tables).items()},
-    }
-
-
-def _toml_form(value: object) -> object:
-    """Leave out nulls, which TOML does not have, and write pairs as people do: "13.2"."""
-    if isinstance(value, dict):
-        return {key: _toml_form(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        if len(value) == 2 and all(type(item) is int for item in value):
-            return f"{value[0]}.{value[1]}"
-        return [_toml_form(item) for item in value]
-    return value
 
 
 def _package(pin: Pin, variant_metadata: Document | None = None) -> dict[str, object]:
@@ -278,128 +250,112 @@ def loads(text: str, path: str) -> Lock:
         document: Document = parse_toml(text)
     except ValueError as error:
         raise InputError(f"{path}: is not TOML: {error}") from None
-    table = _own_table(document)
-    if table is None:
-        _validate(document, path)
-        message = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
-        raise InputError(message, hint="make the lock again with gpuenv solve")
-    PYLOCK.refuse_newer(table, f"{path}: tool.gpuenv.format")
-    if "content" not in table or type(table.get("format")) is not int:
-        _validate(document, path)
-    elif table["content"] != content(document):
-        edit = _visible_edit(document, path)
-        raise TamperedError(f"{path}: was edited after it was locked{edit}", hint="lock it again")
-    return _parse(document, path)
-
-
-def _own_table(document: Mapping[str, object]) -> dict[str, Any] | None:
     tools = document.get("tool")
     table = tools.get("gpuenv") if isinstance(tools, dict) else None
-    return table if isinstance(table, dict) else None
-
-
-def _validate(document: Document, path: str) -> None:
-    """Raise InputError for a document that is no PEP 751 lock.
-
-    packaging.pylock is imported here because it takes as long as a solve.
-    """
-    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
-
+    is_edited = False
+    if isinstance(table, dict):
+        PYLOCK.refuse_newer(table, f"{path}: tool.gpuenv.format")
+        is_edited = "content" in table and table["content"] != content(document)
+    lock, problem = None, ""
     try:
-        Pylock.from_dict(document)
-    except (PylockValidationError, PylockUnsupportedVersionError) as error:
-        text = " ".join(str(error).split())
-        raise InputError(f"{path}: is not a valid lock: {text}") from None
-
-
-def _visible_edit(document: Document, path: str) -> str:
-    """Return an edit that shows without the digest, as ": text", or "".
-
-    An example is a package whose file is not of its version.
-    """
-    if any(VARIANTS_JSON in package for package in document.get("packages", ())):
-        return ""  # packaging does not know these file names
-    try:
-        _validate(document, path)
-        _parse(document, path)
-    except InputError as error:
-        return f": {error.message.removeprefix(path + ': ')}"
-    return ""
-
-
-def _parse(document: Document, path: str) -> Lock:
-    """Return the lock of a document. InputError names the field that does not fit."""
-    try:
-        number = document["tool"]["gpuenv"].get("format")
-        return _lock_of(PYLOCK.migrate(document, number, "tool.gpuenv.format"))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        detail = error.args[0] if error.args else error
-        raise InputError(f"{path}: {detail}") from None
-
-
-def _lock_of(document: Document) -> Lock:
-    table = document["tool"]["gpuenv"]
-    unknown = sorted(set(table) - _KEYS)
-    if unknown:
-        raise ValueError(f"tool.gpuenv has an unknown field {unknown[0]!r}")
-    pins, metadata = [], []
-    for package in document["packages"]:
-        if VARIANTS_JSON in package:
-            metadata.append((package["name"], canonical_json(package[VARIANTS_JSON])))
-        names = tuple(dependency["name"] for dependency in package.get("dependencies", ()))
-        identities = tuple(map(canonical_json, package.get(_IDENTITIES, ())))
-        pins.append(Pin(wheel=_wheel(package), dependencies=names, publishers=identities))
-    fields = read_fields(table, "tool.gpuenv.", FIELDS, toml_pair)
-    lock = Lock(pins=tuple(pins), variant_metadata=tuple(metadata), **fields)
-    for name, text in metadata:
-        _check_metadata(lock, name, text)
+        described = with_ordinary_names(document)
+        packages = validated(document).packages
+        if isinstance(table, dict):
+            lock = _lock_of(packages, described, table)
+    except (ValueError, KeyError) as error:
+        problem = f": {error.args[0]}"
+    if is_edited:
+        # The problem may be what the edit has made, such as a file of another version.
+        message = f"{path}: was edited after it was locked{problem}"
+        raise TamperedError(message, hint="lock it again")
+    if problem:
+        raise InputError(f"{path}{problem}")
+    if lock is None:
+        message = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
+        raise InputError(message, hint="make the lock again with gpuenv solve")
     return lock
 
 
-def _check_metadata(lock: Lock, name: str, text: str) -> None:
-    """Raise ValueError if [packages.variants-json] does not describe the variant of the lock."""
-    from ..index.variants import parse  # most locks have no such table
-
-    where = f"package {name}: {VARIANTS_JSON}"
+def validated(document: Document) -> Pylock:
+    """Return a document as a PEP 751 lock. ValueError if it is none."""
     try:
-        release = parse(text.encode(), name)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-    for variant in lock.variants:
-        described = release.find(variant.label) if variant.name == name else None
-        if described is not None and described.properties == variant.properties:
-            return
-    raise ValueError(f"{where} differs from tool.gpuenv.variants")
+        return Pylock.from_dict(document)
+    except PylockValidationError as error:
+        raise ValueError(f"is not a valid lock: {' '.join(str(error).split())}") from None
 
 
-def _wheel(package: dict[str, Any]) -> Wheel:
+def with_ordinary_names(document: Document) -> dict[str, Document]:
+    """Remove the labels from the names of variant wheels, because packaging refuses them.
+
+    Returns:
+        {package: its [packages.variants-json]} (PEP 825).
+    """
+    packages = document.get("packages")
+    described: dict[str, Document] = {}
+    for package in packages if isinstance(packages, list) else ():
+        if isinstance(package, dict) and VARIANTS_JSON in package:
+            described[str(package.get("name"))] = package[VARIANTS_JSON]
+            for wheel in package.get("wheels", ()):
+                filename = wheel.get("name") or wheel.get("path") or wheel.get("url", "")
+                wheel["name"] = split_label(_last_part(filename))[0]
+    return described
+
+
+def _lock_of(packages: Sequence[Package], described: Document, table: Document) -> Lock:
+    pins = []
+    for package in packages:
+        pin = Pin(
+            wheel=_wheel(package, has_label=package.name in described),
+            dependencies=tuple(other["name"] for other in package.dependencies or ()),
+            publishers=tuple(map(canonical_json, package.attestation_identities or ())),
+        )
+        pins.append(pin)
+    metadata = tuple((name, canonical_json(variants)) for name, variants in described.items())
+    lock = Lock(pins=tuple(pins), variant_metadata=metadata, **read_table(table))
+    for name, text in metadata:
+        where = f"package {name}: {VARIANTS_JSON}"
+        try:
+            release = variants.parse(text.encode(), name)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        fitting = [
+            variant
+            for variant in lock.variants
+            if variant.name == name
+            and (same := release.find(variant.label)) is not None
+            and same.properties == variant.properties
+        ]
+        if not fitting:
+            raise ValueError(f"{where} differs from tool.gpuenv.variants")
+    return lock
+
+
+def _wheel(package: Package, *, has_label: bool) -> Wheel:
     """Return the one file of a package: a wheel, a source distribution, or either by its URL."""
-    from . import grammar  # slow, and writing a lock does not need it
-
-    name = package["name"]
-    files = list(package.get("wheels") or ())
-    files += [package[key] for key in ("sdist", "archive") if key in package]
-    if len(files) != 1:
-        raise ValueError(f"package {name} has {len(files)} files; gpuenv locks one")
-    file = files[0]
-    sha256 = grammar.check_sha256(name, file.get("hashes", {}).get("sha256"))
-    url = file.get("url")
-    if not isinstance(url, str):
-        raise ValueError(f"package {name} has no url of its file")
+    files = [*(package.wheels or ()), package.sdist, package.archive]
+    given = [file for file in files if file is not None]
+    if len(given) != 1:
+        raise ValueError(f"package {package.name} has {len(given)} files; gpuenv locks one")
+    if package.version is None:
+        raise ValueError(f"package {package.name} has no version")
+    file = given[0]
+    if file.url is None:
+        raise ValueError(f"package {package.name} has no url of its file")
+    filename = _last_part(file.url)
+    if not isinstance(file, PackageArchive) and not has_label:
+        filename = file.filename
     wheel = Wheel(
-        name=name,
-        version=package["version"],
-        filename=file.get("name") or _last_part(url),
-        url=url,
-        sha256=sha256,
-        size=file.get("size"),
-        index=DIRECT if "archive" in package else package.get("index", ""),
+        name=package.name,
+        version=str(package.version),
+        filename=filename,
+        url=file.url,
+        sha256=grammar.check_sha256(package.name, file.hashes.get("sha256")),
+        size=file.size,
+        index=DIRECT if package.archive is not None else package.index or "",
     )
     grammar.check_wheel(wheel)
     return wheel
 
 
 def _last_part(url: str) -> str:
-    from urllib.parse import unquote  # writing a lock does not need it
-
     return unquote(url.rpartition("/")[2])
