@@ -24,11 +24,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
-from gpuenv.binaries.rows import (  # noqa: E402  - the path must be set first
-    code_fields,
-    cuda_major,
-    toolkit_fields,
-)
+from gpuenv.binaries.rows import code_fields, toolkit_fields  # noqa: E402  - the path must be set
 from gpuenv.model import parse_pair, show_pair  # noqa: E402
 from registry import write  # noqa: E402
 from scan_releases import Scans, platform_of, scopes  # noqa: E402
@@ -83,6 +79,17 @@ def library_file(
     )
     major = cuda_major(name, records[-1]["version"]) if records else old.get("cuda_major")
     return {"distribution": name, "cuda_major": major, "path": on_path, "releases": ordered}
+
+
+def cuda_major(name: str, version: str) -> int | None:
+    """Return the CUDA major of a distribution.
+
+    Its name says it (-cu12, -cuda12x), or NVIDIA's version numbers do.
+    """
+    match = re.search(r"-cu(?:da)?(\d\d)x?\b", name)
+    if match:
+        return int(match[1])
+    return Version(version).major if name == "nvidia-cublas" else None
 
 
 def carrier_fields(

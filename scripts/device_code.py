@@ -1,8 +1,7 @@
 """Read the device code that a shared library carries, and the libraries that it needs.
 
-`read_library` takes the library as a stream, because the largest are two gigabytes of a wheel that
-nobody wants to unpack: gpuenv.binaries.fat_binaries reads the images while the stream goes by,
-everything else goes to a temporary file for pyelftools.
+`read_library` takes the library as a stream, which it writes to a temporary file for pyelftools,
+pefile and gpuenv.binaries.fat_binaries.
 """
 
 from __future__ import annotations
@@ -11,24 +10,28 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import IO, Any
 
+import pefile
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "resolver"))
 
-from gpuenv.binaries import pe  # noqa: E402  - the path must be set first
-from gpuenv.binaries.device_code import read_stream  # noqa: E402
+from gpuenv.binaries.device_code import (  # noqa: E402  - the path must be set first
+    PE_SECTIONS,
+    read_code,
+)
 from gpuenv.binaries.fat_binaries import (  # noqa: E402
+    MAGIC,
     SECTIONS,
     DamagedFileError,
     Images,
-    Splitter,
-    check_section,
-    summary,
+    read_binary,
+    read_ranges,
 )
 
 # The name of a library that is opened by name is a constant; code may add a version.
@@ -61,19 +64,14 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
         DamagedFileError: the file is neither an ELF file nor a PE file, it is truncated, or a fat
             binary in it cannot be read.
     """
-    with tempfile.TemporaryFile() as file:
-        splitter = Splitter(file, size)
-        for chunk in chunks:
-            splitter.feed(chunk)
-        splitter.close()
-        file.seek(0)
+    with _stored(chunks, size) as file:
         head = file.read(len(ELF))
-        if head.startswith(pe.MAGIC):
-            return _describe_pe(file, splitter)
+        if head.startswith(b"MZ"):
+            return _describe_pe(file)
         if head != ELF:
             raise DamagedFileError("it is neither an ELF file nor a PE file")
         try:
-            return _describe(ELFFile(file), splitter)
+            return _describe(ELFFile(file), size)
         except (DamagedFileError, MemoryError):
             raise
         except Exception as error:  # the parser stumbles over damaged files in every way
@@ -83,26 +81,36 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
 
 def read_kernel(chunks: Iterable[bytes], size: int) -> Images:
     """Return the device code of a cubin or a fat binary. DamagedFileError for anything else."""
-    images = read_stream(chunks, size)
+    with _stored(chunks, size) as file:
+        images = read_code(file)
     if images is None:
         raise DamagedFileError("it is neither a cubin nor a fat binary")
     return images
 
 
-def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
+@contextmanager
+def _stored(chunks: Iterable[bytes], size: int) -> Iterator[IO[bytes]]:
+    with tempfile.NamedTemporaryFile() as file:
+        for chunk in chunks:
+            file.write(chunk)
+        if file.tell() != size:
+            raise DamagedFileError(f"it ends at byte {file.tell()} of {size}")
+        file.seek(0)
+        yield file
+
+
+def _describe(elf: ELFFile, size: int) -> dict[str, Any]:
     if not elf.num_sections():
         raise DamagedFileError("it has no table of sections")
-    where: list[tuple[int, int]] = []
+    where: list[tuple[str, int, int]] = []
     constants: set[bytes] = set()
     linking: dict[str, list[str]] = {}
     for section in elf.iter_sections():
         start, end = section["sh_offset"], section["sh_offset"] + section["sh_size"]
         if section["sh_type"] in ("SHT_NOBITS", "SHT_NULL"):
             continue
-        if end > splitter.size:
-            raise DamagedFileError(
-                f"its section {section.name!r} ends at byte {end} of {splitter.size}"
-            )
+        if end > size:
+            raise DamagedFileError(f"its section {section.name!r} ends at byte {end} of {size}")
         if isinstance(section, DynamicSection):
             for tag in section.iter_tags():
                 if tag.entry.d_tag in TAGS:
@@ -110,8 +118,7 @@ def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
                         getattr(tag, TAGS[tag.entry.d_tag])
                     )
         elif section.name in SECTIONS:
-            check_section(elf.stream, section.name, start, end, splitter)
-            where.append((start, end))
+            where.append((section.name, start, end))
         elif section.name.startswith(CONSTANTS) and section["sh_type"] == "SHT_PROGBITS":
             constants |= _names(elf.stream, start, end)
     needs = linking.get("DT_NEEDED", [])
@@ -125,39 +132,76 @@ def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
         "needs": needs,
         "runpath": runpath,
         "opens": sorted(opens),
-        **_summary(splitter, where),
+        **_device_code(elf.stream, size, where),
     }
 
 
-def _describe_pe(file: IO[bytes], splitter: Splitter) -> dict[str, Any]:
+def _describe_pe(file: IO[bytes]) -> dict[str, Any]:
+    size = os.fstat(file.fileno()).st_size
     try:
-        content = pe.read(file)
-    except pe.NotPeError as error:
-        raise DamagedFileError(str(error)) from error
-    where = []
-    for section in content.sections:
-        start, end = section.offset, section.offset + section.length
-        if section.name in pe.FAT_SECTIONS:
-            check_section(file, section.name, start, end, splitter)
-            where.append((start, end))
+        with closing(pefile.PE(file.name, fast_load=True)) as content:
+            names = ("IMAGE_DIRECTORY_ENTRY_IMPORT", "IMAGE_DIRECTORY_ENTRY_DELAY_IMPORT")
+            content.parse_data_directories([pefile.DIRECTORY_ENTRY[name] for name in names])
+            imports = [
+                entry.dll.decode("ascii", "replace")
+                for table in ("DIRECTORY_ENTRY_IMPORT", "DIRECTORY_ENTRY_DELAY_IMPORT")
+                for entry in getattr(content, table, ())
+            ]
+            machine = pefile.MACHINE_TYPE.get(content.FILE_HEADER.Machine, "")
+            where = [
+                (name, section.PointerToRawData, section.PointerToRawData + section.SizeOfRawData)
+                for section in content.sections
+                if (name := section.Name.rstrip(b"\0").decode("ascii", "replace")) in PE_SECTIONS
+            ]
+    except pefile.PEFormatError as error:
+        raise DamagedFileError(f"it is no PE file ({error})") from error
     return {
-        "machine": content.machine,
+        "machine": {"AMD64": "x86_64", "ARM64": "aarch64"}.get(
+            machine.removeprefix("IMAGE_FILE_MACHINE_"), machine
+        ),
         "soname": "",
-        "needs": list(content.imports),
+        "needs": list(dict.fromkeys(imports)),
         "runpath": "",
         "opens": [],
-        **_summary(splitter, where),
+        **_device_code(file, size, where),
     }
 
 
-def _summary(splitter: Splitter, where: list[tuple[int, int]]) -> dict[str, Any]:
-    images = summary(splitter.images, where)
+def _device_code(file: IO[bytes], size: int, where: list[tuple[str, int, int]]) -> dict[str, Any]:
+    """Return the device code of sections, and how many images there are elsewhere."""
+    ranges = [(start, end) for _, start, end in where]
+    name = " or ".join(name for name, _, _ in where)
+    images = read_ranges(file, ranges, f"its section {name}")
+    elsewhere, at = 0, 0
+    for start, end in [*sorted(ranges), (size, size)]:
+        elsewhere += _images_between(file, at, start, size)
+        at = end
     return {
         "binaries": images.binaries,
         "sass": dict(images.sass),
         "ptx": [list(row) for row in images.ptx],
-        "elsewhere": images.elsewhere,
+        "elsewhere": elsewhere,
     }
+
+
+def _images_between(file: IO[bytes], at: int, end: int, size: int) -> int:
+    """Return the number of images in a part of a file of `size` bytes that may have anything."""
+    count = 0
+    while at < end:
+        file.seek(at)
+        block = file.read(min(BLOCK, end - at))
+        place = block.find(MAGIC)
+        if place < 0:
+            at += max(len(block) - len(MAGIC) + 1, 1)
+            continue
+        at += place
+        try:
+            last, images = read_binary(file, at, size)
+        except DamagedFileError:  # a program that looks for fat binaries has the number, too
+            at += len(MAGIC)
+        else:
+            at, count = last, count + len(images)
+    return count
 
 
 def _names(stream: IO[bytes], start: int, end: int) -> set[bytes]:

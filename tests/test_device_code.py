@@ -9,15 +9,20 @@ import time
 import venv
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from elftools.elf.elffile import ELFFile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import gpuenv
+from examples import examples
 from fatbin_maker import binary, library
-from gpuenv.binaries import environment, pe
-from gpuenv.binaries.device_code import read_file, read_stream
+from gpuenv.binaries import elf, environment
+from gpuenv.binaries.device_code import read_file
 from gpuenv.binaries.fat_binaries import DamagedFileError
 from gpuenv.cli import main
 from gpuenv.model import Check
@@ -93,17 +98,11 @@ def test_a_cubin_names_its_target(target: str, tmp_path: Path) -> None:
     data = cubin(target)
     found = read_file(str(put(tmp_path / "k.cubin", data)))
     assert found is not None and found.sass == ((target, 1),) and not found.ptx
-    assert read_stream([data], len(data)) == found
 
 
 @pytest.mark.parametrize("name", ["80", "80 90", "75 ptx", "none"])
-def test_a_file_and_a_stream_say_the_same(
-    name: str, made: dict[str, bytes], tmp_path: Path
-) -> None:
-    data = made[name]
-    found = read_file(str(put(tmp_path / "x.so", data)))
-    chunks = [data[at : at + 7000] for at in range(0, len(data), 7000)]
-    assert read_stream(chunks, len(data)) == found
+def test_a_library_names_its_targets(name: str, made: dict[str, bytes], tmp_path: Path) -> None:
+    found = read_file(str(put(tmp_path / "x.so", made[name])))
     assert found is not None
     expect = [target for target in name.split() if target.isdigit()]
     assert [target for target, _ in found.sass] == expect
@@ -129,10 +128,6 @@ def test_a_library_of_windows(tmp_path: Path) -> None:
     found = read_file(str(path))
     assert found is not None
     assert (found.sass, found.ptx) == ((("61", 1),), (("90", "8.0", 1),))
-    assert read_stream([path.read_bytes()], path.stat().st_size) == found
-    with path.open("rb") as file:
-        content = pe.read(file)
-    assert (content.machine, content.imports) == ("x86_64", ("cudart64_12.dll",))
     for damaged in (dll(images, bits=0x10B), b"MZ", b"MZ".ljust(300, b"x"), dll(images)[:400]):
         with pytest.raises(DamagedFileError):
             read_file(str(put(tmp_path / "damaged.dll", damaged)))
@@ -153,6 +148,70 @@ def test_a_library_that_is_cut_short_is_damaged(made: dict[str, bytes], tmp_path
     path = put(tmp_path / "x.so", made["80"][:5000])
     with pytest.raises(DamagedFileError):
         read_file(str(path))
+
+
+@pytest.fixture(scope="module")
+def originals(made: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file of each kind: 0, 1, 2, 3."""
+    folder = tmp_path_factory.mktemp("originals")
+    for number, data in enumerate((made["75 ptx"], made["80 90"], cubin("120a"), dll(b"x"))):
+        put(folder / str(number), data)
+    return folder
+
+
+@given(
+    st.integers(0, 3),
+    st.lists(
+        st.tuples(
+            st.one_of(st.integers(0, 63), st.integers(0, 20_000), st.integers(-1500, -1)),
+            st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]),
+        ),
+        max_size=6,
+    ),
+    st.integers(50, 150),
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_damage_of_any_kind_is_an_error_of_its_own(
+    originals: Path, kind: int, changes: list[tuple[int, int]], percent: int
+) -> None:
+    data = bytearray((originals / str(kind)).read_bytes())
+    for place, value in changes:
+        data[place % len(data)] = value
+    del data[len(data) * percent // 100 :]
+    path = put(originals / "damaged", bytes(data))
+    with suppress(DamagedFileError):
+        read_file(str(path))
+    with suppress(elf.NotElfError):
+        elf.read(str(path), names=True)
+
+
+@pytest.mark.parametrize("change", ["sections", "names", "tags"])
+def test_tables_without_an_end_cost_a_limited_time(
+    change: str, made: dict[str, bytes], tmp_path: Path
+) -> None:
+    """65,535 sections; a table of names and a dynamic section of 100 MB."""
+    data = bytearray(made["none"])
+    parsed = ELFFile(io.BytesIO(data))
+    if change == "sections":
+        data[60:62] = b"\xff\xff"
+    else:
+        name = ".shstrtab" if change == "names" else ".dynamic"
+        header = parsed["e_shoff"] + 64 * parsed.get_section_index(name)
+        fields = struct.pack("<QQ", len(data), 100_000_000)
+        data[header + 24 : header + 40] = fields
+        for number, segment in enumerate(parsed.iter_segments()):
+            if segment["p_type"] == "PT_DYNAMIC":
+                place = parsed["e_phoff"] + 56 * number
+                data[place + 8 : place + 16] = fields[:8]
+                data[place + 32 : place + 40] = fields[8:]
+    data += b"\1" * 100_000_000
+    path = put(tmp_path / "endless.so", bytes(data))
+    begin = time.monotonic()
+    with suppress(elf.NotElfError):
+        elf.read(str(path), names=True)
+    with suppress(DamagedFileError):
+        read_file(str(path))
+    assert time.monotonic() - begin < 10
 
 
 # ---- matrix scan ---------------------------------------------------------------------------------
@@ -312,26 +371,6 @@ def test_doctor_without_a_log_names_it_too(env: Path, capsys: pytest.CaptureFixt
     verdict = json.loads(out)["verdicts"][0]
     assert (status, verdict["cause"]) == (1, "gpu_too_new_for_build")
     assert "spam-ext 1.0: rebuild it" in verdict["fix"]
-
-
-def test_a_second_scan_reads_the_cache(
-    env: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, bytes], tmp_path: Path
-) -> None:
-    monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
-    path = put(tmp_path / "site/x.so", made["80"])
-    first = environment.scan_environment(str(tmp_path / "site"))
-    read: list[str] = []
-
-    def counted(name: str) -> object:
-        read.append(name)
-        return read_file(name)
-
-    monkeypatch.setattr(environment, "read_file", counted)
-    assert environment.scan_environment(str(tmp_path / "site")) == first and read == []
-    time.sleep(0.01)
-    path.write_bytes(made["80 90"])
-    changed = environment.scan_environment(str(tmp_path / "site"))
-    assert read == [str(path)] and changed.files[0].images.sass == (("80", 1), ("90", 1))
 
 
 def test_a_scan_ends_at_the_deadline(env: Path) -> None:

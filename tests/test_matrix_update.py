@@ -164,17 +164,6 @@ def test_an_interrupted_update_continues(
     assert "the data knows every release on the index" in capsys.readouterr().out
 
 
-def test_a_library_that_was_read_is_not_read_again(
-    server: IndexServer, folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(updates, "_BLOCK", 20_000)
-    assert update(server) == 0
-    folders.unlink()
-    first, server.asked = len(server.paths()), []
-    assert update(server) == 0
-    assert len(server.paths()) < first  # its directory and its texts
-
-
 def test_verify_data_finds_another_file(
     server: IndexServer, folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

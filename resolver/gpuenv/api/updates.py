@@ -12,8 +12,7 @@ from datetime import date
 from typing import IO, Any
 
 from ..binaries.fat_binaries import DamagedFileError
-from ..binaries.rows import code_fields, toolkit_fields
-from ..binaries.wheel import read_record
+from ..binaries.rows import code_fields, read_record, toolkit_fields
 from ..compat import data as matrix
 from ..compat.catalog import platform_of
 from ..compat.rows import read_scopes

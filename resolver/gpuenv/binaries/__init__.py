@@ -1,9 +1,10 @@
 """What do the files of libraries and wheels say? Nothing is loaded or run.
 
 elf            the libraries that a shared library needs, and its sections
-fat_binaries   the images in a fat binary, read from a stream
+fat_binaries   the images in fat binaries
 device_code    the device code of one file: a shared library, a cubin, a fat binary, PTX
-wheel          the device code of the files in a wheel
-served         which files cannot run on the devices of a host
 environment    the device code of every file in an environment, with the owners
+wheel          the device code of the files in a wheel
+rows           a row of the compatibility data from a wheel
+served         which files cannot run on the devices of a host
 """

@@ -12,27 +12,25 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-from collections.abc import Iterable, Mapping
+import struct
+from collections import Counter
+from collections.abc import Mapping
 from typing import IO
 
 from ..compat.architectures import parse_target
 from ..model import Code, parse_pair
-from . import elf, pe
+from . import elf
 from .fat_binaries import (
     MAGIC,
     PTX,
     SASS,
     SECTIONS,
     DamagedFileError,
-    Image,
     Images,
-    Splitter,
-    check_section,
+    read_ranges,
     summary,
 )
 
-CHUNK = 1 << 18
 # Of libraries that are no collections of engines, a target counts if a tenth of the fat binaries
 # that have the most common target have it, too: torch 2.15.0 has sm_75 in each of 476, and sm_89 in
 # one. A target with a suffix beside the plain one of its device (sm_100a in 59 of torch's 476) adds
@@ -42,53 +40,104 @@ _SOME, _MOST = 0.1, 0.5
 _CUDA_MACHINE = 190  # EM_CUDA
 _SECOND_ABI = 65  # ELFOSABI of cubins of the ABI version 8
 _SPECIFIC_FIRST, _SPECIFIC_SECOND = 0x800, 0x8  # flags of an architecture-specific target
+_LARGEST_COMPAT = 1 << 16  # bytes of .nv.compat
+PE_SECTIONS = (".nv_fatb", "__nv_rel")  # a name has at most eight bytes
 _PTX_VERSION = re.compile(rb"^\s*\.version\s+(\d+\.\d+)", re.MULTILINE)
 _PTX_TARGET = re.compile(rb"^\s*\.target\s+sm_(\d+[af]?)", re.MULTILINE)
-_PTX_HEAD = 1 << 14  # bytes of a text in which PTX names its version and target
+# Bytes at the beginning: the headers of every library of Windows, or the part of a text in which
+# PTX names its version and target.
+_HEAD = 1 << 14
 
 
 def read_file(path: str) -> Images | None:
-    """Return the device code of a file; None for a file that can have none.
+    """Return the device code of the file at `path`: see `read_code`."""
+    with open(path, "rb") as file:
+        return read_code(file)
+
+
+def read_code(file: IO[bytes]) -> Images | None:
+    """Return the device code of an open file; None for a file that can have none.
 
     Raises:
         DamagedFileError: the file is damaged.
         OSError: the file cannot be read.
     """
-    with open(path, "rb", buffering=0) as file:
-        head = os.pread(file.fileno(), _PTX_HEAD, 0)
-        if head.startswith(b"\x7fELF"):
-            return _read_elf(file)
-        if head.startswith(pe.MAGIC):
-            return _read_library(file, _fat_ranges_of_pe(file))
-        if head.startswith(MAGIC):
-            return _read_ranges(file, [(0, os.fstat(file.fileno()).st_size)])
-        return _read_ptx(head)
+    head, size = file.read(_HEAD), os.fstat(file.fileno()).st_size
+    file.seek(0)
+    if head.startswith(b"\x7fELF"):
+        try:
+            content = elf.parse(file)
+        except elf.NotElfError as error:
+            raise DamagedFileError(str(error)) from error
+        end = content.sections_end
+        if end > size:
+            raise DamagedFileError(f"its section table ends at byte {end} of {size}")
+        if content.machine == _CUDA_MACHINE:
+            return _one_image(SASS, _target_of_cubin(file, content))
+        ranges = [
+            (section.offset, section.offset + section.length)
+            for section in content.sections
+            if section.name in SECTIONS
+        ]
+    elif head.startswith(b"MZ"):
+        ranges = _pe_ranges(head)
+    elif head.startswith(MAGIC):
+        ranges = [(0, size)]
+    else:
+        version, ptx_target = _PTX_VERSION.search(head), _PTX_TARGET.search(head)
+        if version is None or ptx_target is None:
+            return None
+        return _one_image(PTX, ptx_target[1].decode(), version[1].decode())
+    for _, end in ranges:
+        if end > size:
+            raise DamagedFileError(f"its device code ends at byte {end} of {size}")
+    return read_ranges(file, ranges, "its section of device code")
 
 
-def read_stream(chunks: Iterable[bytes], size: int) -> Images | None:
-    """Return the device code of a file of `size` bytes that comes as a stream.
+def _one_image(kind: int, target: str, language: str = "") -> Images:
+    return summary(Counter([(kind, target, language)]))
 
-    The payloads of fat binaries are not stored.
 
-    Raises:
-        DamagedFileError: the file is damaged.
+def _target_of_cubin(file: IO[bytes], content: elf.File) -> str:
+    flags = content.flags
+    number, specific = flags & 0xFF, bool(flags & _SPECIFIC_FIRST)
+    if content.abi == _SECOND_ABI:
+        number, specific = flags >> 8 & 0xFF, bool(flags & _SPECIFIC_SECOND)
+        for section in content.sections:
+            if section.name != ".nv.compat":
+                continue
+            # The entries are u8 form, u8 attribute and a value of two bytes; in form 4 the value is
+            # the size of what follows.
+            data = elf.bytes_at(file, section.offset, min(section.length, _LARGEST_COMPAT))
+            place = 0
+            while place + 4 <= len(data):
+                form, attribute, value = data[place], data[place + 1], data[place + 2]
+                specific = specific or (attribute, value) == (9, 1)
+                place += 4 + (int.from_bytes(data[place + 2 : place + 4], "little") * (form == 4))
+    return f"{number}a" if specific else str(number)
+
+
+def _pe_ranges(head: bytes) -> list[tuple[int, int]]:
+    """Return where the fat binaries of a library of Windows are, by its headers.
+
+    Format: Microsoft's "PE Format". pefile is not used: it maps the file into memory, and leaves
+    out sections with several unusual facts. Libraries with GPU code have two of its three: more
+    than 256 MiB, at an address above 256 MiB.
     """
-    with tempfile.TemporaryFile(buffering=0) as file:
-        splitter = Splitter(file, size)
-        for chunk in chunks:
-            splitter.feed(chunk)
-        splitter.close()
-        head = os.pread(file.fileno(), _PTX_HEAD, 0)
-        if head.startswith(b"\x7fELF"):
-            content = _elf(file)
-            if content.machine == _CUDA_MACHINE:
-                return _read_cubin(file, content)
-            return _count(file, splitter, _fat_ranges(content))
-        if head.startswith(pe.MAGIC):
-            return _count(file, splitter, _fat_ranges_of_pe(file))
-        if splitter.binaries.keys() & {0}:
-            return summary(splitter.images, [(0, size)])
-        return _read_ptx(head)
+    try:
+        (start,) = struct.unpack_from("<I", head, 0x3C)
+        signature, count, optional_size, magic = struct.unpack_from("<4s2xH12xH2xH", head, start)
+        if (signature, magic) != (b"PE\0\0", 0x20B):
+            raise DamagedFileError("it is not a 64-bit PE file")
+        table = start + 24 + optional_size
+        ranges = []
+        for place in range(table, table + 40 * count, 40):
+            name, length, offset = struct.unpack_from("<8s8x2I", head, place)
+            if name.rstrip(b"\0").decode("ascii", "replace") in PE_SECTIONS:
+                ranges.append((offset, offset + length))
+    except struct.error:
+        raise DamagedFileError("its headers are cut short, or damaged") from None
+    return ranges
 
 
 def code_of(
@@ -121,103 +170,3 @@ def code_of(
     return Code(
         sass=tuple(sass), ptx=tuple(ptx), made_by=made_by, evidence="scanned", source=source
     )
-
-
-# ---- libraries -----------------------------------------------------------------------------------
-
-
-def _elf(file: IO[bytes]) -> elf.File:
-    try:
-        return elf.read_sections(file.fileno())
-    except elf.NotElfError as error:
-        raise DamagedFileError(str(error)) from error
-
-
-def _read_elf(file: IO[bytes]) -> Images | None:
-    content = _elf(file)
-    if content.machine == _CUDA_MACHINE:
-        return _read_cubin(file, content)
-    return _read_library(file, _fat_ranges(content))
-
-
-def _read_library(file: IO[bytes], ranges: list[tuple[int, int]]) -> Images:
-    size = os.fstat(file.fileno()).st_size
-    for _, end in ranges:
-        if end > size:
-            raise DamagedFileError(f"its device code ends at byte {end} of {size}")
-    return _read_ranges(file, ranges)
-
-
-def _fat_ranges(content: elf.File) -> list[tuple[int, int]]:
-    fatbin_sections = [section for section in content.sections if section.name in SECTIONS]
-    return [(section.offset, section.offset + section.length) for section in fatbin_sections]
-
-
-def _fat_ranges_of_pe(file: IO[bytes]) -> list[tuple[int, int]]:
-    try:
-        content = pe.read(file)
-    except pe.NotPeError as error:
-        raise DamagedFileError(str(error)) from error
-    return [
-        (section.offset, section.offset + section.length)
-        for section in content.sections
-        if section.name in pe.FAT_SECTIONS
-    ]
-
-
-def _read_ranges(file: IO[bytes], ranges: list[tuple[int, int]]) -> Images:
-    """Read the fat binaries in parts of a file. Payloads are skipped."""
-    images: list[Image] = []
-    for start, end in ranges:
-        splitter = Splitter(None, end, start)
-        at = start
-        while at < end:
-            data = os.pread(file.fileno(), min(CHUNK, end - at), at)
-            if not data:
-                raise DamagedFileError(f"it ends at byte {at} of {end}")
-            splitter.feed(data)
-            at += len(data) + splitter.pass_payload()
-        check_section(file, "of device code", start, end, splitter)
-        images += splitter.images
-    return summary(images, ranges)
-
-
-def _count(file: IO[bytes], splitter: Splitter, ranges: list[tuple[int, int]]) -> Images:
-    for start, end in ranges:
-        check_section(file, "of device code", start, end, splitter)
-    return summary(splitter.images, ranges)
-
-
-def _read_cubin(file: IO[bytes], content: elf.File) -> Images:
-    number, specific = content.flags & 0xFF, bool(content.flags & _SPECIFIC_FIRST)
-    if content.abi == _SECOND_ABI:
-        number = content.flags >> 8 & 0xFF
-        specific = bool(content.flags & _SPECIFIC_SECOND) or _is_marked(file, content)
-    target = f"{number}a" if specific else str(number)
-    return summary([(0, SASS, target, "")], [(0, 1)])
-
-
-def _is_marked(file: IO[bytes], content: elf.File) -> bool:
-    """Return whether .nv.compat says that a cubin is architecture-specific.
-
-    Its entries are u8 form, u8 attribute and a value of two bytes; in form 4 the value is the size
-    of what follows.
-    """
-    for section in content.sections:
-        if section.name != ".nv.compat":
-            continue
-        data = os.pread(file.fileno(), min(section.length, CHUNK), section.offset)
-        place = 0
-        while place + 4 <= len(data):
-            form, attribute, value = data[place], data[place + 1], data[place + 2]
-            if attribute == 9 and value == 1:
-                return True
-            place += 4 + (int.from_bytes(data[place + 2 : place + 4], "little") * (form == 4))
-    return False
-
-
-def _read_ptx(head: bytes) -> Images | None:
-    version, target = _PTX_VERSION.search(head), _PTX_TARGET.search(head)
-    if version is None or target is None:
-        return None
-    return summary([(0, PTX, target[1].decode(), version[1].decode())], [(0, 1)])

@@ -1,4 +1,4 @@
-"""Make a row of the compatibility data from the scan of a wheel.
+"""Make a row of the compatibility data from a wheel.
 
 The row has the device code that all libraries of the release on the path of a convolution carry.
 docs/evidence.md has the rules.
@@ -6,21 +6,83 @@ docs/evidence.md has the rules.
 
 from __future__ import annotations
 
+import email.parser
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from ..compat.architectures import common_code, parse_target
-from ..model import Code, ComputeCapability, parse_pair, show_pair
-from .device_code import code_of
+from ..model import Code, ComputeCapability, CudaVersion, show_pair
+from .device_code import code_of, read_code
+from .environment import Progress, is_code_file
 from .fat_binaries import Images
+from .wheel import opened, tell_member, unpacked
 
 Document = Mapping[str, Any]  # a record of a wheel, or a [[scan]] row
+
+# Where frameworks say what they were built with.
+TEXTS = (
+    "torch/version.py",
+    "*/python/platform/build_info.py",
+    "*/capi/build_and_package_info.py",
+    "cupy/.data/_wheel.json",
+    "*/version.py",
+)
+_LARGEST_TEXT, _LARGEST_METADATA = 64 << 10, 16 << 20
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+
+
+def read_record(
+    file: IO[bytes],
+    filename: str,
+    *,
+    sha256: str,
+    patterns: Sequence[str],
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return what a wheel says.
+
+    Args:
+        file: the wheel.
+        filename: its name.
+        sha256: its hash, which the index gave.
+        patterns: the libraries that count.
+        progress: is called with a line for each library that is read.
+
+    Raises:
+        DamagedFileError: the wheel is damaged.
+    """
+    texts, metadata, libraries = {}, "", []
+    with opened(file) as archive:
+        for member in archive.infolist():
+            name = member.filename
+            if _METADATA.fullmatch(name):
+                with unpacked(archive, member) as content:
+                    metadata = content.read(_LARGEST_METADATA).decode(errors="replace")
+            elif _matches(name, TEXTS) and member.file_size < _LARGEST_TEXT:
+                with unpacked(archive, member) as content:
+                    texts[name] = content.read().decode(errors="replace")
+            elif is_code_file(name) and _matches(name, patterns):
+                tell_member(progress, filename, member)
+                with unpacked(archive, member) as content:
+                    images = read_code(content)
+                if images is not None and images.binaries:
+                    fields = {"binaries": images.binaries, "sass": dict(images.sass)}
+                    libraries.append({"paths": [name], **fields, "ptx": images.ptx})
+    head = email.parser.HeaderParser().parsestr(metadata)
+    return {
+        "version": head["Version"],
+        "file": filename,
+        "sha256": sha256,
+        "requires": head.get_all("Requires-Dist") or [],
+        "texts": texts,
+        "libraries": libraries,
+    }
 
 
 def code_fields(
@@ -31,107 +93,80 @@ def code_fields(
 ) -> dict[str, Any]:
     """Return the fields of a row that the device code of a wheel gives.
 
+    A wheel with one library for each CUDA version has `by_cuda`; then `sass` and `ptx` have every
+    target that at least one of these libraries carries.
+
     Args:
         record: what was read of the wheel.
         scope: its [[scan]] row, which names the libraries that count.
         devices: the compute capabilities for which the row must be exact.
         toolkits: the first toolkit that writes each version of the PTX language.
     """
-    if "by_cuda" in scope:
-        return _fields_by_cuda(record, scope["by_cuda"], toolkits)
-    members = _codes(record, scope, toolkits)
-    code = Code(sass=(), ptx=())
-    if members:
-        code = common_code([code for _, code in members], devices)
-    paths = {path for path, _ in members}
+    pattern = scope.get("by_cuda", "")
+    files = [pattern.replace("{cuda}", "*")] if pattern else scope.get("files", ["*"])
+    codes: dict[str, Code] = {}
     carried: set[str] = set()
     for row in record["libraries"]:
-        if paths & {*row["paths"]}:
-            carried.update(row["sass"])
-    fields: dict[str, Any] = {
-        "sass": list(code.sass or ()),
-        "ptx": list(code.ptx or ()),
-        "made_by": show_pair(code.made_by) if code.made_by else None,
-    }
-    partial_targets = sorted(carried - {*(code.sass or ())}, key=parse_target)
-    if partial_targets:
-        fields["some"] = partial_targets
-    return fields | {
-        "evidence": "scanned",
-        "source": f"fat binaries: {_described(members)}",
-        "file": record["file"],
-        "sha256": record["sha256"],
-    }
-
-
-def _fields_by_cuda(record: Document, pattern: str, toolkits: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a row with one library for each CUDA version.
-
-    `sass` and `ptx` have every target that at least one of the libraries carries.
-    """
-    expression = re.escape(pattern).replace(re.escape("{cuda}"), r"(\d\d)(\d+)")
-    rows: list[dict[str, Any]] = []
-    members = _codes(record, {"files": [pattern.replace("{cuda}", "*")]}, toolkits)
-    for path, code in members:
-        match = re.fullmatch(expression, path)
-        if match:
-            rows.append(
-                {
-                    "cuda": f"{match[1]}.{match[2]}",
-                    "sass": list(code.sass or ()),
-                    "ptx": list(code.ptx or ()),
-                    "made_by": show_pair(code.made_by) if code.made_by else None,
-                }
-            )
-    rows.sort(key=lambda row: parse_pair(row["cuda"]))
-    sass = {target for row in rows for target in row["sass"]}
-    ptx = {target for row in rows for target in row["ptx"]}
-    return {
-        "sass": sorted(sass, key=parse_target),
-        "ptx": sorted(ptx, key=parse_target),
-        "made_by": None,
-        "by_cuda": rows,
-        "evidence": "scanned",
-        "source": f"fat binaries: {len(rows)} libraries, one for each CUDA version",
-        "file": record["file"],
-        "sha256": record["sha256"],
-    }
-
-
-def _described(members: Sequence[tuple[str, Code]]) -> str:
-    if not members:
-        return "no library has any"
-    if len(members) == 1:
-        return PurePosixPath(members[0][0]).name
-    return f"{len(members)} libraries"
-
-
-def _codes(
-    record: Document, scope: Document, toolkits: Mapping[str, str]
-) -> list[tuple[str, Code]]:
-    """Return (path, code) of each library of a wheel that counts and carries device code."""
-    files, engines = scope.get("files", ["*"]), scope.get("engines", [])
-    codes = []
-    for row in record["libraries"]:
-        if not row["binaries"]:
-            continue
         images = Images(
             binaries=row["binaries"],
             sass=tuple(row["sass"].items()),
             ptx=tuple(tuple(image) for image in row["ptx"]),
         )
         for path in row["paths"]:
-            if _matches(path, files):
-                is_engine = _matches(path, engines)
-                codes.append((path, code_of(images, toolkits, every_target=is_engine)))
-    return codes
+            if row["binaries"] and _matches(path, files):
+                is_engine = _matches(path, scope.get("engines", []))
+                codes[path] = code_of(images, toolkits, every_target=is_engine)
+                carried.update(row["sass"])
+    if pattern:
+        expression = re.escape(pattern).replace(re.escape("{cuda}"), r"(\d\d)(\d+)")
+        by_cuda: dict[CudaVersion, Code] = {}
+        for path, code in codes.items():
+            match = re.fullmatch(expression, path)
+            if match:
+                by_cuda[int(match[1]), int(match[2])] = code
+        sass = {target for code in by_cuda.values() for target in code.sass or ()}
+        ptx = {target for code in by_cuda.values() for target in code.ptx or ()}
+        libraries = [
+            {"cuda": show_pair(cuda), **_target_fields(code)}
+            for cuda, code in sorted(by_cuda.items(), key=lambda item: item[0])
+        ]
+        fields = _target_fields(
+            Code(
+                sass=tuple(sorted(sass, key=parse_target)),
+                ptx=tuple(sorted(ptx, key=parse_target)),
+            )
+        )
+        fields["by_cuda"] = libraries
+        source = f"{len(libraries)} libraries, one for each CUDA version"
+    else:
+        common = common_code(list(codes.values()), devices) if codes else Code(sass=(), ptx=())
+        fields = _target_fields(common)
+        partial_targets = sorted(carried - {*(common.sass or ())}, key=parse_target)
+        if partial_targets:
+            fields["some"] = partial_targets
+        source = f"{len(codes)} libraries"
+        if not codes:
+            source = "no library has any"
+        elif len(codes) == 1:
+            source = PurePosixPath(*codes).name
+    return fields | {
+        "evidence": "scanned",
+        "source": f"fat binaries: {source}",
+        "file": record["file"],
+        "sha256": record["sha256"],
+    }
+
+
+def _target_fields(code: Code) -> dict[str, Any]:
+    return {
+        "sass": list(code.sass or ()),
+        "ptx": list(code.ptx or ()),
+        "made_by": show_pair(code.made_by) if code.made_by else None,
+    }
 
 
 def _matches(path: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
-
-
-# ---- what a framework was built with -------------------------------------------------------------
 
 
 def toolkit_fields(record: Document, scope: Document) -> dict[str, Any]:
@@ -142,7 +177,17 @@ def toolkit_fields(record: Document, scope: Document) -> dict[str, Any]:
     cuda = _stated(record, scope.get("cuda"))
     if cuda is not None:
         cuda = ".".join(cuda.split(".")[:2])
-    return {"cuda": cuda, "cudnn": _required_cudnn(record) or _stated(record, scope.get("cudnn"))}
+    cudnn = _stated(record, scope.get("cudnn"))
+    for text in record["requires"]:
+        if text.startswith("nvidia-cudnn-cu"):
+            try:
+                specifier = Requirement(text).specifier
+            except InvalidRequirement:
+                continue
+            versions = [part.version for part in specifier if part.operator in ("==", ">=")]
+            if versions:  # the cuDNN that METADATA pins, or the oldest that it admits
+                return {"cuda": cuda, "cudnn": str(max(map(Version, versions)))}
+    return {"cuda": cuda, "cudnn": cudnn}
 
 
 def _stated(record: Document, where: Sequence[str] | None) -> str | None:
@@ -153,29 +198,3 @@ def _stated(record: Document, where: Sequence[str] | None) -> str | None:
     pattern = rf"\b{where[1]}\b(?:\s*:\s*[^=\n]+=)?\W+(\d[\d.]*)"
     match = re.search(pattern, record["texts"][where[0]])
     return match[1] if match else None
-
-
-def _required_cudnn(record: Document) -> str | None:
-    """Return the cuDNN that METADATA pins, or the oldest that it admits."""
-    for text in record["requires"]:
-        if not text.startswith("nvidia-cudnn-cu"):
-            continue
-        try:
-            specifier = Requirement(text).specifier
-        except InvalidRequirement:
-            continue
-        versions = [clause.version for clause in specifier if clause.operator in ("==", ">=")]
-        if versions:
-            return str(max(map(Version, versions)))
-    return None
-
-
-def cuda_major(name: str, version: str) -> int | None:
-    """Return the CUDA major of a distribution.
-
-    Its name says it (-cu12, -cuda12x), or NVIDIA's version numbers do.
-    """
-    match = re.search(r"-cu(?:da)?(\d\d)x?\b", name)
-    if match:
-        return int(match[1])
-    return Version(version).major if name == "nvidia-cublas" else None

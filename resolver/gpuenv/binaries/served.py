@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import code_reasons
@@ -51,55 +51,39 @@ def judge(files: Iterable[CodeFile], host: Host, data: CompatibilityData) -> tup
         host: its devices and the CUDA version of its driver count.
         data: the compatibility data.
     """
-    judged = []
+    # Distributions whose files serve certain devices only, with the source.
+    collections = {
+        name: row["source"]
+        for row in data.rule_rows("kernel_collection")
+        for name in row["distributions"]
+    }
+    judged, running = [], set()
     for file in files:
         code = code_of(file.images, data.ptx_toolkits, every_target=True)
-        reasons: tuple[Reason, ...] = ()
-        if not file.fault:
-            reasons = code_reasons(_subject(file), code, host)
+        subject = f"{os.path.basename(file.path)} of {file.owner}" if file.owner else file.path
+        reasons = () if file.fault else code_reasons(subject, code, host)
+        if not reasons and not file.fault:
+            running.add(_group(file))
         judged.append(JudgedFile(file=file, code=code, reasons=reasons))
-    running = {
-        _group(judged_file.file)
-        for judged_file in judged
-        if not judged_file.reasons and not judged_file.file.fault
-    }
-    collections = _collections(data)
     with_hints = []
     for judged_file in judged:
-        optional, hint = "", ""
-        if judged_file.reasons:
-            optional = _optional(judged_file.file, running, collections)
-            hint = _hint(judged_file, host, data)
-        with_hints.append(judged_file.replace(optional=optional, hint=hint))
+        distribution = judged_file.file.owner.partition(" ")[0]
+        optional = ""
+        if distribution.startswith(_OF_NVIDIA):
+            optional = "the rules judge NVIDIA's libraries by their release"
+        elif distribution in collections:
+            optional = collections[distribution]
+        elif _group(judged_file.file) in running:
+            optional = "other files of its distribution run"
+        if not judged_file.reasons:
+            with_hints.append(judged_file)
+        elif data.covers(distribution) or data.is_extension(distribution):
+            hint = f"`gpuenv solve {distribution}` finds a build for this GPU"
+            with_hints.append(judged_file.replace(optional=optional, hint=hint))
+        else:
+            hint = _rebuild_hint(judged_file.file.path, judged_file.code, host)
+            with_hints.append(judged_file.replace(optional=optional, hint=hint))
     return tuple(with_hints)
-
-
-def _hint(judged_file: JudgedFile, host: Host, data: CompatibilityData) -> str:
-    """Return what to do: a build of the data for this GPU, or what to rebuild the file for."""
-    distribution = judged_file.file.owner.partition(" ")[0]
-    if data.covers(distribution) or data.is_extension(distribution):
-        return f"`gpuenv solve {distribution}` finds a build for this GPU"
-    return _rebuild_hint(judged_file.file.path, judged_file.code, host)
-
-
-def _rebuild_hint(path: str, code: Code, host: Host) -> str:
-    """Return what to build a file for: "rebuild it with TORCH_CUDA_ARCH_LIST=9.0"."""
-    missing = []
-    for gpu in host.gpus:
-        only = host.replace(gpus=(gpu,))
-        if gpu.compute_capability and code_reasons(path, code, only):
-            missing.append(gpu.compute_capability)
-    capabilities = sorted(set(missing))
-    if not capabilities:
-        return "rebuild it for the devices of this host"
-    if path.endswith((".cubin", ".fatbin")):
-        options = [f"sm_{major}{minor}" for major, minor in capabilities]
-        return f"rebuild it with nvcc -arch={' or '.join(options)}"
-    return f"rebuild it with TORCH_CUDA_ARCH_LIST={';'.join(map(show_pair, capabilities))}"
-
-
-def _subject(file: CodeFile) -> str:
-    return f"{os.path.basename(file.path)} of {file.owner}" if file.owner else file.path
 
 
 def _group(file: CodeFile) -> str:
@@ -107,24 +91,21 @@ def _group(file: CodeFile) -> str:
     return file.owner or os.path.dirname(file.path)
 
 
-def _optional(file: CodeFile, running: set[str], collections: Mapping[str, str]) -> str:
-    distribution = file.owner.partition(" ")[0]
-    if distribution.startswith(_OF_NVIDIA):
-        return "the rules judge NVIDIA's libraries by their release"
-    if distribution in collections:
-        return collections[distribution]
-    if _group(file) in running:
-        return "other files of its distribution run"
-    return ""
-
-
-def _collections(data: CompatibilityData) -> dict[str, str]:
-    """Return the distributions whose files serve certain devices only, with the source."""
-    sources: dict[str, str] = {}
-    for row in data.rule_rows("kernel_collection"):
-        for name in row["distributions"]:
-            sources[name] = row["source"]
-    return sources
+def _rebuild_hint(path: str, code: Code, host: Host) -> str:
+    """Return what to build a file for: "rebuild it with TORCH_CUDA_ARCH_LIST=9.0"."""
+    capabilities = sorted(
+        {
+            gpu.compute_capability
+            for gpu in host.gpus
+            if gpu.compute_capability and code_reasons(path, code, host.replace(gpus=(gpu,)))
+        }
+    )
+    if not capabilities:
+        return "rebuild it for the devices of this host"
+    if path.endswith((".cubin", ".fatbin")):
+        options = [f"sm_{major}{minor}" for major, minor in capabilities]
+        return f"rebuild it with nvcc -arch={' or '.join(options)}"
+    return f"rebuild it with TORCH_CUDA_ARCH_LIST={';'.join(map(show_pair, capabilities))}"
 
 
 class Scan(Value):
