@@ -6,9 +6,11 @@ back over choices that still matter, and then calls a request impossible that ha
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -27,9 +29,8 @@ from .graph import Cause, Identifier, Node, NodeRequirement, PackageRequirement,
 from .provider import Provider
 
 _Criterion = Criterion[NodeRequirement, Node]
-_Criteria = dict[Identifier, _Criterion]
 _State = State[NodeRequirement, Node, Identifier]
-Reporter = BaseReporter[NodeRequirement, Node, Identifier]
+_Requirements = Mapping[Identifier, Iterator[NodeRequirement]]
 
 MAX_CONFLICTS = 20_000
 PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
@@ -57,7 +58,7 @@ class _RejectedError(Exception):
 
     Attributes:
         causes: the requirements because of which.
-        blamed: the pins because of which. None: those that have the requirements.
+        blamed: the pins because of which. None: find out which of those with the requirements.
     """
 
     def __init__(self, causes: Sequence[Cause], blamed: AbstractSet[Node] | None = None) -> None:
@@ -66,7 +67,8 @@ class _RejectedError(Exception):
         self.blamed = blamed
 
 
-class _ConflictError(Exception):
+@dataclass(frozen=True, kw_only=True)
+class _Conflict:
     """No candidate of a node can be pinned.
 
     Attributes:
@@ -76,18 +78,10 @@ class _ConflictError(Exception):
         impossible: the candidates that cannot be chosen whatever else is chosen, and why.
     """
 
-    def __init__(
-        self,
-        node: Identifier,
-        nogood: AbstractSet[Node],
-        causes: Sequence[Cause],
-        impossible: Mapping[Node, Sequence[Cause]],
-    ) -> None:
-        super().__init__(node)
-        self.node = node
-        self.nogood = nogood
-        self.causes = causes
-        self.impossible = impossible
+    node: Identifier
+    nogood: AbstractSet[Node]
+    causes: Sequence[Cause]
+    impossible: Mapping[Node, Sequence[Cause]]
 
 
 class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
@@ -111,17 +105,18 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
     release would admit: as in pip, they are candidates only if that release is decided first.
 
     One rule is not PubGrub's. A pin can give way to a requirement that comes later, with all that
-    only it required; its node is then decided again. So the newest release of a dependency is not
-    chosen at the cost of a newer release of what the user asked for.
+    only it required; its node is then decided again. So a release of a dependency that was decided
+    early does not cost a newer release of what the user asked for.
     """
 
     provider: Provider
 
-    def __init__(self, provider: Provider, reporter: Reporter) -> None:
+    def __init__(
+        self, provider: Provider, reporter: BaseReporter[NodeRequirement, Node, Identifier]
+    ) -> None:
         super().__init__(provider, reporter)
         self._excluded: dict[Identifier, dict[Node, Sequence[Cause]]] = {}
-        self._nogoods: dict[Node, list[tuple[AbstractSet[Node], Sequence[Cause]]]] = {}
-        self._unmet: set[str] = set()  # packages and ranges: no release can be chosen
+        self._nogoods: dict[Node, list[_Conflict]] = {}
 
     def resolve(
         self,
@@ -134,41 +129,41 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         Raises:
             ImpossibleError: it is proven that no set of releases meets the requirements.
             UnfinishedError: no answer after `max_conflicts`.
-            PackageIndexError, MoreReleasesError: see Provider.find_matches.
+            PackageIndexError, MoreReleasesError: see Provider.
         """
         roots = list(requirements)
-        trail = [self._request(roots)]
+        trail = [self._state_of_request(roots)]
         conflicts = 0
         replacements: Counter[Identifier] = Counter()
         while True:
-            state = trail[-1]
-            open_nodes = [node for node in state.criteria if node not in state.mapping]
+            open_nodes = [node for node in trail[-1].criteria if node not in trail[-1].mapping]
             if not open_nodes:
-                return _result(state)
-            try:
-                node = self._preferred(open_nodes, state)
-                trail.append(self._decide(node, state, replacements))
-                self.reporter.ending_round(len(trail), trail[-1])
+                return _result(trail[-1])
+            node = self._preferred(open_nodes, trail[-1])
+            step = self._decide(node, trail[-1], replacements)
+            if not isinstance(step, _Conflict):
+                trail.append(step)
+                self.reporter.ending_round(len(trail), step)
                 continue
-            except _ConflictError as error:
-                conflict = error
-            if not conflict.nogood:
-                raise ImpossibleError(conflict.node, self.proof(conflict.causes))
+            if not step.nogood:
+                raise ImpossibleError(node, self.proof(step.causes))
             conflicts += 1
-            self.reporter.resolving_conflicts(conflict.causes)
+            self.reporter.resolving_conflicts(step.causes)
             if conflicts == max_conflicts:
-                names = ", ".join(map(str, roots))
                 raise UnfinishedError(
-                    f"no answer after {conflicts} conflicts for {names}",
+                    f"no answer after {conflicts} conflicts for {', '.join(map(str, roots))}",
                     hint="limit the versions of one of them, such as NAME>=VERSION, and solve "
                     "again",
                 )
-            is_new_order = self._learn(conflict)
+            is_new_order = self._learn(step)
             if conflicts == PATIENCE:
-                self._try_each_alone(roots)
+                # A requirement that is impossible alone makes the request impossible. Together with
+                # others, its conflict is met again with each release that they choose.
+                for root in roots:
+                    with contextlib.suppress(UnfinishedError):
+                        self.resolve([root], PATIENCE)
                 is_new_order = True
-            kept = 1 if is_new_order else _count_unaffected(trail, conflict.nogood)
-            del trail[kept:]
+            del trail[1 if is_new_order else _count_unaffected(trail, step.nogood) :]
             replacements.clear()
 
     def why_excluded(self, release: Node) -> Sequence[Cause]:
@@ -194,7 +189,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
 
     # ---- decisions and propagation
 
-    def _request(self, roots: Sequence[NodeRequirement]) -> _State:
+    def _state_of_request(self, roots: Sequence[NodeRequirement]) -> _State:
         """Return the state before the first decision."""
         state: _State = State({}, {}, [])
         for root in roots:
@@ -209,29 +204,21 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         """Return the node to decide next."""
         candidates = IteratorMapping(state.criteria, attrgetter("candidates"))
         information = IteratorMapping(state.criteria, attrgetter("information"))
-        narrowed = self.provider.narrow_requirement_selection(
-            open_nodes, state.mapping, candidates, information, ()
-        )
-        return min(
-            narrowed,
-            key=lambda node: self.provider.get_preference(
-                node, state.mapping, candidates, information, ()
-            ),
-        )
+        rest = (state.mapping, candidates, information, ())
+        narrowed = self.provider.narrow_requirement_selection(open_nodes, *rest)
+        return min(narrowed, key=lambda node: self.provider.get_preference(node, *rest))
 
-    def _decide(self, node: Identifier, state: _State, replacements: Counter[Identifier]) -> _State:
-        """Return the state with the first candidate of a node that can be pinned.
-
-        Raises:
-            _ConflictError: there is none.
-        """
+    def _decide(
+        self, node: Identifier, state: _State, replacements: Counter[Identifier]
+    ) -> _State | _Conflict:
+        """Return the state with the first candidate of a node that can be pinned."""
         rejected: dict[Node, _RejectedError] = {}
         for candidate in state.criteria[node].candidates:
             try:
                 return self._pin(candidate, state, replacements)
             except _RejectedError as error:
                 rejected[candidate] = error
-        nogood = self._blamed(node, self._limits(node, state), rejected.keys(), state)
+        nogood = self._blamed(node, _limits(node, state), rejected.keys(), state)
         impossible: dict[Node, Sequence[Cause]] = {}
         causes: dict[Cause, None] = {}  # in order, each once
         for candidate, rejection in rejected.items():
@@ -239,63 +226,60 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             blamed = rejection.blamed
             if blamed is None:
                 empty = rejection.causes[0].requirement.identifier
-                limits = [*rejection.causes]
-                if without_extras(empty) != empty:
-                    limits += self._limits(without_extras(empty), state)
+                package = without_extras(empty)
+                limits = _limits(package, state) if package != empty else []
+                limits = [*rejection.causes, *limits]
                 blamed = self._blamed(empty, limits, frozenset(), state) - {candidate}
             if not blamed:
                 impossible[candidate] = rejection.causes
             nogood |= blamed
-        raise _ConflictError(node, nogood, list(causes), impossible)
+        return _Conflict(node=node, nogood=nogood, causes=list(causes), impossible=impossible)
 
     def _pin(self, candidate: Node, state: _State, replacements: Counter[Identifier]) -> _State:
         """Return the state with a candidate.
 
         Raises:
             _RejectedError: it cannot be chosen with the pins.
-            _ConflictError: see _take_back.
         """
-        self._check(candidate, state, replacements)
+        self._check(candidate, state.mapping, replacements)
         requirements = self.provider.get_dependencies(candidate)
-        criteria = dict(state.criteria)
+        pins, criteria = {**state.mapping}, {**state.criteria}
         for requirement in requirements:
             try:
                 self._add(criteria, requirement, candidate)
             except RequirementsConflicted as error:
-                causes = list(error.criterion.information)
-                if len(causes) == 1 and _is_range(requirement):
-                    self._unmet.add(str(requirement))
-                raise _RejectedError(causes) from None
-        pinned = _State({**state.mapping, candidate.identifier: candidate}, criteria, [])
+                raise _RejectedError(list(error.criterion.information)) from None
+        pins[candidate.identifier] = candidate
         self.reporter.pinning(candidate)
         replaced = []
         for requirement in requirements:
-            pin = pinned.mapping.get(requirement.identifier)
+            pin = pins.get(requirement.identifier)
             if pin is not None and not self.provider.is_satisfied_by(requirement, pin):
                 replacements[requirement.identifier] += 1
-                replaced.append(pinned.mapping.pop(requirement.identifier))
+                replaced.append(pins.pop(requirement.identifier))
+        pinned: _State = State(pins, criteria, [])
         if replaced:
             self._take_back(replaced, pinned)
         return pinned
 
     def _check(
-        self, candidate: Node, state: _State, replacements: Mapping[Identifier, int]
+        self,
+        candidate: Node,
+        pins: Mapping[Identifier, Node],
+        replacements: Mapping[Identifier, int],
     ) -> None:
         """Compare a candidate with what was learned, and its requirements with the pins.
 
         Raises:
             _RejectedError: it cannot be chosen with the pins.
         """
-        pins = state.mapping
         if self.why_excluded(candidate):  # learned since the candidates of its node were found
             raise _RejectedError(self.why_excluded(candidate), frozenset())
-        for nogood, causes in self._nogoods.get(candidate, ()):
-            others = nogood - {candidate}
+        for conflict in self._nogoods.get(candidate, ()):
+            others = conflict.nogood - {candidate}
             if all(pins.get(other.identifier) is other for other in others):
-                raise _RejectedError(causes, others)
+                raise _RejectedError(conflict.causes, others)
         for requirement in self.provider.get_dependencies(candidate):
-            if str(requirement) in self._unmet:
-                raise _RejectedError([Cause(requirement, candidate)], frozenset())
             node = requirement.identifier
             pin = pins.get(node)
             if pin is None or self.provider.is_satisfied_by(requirement, pin):
@@ -304,7 +288,12 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             if not may_give_way or replacements[node] == _MAX_REPLACEMENTS:
                 raise _RejectedError([Cause(requirement, candidate)], {pin})
 
-    def _add(self, criteria: _Criteria, requirement: NodeRequirement, parent: Node | None) -> None:
+    def _add(
+        self,
+        criteria: dict[Identifier, _Criterion],
+        requirement: NodeRequirement,
+        parent: Node | None,
+    ) -> None:
         """Add a requirement to the criterion of its node.
 
         Raises:
@@ -312,93 +301,72 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         """
         self.reporter.adding_requirement(requirement, parent)
         node = requirement.identifier
-        known = criteria[node].information if node in criteria else ()
+        known: Iterable[Cause] = criteria[node].information if node in criteria else ()
         requirements = IteratorMapping(
             criteria, methodcaller("iter_requirement"), {node: [requirement]}
         )
         candidates = self._candidates(node, requirements)
-        criterion = _Criterion(candidates, [*known, Cause(requirement, parent)], ())
+        causes: list[Cause] = [*known, Cause(requirement, parent)]
+        criterion = _Criterion(candidates, causes, ())
         if not candidates:
             raise RequirementsConflicted(criterion)
         criteria[node] = criterion
 
-    def _candidates(
-        self, node: Identifier, requirements: Mapping[Identifier, Iterator[NodeRequirement]]
-    ) -> Iterable[Node]:
+    def _candidates(self, node: Identifier, requirements: _Requirements) -> Iterable[Node]:
         excluded = IteratorMapping(self._excluded, iter)
         return build_iter_view(self.provider.find_matches(node, requirements, excluded))
 
     # ---- pins that give way
 
     def _take_back(self, removed: list[Node], state: _State) -> None:
-        """Take back all that depends on removed pins, and what they ruled out.
+        """Take back what only removed pins required, and what they ruled out.
 
-        These are the nodes that nothing requires any more, and pins that were the best only because
-        of the requirements of such nodes. The latter are decided again.
+        Pins that were the best only because of what they ruled out are removed, too: their nodes
+        are decided again.
 
         Raises:
-            _ConflictError: a node has no candidate any more: a removed pin had admitted a yanked
+            _RejectedError: a node has no candidate any more: a removed pin had admitted a yanked
                 release.
         """
-        mapping, criteria = state.mapping, state.criteria
+        pins, criteria = state.mapping, state.criteria
         while removed:
             reached = self._reached(state)
             for node in [node for node in criteria if node not in reached]:
                 del criteria[node]
-                if node in mapping:
-                    removed.append(mapping.pop(node))
-            limited = set()
+                if node in pins:
+                    removed.append(pins.pop(node))
+            limited: set[Identifier] = set()
             for pin in removed:
-                for requirement in self.provider.get_dependencies(pin):
-                    limited.add(requirement.identifier)
+                requirements = self.provider.get_dependencies(pin)
+                limited.update(requirement.identifier for requirement in requirements)
             removed = []
             for node in criteria:
                 if limited.isdisjoint((node, without_extras(node))):
                     continue
-                limits = self._limits(node, state)
+                limits = _limits(node, state)
                 candidates = self._candidates(
                     node, {node: iter([limit.requirement for limit in limits])}
                 )
                 if not candidates:
-                    nogood = self._blamed(node, limits, frozenset(), state)
-                    raise _ConflictError(node, nogood, limits, {})
-                kept = [cause for cause in limits if cause.requirement.identifier == node]
-                criteria[node] = _Criterion(candidates, kept, ())
-                if node in mapping and next(iter(candidates)) is not mapping[node]:
-                    removed.append(mapping.pop(node))
+                    raise _RejectedError(limits)
+                causes = [cause for cause in limits if cause.requirement.identifier == node]
+                criteria[node] = Criterion(candidates, causes, ())
+                if node in pins and next(iter(candidates)) is not pins[node]:
+                    removed.append(pins.pop(node))
 
     def _reached(self, state: _State) -> set[Identifier]:
         """Return the nodes that the request and the pins that it reaches require."""
-        waiting = []
-        for node, criterion in state.criteria.items():
-            if None in criterion.iter_parent():
-                waiting.append(node)
+        waiting = [node for node in state.criteria if None in state.criteria[node].iter_parent()]
         reached: set[Identifier] = set()
         while waiting:
             node = waiting.pop()
-            if node in reached:
-                continue
-            reached.add(node)
-            if node in state.mapping:
+            if node not in reached and node in state.mapping:
                 requirements = self.provider.get_dependencies(state.mapping[node])
                 waiting += [requirement.identifier for requirement in requirements]
+            reached.add(node)
         return reached
 
     # ---- conflicts
-
-    def _limits(self, node: Identifier, state: _State) -> list[Cause]:
-        """Return the requirements of present pins that limit the candidates of a node.
-
-        Those on the package of a node with extras do, too.
-        """
-        limits = []
-        for limited in dict.fromkeys((node, without_extras(node))):
-            if limited in state.criteria:
-                for cause in state.criteria[limited].information:
-                    parent = cause.parent
-                    if parent is None or state.mapping.get(parent.identifier) is parent:
-                        limits.append(cause)
-        return limits
 
     def _blamed(
         self,
@@ -414,55 +382,42 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         """
         parents = {cause.parent for cause in causes}
         for pin in reversed(state.mapping.values()):
-            if pin not in parents:
-                continue
-            fewer = [cause for cause in causes if cause.parent is not pin]
-            requirements = [cause.requirement for cause in fewer]
-            is_required = any(requirement.identifier == node for requirement in requirements)
-            if not is_required:
-                continue
-            candidates = self._candidates(node, {node: iter(requirements)})
-            if all(candidate in rejected for candidate in candidates):
-                causes = fewer
+            if pin in parents:
+                fewer = [cause for cause in causes if cause.parent is not pin]
+                requirements = [cause.requirement for cause in fewer]
+                if any(requirement.identifier == node for requirement in requirements):
+                    candidates = self._candidates(node, {node: iter(requirements)})
+                    if all(candidate in rejected for candidate in candidates):
+                        causes = fewer
         return {cause.parent for cause in causes if cause.parent is not None}
 
-    def _learn(self, conflict: _ConflictError) -> bool:
+    def _learn(self, conflict: _Conflict) -> bool:
         """Remember a nogood. Return whether the order of decisions changes."""
         excluded = dict(conflict.impossible)
-        if len(conflict.nogood) == 1:
-            excluded.update(dict.fromkeys(conflict.nogood, conflict.causes))
-        else:
-            for release in conflict.nogood:
-                self._nogoods.setdefault(release, []).append((conflict.nogood, conflict.causes))
+        for release in conflict.nogood:
+            if len(conflict.nogood) == 1:
+                excluded[release] = conflict.causes
+            else:
+                self._nogoods.setdefault(release, []).append(conflict)
         for release, causes in excluded.items():
             self._excluded.setdefault(release.identifier, {})[release] = causes
         nodes = {release.identifier for release in conflict.nogood}
         return self.provider.note_conflict(nodes | {conflict.node})
 
-    def _try_each_alone(self, roots: Sequence[NodeRequirement]) -> None:
-        """Try each requirement alone: one that is impossible alone makes the request impossible.
 
-        Together with others, its conflict is met again and again, with each release that they
-        choose. What a requirement teaches alone holds for the request, too.
+def _limits(node: Identifier, state: _State) -> list[Cause]:
+    """Return the requirements of present pins that limit the candidates of a node.
 
-        Raises:
-            ImpossibleError: a requirement is impossible alone.
-        """
-        for root in roots:
-            try:
-                self.resolve([root], PATIENCE)
-            except UnfinishedError:
-                continue
-
-
-def _is_range(requirement: NodeRequirement) -> bool:
-    """Return whether nothing but a requirement and its node decides which candidates meet it.
-
-    Requirements on the package limit a node with extras, too.
+    Those on the package of a node with extras do, too.
     """
-    if not isinstance(requirement, PackageRequirement):
-        return False
-    return not requirement.extras and requirement.url is None
+    limits = []
+    for limited in dict.fromkeys((node, without_extras(node))):
+        if limited in state.criteria:
+            for cause in state.criteria[limited].information:
+                parent = cause.parent
+                if parent is None or state.mapping.get(parent.identifier) is parent:
+                    limits.append(cause)
+    return limits
 
 
 def _count_unaffected(trail: Sequence[_State], nogood: AbstractSet[Node]) -> int:
