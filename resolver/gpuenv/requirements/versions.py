@@ -49,6 +49,7 @@ def is_prerelease(version: str) -> bool:
     return version_key(version).is_prerelease
 
 
+@cache  # a solve compares each version with the same ranges many times: half of its time
 def contains(specifier: str, version: str, pre: bool) -> bool:
     """Return whether a PEP 440 specifier set admits a version.
 
