@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import processes
-from gpuenv.install import build_record
+from gpuenv.install import environment_files
 from small_wheels import content, make_lock, make_wheel, write_lock
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -118,7 +118,7 @@ class KillTrials:
     def _state(self) -> State:
         """The content of the target, without what differs between two runs of one lock."""
         found = content(self._env)
-        found.pop(build_record.FILE, None)
+        found.pop(environment_files.FILE, None)
         return found
 
     def run(self, point: Point) -> None:

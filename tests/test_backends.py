@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuenv.errors import InputError, InstallError
-from gpuenv.install import build_record, wheels
+from gpuenv.install import environment_files, wheels
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
 from small_wheels import installed
@@ -84,7 +84,7 @@ def test_a_second_sync_changes_what_changed_and_removes_what_is_gone(
 def test_an_environment_of_the_user_keeps_what_it_has(tmp_path: Path, installer: str) -> None:
     env = tmp_path / "env"
     wheels.sync(make_lock(make_wheel(tmp_path, "mine", "1.0")), str(env), installer=installer)
-    (env / build_record.FILE).unlink()
+    (env / environment_files.FILE).unlink()
     wheels.sync(make_lock(make_wheel(tmp_path, "alpha", "1.0")), str(env), installer=installer)
     assert installed(env) == {"mine": "1.0", "alpha": "1.0"}
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import importlib.metadata
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 
 from gpuenv.cli import main
 from gpuenv.install import environment_files
-from gpuenv.model import Lock
+from gpuenv.model import Lock, Python
 from index_server import IndexServer
 from small_wheels import make_lock, make_wheel, write_lock
 
@@ -194,6 +195,35 @@ def test_a_bundle_needs_only_python(
     assert not list((image / "env").rglob("direct_url.json"))
     assert names_in(image) == ["env", "env.pyz"] and names_in(tmp_path / "wheels") == [running.name]
     os.close(number)
+
+
+def test_a_bundle_for_another_python(
+    tmp_path: Path,
+    server: IndexServer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has the compiled modules for that Python, which pip gets from its own index."""
+    lock = remote(tmp_path, server, "alpha")
+    python = Python(version=(3, 99))
+    lock = lock.replace(host=lock.host.replace(python=python))
+    path = write_lock(tmp_path / "pylock.toml", lock)
+    links = tmp_path / "links"
+    links.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    assert bundle(tmp_path, path, server) == 2
+    assert "which pip cannot download" in capsys.readouterr().err
+    version = importlib.metadata.version("msgspec")
+    module = "msgspec/_core.cpython-399-x86_64-linux-gnu.so"
+    wheel = make_wheel(links, "msgspec", version, files={module: "for 3.99"})
+    name = f"msgspec-{version}-cp399-cp399-manylinux_2_17_x86_64.whl"
+    (links / wheel.filename).rename(links / name)
+    assert bundle(tmp_path, path, server) == 0
+    with zipfile.ZipFile(tmp_path / "env.pyz") as archive:
+        compiled = [name for name in archive.namelist() if name.endswith(".so")]
+        assert compiled == [f"program/{module}"]
+        assert archive.read(f"program/{module}") == b"for 3.99"
 
 
 def kill_when_unpacked(command: list[str], folder: Path, variables: dict[str, str]) -> None:

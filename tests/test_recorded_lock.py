@@ -11,7 +11,8 @@ import pytest
 
 from gpuenv import api
 from gpuenv.cli import main
-from gpuenv.install import build_record, wheels
+from gpuenv.install import environment_files, wheels
+from gpuenv.interpreters import find_uv
 from gpuenv.model import Lock
 from small_wheels import make_lock, make_wheel, write_lock
 
@@ -51,7 +52,7 @@ def verify(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
 
 
 def uv_pip(env: Path, *arguments: str) -> None:
-    command = [wheels.installers.find_uv() or "", "pip", *arguments, "--python", str(env)]
+    command = [find_uv() or "", "pip", *arguments, "--python", str(env)]
     subprocess.run([*command, "--quiet"], check=True)
 
 
@@ -100,7 +101,7 @@ def test_environments_without_a_recorded_lock(
 ) -> None:
     """Of an older gpuenv, of another tool, and with a record that is no JSON."""
     sync(env, locks["1.0"])
-    record = env / build_record.FILE
+    record = env / environment_files.FILE
     fields = json.loads(record.read_text())
     del fields["lock"]
     for text in (json.dumps(fields), "", None):
@@ -115,7 +116,7 @@ def test_an_edited_record_is_refused(
     env: Path, locks: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     sync(env, locks["1.0"])
-    record = env / build_record.FILE
+    record = env / environment_files.FILE
     record.write_text(record.read_text().replace('version = \\"1.0\\"', 'version = \\"2.0\\"'))
     capsys.readouterr()
     assert main(["verify", "--no-device", "--target", str(env)]) == 2
@@ -136,14 +137,14 @@ def test_each_sync_records_its_lock_and_a_rollback_returns_to_the_one_before(
     assert main(["rollback", "--target", str(env)]) == 0
     assert recorded() == both
     # Nothing is installed, but the environment holds another lock now.
-    before = (env / build_record.FILE).stat()
+    before = (env / environment_files.FILE).stat()
     sync(env, locks["1.0"], "--inexact")
     assert recorded() == api.read_lock(str(locks["1.0"]))
     # The files of packages are compared with the time of the record.
-    assert (env / build_record.FILE).stat().st_mtime_ns == before.st_mtime_ns
-    record = (env / build_record.FILE).stat()
+    assert (env / environment_files.FILE).stat().st_mtime_ns == before.st_mtime_ns
+    record = (env / environment_files.FILE).stat()
     sync(env, locks["1.0"], "--inexact")
-    assert (env / build_record.FILE).stat() == record
+    assert (env / environment_files.FILE).stat() == record
     assert verify(capsys, "--target", str(env))["status"] == 0
 
 

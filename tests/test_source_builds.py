@@ -90,6 +90,10 @@ def test_where_no_network_is(folder: Path) -> None:
         ]
         again = run(["download", "pylock.toml", "-d", "files", *places], folder)
         assert "0 files downloaded, 1 were there" in again.stdout
+        (wheel,) = (folder / "files").glob("*.whl")
+        wheel.unlink()
+        again = run(["download", "pylock.toml", "-d", "files", *places], folder)
+        assert "1 files downloaded, 0 were there" in again.stdout, again.stderr
         done = run(["download", "pylock.toml", "--bundle", "env.pyz", *places], folder)
         assert done.returncode == 0, done.stderr
     for place, target in (("files", "env"), ("env.pyz", "env2")):

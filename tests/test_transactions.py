@@ -14,7 +14,7 @@ import processes
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError, InstallError, NotVerifiedError
-from gpuenv.install import build_record, environment_files, transaction, wheels
+from gpuenv.install import environment_files, transaction, wheels
 from gpuenv.interpreters import find_uv
 from gpuenv.model import EnvironmentChanges, Lock
 from small_wheels import content, make_lock, make_wheel, write_lock
@@ -166,7 +166,7 @@ def test_every_change_of_a_package_counts(tmp_path: Path, first: Lock) -> None:
 def without_record(found: dict[str, bytes | str]) -> dict[str, bytes | str]:
     """Without the file that names the transaction, and bytecode, which has times in it."""
     others = {path: data for path, data in found.items() if not path.endswith(".pyc")}
-    return {path: data for path, data in others.items() if path != build_record.FILE}
+    return {path: data for path, data in others.items() if path != environment_files.FILE}
 
 
 def test_nothing_to_do_writes_nothing(tmp_path: Path, first: Lock) -> None:
@@ -343,8 +343,8 @@ def test_every_step_of_a_replacement_can_be_the_last(
                 stage = Path(run.stage)
                 (stage / "bin").mkdir(parents=True)
                 (stage / "bin" / "which").write_text(str(last + 1))
-                build = build_record.Build(token=run.token, packages={})
-                build_record.write_build(str(stage), build)
+                build = environment_files.Build(token=run.token, packages={})
+                environment_files.write_build(str(stage), build)
                 after = content(stage)
                 run.commit()
         with transaction.change(str(target), wait=0, report=print):
@@ -454,7 +454,7 @@ def test_exact_removes_what_gpuenv_did_not_install(
     """From an environment of the user, only with --exact."""
     env, seen = tmp_path / "env", list[EnvironmentChanges]()
     wheels.sync(first, str(env), installer="uv")
-    (env / build_record.FILE).unlink()
+    (env / environment_files.FILE).unlink()
     alpha = make_lock(second.pins[0].wheel)
     wheels.sync(alpha, str(env), installer="uv", approve=seen.append)
     assert versions(env) == {"alpha": "2.0", "beta": "1.0"} and not seen[0].remove

@@ -10,7 +10,7 @@ from ..digest import text_digest
 from ..errors import Explanation, InputError, NoSolutionError, NotVerifiedError, TamperedError
 from ..index.multi_index import MultiIndex
 from ..install import conda as installer
-from ..install import conda_changes, conda_history, conda_pins, conda_prefix
+from ..install import conda_changes, conda_history, conda_pins, conda_prefix, installers
 from ..install import wheels as wheel_installer
 from ..install.wheels import Approve, Progress, Prove
 from ..lock import conda_formats, pylock
@@ -319,7 +319,7 @@ def sync(
     """
     leaving = _leaving_wheels(lock, target, exact=exact)
     if beside is not None or leaving:
-        wheel_installer.check_installer(installer_name)
+        installers.find_installer(installer_name)  # or an error
     new = installer.check(target)
     before = None if new else conda_history.read_state(target)
     requested = _requested_specs(lock)

@@ -14,8 +14,8 @@ from .. import activity, interpreters, loader_env
 from ..binaries.served import judge
 from ..compat import conda_parts
 from ..errors import InputError, Reason
-from ..install import build_record, conda_history, conda_prefix
 from ..install import conda as conda_installer
+from ..install import conda_history, conda_prefix, environment_files, installers
 from ..install import wheels as wheel_installer
 from ..install.wheels import WAIT, Approve, Progress, Prove
 from ..lock import conda_formats, pylock
@@ -188,10 +188,10 @@ def recorded_lock(target: str) -> Lock | None:
     if is_conda(prefix):
         path = os.path.join(prefix, "conda-meta", conda_history.LOCK)
         return read_lock(path) if os.path.isfile(path) else None
-    build = build_record.read_build(prefix)
+    build = environment_files.read_build(prefix)
     if build is None or not build.lock:
         return None
-    return pylock.loads(build.lock, os.path.join(prefix, build_record.FILE))
+    return pylock.loads(build.lock, os.path.join(prefix, environment_files.FILE))
 
 
 # ---- install -------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def check_target(
         return
     conda_installer.check(target)
     if lock.wheels is not None:
-        wheel_installer.check_installer(installer)
+        installers.find_installer(installer)  # or an error
 
 
 def downloaded_python(lock: Lock, target: str, python: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import TypedDict, cast
 
 from .. import loader_env
 from ..errors import Explanation, InputError, InstallError, NoSolutionError, NotVerifiedError
-from ..install import build_record, conda_history, inplace_install, transaction
+from ..install import conda_history, environment_files, inplace_install, transaction
 from ..install import wheels as wheel_installer
 from ..install.inplace_install import Step
 from ..install.wheels import Progress, Prove
@@ -281,9 +281,7 @@ def install_inplace(
     )
     if installation.steps:
         # The environment no longer holds the lock that is recorded in it.
-        build = build_record.read_build(prefix)
-        if build is not None:
-            build_record.write_build(prefix, build.replace(lock=""))
+        environment_files.write_recorded_lock(prefix, "")
         conda_history.record_lock(prefix, {})
     if prove is not None and not prove(installation.python):
         raise NotVerifiedError(f"{prefix} was not verified")

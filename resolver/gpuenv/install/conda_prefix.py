@@ -14,10 +14,10 @@ from ..compat.data import CompatibilityData
 from ..compat.evaluate import OWNER_SOURCE
 from ..errors import InputError, Reason
 from ..model import Check, Lock, Pin, Requirement, Wheel, show_pair
+from ..prefix import sites
 from ..requirements.target import parse_requirement, version_key
 from ..requirements.versions import normalize_name
 from ..resolve.conda import wheels_beside
-from .environment_files import SITES
 
 # The names of the wheels that gpuenv installed. It has no .json, which conda would read.
 _MARK = os.path.join("conda-meta", "gpuenv-wheels")
@@ -56,8 +56,8 @@ class Distribution(NamedTuple):
 
 def _distributions(target: str) -> Iterator[Distribution]:
     """Yield every Python distribution in a prefix, those of conda packages included."""
-    for pattern in SITES:
-        for path in sorted(glob.glob(os.path.join(glob.escape(target), pattern, "*.dist-info"))):
+    for site in sites(target):
+        for path in sorted(glob.glob(os.path.join(glob.escape(site), "*.dist-info"))):
             stem = os.path.basename(path).removesuffix(".dist-info")
             name, _, version = stem.partition("-")
             yield Distribution(normalize_name(name), version, path)

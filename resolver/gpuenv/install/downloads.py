@@ -1,8 +1,9 @@
-"""The files of locks in a folder: for hosts without a network.
+"""The files of locks in folders and bundles: for hosts without a network.
 
 Several locks, and several runs, can share a folder. A file is complete under its name: it is
 written under another name and renamed after its sha256 was compared. An interrupted download
-continues where it ended. A wheel that was built here of a source distribution lies beside it.
+continues where it ended. A wheel that was built here of a source distribution lies beside it;
+built.json says of which one.
 """
 
 from __future__ import annotations
@@ -10,23 +11,24 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
+
+from ..atomic_write import write_whole
 from ..errors import InputError
+from ..index.default_index import default_index
+from ..index.http import Transport
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
-from ..model import IndexOptions, Lock, Pin, Wheel
-from .built_record import Built, built_for, read_built, write_built
-from .built_wheels import check_fits, with_built_wheels
-from .bundle import bundled_built, bundled_urls, file_name, write_bundle
-from .fetch import fetch, sha256_of
+from ..model import IndexOptions, Lock, Pin
+from .bundle import bundled_urls, file_name, read_member, write_bundle
+from .lock_files import check_fits, fetch, sha256_of, with_built_wheels
 from .target_lock import hold
 
-if TYPE_CHECKING:
-    pass
-
+_BUILT = "built.json"
+Built = dict[str, tuple[str, str]]  # {sha256 of a source distribution: (its wheel, sha256 of that)}
 Progress = Callable[[str], None]
 
 
@@ -60,30 +62,32 @@ def download(
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
-    from ..index.http import Transport  # slow, and a sync of cached files does not need it
-
     missing = 0
     with (
         hold(os.path.join(folder, ".gpuenv"), folder, wait, report),
         Transport() as transport,
         tempfile.TemporaryDirectory(prefix="gpuenv-") as sources,
     ):
-        known = read_built(folder)
-        here = lock.replace(pins=tuple(built_for(pin, known, folder) for pin in lock.pins))
+        known = _built_in(folder)
+        here = lock.replace(pins=tuple(_built_for(pin, known, folder) for pin in lock.pins))
         built = with_built_wheels(here, None, sources, builds or IndexOptions())
         check_fits(built)
-        for pin in built.pins:
-            path = os.path.join(folder, file_name(pin.wheel))
-            if _is_there(path, pin.wheel):
-                continue
-            report(f"downloading {file_name(pin.wheel)}")
-            fetch(pin.wheel, path, transport)
-            missing += 1
-        for sdist, wheel in zip(lock.pins, built.pins, strict=True):
-            if sdist.wheel.sha256 and sdist.wheel.sha256 != wheel.wheel.sha256:
-                known[sdist.wheel.sha256] = wheel.wheel.filename, wheel.wheel.sha256 or ""
+        for wheel in (pin.wheel for pin in built.pins):
+            path = os.path.join(folder, file_name(wheel))
+            if not os.path.exists(path):
+                report(f"downloading {file_name(wheel)}")
+                fetch(wheel, path, transport)
+                missing += 1
+            elif sha256_of(path) != wheel.sha256:
+                message = f"{path}: is another file than that of the lock, by its sha256"
+                raise InputError(message, hint="remove it, or use another folder")
+        for pin, of_wheel in zip(lock.pins, built.pins, strict=True):
+            sdist, wheel = pin.wheel, of_wheel.wheel
+            if sdist.sha256 and sdist.sha256 != wheel.sha256:
+                known[sdist.sha256] = wheel.filename, wheel.sha256 or ""
         if known:
-            write_built(folder, known)
+            record = msgspec.json.format(msgspec.json.encode(known), indent=1)
+            write_whole(os.path.join(folder, _BUILT), record)
     return missing, len(lock.pins) - missing
 
 
@@ -124,10 +128,15 @@ def download_bundle(
         raise InputError(f"--bundle {path}: the folder above it cannot be written")
     own = os.path.join(above, f".{name}.gpuenv")
     with hold(own, path, wait, report):
-        wheels = folder or os.path.join(own, "wheels")
-        download(files, wheels, wait=wait, progress=progress, builds=builds)
+        place = folder or os.path.join(own, "wheels")
+        download(files, place, wait=wait, progress=progress, builds=builds)
         report(f"writing {path}")
-        write_bundle(lock, wheels, path, data)
+        built = _built_in(place)
+        wheels = [file_name(_built_for(pin, built, place).wheel) for pin in lock.pins]
+        locked = {pin.wheel.sha256 for pin in lock.pins}
+        used = {sdist: row for sdist, row in built.items() if sdist in locked}
+        paths = {name: os.path.join(place, name) for name in wheels}
+        write_bundle(lock, paths, {_BUILT: msgspec.json.encode(used)}, path, data)
         shutil.rmtree(os.path.join(own, "wheels"), ignore_errors=True)
     return sha256_of(path)
 
@@ -136,13 +145,45 @@ def _ignore(line: str) -> None:
     """Report no progress."""
 
 
-def _is_there(path: str, wheel: Wheel) -> bool:
-    if not os.path.exists(path):
-        return False
-    if sha256_of(path) == wheel.sha256:
-        return True
-    message = f"{path}: is another file than that of the lock, by its sha256"
-    raise InputError(message, hint="remove it, or use another folder")
+# ---- wheels that were built here -----------------------------------------------------------------
+
+
+def _built_in(place: str) -> Built:
+    """Return which wheels in a folder or a bundle were built here, and are there.
+
+    InputError if the record cannot be read.
+    """
+    path = os.path.join(place, _BUILT)
+    try:
+        if os.path.isfile(place):
+            return _parse_built(read_member(place, _BUILT) or b"{}")
+        with open(path, "rb") as file:
+            built = _parse_built(file.read())
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}", hint="download again") from None
+    return {sdist: row for sdist, row in built.items() if os.path.exists(f"{place}/{row[0]}")}
+
+
+def _parse_built(text: bytes) -> Built:
+    rows = msgspec.json.decode(text, type=Built)
+    return {sdist: (os.path.basename(name), sha256) for sdist, (name, sha256) in rows.items()}
+
+
+def _built_for(pin: Pin, built: Built, folder: str) -> Pin:
+    """Return a pin with the wheel that a folder has from its source distribution, if any."""
+    row = built.get(pin.wheel.sha256 or "")
+    if row is None:
+        return pin
+    filename, sha256 = row
+    url = path_to_file_url(os.path.abspath(os.path.join(folder, filename)))
+    return pin.replace(
+        wheel=pin.wheel.replace(filename=filename, url=url, sha256=sha256, size=None, index="")
+    )
+
+
+# ---- where a sync takes files from ---------------------------------------------------------------
 
 
 def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> Lock:
@@ -155,11 +196,33 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> L
             folders.
     """
     bundles = {path: bundled_urls(path) for path in folders if os.path.isfile(path)}
-    built = {}
-    for place in folders:
-        built[place] = bundled_built(place) if place in bundles else read_built(place)
-    pins = [_with_local_file(pin, folders, bundles, built, no_index=no_index) for pin in lock.pins]
+    built = {place: _built_in(place) for place in folders}
+    pins = [_with_local_file(pin, bundles, built, no_index=no_index) for pin in lock.pins]
     return lock.replace(pins=tuple(pins))
+
+
+def _with_local_file(
+    pin: Pin,
+    bundles: Mapping[str, Mapping[str, str]],
+    built: Mapping[str, Built],
+    *,
+    no_index: bool,
+) -> Pin:
+    wheel = pin.wheel
+    if wheel.url.startswith("file:") and _is_below(wheel.url, _folder_urls(built)):
+        return pin
+    for folder in built:
+        local = _built_for(pin, built[folder], folder).wheel
+        path = os.path.abspath(os.path.join(folder, file_name(local)))
+        url = bundles.get(folder, {}).get(file_name(local))
+        if url is None and os.path.isfile(path):
+            url = path_to_file_url(path)
+        if url is not None:
+            return pin.replace(wheel=local.replace(url=url, index=""))
+    if no_index and not wheel.url.startswith("file:"):
+        message = f"{file_name(wheel)} of {wheel.name} {wheel.version} is in no --find-links folder"
+        raise InputError(message, hint=f"download it with gpuenv download: {redact_url(wheel.url)}")
+    return pin
 
 
 def refuse_unnamed_places(lock: Lock, indexes: Sequence[str], folders: Sequence[str]) -> None:
@@ -176,8 +239,6 @@ def refuse_unnamed_places(lock: Lock, indexes: Sequence[str], folders: Sequence[
     insecure = [pin.wheel for pin in lock.pins if not pin.wheel.url.startswith("https:")]
     if not insecure:
         return
-    from ..index.default_index import default_index
-
     named = [*indexes, *_folder_urls(folders)]
     if not all(_is_below(wheel.url, named) for wheel in insecure):
         named.append(default_index().url)
@@ -190,7 +251,7 @@ def refuse_unnamed_places(lock: Lock, indexes: Sequence[str], folders: Sequence[
             raise InputError(message, hint=f"if you trust it, name it: {flag}")
 
 
-def _folder_urls(folders: Sequence[str]) -> list[str]:
+def _folder_urls(folders: Iterable[str]) -> list[str]:
     return [path_to_file_url(os.path.realpath(folder)) for folder in folders]
 
 
@@ -201,28 +262,3 @@ def _is_below(url: str, named: Sequence[str]) -> bool:
         folders = [file_url_to_path(place) for place in named if place.startswith("file:")]
         return any(Path(path).is_relative_to(os.path.realpath(folder)) for folder in folders)
     return urlsplit(url)[:2] in [urlsplit(split_credentials(place)[0])[:2] for place in named]
-
-
-def _with_local_file(
-    pin: Pin,
-    folders: Sequence[str],
-    bundles: Mapping[str, Mapping[str, str]],
-    built: Mapping[str, Built],
-    *,
-    no_index: bool,
-) -> Pin:
-    wheel = pin.wheel
-    if wheel.url.startswith("file:") and _is_below(wheel.url, _folder_urls(folders)):
-        return pin
-    for folder in folders:
-        local = built_for(pin, built[folder], folder).wheel
-        path = os.path.abspath(os.path.join(folder, file_name(local)))
-        url = bundles.get(folder, {}).get(file_name(local))
-        if url is None and os.path.isfile(path):
-            url = path_to_file_url(path)
-        if url is not None:
-            return pin.replace(wheel=local.replace(url=url, index=""))
-    if no_index and not wheel.url.startswith("file:"):
-        message = f"{file_name(wheel)} of {wheel.name} {wheel.version} is in no --find-links folder"
-        raise InputError(message, hint=f"download it with gpuenv download: {redact_url(wheel.url)}")
-    return pin

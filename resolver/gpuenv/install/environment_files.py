@@ -1,6 +1,7 @@
-"""The files of a virtual environment: their owners, a copy by links, and paths in scripts.
+"""The files of a virtual environment: its record, owners, a copy by links, and paths in scripts.
 
-Paths are relative to the environment. A package owns the files that its RECORD names.
+gpuenv.json is the record: what `gpuenv sync` has installed there. Paths are relative to the
+environment. A package owns the files that its RECORD names.
 """
 
 from __future__ import annotations
@@ -9,84 +10,127 @@ import base64
 import csv
 import glob
 import hashlib
+import io
 import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
+import msgspec
+
+from ..atomic_write import write_whole
 from ..model import Value
+from ..prefix import RecordRow, read_record, sites
 from ..requirements.versions import normalize_name
 
-SITES = ("lib/python3*/site-packages", "Lib/site-packages")
+FILE = "gpuenv.json"
 _PROGRAMS = ("bin", "Scripts")
 _INFO = re.compile(r"([^-]+)-(.+)\.dist-info|([^-]+)(?:-([^-]+))?(?:-py[0-9.]+)?\.egg-info")
-_MOST_DIGITS = 20  # of the size of a file
-_OUTER_FILE = re.compile(rb"\n(\.\./[^,\n]*),[^\n]*")  # in a RECORD
 _CACHED = re.compile(r"(.*/)?__pycache__/([^/]+?)\.[^/]*\.pyc")
 
 
-class Package(Value):
-    """An installed distribution. `info` is its folder of metadata.
+# ---- the record ---------------------------------------------------------------------------------
 
-    `files` has the files of its RECORD with their sizes, None where the RECORD does not say it.
+
+class BuiltPackage(NamedTuple):
+    """A package of a lock. `record` is the sha256 of its RECORD after the installation."""
+
+    version: str
+    sha256: str | None
+    record: str
+
+
+class Build(Value, forbid_unknown_fields=False):
+    """What `gpuenv sync` has installed.
+
+    `token` names the transaction. `path` is that of the environment: its scripts have it. `made`
+    is false for an environment that existed before gpuenv changed it. `lock` is the text of the
+    lock that the environment holds; "" after a change without a lock.
     """
 
-    name: str
-    version: str
-    info: str
-    files: Mapping[str, int | None]
+    made_by: str = "gpuenv"
+    token: str = ""
+    path: str = ""
+    made: bool = True
+    lock: str = ""
+    packages: dict[str, BuiltPackage]
+
+
+def read_build(prefix: str) -> Build | None:
+    """Return the record of an environment; None if it has none that can be read."""
+    try:
+        with open(os.path.join(prefix, FILE), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Build)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write_build(prefix: str, build: Build) -> None:
+    """Write the record of a new environment."""
+    write_whole(os.path.join(prefix, FILE), msgspec.json.encode(build))
+
+
+def write_recorded_lock(prefix: str, lock: str) -> None:
+    """Change the lock in the record of an environment, if it has a record with another one.
+
+    The time of the record stays: it is that of the installation.
+    """
+    build = read_build(prefix)
+    if build is not None and build.lock != lock:
+        time = _build_time(prefix)
+        write_build(prefix, build.replace(lock=lock))
+        os.utime(os.path.join(prefix, FILE), ns=(time, time))
+
+
+def _build_time(prefix: str) -> int:
+    """Return when the record was written: after all files of the packages.
+
+    It is in nanoseconds, by the clock of the file system.
+    """
+    return os.stat(os.path.join(prefix, FILE)).st_mtime_ns
 
 
 # ---- owners -------------------------------------------------------------------------------------
 
 
+class Package(Value):
+    """An installed distribution. `info` is its folder of metadata.
+
+    `files` has the files of its RECORD with their sizes, "" where the RECORD has no size.
+    """
+
+    name: str
+    version: str
+    info: str
+    files: Mapping[str, str]
+
+
 def read_packages(prefix: str) -> list[Package]:
     """Return the distributions in an environment, by name. One may be there several times."""
-    packages = [
-        Package(name=name, version=version, info=info, files=_recorded_files(prefix, info))
-        for name, version, info in _distributions(prefix)
-    ]
-    return sorted(packages, key=lambda package: (package.name, package.info))
-
-
-def _distributions(prefix: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, version, folder of metadata) of the distributions in an environment."""
+    packages = []
     for site in _sites(prefix):
         for entry in os.listdir(os.path.join(prefix, site)):
             match = _INFO.fullmatch(entry)
             if match is None or entry.startswith("~"):  # pip's name of what it removes
                 continue
-            name, version = match[1] or match[3], match[2] or match[4] or ""
-            yield normalize_name(name), version, f"{site}/{entry}"
+            rows = read_record(os.path.join(prefix, site, entry))
+            files = {_path_of(site, row.path): row.size for row in rows}
+            package = Package(
+                name=normalize_name(match[1] or match[3]),
+                version=match[2] or match[4] or "",
+                info=f"{site}/{entry}",
+                files={
+                    path: size for path, size in files.items() if not path.startswith(("../", "/"))
+                },
+            )
+            packages.append(package)
+    return sorted(packages, key=lambda package: (package.name, package.info))
 
 
 def _sites(prefix: str) -> list[str]:
-    folders = []
-    for pattern in SITES:
-        paths = glob.glob(os.path.join(glob.escape(prefix), pattern))
-        folders += [os.path.relpath(path, prefix).replace(os.sep, "/") for path in sorted(paths)]
-    return folders
-
-
-def _recorded_files(prefix: str, info: str) -> dict[str, int | None]:
-    site, files = os.path.dirname(info), {}
-    try:
-        with open(os.path.join(prefix, info, "RECORD"), encoding="utf-8", newline="") as file:
-            for row in csv.reader(file):
-                path = _path_of(site, row[0]) if row else "/"
-                if not path.startswith(("../", "/")):
-                    files[path] = _size_in(row)
-    except (OSError, ValueError, csv.Error):
-        return {}
-    return files
-
-
-def _size_in(row: list[str]) -> int | None:
-    """Return the size in a row of a RECORD; None if it has none that can be read."""
-    text = row[2] if len(row) > 2 else ""
-    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else None
+    return [os.path.relpath(site, prefix).replace(os.sep, "/") for site in sites(prefix)]
 
 
 def _path_of(site: str, name: str) -> str:
@@ -105,21 +149,12 @@ def record_digest(prefix: str, info: str) -> str:
         return ""
 
 
-def record_digests(prefix: str) -> dict[str, str]:
-    """Return {name: sha256 of its RECORD} of the distributions in an environment."""
-    return {name: record_digest(prefix, info) for name, _, info in _distributions(prefix)}
-
-
-def is_unchanged(prefix: str, package: Package, since: int) -> bool:
-    """Return whether no file of a package was written after a time, and each has its size.
+def is_unchanged(prefix: str, package: Package) -> bool:
+    """Return whether no file of a package was written after the record, and each has its size.
 
     A file that is linked or renamed keeps its time, and a file that is written gets a new one.
-
-    Args:
-        prefix: The environment.
-        package: The package.
-        since: The time in nanoseconds, by the clock of the file system.
     """
+    since = _build_time(prefix)
     for path, size in package.files.items():
         if path.endswith(".pyc"):
             continue
@@ -127,58 +162,12 @@ def is_unchanged(prefix: str, package: Package, since: int) -> bool:
             status = os.lstat(f"{prefix}/{path}")
         except OSError:
             return False
-        if status.st_mtime_ns > since or (size is not None and status.st_size != size):
+        if status.st_mtime_ns > since or size not in ("", str(status.st_size)):
             return False
     return bool(package.files)
 
 
-def without_shared_files(kept: Collection[Package], dropped: Collection[Package]) -> list[Package]:
-    """Return the packages of `kept` that share no file with one of `dropped`."""
-    lost = {path for package in dropped for path in package.files}
-    return [package for package in kept if lost.isdisjoint(package.files)]
-
-
 # ---- a copy by links ----------------------------------------------------------------------------
-
-
-class _Choice:
-    """Which files of an environment a copy has."""
-
-    def __init__(
-        self,
-        prefix: str,
-        kept: Collection[Package],
-        dropped: Collection[Package],
-        *,
-        exact: bool,
-        without: str,
-    ) -> None:
-        self._exact, self._without = exact, without
-        self._sites = tuple(f"{site}/" for site in _sites(prefix))
-        self._dropped_infos = {package.info for package in dropped}
-        self._kept_infos = {package.info for package in kept}
-        self._owned = {path: False for package in dropped for path in package.files}
-        self._owned |= {path: True for package in kept for path in package.files}
-
-    def is_of_packages(self, folder: str) -> bool:
-        return f"{folder}/".startswith(self._sites)
-
-    def has(self, path: str) -> bool:
-        owned = self._owned.get(path)
-        if owned is not None:
-            return owned
-        site = next((site for site in self._sites if path.startswith(site)), None)
-        if site is None:
-            return path != self._without
-        top, _, rest = path.removeprefix(site).partition("/")
-        if not rest:  # sitecustomize.py, a .pth file
-            return site + top not in self._dropped_infos
-        if site + top in self._kept_infos:
-            return True
-        cached = _CACHED.fullmatch(path)
-        if cached is not None:
-            return self._owned.get(f"{cached[1] or ''}{cached[2]}.py", False)
-        return not self._exact and site + top not in self._dropped_infos
 
 
 def link_environment(
@@ -188,12 +177,11 @@ def link_environment(
     dropped: Collection[Package],
     *,
     exact: bool,
-    without: str,
 ) -> None:
     """Fill the new folder `target` with hard links to files of an environment.
 
     It gets the files of the packages of `kept`, and those that no package owns: settings, scripts
-    of the user, kernels.
+    of the user, kernels. It gets no record.
 
     Args:
         source: The environment.
@@ -201,29 +189,48 @@ def link_environment(
         kept: The packages to link.
         dropped: The other packages.
         exact: Whether folders of packages get only what a package owns.
-        without: A file to leave out.
     """
-    choice = _Choice(source, kept, dropped, exact=exact, without=without)
-    _link_folder(source, target, "", choice)
+    folders_of_packages = tuple(f"{site}/" for site in _sites(source))
+    dropped_infos = {package.info for package in dropped}
+    kept_infos = {package.info for package in kept}
+    owned = {path: False for package in dropped for path in package.files}
+    owned |= {path: True for package in kept for path in package.files}
 
+    def is_linked(path: str) -> bool:
+        if path in owned:
+            return owned[path]
+        site = next((site for site in folders_of_packages if path.startswith(site)), None)
+        if site is None:
+            return path != FILE
+        top, _, rest = path.removeprefix(site).partition("/")
+        if not rest:  # sitecustomize.py, a .pth file
+            return path not in dropped_infos
+        if site + top in kept_infos:
+            return True
+        cached = _CACHED.fullmatch(path)
+        if cached is not None:
+            return owned.get(f"{cached[1] or ''}{cached[2]}.py", False)
+        return not exact and site + top not in dropped_infos
 
-def _link_folder(source: str, target: str, folder: str, choice: _Choice) -> None:
-    """Link the files of one folder and of those in it. The folder is made when it is needed."""
-    is_made = False
-    own_source, own_target = os.path.join(source, folder), os.path.join(target, folder)
-    if not choice.is_of_packages(folder):
-        _make_folder(own_source, own_target)
-        is_made = True
-    with os.scandir(own_source) as entries:
-        for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                _link_folder(source, target, path, choice)
-            elif choice.has(path):
-                if not is_made:
-                    _make_folder(own_source, own_target)
-                    is_made = True
-                _link_file(entry, os.path.join(own_target, entry.name))
+    def link(folder: str) -> None:
+        """Link the files of one folder and of those in it. The folder is made when needed."""
+        own_source, own_target = os.path.join(source, folder), os.path.join(target, folder)
+        is_made = False
+        if not f"{folder}/".startswith(folders_of_packages):
+            _make_folder(own_source, own_target)
+            is_made = True
+        with os.scandir(own_source) as entries:
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    link(path)
+                elif is_linked(path):
+                    if not is_made:
+                        _make_folder(own_source, own_target)
+                        is_made = True
+                    _link_file(entry, os.path.join(own_target, entry.name))
+
+    link("")
 
 
 def _make_folder(source: str, target: str) -> None:
@@ -249,29 +256,34 @@ def rewrite_paths(prefix: str, replacements: Iterable[tuple[re.Pattern[bytes], b
 
     A file is replaced, not written to: it can have links in another environment.
     """
-    changed = {}
-    replacements = list(replacements)
-    for path in _texts(prefix):
+    replacements, changed = list(replacements), {}
+    paths = ["pyvenv.cfg"]
+    for folder in _PROGRAMS:
+        if os.path.isdir(os.path.join(prefix, folder)):
+            with os.scandir(os.path.join(prefix, folder)) as entries:
+                files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+            paths += [f"{folder}/{name}" for name in files]
+    for path in paths:
         with open(os.path.join(prefix, path), "rb") as file:
-            data = file.read()
+            data = text = file.read()
         if b"\0" in data:  # a program, not a script
             continue
-        text = data
         for pattern, by in replacements:
             text = pattern.sub(by, text)
         if text != data:
             _replace_file(os.path.join(prefix, path), text)
-            changed[path] = text
-    _correct_records(prefix, changed)
-
-
-def _texts(prefix: str) -> Iterator[str]:
-    yield "pyvenv.cfg"
-    for folder in _PROGRAMS:
-        if os.path.isdir(os.path.join(prefix, folder)):
-            with os.scandir(os.path.join(prefix, folder)) as entries:
-                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-            yield from (f"{folder}/{name}" for name in names)
+            changed[path] = RecordRow(path, _recorded_hash(text), str(len(text)))
+    for site in _sites(prefix) if changed else ():
+        for info in glob.glob(os.path.join(glob.escape(prefix), site, "*.dist-info")):
+            rows = read_record(info)
+            right = [
+                changed.get(_path_of(site, row.path), row)._replace(path=row.path) for row in rows
+            ]
+            if right != rows:
+                lines = io.StringIO()
+                csv.writer(lines, lineterminator="\n").writerows(right)
+                record = lines.getvalue().encode(errors="surrogateescape")
+                _replace_file(os.path.join(info, "RECORD"), record)
 
 
 def _replace_file(path: str, data: bytes) -> None:
@@ -280,29 +292,6 @@ def _replace_file(path: str, data: bytes) -> None:
         file.write(data)
     shutil.copymode(path, temporary)
     os.replace(temporary, path)
-
-
-def _correct_records(prefix: str, changed: Mapping[str, bytes]) -> None:
-    """Write the hashes and the sizes of changed files into the RECORDs that name them."""
-    for site in _sites(prefix) if changed else ():
-        pattern = os.path.join(glob.escape(prefix), site, "*.dist-info", "RECORD")
-        for record in glob.glob(pattern):
-            with open(record, "rb") as file:
-                data = file.read()
-            if b"../" not in data:  # it names no script
-                continue
-            correct = partial(_corrected, site=site, changed=changed)
-            text = _OUTER_FILE.sub(correct, b"\n" + data)[1:]
-            if text != data:
-                _replace_file(record, text)
-
-
-def _corrected(line: re.Match[bytes], site: str, changed: Mapping[str, bytes]) -> bytes:
-    """Return a line of a RECORD with the hash and the size that its file has now."""
-    data = changed.get(_path_of(site, os.fsdecode(line[1])))
-    if data is None:
-        return line[0]
-    return b"\n%s,%s,%d" % (line[1], _recorded_hash(data).encode(), len(data))
 
 
 def _recorded_hash(data: bytes) -> str:

@@ -4,7 +4,7 @@ Both get files by their URLs with their sha256s, without resolution of dependenc
 index. uv gets a pylock.toml. pip gets a page of links and requirements "name==version". So the
 installed packages look as if they came from an index, and nothing in a URL is expanded or split.
 Only a file that the user named by its URL is installed by its URL. Wheels of source distributions
-are built before (built_wheels).
+are built before (lock_files).
 
 An installer is killed when gpuenv ends, however it ends.
 """
@@ -12,21 +12,19 @@ An installer is killed when gpuenv ends, however it ends.
 from __future__ import annotations
 
 import ctypes
+import html
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ..errors import InputError, InstallError
-from ..interpreters import find_pip, find_uv
+from ..interpreters import find_pip, find_uv, venv_command
 from ..lock import pylock
-from ..model import IndexOptions, Lock, Pin, Value, Wheel
-from .built_wheels import with_built_wheels
-from .bundle import unpack_bundled
-from .variant_files import with_ordinary_names
+from ..model import IndexOptions, Lock, Value, Wheel
+from .lock_files import installable
 
 # What pip and uv write where a file does not have the hash that it should have.
 _WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
@@ -39,92 +37,135 @@ _MESSAGE_LENGTH = 400
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
-class Installer(Protocol):
-    """The commands of one installer."""
+class Installer(Value):
+    """uv, by the path of its executable, or the pip beside gpuenv, by that of its program."""
 
-    @property
-    def name(self) -> str:
-        """Return the name of the installer in messages."""
+    name: str
+    path: str
 
-    def make_command(self, base: str, folder: str, prompt: str) -> list[str]:
+    def make(self, base: str, folder: str, prompt: str) -> None:
         """Make a virtual environment in `folder` with the interpreter `base`."""
+        uv = self.path if self.name == "uv" else None
+        self._run(venv_command(base, folder, uv=uv, prompt=prompt), "making it")
 
-    def install_command(self, python: str, lock: Lock, folder: str) -> list[str]:
-        """Install the files of a lock. The command reads files that are written to `folder`."""
+    def install(self, lock: Lock, python: str, folder: str, builds: IndexOptions) -> None:
+        """Install the files of a lock into the environment of an interpreter.
 
-    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
-        """Remove distributions."""
+        Args:
+            lock: The files.
+            python: The interpreter.
+            folder: A folder for temporary files.
+            builds: Where the build requirements of source distributions come from.
+
+        Raises:
+            InstallError: The installer or a build failed.
+        """
+        lock = installable(lock, python, folder, builds)
+        if self.name == "uv":
+            path = os.path.join(folder, "pylock.toml")
+            _write(path, pylock.installer_text(lock))
+            flags = ["--no-deps", "--require-hashes", *_cache_flags(lock), "--no-config"]
+            flags += ["--preview-features", "pylock", "--python", python]
+            command = [self.path, "pip", "install", *flags, "--requirements", path]
+        else:
+            links = os.path.join(folder, "links.html")
+            path = os.path.join(folder, "requirements.txt")
+            _write(links, _page_of_links(lock))
+            _write(path, _requirements(lock))
+            flags = ["--no-deps", "--no-index", "--require-hashes", "--no-input"]
+            flags += ["--only-binary", ":all:"]
+            # Bytecode would have the paths of the folder in which the environment is built.
+            flags += ["--no-compile", "--disable-pip-version-check", "--no-warn-script-location"]
+            flags += ["--find-links", links, "--requirement", path]
+            command = [python, "-I", self.path, "install", *flags]
+        self._run(command, "installing", lock, temporary=folder)
+
+    def remove(self, python: str, names: Sequence[str]) -> None:
+        """Remove distributions from the environment of an interpreter. InstallError if it fails."""
+        command = [python, "-I", self.path, "uninstall", "--yes", *names]
+        if self.name == "uv":
+            command = [self.path, "pip", "uninstall", "--no-config", "--python", python, *names]
+        self._run(command, "removing packages")
+
+    def _run(
+        self,
+        command: list[str],
+        action: str,
+        lock: Lock | None = None,
+        *,
+        temporary: str | None = None,
+    ) -> None:
+        """Run a command with temporary files in a folder.
+
+        InstallError says what failed, and of which file.
+
+        On a terminal the installer shows its progress; otherwise its output is kept for the
+        message.
+        """
+        stdout: int | None = subprocess.PIPE
+        stderr: int | None = subprocess.STDOUT
+        if sys.stderr.isatty():
+            stdout = stderr = None  # inherited
+        variables = os.environ.items()
+        environment = {key: value for key, value in variables if key not in _DROPPED_VARIABLES}
+        if temporary is not None:
+            environment["TMPDIR"] = temporary
+        with subprocess.Popen(
+            command,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            errors="replace",
+            env=environment,
+            preexec_fn=_end_with_parent(),  # noqa: PLW1509  it calls C functions only
+        ) as child:
+            try:
+                output = child.communicate()[0] or "its output is above"
+            except BaseException:
+                child.kill()
+                raise
+        if child.returncode:
+            tool = self.name if self.path in command else os.path.basename(command[0])
+            raise _failure(f"{action} failed ({tool}, status {child.returncode})", output, lock)
 
 
-class Uv(Value):
-    """uv, by the path of its executable."""
-
-    path: str
-    name: str = "uv"
-
-    def make_command(self, base: str, folder: str, prompt: str) -> list[str]:
-        """As Installer."""
-        flags = ["--quiet", "--no-project", "--no-config", "--prompt", prompt]
-        return [self.path, "venv", *flags, "--python", base, folder]
-
-    def install_command(self, python: str, lock: Lock, folder: str) -> list[str]:
-        """As Installer."""
-        path = os.path.join(folder, "pylock.toml")
-        _write(path, pylock.installer_text(lock))
-        flags = ["--no-deps", "--require-hashes", *_cache_flags(lock), "--no-config"]
-        flags += ["--preview-features", "pylock", "--python", python]
-        return [self.path, "pip", "install", *flags, "--requirements", path]
-
-    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
-        """As Installer."""
-        return [self.path, "pip", "uninstall", "--no-config", "--python", python, *names]
+def find_installer(name: str) -> Installer:
+    """Return the installer of that name; auto is uv, else pip. InputError without one."""
+    uv = find_uv() if name != "pip" else None
+    if uv is not None:
+        return Installer(name="uv", path=uv)
+    if name == "uv":
+        raise InputError("uv is not installed", hint="install uv, or give --installer pip")
+    pip = find_pip()
+    if pip is None:
+        message = "neither uv nor pip is installed beside gpuenv"
+        raise InputError(message, hint="install one of them")
+    return Installer(name="pip", path=pip)
 
 
-class Pip(Value):
-    """The pip beside gpuenv, by the path of its program (interpreters.find_pip)."""
-
-    path: str
-    name: str = "pip"
-
-    def _command(self, python: str, name: str) -> list[str]:
-        return [python, "-I", self.path, name]
-
-    def make_command(self, base: str, folder: str, prompt: str) -> list[str]:
-        """As Installer."""
-        return [base, "-m", "venv", "--without-pip", "--prompt", prompt, folder]
-
-    def install_command(self, python: str, lock: Lock, folder: str) -> list[str]:
-        """As Installer."""
-        links, path = os.path.join(folder, "links.html"), os.path.join(folder, "requirements.txt")
-        _write(links, "".join(map(_link, lock.pins)))
-        _write(path, "".join(map(_requirement, lock.pins)))
-        flags = ["--no-deps", "--no-index", "--require-hashes", "--no-input"]
-        flags += ["--only-binary", ":all:"]
-        # Bytecode would have the paths of the folder in which the environment is built.
-        flags += ["--no-compile", "--disable-pip-version-check", "--no-warn-script-location"]
-        command = self._command(python, "install")
-        return [*command, *flags, "--find-links", links, "--requirement", path]
-
-    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
-        """As Installer."""
-        return [*self._command(python, "uninstall"), "--yes", *names]
+# ---- what an installer reads ---------------------------------------------------------------------
 
 
-def _link(pin: Pin) -> str:
-    """Return a link to a file, as on the page of an index."""
-    import html
-
-    wheel = pin.wheel
-    url = html.escape(f"{wheel.url}#sha256={wheel.sha256}")
-    return f'<a href="{url}">{html.escape(wheel.filename)}</a>\n'
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
-def _requirement(pin: Pin) -> str:
-    wheel = pin.wheel
-    source = f"=={wheel.version}"
-    if wheel.index == pylock.DIRECT:
-        source = f" @ {wheel.url}"
-    return f"{wheel.name}{source} --hash=sha256:{wheel.sha256}\n"
+def _page_of_links(lock: Lock) -> str:
+    """Return links to the files of a lock, as on the page of an index."""
+    lines = []
+    for pin in lock.pins:
+        url = html.escape(f"{pin.wheel.url}#sha256={pin.wheel.sha256}")
+        lines.append(f'<a href="{url}">{html.escape(pin.wheel.filename)}</a>\n')
+    return "".join(lines)
+
+
+def _requirements(lock: Lock) -> str:
+    lines = []
+    for wheel in (pin.wheel for pin in lock.pins):
+        source = f" @ {wheel.url}" if wheel.index == pylock.DIRECT else f"=={wheel.version}"
+        lines.append(f"{wheel.name}{source} --hash=sha256:{wheel.sha256}\n")
+    return "".join(lines)
 
 
 def _cache_flags(lock: Lock) -> list[str]:
@@ -138,90 +179,6 @@ def _cache_flags(lock: Lock) -> list[str]:
     for url in others:
         flags += ["--extra-index-url", url]
     return flags
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-def find_installer(name: str) -> Installer:
-    """Return the installer of that name; auto is uv, else pip. InputError without one."""
-    if name != "pip":
-        path = find_uv()
-        if path is not None:
-            return Uv(path=path)
-        if name == "uv":
-            raise InputError("uv is not installed", hint="install uv, or give --installer pip")
-    pip = find_pip()
-    if pip is None:
-        message = "neither uv nor pip is installed beside gpuenv"
-        raise InputError(message, hint="install one of them")
-    return Pip(path=pip)
-
-
-# ---- running an installer -----------------------------------------------------------------------
-
-
-def install(lock: Lock, tool: Installer, python: str, folder: str, builds: IndexOptions) -> None:
-    """Install the files of a lock into the environment of an interpreter.
-
-    Args:
-        lock: The files.
-        tool: The installer.
-        python: The interpreter.
-        folder: A folder for temporary files.
-        builds: Where the build requirements of source distributions come from.
-
-    Raises:
-        InstallError: The installer or a build failed.
-    """
-    lock = with_built_wheels(unpack_bundled(lock, folder), python, folder, builds)
-    lock = with_ordinary_names(lock, folder)
-    run(tool.install_command(python, lock, folder), "installing", lock, temporary=folder)
-
-
-def run(
-    command: list[str], action: str, lock: Lock | None = None, *, temporary: str | None = None
-) -> None:
-    """Run an installer with temporary files in a folder.
-
-    InstallError says what failed, and of which file.
-
-    On a terminal the installer shows its progress; otherwise its output is kept for the message.
-    """
-    stdout: int | None = subprocess.PIPE
-    stderr: int | None = subprocess.STDOUT
-    if sys.stderr.isatty():
-        stdout = stderr = None  # inherited
-    tool = "pip" if any("__pip-runner__" in word for word in command) else command[0]
-    variables = os.environ.items()
-    environment = {key: value for key, value in variables if key not in _DROPPED_VARIABLES}
-    if temporary is not None:
-        environment["TMPDIR"] = temporary
-    with subprocess.Popen(
-        command,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        errors="replace",
-        env=environment,
-        preexec_fn=_end_with_parent(),  # noqa: PLW1509  it calls C functions only
-    ) as child:
-        try:
-            output = child.communicate()[0] or "its output is above"
-        except BaseException:
-            child.kill()
-            raise
-    if child.returncode:
-        wrong_hash = _wrong_hash(output, lock)
-        if wrong_hash is not None:
-            raise InstallError(wrong_hash)
-        file, detail = _failed_file(output, lock), _error_line(output)
-        place = "" if file is None else f"{file.name} {file.version} from {file.url}: "
-        status = f"{os.path.basename(tool)}, status {child.returncode}"
-        message = f"{action} failed ({status}): {place}{detail}"
-        raise InstallError(message, hint=_connection_hint(file, detail))
 
 
 def _end_with_parent() -> Callable[[], None] | None:
@@ -241,47 +198,43 @@ def _end_with_parent() -> Callable[[], None] | None:
     return set_signal
 
 
-def _connection_hint(file: Wheel | None, detail: str) -> str:
-    """Return what helps if a file cannot be downloaded, otherwise ""."""
-    if not _NO_CONNECTION.search(detail):
-        return ""
-    if file is not None and "+" in file.version:  # never on the default index
-        return f"{_LOCAL_FILES}, or solve with --default-index-only to leave this index out"
-    return _LOCAL_FILES
+# ---- why an installer failed ---------------------------------------------------------------------
 
 
-def _failed_file(output: str, lock: Lock | None) -> Wheel | None:
-    """Return the file that an installer's output names last; None if it names none."""
+def _failure(what: str, output: str, lock: Lock | None) -> InstallError:
+    """Return why an installer failed, by its output."""
+    wheels = [] if lock is None else [pin.wheel for pin in lock.pins]
+    detail = _error_line(output)
+    if any(text in output for text in _WRONG_HASH):
+        for wheel in wheels:
+            locked = wheel.sha256 or ""
+            if locked and locked in output:
+                digests = re.findall(rf"\b[0-9a-f]{{{len(locked)}}}\b", output)
+                have = next((digest for digest in digests if digest != locked), "another one")
+                message = f"{wheel.filename} has the wrong hash: the lock says sha256 {locked}"
+                return InstallError(f"{message}, the file has {have}")
+        return InstallError(f"a file has the wrong hash: {detail}")
+    file, hint = _failed_file(output, wheels), ""
+    place = "" if file is None else f"{file.name} {file.version} from {file.url}: "
+    if _NO_CONNECTION.search(detail):
+        hint = _LOCAL_FILES
+        if file is not None and "+" in file.version:  # never on the default index
+            hint += ", or solve with --default-index-only to leave this index out"
+    return InstallError(f"{what}: {place}{detail}", hint=hint)
+
+
+def _failed_file(output: str, wheels: Sequence[Wheel]) -> Wheel | None:
+    """Return the file that an installer's output names last; None if it names none.
+
+    pip names every file that it downloads: the last one is the one that failed.
+    """
     last_place, file = -1, None
-    for pin in () if lock is None else lock.pins:
-        wheel = pin.wheel
+    for wheel in wheels:
         names = (wheel.url, wheel.filename, f"`{wheel.name}=={wheel.version}`")
-        # pip names every file that it downloads: the last one is the one that failed.
         place = max(map(output.rfind, names))
         if place > last_place:
             last_place, file = place, wheel
     return file
-
-
-def _wrong_hash(output: str, lock: Lock | None) -> str | None:
-    """Return which file has a wrong hash, by an installer's output; None if none has."""
-    if not any(text in output for text in _WRONG_HASH):
-        return None
-    pins = () if lock is None else lock.pins
-    for pin in pins:
-        locked = pin.wheel.sha256
-        if locked and locked in output:
-            have = _other_digest(output, locked)
-            name = pin.wheel.filename
-            return f"{name} has the wrong hash: the lock says sha256 {locked}, the file has {have}"
-    return f"a file has the wrong hash: {_error_line(output)}"
-
-
-def _other_digest(output: str, locked: str) -> str:
-    for word in output.replace(":", " ").split():
-        if len(word) == len(locked) and word != locked and set(word) <= set("0123456789abcdef"):
-            return word
-    return "another one"
 
 
 def _error_line(output: str) -> str:

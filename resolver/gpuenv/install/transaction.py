@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import InputError, InstallError
 from ..model import Value
-from .build_record import read_build
+from .environment_files import read_build
 from .target_lock import LOCK, hold
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
@@ -115,7 +115,10 @@ def change(target: str, *, wait: float, report: Callable[[str], None]) -> Iterat
         InputError: The folder above the target cannot be written.
         TargetBusyError: Another run holds the lock.
     """
-    folder = _folder_beside(target)
+    above, name = os.path.split(target)
+    if not name:
+        raise InputError(f"--target {target}: is not a folder for an environment")
+    folder = os.path.join(above, f".{name}.gpuenv")
     with hold(folder, target, wait, report):
         _recover(folder, target)
         transaction = Transaction(target=target, folder=folder, token=os.urandom(8).hex())
@@ -141,13 +144,6 @@ def roll_back(target: str, *, wait: float, report: Callable[[str], None]) -> Non
         os.rename(old, previous)
 
 
-def _folder_beside(target: str) -> str:
-    above, name = os.path.split(target)
-    if not name:
-        raise InputError(f"--target {target}: is not a folder for an environment")
-    return os.path.join(above, f".{name}.gpuenv")
-
-
 # ---- after an interrupted run -------------------------------------------------------------------
 
 
@@ -158,28 +154,19 @@ def _recover(folder: str, target: str) -> None:
     for name in sorted(names, key=lambda name: not name.startswith("old-")):
         path = os.path.join(folder, name)
         kind, _, token = name.partition("-")
-        if not os.path.lexists(path):
-            continue
         if kind == "old":
-            _complete_renames(folder, path, token, target)
-        elif kind == "new" and _is_committed(target, token):
-            _keep_as_previous(folder, path)
+            # Of the two renames of a replacement, the second may be missing.
+            if not os.path.lexists(target):
+                new = os.path.join(folder, f"new-{token}")
+                os.rename(new if os.path.isdir(new) else path, target)
+            if os.path.lexists(path):
+                _keep_as_previous(folder, path)
+        elif kind == "new" and os.path.lexists(path):
+            build = read_build(target)
+            if build is not None and build.token == token:
+                _keep_as_previous(folder, path)
         if os.path.lexists(path):
             _remove(path)
-
-
-def _complete_renames(folder: str, old: str, token: str, target: str) -> None:
-    """Complete a replacement by two renames, of which the second may be missing."""
-    new = os.path.join(folder, f"new-{token}")
-    if not os.path.lexists(target):
-        os.rename(new if os.path.isdir(new) else old, target)
-    if os.path.lexists(old):
-        _keep_as_previous(folder, old)
-
-
-def _is_committed(target: str, token: str) -> bool:
-    build = read_build(target)
-    return build is not None and build.token == token
 
 
 def _keep_as_previous(folder: str, old: str) -> None:

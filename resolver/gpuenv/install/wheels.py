@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 
 from ..errors import InputError, InstallError, NotVerifiedError
@@ -23,21 +24,23 @@ from ..model import (
     parse_pair,
     show_pair,
 )
-from ..prefix import INSTALLATION_TOOLS, find_interpreter, interpreter_of, is_venv
-from ..requirements.target import version_key
-from . import installers
-from .build_record import FILE, Build, BuiltPackage, read_build, write_build
+from ..prefix import INSTALLATION_TOOLS, find_interpreter, interpreter_of, is_venv, venv_version
+from ..requirements.versions import version_key
+from .downloads import download, with_local_files
 from .environment_files import (
+    Build,
+    BuiltPackage,
     Package,
     is_unchanged,
     link_environment,
+    read_build,
     read_packages,
     record_digest,
-    record_digests,
     rewrite_paths,
-    without_shared_files,
+    write_build,
+    write_recorded_lock,
 )
-from .installers import Installer
+from .installers import Installer, find_installer
 from .transaction import Transaction, change, place_of, roll_back
 
 Progress = Callable[[str], None]
@@ -89,19 +92,25 @@ def sync(
         NotVerifiedError: `prove` returned false.
         TargetBusyError: Another run changed the target all the time.
     """
-    report = progress or _ignore
+    report, options = progress or _ignore, builds or IndexOptions()
     target = place_of(target)
     _check_place(target)
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
         work = _plan(lock, target, exact=exact, remove=remove)
-        work = work.replace(builds=builds or IndexOptions())
         if base is None and approve is not None:
             approve(work.changes)
-        if base is not None or work.changes_something:
-            _begin(work, transaction, tool, base, report)
-            _fill(lock, work, transaction, tool, report)
-            _record(lock, work, transaction, tool, record)
+        if base is not None or work.install or work.dropped:
+            _build(
+                lock,
+                work,
+                transaction,
+                tool=tool,
+                base=base,
+                builds=options,
+                record=record,
+                report=report,
+            )
             if prove is not None and not prove(interpreter_of(transaction.stage)):
                 raise NotVerifiedError(
                     f"{target} is as it was: the new environment was not verified",
@@ -109,9 +118,8 @@ def sync(
                 )
             transaction.commit()
             return interpreter_of(target)
-        build = read_build(target)
-        if record and build is not None and build.lock != record:
-            write_build(target, build.replace(lock=record))
+        if record:
+            write_recorded_lock(target, record)
     report(f"{target} has the {len(lock.pins)} packages of the lock already")
     if prove is not None and not prove(interpreter_of(target)):
         raise NotVerifiedError(f"{target} was not verified; nothing was changed")
@@ -146,24 +154,20 @@ def add(
 
     Nothing else in the environment of the interpreter changes. Raises as `sync` does.
     """
-    import tempfile  # slow, and a sync does not need it
-
-    report = progress or _ignore
-    tool = installers.find_installer(installer)
+    report, options = progress or _ignore, builds or IndexOptions()
+    tool = find_installer(installer)
     with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
         if remove and lock.pins:
-            from .downloads import download, with_local_files  # slow, and rarely needed
-
             # Nothing is removed before all files are here.
             files = os.path.join(folder, "files")
             download(lock, files, wait=WAIT, progress=report, builds=builds)
             lock = with_local_files(lock, [files], no_index=True)
         if remove:
             report(f"removing {', '.join(remove)}")
-            installers.run(tool.remove_command(python, remove), "removing packages")
+            tool.remove(python, remove)
         if lock.pins:
             report(f"installing {len(lock.pins)} packages with {tool.name}")
-            installers.install(lock, tool, python, folder, builds or IndexOptions())
+            tool.install(lock, python, folder, options)
 
 
 def check(
@@ -177,7 +181,7 @@ def check(
     Raises:
         InputError: As `sync`.
     """
-    tool, target = installers.find_installer(installer), place_of(target)
+    tool, target = find_installer(installer), place_of(target)
     _check_place(target)
     if _has_files(target):
         _check_existing(lock, target)
@@ -192,11 +196,6 @@ def can_be_replaced(prefix: str) -> bool:
     """
     above = os.path.dirname(place_of(prefix))
     return is_venv(prefix) and not os.path.ismount(prefix) and os.access(above, os.W_OK | os.X_OK)
-
-
-def check_installer(name: str) -> None:
-    """Raise InputError if the installer of that name is not installed."""
-    installers.find_installer(name)
 
 
 def _ignore(line: str) -> None:
@@ -225,16 +224,12 @@ def _has_files(target: str) -> bool:
 
 def _check_existing(lock: Lock, target: str) -> None:
     """Raise InputError for a folder that is no environment, or one of another Python."""
-    config = os.path.join(target, "pyvenv.cfg")
-    if not os.path.isfile(config) or find_interpreter(target) is None:
+    if not is_venv(target) or find_interpreter(target) is None:
         raise InputError(f"--target {target}: has files in it and is no virtual environment")
-    with open(config, encoding="utf-8") as file:
-        pairs = [line.partition("=") for line in file]
-    fields = {key.strip(): value.strip() for key, _, value in pairs}
-    text = fields.get("version_info") or fields.get("version") or ""
     try:
-        version = parse_pair(".".join(text.split(".")[:2]))
+        version = parse_pair(".".join(venv_version(target).split(".")[:2]))
     except ValueError:
+        config = os.path.join(target, "pyvenv.cfg")
         raise InputError(f"{config}: does not say which Python it is for") from None
     if lock.needs.python is not None and version != lock.needs.python:
         have, need = show_pair(version), show_pair(lock.needs.python)
@@ -249,7 +244,7 @@ class _Work(Value):
     """What a sync does: which files it installs, and which packages it keeps or leaves out.
 
     `recorded` is what the record of the environment keeps. `old_path` is the path in the scripts of
-    the old environment. `builds` is where build requirements come from.
+    the old environment.
     """
 
     install: tuple[Pin, ...]
@@ -260,11 +255,6 @@ class _Work(Value):
     made: bool
     old_path: str
     changes: EnvironmentChanges
-    builds: IndexOptions = IndexOptions()
-
-    @property
-    def changes_something(self) -> bool:
-        return bool(self.install or self.dropped)
 
 
 def _plan(
@@ -273,54 +263,40 @@ def _plan(
     """Compare a lock with what is installed."""
     build, is_new = read_build(target), not _has_files(target)
     made = is_new or (build is not None and build.made)
-    exact = made if exact is None else exact
     if remove is not None:
         exact = False
+    elif exact is None:
+        exact = made
     packages = [] if is_new else read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
-    kept_names = _kept_names(target, packages, pins, build, exact=exact) - set(remove or ())
-    recorded: dict[str, BuiltPackage] = {}
-    if remove is not None and build is not None:
-        recorded = {name: row for name, row in build.packages.items() if name in kept_names}
-    kept = [package for package in packages if package.name in kept_names]
-    dropped = [package for package in packages if package.name not in kept_names]
-    return _Work(
-        install=tuple(pin for name, pin in pins.items() if name not in kept_names),
-        kept=tuple(kept),
-        dropped=tuple(dropped),
-        recorded=recorded,
-        exact=exact,
-        made=made,
-        old_path=_old_path(target, build),
-        changes=_changes(target, packages, pins, kept_names, build),
-    )
-
-
-def _old_path(target: str, build: Build | None) -> str:
-    if build is None or not build.path:
-        return target
-    return build.path
-
-
-def _kept_names(
-    target: str,
-    packages: Collection[Package],
-    pins: dict[str, Pin],
-    build: Build | None,
-    *,
-    exact: bool,
-) -> set[str]:
-    """Return the names of the installed packages that the new environment takes as they are."""
-    as_locked = []
-    # The scripts of an environment that was moved start the interpreter at the old place.
-    if build is not None and _old_path(target, build) == target:
-        as_locked = _as_locked(target, packages, pins, build)
     others = {package.name for package in packages} - pins.keys()
     if exact:
         others &= INSTALLATION_TOOLS
-    names = {package.name for package in as_locked} | others
-    dropped = [package for package in packages if package.name not in names]
-    return {package.name for package in without_shared_files(as_locked, dropped)} | others
+    as_locked: list[Package] = []
+    old_path = build.path if build is not None and build.path else target
+    # The scripts of an environment that was moved start the interpreter at the old place.
+    if build is not None and old_path == target:
+        as_locked = _as_locked(target, packages, pins, build)
+    kept_names = {package.name for package in as_locked} | others
+    # A package that shares a file with one that is left out is installed again.
+    left_out = [package for package in packages if package.name not in kept_names]
+    lost = {path for package in left_out for path in package.files}
+    kept_names = {package.name for package in as_locked if lost.isdisjoint(package.files)} | others
+    recorded: dict[str, BuiltPackage] = {}
+    if remove is not None:
+        kept_names -= set(remove)
+        if build is not None:
+            recorded = {name: row for name, row in build.packages.items() if name in kept_names}
+    return _Work(
+        install=tuple(pin for name, pin in pins.items() if name not in kept_names),
+        kept=tuple(package for package in packages if package.name in kept_names),
+        dropped=tuple(package for package in packages if package.name not in kept_names),
+        recorded=recorded,
+        exact=exact,
+        made=made,
+        old_path=old_path,
+        changes=_changes(target, packages, pins, kept_names, build),
+    )
 
 
 def _as_locked(
@@ -336,9 +312,9 @@ def _as_locked(
         pin, known = pins.get(package.name), build.packages.get(package.name)
         if pin is None or known is None or names.count(package.name) > 1:
             continue
-        is_same_file = (known.version, known.sha256) == (pin.wheel.version, pin.wheel.sha256)
-        is_same_record = known.record == record_digest(target, package.info)
-        if is_same_file and is_same_record and is_unchanged(target, package, build.time):
+        digest = record_digest(target, package.info)
+        is_same = known == (pin.wheel.version, pin.wheel.sha256, digest)
+        if is_same and is_unchanged(target, package):
             as_locked.append(package)
     return as_locked
 
@@ -383,59 +359,51 @@ def _is_same_version(first: str, second: str) -> bool:
 # ---- building -----------------------------------------------------------------------------------
 
 
-def _begin(
-    work: _Work, transaction: Transaction, tool: Installer, base: str | None, report: Progress
+def _build(
+    lock: Lock,
+    work: _Work,
+    transaction: Transaction,
+    *,
+    tool: Installer,
+    base: str | None,
+    builds: IndexOptions,
+    record: str,
+    report: Progress,
 ) -> None:
-    """Make the new environment: with an interpreter, or of what stays of the old one."""
+    """Make the new environment, with the path of the target in its scripts, and its record.
+
+    Args:
+        lock: The lock, or the part of it that changes.
+        work: What is installed, kept and left out.
+        transaction: Where the environment is made.
+        tool: The installer.
+        base: The interpreter that makes it; None makes it of what stays of the old one.
+        builds: Where build requirements come from.
+        record: The text of the lock for the record.
+        report: Called with a line before each step.
+    """
     target, stage = transaction.target, transaction.stage
     if base is None:
-        link_environment(target, stage, work.kept, work.dropped, exact=work.exact, without=FILE)
-        return
-    report(f"making {target} with {base}")
-    command = tool.make_command(base, stage, os.path.basename(target))
-    installers.run(command, "making it")
-
-
-def _fill(
-    lock: Lock, work: _Work, transaction: Transaction, tool: Installer, report: Progress
-) -> None:
-    """Install what is new, with the path of the target in the scripts."""
-    target, stage = transaction.target, transaction.stage
+        link_environment(target, stage, work.kept, work.dropped, exact=work.exact)
+    else:
+        report(f"making {target} with {base}")
+        tool.make(base, stage, os.path.basename(target))
     if work.install:
         report(f"installing {len(work.install)} packages with {tool.name}")
         with transaction.work_folder() as folder:
             changed = lock.replace(pins=work.install)
-            installers.install(changed, tool, interpreter_of(stage), folder, work.builds)
-    moved = re.compile(re.escape(os.fsencode(work.old_path)) + rb"(?![\w.-])")
-    rewrite_paths(
-        stage,
-        (transaction.final_path(), (moved, os.fsencode(target).replace(b"\\", rb"\\"))),
-    )
-
-
-def _record(
-    lock: Lock, work: _Work, transaction: Transaction, tool: Installer, record: str
-) -> None:
-    """Record what the new environment has."""
-    stage = transaction.stage
+            tool.install(changed, interpreter_of(stage), folder, builds)
+    old = re.compile(re.escape(os.fsencode(work.old_path)) + rb"(?![\w.-])")
+    new = os.fsencode(target).replace(b"\\", rb"\\")
+    rewrite_paths(stage, (transaction.final_path(), (old, new)))
+    packages = dict(work.recorded)
+    infos = {package.name: package.info for package in read_packages(stage)}
+    for wheel in (pin.wheel for pin in lock.pins):
+        digest = record_digest(stage, infos[wheel.name]) if wheel.name in infos else ""
+        if not digest:
+            raise InstallError(f"{tool.name} has not installed {wheel.name} {wheel.version}")
+        packages[wheel.name] = BuiltPackage(wheel.version, wheel.sha256, digest)
     build = Build(
-        token=transaction.token,
-        path=transaction.target,
-        made=work.made,
-        lock=record,
-        packages=work.recorded | _built_packages(lock, stage, tool),
+        token=transaction.token, path=target, made=work.made, lock=record, packages=packages
     )
     write_build(stage, build)
-
-
-def _built_packages(lock: Lock, stage: str, tool: Installer) -> dict[str, BuiltPackage]:
-    """Return what the record says of each package. InstallError if one is not there."""
-    records = record_digests(stage)
-    built = {}
-    for pin in lock.pins:
-        wheel = pin.wheel
-        record = records.get(wheel.name)
-        if not record:
-            raise InstallError(f"{tool.name} has not installed {wheel.name} {wheel.version}")
-        built[wheel.name] = BuiltPackage(version=wheel.version, sha256=wheel.sha256, record=record)
-    return built

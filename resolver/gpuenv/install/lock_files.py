@@ -1,0 +1,158 @@
+"""The files of a lock: downloaded, built of source distributions, and named for uv and pip."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+
+from .. import activity
+from ..errors import InputError, InstallError, PackageIndexError
+from ..index.cache import Cache
+from ..index.default_index import default_index
+from ..index.http import OK, PARTIAL, Transport
+from ..index.source_builds import BuildFailedError, SourceBuilder
+from ..index.urls import file_url_to_path, path_to_file_url, redact_url
+from ..interpreters import required_release
+from ..model import IndexOptions, Lock, Wheel
+from ..requirements.target import TargetEnvironment, split_label
+from .bundle import copy_file, file_name, is_in_bundle
+
+
+def sha256_of(path: str) -> str:
+    """Return the sha256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fetch(wheel: Wheel, path: str, transport: Transport) -> None:
+    """Download a file of a lock to a path. A download that was interrupted continues.
+
+    InstallError if its sha256 differs, or on failure.
+    """
+    folder, name = os.path.split(path)
+    partial = os.path.join(folder, f".{name}.{(wheel.sha256 or '')[:16]}.part")
+    release = f"{wheel.name} {wheel.version}"
+    subject = f"{release} from {redact_url(wheel.url)}"
+    try:
+        if wheel.url.startswith("file:"):
+            copy_file(wheel.url, partial)
+        else:
+            with open(partial, "a+b") as file:
+                status = transport.resume(wheel.url, release, file, wheel.size).status
+            if status not in (OK, PARTIAL):
+                os.unlink(partial)
+                raise InstallError(f"{subject}: the server answered with status {status}")
+    except PackageIndexError as error:
+        raise InstallError(error.message, hint="run the command again: it continues") from None
+    except OSError as error:
+        raise InstallError(f"{subject}: cannot be written: {error.strerror}") from None
+    digest = sha256_of(partial)
+    if digest != wheel.sha256:
+        os.unlink(partial)
+        message = f"{subject} has the wrong hash: the lock says sha256 {wheel.sha256}"
+        raise InstallError(f"{message}, the file has {digest}")
+    os.replace(partial, path)
+
+
+def installable(lock: Lock, python: str, folder: str, builds: IndexOptions) -> Lock:
+    """Return a lock of files that uv and pip can install.
+
+    Source distributions are built. Files in bundles and variant wheels are copied to a folder. pip
+    and uv refuse a file name with a variant label (PEP 825), uv also a variant whose provider it
+    does not know. The content of a variant wheel is that of any other wheel, so it gets an ordinary
+    name.
+
+    Args:
+        lock: The lock.
+        python: The interpreter to build with.
+        folder: A folder for the files.
+        builds: Where the build requirements of source distributions come from.
+
+    Raises:
+        InstallError: A file cannot be built or fetched.
+    """
+    pins = []
+    for pin in with_built_wheels(lock, python, folder, builds).pins:
+        wheel = pin.wheel
+        name, label = split_label(file_name(wheel))
+        if label or is_in_bundle(wheel.url):
+            path = os.path.join(folder, name)
+            with Transport() as transport:
+                fetch(wheel, path, transport)
+            # A file that is locked by its URL has the label in its file name.
+            filename = split_label(wheel.filename)[0]
+            wheel = wheel.replace(filename=filename, url=path_to_file_url(path), index="")
+        pins.append(pin.replace(wheel=wheel))
+    return lock.replace(pins=tuple(pins))
+
+
+def with_built_wheels(lock: Lock, python: str | None, folder: str, options: IndexOptions) -> Lock:
+    """Return a lock with wheels that are built from its source distributions.
+
+    The lock names the source distribution with its hash. Its wheel takes its place.
+
+    Args:
+        lock: The lock.
+        python: The interpreter to build with; None is one of the lock's Python.
+        folder: A folder for the source distributions.
+        options: Where build requirements come from.
+
+    Raises:
+        InstallError: One cannot be downloaded or built. The end of the output of its build is
+            announced before.
+    """
+    if all(pin.wheel.filename.endswith(".whl") for pin in lock.pins):
+        return lock
+    cache = Cache()
+    default = default_index(cache)
+    builder = SourceBuilder(
+        python or required_release(lock) or sys.executable,
+        options,
+        default_index=default.url,
+        cert=default.cert,
+        folder=cache.folder,
+    )
+    pins = []
+    for pin in lock.pins:
+        sdist = pin.wheel
+        if sdist.filename.endswith(".whl"):
+            pins.append(pin)
+            continue
+        archive = os.path.join(folder, sdist.filename)
+        if sdist.url.startswith("file:"):
+            archive = file_url_to_path(sdist.url)
+        elif builder.kept_wheel(sdist) is None and not os.path.exists(archive):
+            with Transport(cert=default.cert) as transport:
+                fetch(sdist, archive, transport)
+        dependents = [other.wheel.name for other in lock.pins if sdist.name in other.dependencies]
+        dependent = " and ".join(dependents) or "the request"
+        try:
+            path = builder.wheel(sdist, archive, f"no wheel fits; it is for {dependent}")
+        except BuildFailedError as error:
+            if error.output:
+                activity.current.announce(f"the end of the output of the build:\n{error.output}")
+            reason = error.reason
+            message = f"{reason.subject}, for {dependent}, cannot be built: it needs {reason.need}"
+            raise InstallError(f"{message}; found {reason.have}") from None
+        wheel = sdist.replace(
+            filename=os.path.basename(path),
+            url=path_to_file_url(path),
+            sha256=sha256_of(path),
+            size=os.path.getsize(path),
+            index="",
+        )
+        pins.append(pin.replace(wheel=wheel))
+    return lock.replace(pins=tuple(pins))
+
+
+def check_fits(lock: Lock) -> None:
+    """Raise InputError if a wheel of a lock, such as one built here, is for another host."""
+    environment = TargetEnvironment(lock.host)
+    for pin in lock.pins:
+        filename = pin.wheel.filename
+        if filename.endswith(".whl") and environment.rank(filename) is None:
+            raise InputError(
+                f"{filename} was built on this machine, and the lock is for another one",
+                hint="run gpuenv download on a machine with the platform and Python of the lock",
+            )
