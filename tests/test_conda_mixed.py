@@ -23,7 +23,7 @@ from gpuenv.errors import (
 from gpuenv.install import conda, conda_prefix
 from gpuenv.lock import conda_formats
 from gpuenv.model import EnvironmentChanges, Lock, Pin, Wheel
-from gpuenv.render import plans
+from gpuenv.render.changes import changes_lines
 from gpuenv.resolve.conda import wheels_beside
 from index_server import make_wheel
 
@@ -381,7 +381,7 @@ def test_wheels_of_the_user_are_in_the_plan(both: tuple[Path, Path], tmp_path: P
     with pytest.raises(DeclinedError):
         api.sync(lock, str(target), host=H100, approve=decline, exact=True)
     (changes,) = seen
-    assert plans.changes_lines(changes) == [
+    assert changes_lines(changes) == [
         f"{target}: 0 to add, 1 to change, 1 to remove",
         "  change  leaf-kit 0.9 (wheel) -> 1.0",
         "  remove  trainer 1.0 (wheel)",

@@ -13,7 +13,7 @@ import pytest
 
 from gpuenv.cli import main
 from gpuenv.errors import InputError
-from gpuenv.render.node_report import NPD_CHARACTERS
+from gpuenv.render.checks import NPD_CHARACTERS
 from gpuenv_fleet import dask_cluster, launchers, report
 from gpuenv_fleet.text import fold
 
@@ -168,7 +168,10 @@ def test_hosts_with_an_unknown_fact_are_named(gpuenv: Run, tmp_path: Path) -> No
         ("nonsense\n", "f, line 1: is not JSON"),
         ('{"python": {}}\n', "line 1: does not name its node"),
         ('{"node": "a", "x": 1}\n', "a: the document has no host"),
-        ('{"node": "a", "python": {"version": [3, 12]}, "driver": 5}\n', "a: host.driver must be"),
+        (
+            '{"node": "a", "python": {"version": [3, 12]}, "driver": 5}\n',
+            "at `host.driver`",
+        ),
         ('{"node": "a", "python": {"version": [3, 12]}}\n' * 2, "a: has two documents"),
         ("[1]\n", "f, line 1: is not a document"),
         ("{" * 100_000, "is not JSON"),

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuenv.model import Check, Gpu, Host, Python
-from gpuenv.render.node_report import FORMATS, NPD_CHARACTERS, Outcome, Report
+from gpuenv.render.checks import FORMATS, NPD_CHARACTERS, Outcome, Report
 
 HOST = Host(
     python=Python(version=(3, 12)),

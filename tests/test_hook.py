@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gpuenv.lock import pylock
 from gpuenv.model import Check, Gpu, Host, Python
-from gpuenv.render.hook import LONGEST, hook_line
+from gpuenv.render.checks import LONGEST, hook_line
 from test_backends import make_lock, make_wheel
 from test_cli import run_process as run
 from test_verification import CLEAN, install, running_with, site_of, wait_until

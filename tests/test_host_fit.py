@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import gpuenv
+from gpuenv.errors import is_doubt
 from gpuenv.lock.host_fit import fit
-from gpuenv.render import plans
 from test_solve import CASES as SOLVES
 from test_solve import host_of, request_of
 
@@ -47,4 +47,4 @@ def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) ->
             gpus=host.gpus, driver=host.driver, driver_cuda=host.driver_cuda
         )
         if not fit(lock, elsewhere):
-            assert all(plans.is_doubt(reason) for reason in gpuenv.reasons_against(pins, elsewhere))
+            assert all(is_doubt(reason) for reason in gpuenv.reasons_against(pins, elsewhere))

@@ -51,7 +51,8 @@ from gpuenv.model import (
 )
 from gpuenv.project.init import Beginning
 from gpuenv.project.profiles import Comparison, Difference, Profile, Project, State
-from gpuenv.render import checks, doctor, hook, locks, matrix, pip, plans, refusals, run
+from gpuenv.render import changes as render_changes
+from gpuenv.render import checks, doctor, locks, matrix, plans, refusals, values
 from gpuenv.verify.probe_tests import Shown
 
 RECORDED = Path(__file__).parent / "data" / "messages.json"
@@ -553,9 +554,11 @@ def plan_messages() -> dict[str, list[str]]:
         "solve -v": plans.plan_lines(plan(skipped=rejections), "pylock.toml", verbose=True),
         "solve: nothing written": plans.solution_lines(plan(), (), next_step="gpuenv solve torch"),
         "solve: unknown driver": plans.plan_lines(unknown_driver, "pylock.toml"),
-        "pip install": pip.step_lines(plan(), steps, dry=False),
-        "pip install: dry run": pip.step_lines(plan(), steps, dry=True),
-        "pip install: nothing": pip.step_lines(plan(choices=(), warnings=(AVOID,)), (), dry=False),
+        "pip install": render_changes.step_lines(plan(), steps, dry=False),
+        "pip install: dry run": render_changes.step_lines(plan(), steps, dry=True),
+        "pip install: nothing": render_changes.step_lines(
+            plan(choices=(), warnings=(AVOID,)), (), dry=False
+        ),
     }
 
 
@@ -603,17 +606,17 @@ def check_messages() -> dict[str, list[str]]:
         "verify -v": checks.check_lines(CHECKS),
         "verify -v: failed": checks.check_lines(FAILED, next_step="gpuenv doctor --target env"),
         "verify -v: unknown": checks.check_lines(NO_DEVICE),
-        "hook: ok": [hook.hook_line(CHECKS, HOST, 3.14, device=True)],
-        "hook: no GPU used": [hook.hook_line(CHECKS[:1], HOST, 3.14, device=False)],
-        "hook: failed": [hook.hook_line((*FAILED, *FAILED), HOST, 3.14, device=True)],
-        "hook: unknown": [hook.hook_line(NO_DEVICE, HOST, 3.14, device=True)],
-        "hook: nothing checked": [hook.hook_line((), HOST, 0.0, device=True)],
-        "run: removed": run.shadow_lines([ENTRY], "/srv/env"),
-        "run: removed, several libraries": run.shadow_lines(
+        "hook: ok": [checks.hook_line(CHECKS, HOST, 3.14, device=True)],
+        "hook: no GPU used": [checks.hook_line(CHECKS[:1], HOST, 3.14, device=False)],
+        "hook: failed": [checks.hook_line((*FAILED, *FAILED), HOST, 3.14, device=True)],
+        "hook: unknown": [checks.hook_line(NO_DEVICE, HOST, 3.14, device=True)],
+        "hook: nothing checked": [checks.hook_line((), HOST, 0.0, device=True)],
+        "run: removed": render_changes.shadow_lines([ENTRY], "/srv/env"),
+        "run: removed, several libraries": render_changes.shadow_lines(
             [ENTRY.replace(libraries=names)], "/srv/env"
         ),
-        "run: behind": run.shadow_lines([ENTRY.replace(kept=True)], "/srv/env"),
-        "run: preload": run.shadow_lines([preload], "/srv/env"),
+        "run: behind": render_changes.shadow_lines([ENTRY.replace(kept=True)], "/srv/env"),
+        "run: preload": render_changes.shadow_lines([preload], "/srv/env"),
     }
 
 
@@ -673,11 +676,11 @@ def matrix_messages() -> dict[str, list[str]]:
 def reason_messages() -> dict[str, list[str]]:
     messages: dict[str, list[str]] = {}
     for code, subject, need, have in REASONS:
-        text = plans.reason_text(reason(code, subject, need, have))
+        text = values.reason_text(reason(code, subject, need, have))
         messages.setdefault(f"reason: {code}", []).append(text)
     missing = reason("not-in-index", "nosuch", "a wheel", "not found on any index")
     of_torch = missing.replace(dependent="torch 2.15.0")
-    messages["reason: not-in-index"].append(plans.reason_text(of_torch))
+    messages["reason: not-in-index"].append(values.reason_text(of_torch))
     return messages
 
 

@@ -20,7 +20,7 @@ import pytest
 import forked
 from gpuenv.__main__ import main
 from gpuenv.activity import Activity
-from gpuenv.render.progress import activity_text
+from gpuenv.render.changes import activity_text
 from gpuenv.render.text import Line, table_lines, wrap
 from index_server import IndexServer
 from test_cli import SOLVE, command_environment, import_what_commands_use, run_process

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpuenv import loader_env
-from gpuenv.render.run import shadow_lines
+from gpuenv.render.changes import shadow_lines
 from test_cli import run_process as run
 from test_verification import CLEAN, CUDNN, file_name, install, member_file, place, site_of
 

@@ -14,6 +14,7 @@ from ..errors import DeclinedError, InputError, NotVerifiedError
 from ..install import downloads
 from ..install.wheels import WAIT
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
+from ..render import changes as render_changes
 from ..render import checks as render_checks
 from ..render import plans
 from .host_args import is_described
@@ -164,7 +165,7 @@ def approve_changes(arguments: Namespace, changes: EnvironmentChanges) -> None:
 
     DeclinedError if the user answers no. Without a terminal or with --yes, nobody is asked.
     """
-    progress_printer(arguments)("\n".join(plans.changes_lines(changes)))
+    progress_printer(arguments)("\n".join(render_changes.changes_lines(changes)))
     if not changes.confirm or arguments.yes or not sys.stdin.isatty():
         return
     print("Proceed? [y/N] ", end="", file=sys.stderr, flush=True)

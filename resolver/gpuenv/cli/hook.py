@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from ..errors import GpuEnvError
 from ..model import Check, Host
-from ..render.node_report import Format, Outcome, Report, hook
+from ..render.checks import Format, Outcome, Report, hook
 from .environment_args import END_SIGNALS
 
 # Seconds beyond the limit in which the child ends its own children and reports what it saw.

@@ -11,7 +11,7 @@ from .. import api
 from ..errors import InputError
 from ..project.profiles import compare
 from ..render import locks as render
-from ..render import plans
+from ..render.values import reasons_json
 from .host_args import add_host_flags, read_host_flags, used_flags
 from .init import add_project_flag
 from .output import print_errors, print_json, print_lines, print_report
@@ -174,7 +174,7 @@ def _check_files(arguments: Namespace, files: Sequence[str]) -> list[dict[str, A
                 "created_by": report.created_by,
                 "packages": report.packages,
                 "ok": report.works,
-                "reasons": plans.reasons_json(report.reasons),
+                "reasons": reasons_json(report.reasons),
             }
         )
     return documents

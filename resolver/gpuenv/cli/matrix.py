@@ -141,16 +141,14 @@ def _show(arguments: Namespace) -> int:
 
 
 def _scan(arguments: Namespace) -> int:
-    from ..render import code_files  # reads files: no other command does
-
     host = read_host_flags(arguments, need_gpu=False)
     kind, contents = _read_code(arguments.path)
     judged = judge(contents.files, host, api.compatibility_data())
     scan = Scan(path=arguments.path, kind=kind, files=judged, read=contents.read)
     if arguments.json:
-        print_json(code_files.scan_json(scan, host))
+        print_json(render.scan_json(scan, host))
     else:
-        print_lines(code_files.scan_lines(scan, host))
+        print_lines(render.scan_lines(scan, host))
     return 1 if any(judged_file.fails for judged_file in scan.files) else 0
 
 

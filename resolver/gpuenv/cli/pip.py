@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from .. import api
 from ..errors import InputError, NotVerifiedError
 from ..model import Check, IndexOptions
+from ..render import changes as render
 from ..render import checks as render_checks
-from ..render import pip as render
 from .environment_args import (
     add_installer_flags,
     doctor_step,

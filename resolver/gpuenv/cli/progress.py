@@ -8,7 +8,7 @@ import threading
 import time
 
 from ..activity import Activity, current
-from ..render.progress import activity_text
+from ..render.changes import activity_text
 
 FIRST = 0.3  # seconds after which a step is shown
 LOOK_PERIOD = 0.1  # seconds between two looks at the activity

@@ -12,7 +12,7 @@ from ..errors import InputError, NotVerifiedError
 from ..index.cache import cache_folder
 from ..model import Check, IndexOptions, Request
 from ..prefix import is_venv
-from ..render.run import run_json, shadow_lines
+from ..render.changes import run_json, shadow_lines
 from ..requirements.script import Script, read_script
 from ..requirements.target import TargetEnvironment
 from ..serialize import canonical_json, to_plain

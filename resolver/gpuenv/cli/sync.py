@@ -8,8 +8,8 @@ from functools import partial
 from .. import api
 from ..errors import HostMismatchError, NotVerifiedError
 from ..model import Host, Lock
+from ..render import changes as render_changes
 from ..render import locks as render
-from ..render import plans
 from .environment_args import (
     add_install_flags,
     add_place_flags,
@@ -68,9 +68,9 @@ def run(arguments: Namespace) -> int:
     if arguments.dry_run:
         changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)
         if arguments.json:
-            print_json(plans.changes_json(changes))
+            print_json(render_changes.changes_json(changes))
         else:
-            print_lines(plans.changes_lines(changes))
+            print_lines(render_changes.changes_lines(changes))
         return 0
     exit_on_signals()
     try:

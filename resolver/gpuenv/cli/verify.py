@@ -12,7 +12,6 @@ from ..errors import InputError
 from ..model import Check, Host
 from ..prefix import is_conda, prefix_of
 from ..render import checks as render_checks
-from ..render import node_report
 from ..resolve.conda import virtual_packages
 from .environment_args import (
     TIMEOUT,
@@ -87,7 +86,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("text", "json", *node_report.FORMATS),
+        choices=("text", "json", *render_checks.FORMATS),
         default="text",
         help="Print this format. The formats of monitoring tools end within the timeout, as --hook"
         " does",
@@ -102,16 +101,16 @@ def run(arguments: Namespace) -> int:
         arguments.json = True
     if arguments.bundle:
         _check_writable(arguments.bundle)
-    if arguments.hook or arguments.format in node_report.FORMATS:
+    if arguments.hook or arguments.format in render_checks.FORMATS:
         from .hook import run_hook
 
         timeout = arguments.timeout or HOOK_TIMEOUT
-        make_report = node_report.FORMATS.get(arguments.format, node_report.hook)
+        make_report = render_checks.FORMATS.get(arguments.format, render_checks.hook)
         return run_hook(arguments, timeout, verify_environment, make_report)
     exit_on_signals()
     checks, host = verify_environment(arguments, arguments.timeout or TIMEOUT)
     if arguments.json:
-        print_json(node_report.verification_json(checks, host))
+        print_json(render_checks.verification_json(checks, host))
         return 0 if render_checks.ok(checks) else 1
     target = arguments.python or arguments.target or active_environment("")
     return print_checks(arguments, checks, doctor_step(target))

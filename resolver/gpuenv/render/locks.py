@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from ..errors import Reason
+from ..errors import Reason, is_doubt
 from ..model import Host, Lock, show_pair
+from ..project.init import Beginning
+from ..project.profiles import Comparison, Difference, Profile, Project, State
+from ..project.shared_versions import SharedVersion
 from ..serialize import to_plain
 from .refusals import LEAST, SCREEN, host_text, reason_lines, wrapped
 from .text import table_lines
@@ -14,18 +17,12 @@ from .values import (
     choice_text,
     download_bytes,
     download_text,
-    is_doubt,
     quantity_text,
     reason_text,
     reasons_json,
     size,
     warning_texts,
 )
-
-if TYPE_CHECKING:  # most commands of locks need no project
-    from ..project.init import Beginning
-    from ..project.profiles import Comparison, Difference, Profile, Project, State
-    from ..project.shared_versions import SharedVersion
 
 # What the lines mean that `gpuenv init` writes.
 _SETTINGS = {
@@ -53,94 +50,52 @@ def lock_lines(
 
     Packages, builds, driver, hardware, download and data; without an old lock only the new facts.
     """
-    lines = [_lock_headline(path, old, new, changes)]
-    if old is not None:
-        lines += _change_lines(changes)
-    lines += _fact_lines(old, new)
-    lines += [f"  warning: {text}" for text in warning_texts(warnings)]
-    return lines
-
-
-def _lock_headline(path: str, old: Lock | None, new: Lock, changes: Comparison) -> str:
     count = quantity_text(len(new.pins), "package")
     if old is None:
-        return f"{path}: new, {count}"
-    changed = len(changes.packages) + len(changes.files)
-    return f"{path}: {changed} of {count} change"
+        lines = [f"{path}: new, {count}"]
+        lines += [f"  {title} {value}" for title, value in _facts(new)]
+    else:
+        lines = [f"{path}: {len(changes.packages) + len(changes.files)} of {count} change"]
+        for name, was, now in changes.packages:
+            if was is None:
+                lines.append(f"  + {name} {now}")
+            else:
+                lines.append(f"  - {name} {was}" if now is None else f"  {name} {was} -> {now}")
+        lines += [f"  {name}: another file of the same version" for name in changes.files]
+        for (title, before), (_, after) in zip(_facts(old), _facts(new), strict=True):
+            if before != after:
+                lines.append(f"  {title} {before} -> {after}")
+    return [*lines, *(f"  warning: {text}" for text in warning_texts(warnings))]
 
 
-def _change_lines(changes: Comparison) -> list[str]:
-    lines = []
-    for name, old_version, new_version in changes.packages:
-        if old_version is None:
-            lines.append(f"  + {name} {new_version}")
-        elif new_version is None:
-            lines.append(f"  - {name} {old_version}")
-        else:
-            lines.append(f"  {name} {old_version} -> {new_version}")
-    lines += [f"  {name}: another file of the same version" for name in changes.files]
-    return lines
-
-
-def _fact_lines(old: Lock | None, new: Lock) -> list[str]:
-    lines = []
-    for title, fact in _LOCK_FACTS:
-        value = fact(new)
-        if old is None:
-            lines.append(f"  {title} {value}")
-        elif fact(old) != value:
-            lines.append(f"  {title} {fact(old)} -> {value}")
-    return lines
-
-
-def _builds(lock: Lock) -> str:
-    return ", ".join(map(choice_text, lock.choices)) or "none"
-
-
-def _driver(lock: Lock) -> str:
-    if lock.needs.driver is None:
-        return "none needed"
-    return f">= {lock.needs.driver}"
-
-
-def _compute_capabilities(lock: Lock) -> str:
-    return " ".join(map(show_pair, lock.needs.compute_capabilities)) or "none needed"
-
-
-def _platform(lock: Lock) -> str:
-    return f"{lock.needs.platform}, glibc >= {show_pair(lock.needs.glibc)}"
-
-
-def _python(lock: Lock) -> str:
-    return show_pair(lock.needs.python)
-
-
-def _data(lock: Lock) -> str:
-    return lock.data
-
-
-_LOCK_FACTS: tuple[tuple[str, Callable[[Lock], str]], ...] = (
-    ("builds", _builds),
-    ("driver", _driver),
-    ("compute capabilities", _compute_capabilities),
-    ("platform", _platform),
-    ("Python", _python),
-    ("download", download_text),
-    ("data", _data),
-)
+def _facts(lock: Lock) -> list[tuple[str, str]]:
+    """Return (title, text) of what a lock needs and has."""
+    needs = lock.needs
+    return [
+        ("builds", ", ".join(map(choice_text, lock.choices)) or "none"),
+        ("driver", "none needed" if needs.driver is None else f">= {needs.driver}"),
+        (
+            "compute capabilities",
+            " ".join(map(show_pair, needs.compute_capabilities)) or "none needed",
+        ),
+        ("platform", f"{needs.platform}, glibc >= {show_pair(needs.glibc)}"),
+        ("Python", show_pair(needs.python)),
+        ("download", download_text(lock)),
+        ("data", lock.data),
+    ]
 
 
 def lock_document(lock: Lock) -> dict[str, Any]:
     """Return what `gpuenv report` shows of a lock."""
-    packages = []
-    for pin in lock.pins:
-        wheel = pin.wheel
-        packages.append({"name": wheel.name, "version": wheel.version, "size": size(wheel.size)})
+    wheels = [pin.wheel for pin in lock.pins]
     return {
         "kind": "lock",
         "made_for": host_text(lock.host),
-        "facts": [(name, text(lock)) for name, text in _LOCK_FACTS],
-        "packages": packages,
+        "facts": _facts(lock),
+        "packages": [
+            {"name": wheel.name, "version": wheel.version, "size": size(wheel.size)}
+            for wheel in wheels
+        ],
     }
 
 
@@ -148,14 +103,11 @@ def lock_json(
     path: str, profile: str, status: str, new: Lock, changes: Comparison
 ) -> dict[str, Any]:
     """Return one profile of `lock --json`; `status` is written or unchanged."""
-    rows = []
-    for name, old_version, new_version in changes.packages:
-        rows.append({"name": name, "was": old_version, "now": new_version})
     return {
         "profile": profile,
         "path": path,
         "status": status,
-        "changes": rows,
+        "changes": [{"name": name, "was": was, "now": now} for name, was, now in changes.packages],
         "files": list(changes.files),
         "frameworks": to_plain(new.choices),
         "needs": to_plain(new.needs),
@@ -175,49 +127,42 @@ def shared_versions_lines(shared: Sequence[SharedVersion], *, only_some: bool = 
     """
     lines = []
     for framework in shared:
-        lines += wrapped(_shared_headline(framework), "")
+        name, versions = framework.framework, dict(framework.versions)
+        if framework.is_shared:
+            alone = [f"{profile} would get {other}" for profile, other in framework.alone]
+            headline = f"{name} {next(iter(versions.values()))} in all profiles; alone, "
+            headline += " and ".join(alone)
+            headline += " (separate-versions = true in its table allows it)"
+        else:
+            texts = [f"{profile} {version}" for profile, version in versions.items()]
+            headline = f"{name} differs: {', '.join(texts)}"
+            if framework.separate:
+                separate = " and ".join(framework.separate)
+                headline += f"; pyproject.toml gives {separate} an own version"
+        lines += wrapped(headline, "")
         for profile, version, reasons in framework.against:
-            lines.append(f"  {profile} cannot have {framework.framework} {version}:")
+            lines.append(f"  {profile} cannot have {name} {version}:")
             lines += [f"  {line}" for line in reason_lines(reasons, REASONS_SHOWN)]
     if only_some and any(not (framework.is_shared or framework.separate) for framework in shared):
         lines.append("gpuenv lock without a name looks for one version for all profiles")
     return lines
 
 
-def _shared_headline(framework: SharedVersion) -> str:
-    name, versions = framework.framework, dict(framework.versions)
-    if framework.is_shared:
-        version = next(iter(versions.values()))
-        alone = " and ".join(f"{profile} would get {other}" for profile, other in framework.alone)
-        return (
-            f"{name} {version} in all profiles; alone, {alone}"
-            " (separate-versions = true in its table allows it)"
-        )
-    text = ", ".join(f"{profile} {version}" for profile, version in versions.items())
-    line = f"{name} differs: {text}"
-    if framework.separate:
-        line += f"; pyproject.toml gives {' and '.join(framework.separate)} an own version"
-    return line
-
-
 def shared_versions_json(shared: Sequence[SharedVersion]) -> list[dict[str, Any]]:
     """Return the "frameworks" of `lock --json`."""
-    documents = []
-    for framework in shared:
-        against = []
-        for profile, version, reasons in framework.against:
-            rows = reasons_json(reasons)
-            against.append({"profile": profile, "version": version, "reasons": rows})
-        documents.append(
-            {
-                "framework": framework.framework,
-                "versions": dict(framework.versions),
-                "alone": dict(framework.alone),
-                "separate": list(framework.separate),
-                "against": against,
-            }
-        )
-    return documents
+    return [
+        {
+            "framework": framework.framework,
+            "versions": dict(framework.versions),
+            "alone": dict(framework.alone),
+            "separate": list(framework.separate),
+            "against": [
+                {"profile": profile, "version": version, "reasons": reasons_json(reasons)}
+                for profile, version, reasons in framework.against
+            ],
+        }
+        for framework in shared
+    ]
 
 
 # ---- whether locks are up to date ---------------------------------------------------------------
@@ -255,10 +200,11 @@ def _state_lines(state: State) -> list[str]:
 
 def _difference_text(difference: Difference) -> str:
     """Return "driver was 550.54.14, is 580.65.06"; of a long list only what came and went."""
-    key, old, new = difference.key, difference.was, difference.now
-    if not isinstance(old or new, tuple):
-        return f"{key} was {_input_text(old)}, is {_input_text(new)}"
-    old, new = _items(old), _items(new)
+    key, was, now = difference.key, difference.was, difference.now
+    if not isinstance(was or now, tuple):
+        return f"{key} was {_input_text(was)}, is {_input_text(now)}"
+    old = was if isinstance(was, tuple) else ()
+    new = now if isinstance(now, tuple) else ()
     if max(len(old), len(new)) <= LONGEST_LIST:
         return f"{key} were {', '.join(old) or 'none'}, are {', '.join(new) or 'none'}"
     changes = [f"{text} was added" for text in new if text not in old]
@@ -266,14 +212,8 @@ def _difference_text(difference: Difference) -> str:
     return f"{key}: {', '.join(changes) or 'the order changed'}"
 
 
-def _items(value: object) -> tuple[str, ...]:
-    return value if isinstance(value, tuple) else ()
-
-
 def _input_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value or "none")
+    return str(value).lower() if isinstance(value, bool) else str(value or "none")
 
 
 def states_json(states: Sequence[State]) -> list[dict[str, Any]]:
@@ -299,13 +239,9 @@ def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
         lines.append(
             "no GPU was found or described: add a profile for one, with its gpu and driver"
         )
-    return [*lines, *_written_lines(begun.addition), "next: gpuenv lock"]
-
-
-def _written_lines(addition: str) -> list[str]:
-    """Return a table of the lines that were written, each with its meaning."""
+    # The lines that were written, each with its meaning.
     rows = []
-    for line in addition.splitlines():
+    for line in begun.addition.splitlines():
         text = line.partition("  #")[0]
         key = text.partition(" =")[0]
         if key.startswith("[tool.gpuenv.profiles."):
@@ -313,7 +249,7 @@ def _written_lines(addition: str) -> list[str]:
             rows.append((text, f"gpuenv lock writes pylock.{name}.toml"))
         elif key in _SETTINGS:
             rows.append((text, _SETTINGS[key]))
-    return table_lines(rows) if rows else []
+    return [*lines, *(table_lines(rows) if rows else []), "next: gpuenv lock"]
 
 
 def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> list[str]:
@@ -347,25 +283,15 @@ def lock_check_lines(
     """
     failures = [reason for reason in reasons if not is_doubt(reason)]
     doubts = [reason for reason in reasons if is_doubt(reason)]
-    subject = f"{path} ({created_by}, {quantity_text(count, 'package')})"
-    lines = wrapped(f"{subject} {_verdict_text(failures, doubts)} on {host_text(host)}", "")
-    notes = []
+    notes, verdict = [], "violates no rule"
     for reason in doubts:
         kind = "note"
-        if _is_unknown(reason):
-            kind = "not known"
+        if reason.code.endswith("-unknown"):
+            kind, verdict = "not known", "may not work"
         notes += wrapped(f"{kind}: {reason_text(reason)}", "  ")
+    if failures:
+        verdict = "would not work"
+    subject = f"{path} ({created_by}, {quantity_text(count, 'package')})"
+    lines = wrapped(f"{subject} {verdict} on {host_text(host)}", "")
     most = max(LEAST, SCREEN - used - len(lines) - len(notes))
     return [*lines, *reason_lines(failures, most), *notes]
-
-
-def _verdict_text(failures: Sequence[Reason], doubts: Sequence[Reason]) -> str:
-    if failures:
-        return "would not work"
-    if any(map(_is_unknown, doubts)):
-        return "may not work"
-    return "violates no rule"
-
-
-def _is_unknown(reason: Reason) -> bool:
-    return reason.code.endswith("-unknown")

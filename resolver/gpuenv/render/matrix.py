@@ -1,32 +1,16 @@
-"""The text and the JSON documents of `gpuenv matrix`: the compatibility data as tables."""
+"""The text and the JSON documents of `gpuenv matrix`: the compatibility data, and device code."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
+from ..binaries.served import JudgedFile, Scan
 from ..compat.catalog import Entry, Release, Variant
 from ..compat.user_rows import Update
-from ..model import show_pair
-
-Row = Sequence[str]
-
-
-def columns(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table; each column is as wide as its widest cell.
-
-    An empty cell is shown as "-".
-    """
-    widths = [0] * len(rows[0])
-    for row in rows:
-        for place, cell in enumerate(row):
-            widths[place] = max(widths[place], len(cell or "-"))
-    lines = []
-    for row in rows:
-        cells = [f"{cell or '-':<{width}}" for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
+from ..model import Host, show_pair
+from .text import table_lines
 
 # ---- list ---------------------------------------------------------------------------------------
 
@@ -36,20 +20,23 @@ def entries_lines(entries: Sequence[Entry]) -> list[str]:
 
     "-" means that the platform has none.
     """
-    lines = columns(_entry_rows(entries, "framework"))
-    return [*lines, "", *columns(_entry_rows(entries, "library"))]
+    tables = []
+    for kind in ("framework", "library"):
+        rows = [[kind, "newest", "releases", "variants"]]
+        for entry in entries:
+            if entry.kind == kind:
+                newest, variants = _newest(entry)
+                count = str(len(entry.releases))
+                rows.append([entry.name, newest or "", count, " ".join(variants)])
+        tables.append(table_lines(rows, ""))
+    return [*tables[0], "", *tables[1]]
 
 
-def _entry_rows(entries: Sequence[Entry], kind: str) -> list[Row]:
-    rows: list[Row] = [[kind, "newest", "releases", "variants"]]
-    for entry in entries:
-        if entry.kind != kind:
-            continue
-        version, variants = "", ""
-        if entry.releases:
-            version, variants = entry.releases[0].version, " ".join(_variants(entry.releases[0]))
-        rows.append([entry.name, version, str(len(entry.releases)), variants])
-    return rows
+def _newest(entry: Entry) -> tuple[str | None, list[str]]:
+    """Return the newest version and its variants; (None, []) without a release."""
+    if not entry.releases:
+        return None, []
+    return entry.releases[0].version, _variants(entry.releases[0])
 
 
 def _variants(release: Release) -> list[str]:
@@ -60,19 +47,17 @@ def entries_json(entries: Sequence[Entry], platform: str) -> dict[str, Any]:
     """Return the document of `matrix list --json`."""
     rows: dict[str, list[dict[str, object]]] = {"framework": [], "library": []}
     for entry in entries:
-        newest: str | None = None
-        variants: list[str] = []
-        if entry.releases:
-            newest, variants = entry.releases[0].version, _variants(entry.releases[0])
-        row = {
-            "name": entry.name,
-            "distributions": list(entry.distributions),
-            "releases": len(entry.releases),
-            "newest": newest,
-            "variants": variants,
-            "on_path": entry.on_path,
-        }
-        rows[entry.kind].append(row)
+        newest, variants = _newest(entry)
+        rows[entry.kind].append(
+            {
+                "name": entry.name,
+                "distributions": list(entry.distributions),
+                "releases": len(entry.releases),
+                "newest": newest,
+                "variants": variants,
+                "on_path": entry.on_path,
+            }
+        )
     return {"platform": platform, "frameworks": rows["framework"], "libraries": rows["library"]}
 
 
@@ -84,51 +69,50 @@ def entry_lines(entry: Entry, platform: str) -> list[str]:
     title = f"{entry.name} on {platform}"
     if not entry.releases:
         return [title, "no release is known"]
-    rows: list[Row] = [["release", "variants", "CUDA", "cuDNN", "SASS", "PTX", "evidence"]]
+    rows = [["release", "variants", "CUDA", "cuDNN", "SASS", "PTX", "evidence"]]
     for release in entry.releases:
         first = release.variants[0]
         variants = " ".join(dict.fromkeys(_variants(release)))
-        facts = [first.cuda or "", first.cudnn or "", *_targets(first), first.code.evidence]
-        rows.append([release.version, variants, *facts])
-    return [title, *columns(rows)]
+        rows.append([release.version, variants, *_code_cells(first), first.code.evidence])
+    return [title, *table_lines(rows, "")]
+
+
+def _code_cells(variant: Variant) -> list[str]:
+    """Return CUDA, cuDNN, SASS and PTX as the tables show them."""
+    targets = [
+        "unknown" if names is None else " ".join(names) or "none"
+        for names in (variant.code.sass, variant.code.ptx)
+    ]
+    return [variant.cuda or "", variant.cudnn or "", *targets]
 
 
 def entry_json(entry: Entry, platform: str) -> dict[str, Any]:
     """Return the document of `matrix show NAME --json`: the releases, newest first."""
-    versions = []
-    for release in entry.releases:
-        variants = list(map(_variant_json, release.variants))
-        versions.append({"version": release.version, "variants": variants})
+    versions = [
+        {"version": release.version, "variants": list(map(_variant_json, release.variants))}
+        for release in entry.releases
+    ]
     return {"name": entry.name, "platform": platform, "versions": versions}
 
 
 def release_lines(name: str, release: Release, platform: str) -> list[str]:
     """Return a line for each variant, and then notes: partial targets, faults, the source."""
-    header = ["variant", "wheel", "CUDA", "cuDNN", "SASS", "PTX", "Python", "evidence"]
-    rows: list[Row] = [header]
+    rows = [["variant", "wheel", "CUDA", "cuDNN", "SASS", "PTX", "Python", "evidence"]]
     notes: list[str] = []
     sources: dict[str, list[str]] = {}  # the variants of each source
     for variant in release.variants:
-        wheel = f"{variant.distribution} {variant.version}"
-        versions = [variant.cuda or "", variant.cudnn or ""]
-        python = variant.requires_python or ""
-        targets = _targets(variant)
-        rows.append([variant.variant, wheel, *versions, *targets, python, variant.code.evidence])
-        notes += _notes(variant)
-        sources.setdefault(variant.code.source, []).append(variant.variant)
-    notes += [f"{', '.join(names)} source: {source}" for source, names in sources.items()]
-    return [f"{name} {release.version} on {platform}", *columns(rows), *notes]
-
-
-def _notes(variant: Variant) -> list[str]:
-    name, code, notes = variant.variant, variant.code, []
-    if code.some:
-        targets = " ".join(code.some)
-        notes.append(f"{name}: only some libraries or few fat binaries have {targets}")
-    if variant.bad:
-        severity, text, source = variant.bad
-        notes.append(f"{name}: known bad ({severity}): {text} ({source})")
-    return notes
+        label, code = variant.variant, variant.code
+        wheel, python = f"{variant.distribution} {variant.version}", variant.requires_python
+        rows.append([label, wheel, *_code_cells(variant), python or "", code.evidence])
+        if code.some:
+            targets = " ".join(code.some)
+            notes.append(f"{label}: only some libraries or few fat binaries have {targets}")
+        if variant.bad:
+            severity, text, source = variant.bad
+            notes.append(f"{label}: known bad ({severity}): {text} ({source})")
+        sources.setdefault(code.source, []).append(label)
+    notes += [f"{', '.join(labels)} source: {source}" for source, labels in sources.items()]
+    return [f"{name} {release.version} on {platform}", *table_lines(rows, ""), *notes]
 
 
 def release_json(name: str, release: Release) -> dict[str, Any]:
@@ -140,30 +124,21 @@ def release_json(name: str, release: Release) -> dict[str, Any]:
     return {"name": name, "version": release.version, "variants": variants}
 
 
-def _targets(variant: Variant) -> tuple[str, str]:
-    """Return SASS and PTX as the table shows them."""
-    return _targets_text(variant.code.sass), _targets_text(variant.code.ptx)
-
-
-def _targets_text(targets: Sequence[str] | None) -> str:
-    if targets is None:
-        return "unknown"
-    return " ".join(targets) or "none"
-
-
 def _variant_json(variant: Variant) -> dict[str, object]:
-    code = variant.code
-    made_by, known_bad = None, None
-    if code.made_by:
-        made_by = show_pair(code.made_by)
+    def numbers(targets: Sequence[str] | None) -> list[int | str] | None:
+        if targets is None:
+            return None
+        return [int(target) if target.isdigit() else target for target in targets]
+
+    code, known_bad = variant.code, None
     if variant.bad:
         known_bad = dict(zip(("severity", "text", "source"), variant.bad, strict=True))
     return {
         "variant": variant.variant,
         "cuda": variant.cuda,
         "cudnn": variant.cudnn,
-        "sass": _numbers(code.sass),
-        "ptx": _numbers(code.ptx),
+        "sass": numbers(code.sass),
+        "ptx": numbers(code.ptx),
         "requires_python": variant.requires_python,
         "source": code.source,
         "distribution": variant.distribution,
@@ -172,22 +147,10 @@ def _variant_json(variant: Variant) -> dict[str, object]:
         "index": variant.indexes[0],
         "indexes": list(variant.indexes),
         "evidence": code.evidence,
-        "some": _numbers(code.some),
-        "made_by": made_by,
+        "some": numbers(code.some),
+        "made_by": show_pair(code.made_by) if code.made_by else None,
         "known_bad": known_bad,
     }
-
-
-def _numbers(targets: Sequence[str] | None) -> list[int | str] | None:
-    if targets is None:
-        return None
-    return list(map(_number, targets))
-
-
-def _number(target: str) -> int | str:
-    if target.isdigit():
-        return int(target)
-    return target
 
 
 # ---- update -------------------------------------------------------------------------------------
@@ -222,4 +185,82 @@ def update_json(update: Update) -> dict[str, Any]:
         "new": list(update.new),
         "changed": list(update.changed),
         "errors": list(update.errors),
+    }
+
+
+# ---- scan ---------------------------------------------------------------------------------------
+
+
+def scan_lines(scan: Scan, host: Host) -> list[str]:
+    """Return a line for each file, and then what cannot run and what to do.
+
+    Without a GPU on the host nothing is marked.
+    """
+    if not scan.files:
+        return [f"{scan.path}: no device code in {scan.read} files"]
+    named = [f"{gpu.name} ({show_pair(gpu.compute_capability)})" for gpu in host.gpus]
+    gpus = ", ".join(dict.fromkeys(named))
+    rows = [["file", "distribution", "SASS", "PTX", *([f"on {gpus}"] if gpus else [])]]
+    notes = []
+    for judged in scan.files:
+        path = judged.file.path
+        if os.path.isdir(scan.path):
+            path = os.path.relpath(path, scan.path)
+        sass = ptx = "unknown"
+        if not judged.file.fault:
+            sass = " ".join(judged.code.sass or ()) or "none"
+            ptx = " ".join(judged.code.ptx or ()) or "none"
+            if judged.code.ptx and judged.code.made_by:
+                ptx += f" (CUDA {show_pair(judged.code.made_by)})"
+        rows.append([path, judged.file.owner, sass, ptx, *([_verdict(judged)] if gpus else [])])
+        if judged.fails:
+            notes.append(f"{path} cannot run: {judged.hint}")
+    if not gpus:
+        notes.append("no GPU is visible: --gpu names the one to compare with")
+    elif not notes:
+        notes.append(f"nothing that must run lacks code for {gpus}")
+    title = f"{scan.path}: {len(scan.files)} of {scan.read} files have device code"
+    return [title, *table_lines(rows, ""), *notes]
+
+
+def _verdict(judged: JudgedFile) -> str:
+    if judged.file.fault:
+        return f"damaged: {judged.file.fault}"
+    if not judged.reasons:
+        return "runs"
+    if judged.fails:
+        return "cannot run"
+    return f"no code ({judged.optional})" if judged.optional else "unknown"
+
+
+def scan_json(scan: Scan, host: Host) -> dict[str, Any]:
+    """Return the document of `matrix scan --json`."""
+    return {
+        "path": scan.path,
+        "kind": scan.kind,
+        "read": scan.read,
+        "gpus": [
+            {"name": gpu.name, "compute_capability": show_pair(gpu.compute_capability)}
+            for gpu in host.gpus
+        ],
+        "files": [
+            {
+                "file": judged.file.path,
+                "distribution": judged.file.owner or None,
+                "sass": list(judged.code.sass or ()),
+                "ptx": list(judged.code.ptx or ()),
+                "made_by": show_pair(judged.code.made_by) if judged.code.made_by else None,
+                "fat_binaries": judged.file.images.binaries,
+                "runs": not judged.reasons if host.gpus and not judged.file.fault else None,
+                "fails": judged.fails,
+                "optional": judged.optional or None,
+                "reasons": [
+                    {"code": reason.code, "need": reason.need, "have": reason.have}
+                    for reason in judged.reasons
+                ],
+                "fault": judged.file.fault or None,
+                "hint": judged.hint or None,
+            }
+            for judged in scan.files
+        ],
     }

@@ -10,7 +10,7 @@ from ..doctor.diagnosis import Examination
 from ..model import Checks, Plan
 from .checks import summary_lines
 from .doctor import doctor_lines
-from .plans import plan_lines
+from .plans import plan_lines, summary_text
 from .text import Line, Meaning
 
 STYLES: Mapping[Meaning, str] = {
@@ -24,19 +24,14 @@ STYLES: Mapping[Meaning, str] = {
 def to_html(value: object) -> str | None:
     """Return the HTML of a plan, of checks or of an examination; None for any other value."""
     if isinstance(value, Plan):
-        lines = plan_lines(value, None)
-        return _html([_without_result(lines[0]), *lines[1:]])
+        headline = Line(summary_text(value), "headline")
+        return _html([headline, *plan_lines(value, None)[1:]])
     if isinstance(value, Checks):
         return _html(summary_lines(value))
     if isinstance(value, Examination):
         name = "" if value.origin is None else "the log"
         return _html(doctor_lines(value, catalog.causes(), TESTS, name))
     return None
-
-
-def _without_result(line: str) -> Line:
-    """Return the headline of a plan without what it says about the lock file."""
-    return Line(line.partition(": ")[2], "headline")
 
 
 def _html(lines: Sequence[str]) -> str:

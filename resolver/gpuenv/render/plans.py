@@ -2,60 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
 
-from ..errors import GpuEnvError, HostMismatchError, NoSolutionError, Reason
+from ..compat.data import SCHEMA
+from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
 from ..model import (
-    EnvironmentChanges,
-    Gpu,
     Host,
-    PackageChange,
     Plan,
     Rejection,
     Wheel,
     show_pair,
 )
-from ..requirements.versions import normalize_name
+from ..requirements.versions import parse_requirement
 from ..serialize import to_plain
 from .refusals import explanation_json, explanation_lines, host_text, reason_lines
 from .text import Line, table_lines
 from .values import (
-    choice_text,
     download_bytes,
     download_text,
     evidence_text,
-    is_doubt,
     quantity_text,
     reason_text,
     reasons_json,
+    rejections_json,
     size,
     update_offer,
     warning_texts,
 )
 
-__all__ = [
-    "age_lines",
-    "changes_json",
-    "changes_lines",
-    "choice_text",
-    "error_json",
-    "error_lines",
-    "host_lines",
-    "is_doubt",
-    "plan_json",
-    "plan_lines",
-    "reason_text",
-    "reasons_json",
-    "size",
-    "solution_json",
-    "solution_lines",
-    "why_chosen",
-]
-
-SHOWN_ADDITIONS = 6
 SHOWN_REQUIREMENTS = 8
 EVERY_LINE = 10_000
 
@@ -65,64 +41,39 @@ EVERY_LINE = 10_000
 
 def host_lines(host: Host) -> list[str]:
     """Return one line for each fact about a host, and then its problems with their hints."""
-    lines = [_gpu_line(gpu) for gpu in host.gpus]
+    lines = []
+    for gpu in host.gpus:
+        capability = f"compute capability {show_pair(gpu.compute_capability)}"
+        if gpu.compute_capability is None:
+            capability = "unknown compute capability"
+        name = "GPU" if gpu.index is None else f"GPU {gpu.index}"
+        line = f"{name:<8} {gpu.name}, {capability}"
+        if gpu.memory_total:
+            line += f", {size(gpu.memory_total)}"
+            if gpu.memory_free is not None:
+                line += f" ({size(gpu.memory_free)} free)"
+        lines.append(line + ", MIG" * gpu.mig)
     if not host.gpus:
         lines.append("GPU      none")
-    lines += [_driver_line(host), _platform_line(host), _python_line(host)]
+    driver = f"driver   {host.driver or ('unknown' if host.gpus else 'none')}"
+    if host.driver_cuda:
+        driver += f" (CUDA {show_pair(host.driver_cuda)})"
+    platform = f"platform {host.platform}"
+    if host.glibc:
+        platform += f", glibc {show_pair(host.glibc)}"
+    if host.virtualization:
+        platform += f", {host.virtualization}"
+    python = f"Python   {host.python.full_version or show_pair(host.python.version)}"
+    if host.python.free_threaded:
+        python += " free-threaded"
+    if host.python.executable:
+        python += f" at {host.python.executable}"
+    lines += [driver, platform, python]
     for problem in host.problems:
         lines.append(f"! {problem.code}: {problem.detail}")
         if problem.hint:
             lines.append(f"  {problem.hint}")
     return lines
-
-
-def _gpu_line(gpu: Gpu) -> str:
-    name = "GPU"
-    if gpu.index is not None:
-        name = f"GPU {gpu.index}"
-    line = f"{name:<8} {gpu.name}, "
-    if gpu.compute_capability is None:
-        line += "unknown compute capability"
-    else:
-        line += f"compute capability {show_pair(gpu.compute_capability)}"
-    if gpu.memory_total:
-        line += f", {size(gpu.memory_total)}"
-        if gpu.memory_free is not None:
-            line += f" ({size(gpu.memory_free)} free)"
-    if gpu.mig:
-        line += ", MIG"
-    return line
-
-
-def _driver_line(host: Host) -> str:
-    driver = host.driver
-    if not driver:
-        driver = "none"
-        if host.gpus:
-            driver = "unknown"
-    line = f"driver   {driver}"
-    if host.driver_cuda:
-        line += f" (CUDA {show_pair(host.driver_cuda)})"
-    return line
-
-
-def _platform_line(host: Host) -> str:
-    parts = [f"platform {host.platform}"]
-    if host.glibc:
-        parts.append(f"glibc {show_pair(host.glibc)}")
-    if host.virtualization:
-        parts.append(host.virtualization)
-    return ", ".join(parts)
-
-
-def _python_line(host: Host) -> str:
-    python = host.python
-    line = f"Python   {python.full_version or show_pair(python.version)}"
-    if python.free_threaded:
-        line += " free-threaded"
-    if python.executable:
-        line += f" at {python.executable}"
-    return line
 
 
 # ---- plans --------------------------------------------------------------------------------------
@@ -136,13 +87,22 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
         path: the lock file; None if none was written.
         verbose: whether to list every release that was passed over, with all reasons.
     """
-    lines: list[str] = [_headline(plan, path), *_chosen_lines(plan)]
+    result = "solved" if path is None else f"wrote {path}"
+    headline = Line(f"{result}: {summary_text(plan)}", "headline", marked=len(result))
+    lines: list[str] = [headline, *_chosen_lines(plan)]
     if plan.needs.driver is not None:
-        lines.append(_driver_need_line(plan.needs.driver, plan.host.driver))
-    lines += map(_warning_line, warning_texts(plan.warnings))
+        driver = "the driver of this host is unknown"
+        if plan.host.driver:
+            driver = f"this host has {plan.host.driver}"
+        lines.append(f"needs driver >= {plan.needs.driver}; {driver}")
+    lines += [
+        Line(f"warning: {text}", "doubt", marked=len("warning:"))
+        for text in warning_texts(plan.warnings)
+    ]
     skipped = _passed_over(plan)
     if skipped and verbose:
-        lines += ["passed over:", *skipped_lines(skipped)]
+        reasons = [reason for rejection in skipped for reason in rejection.reasons]
+        lines += ["passed over:", *reason_lines(reasons, EVERY_LINE)]
     elif skipped:
         builds = quantity_text(len(skipped), "build")
         lines.append(f"passed over: {builds} (-v says why)")
@@ -152,69 +112,47 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
 
 def _passed_over(plan: Plan) -> list[Rejection]:
     """Return the builds that do not suit the host, or that something excludes."""
-    return [rejection for rejection in plan.skipped if not _is_only_later(rejection)]
+    # A variant that suits the host, and only comes later in the order, was not passed over.
+    return [
+        rejection
+        for rejection in plan.skipped
+        if any(reason.code != "variant-order" for reason in rejection.reasons)
+    ]
 
 
-def _is_only_later(rejection: Rejection) -> bool:
-    """Return whether a variant suits the host, and only comes later in the order."""
-    return all(reason.code == "variant-order" for reason in rejection.reasons)
-
-
-def _warning_line(text: str) -> Line:
-    return Line(f"warning: {text}", "doubt", marked=len("warning:"))
-
-
-def _headline(plan: Plan, path: str | None) -> Line:
-    result = "solved"
-    if path is not None:
-        result = f"wrote {path}"
+def summary_text(plan: Plan) -> str:
+    """Return how many packages a plan has, how large they are, and for which host they are."""
     count = quantity_text(len(plan.pins), "package")
-    text = f"{result}: {count}, {download_text(plan)}"
-    return Line(f"{text}, for {host_text(plan.host)}", "headline", marked=len(result))
+    return f"{count}, {download_text(plan)}, for {host_text(plan.host)}"
 
 
 def _chosen_lines(plan: Plan) -> list[str]:
     """Return a table of the frameworks, and of what else the user named or got an older one of."""
     rows = [("chosen", "build", "CUDA", "cuDNN", "why")]
     for choice in plan.choices:
-        cuda = "-"
-        if choice.cuda is not None:
-            cuda = show_pair(choice.cuda)
+        cuda = "-" if choice.cuda is None else show_pair(choice.cuda)
         release = f"{choice.framework} {choice.version}"
         why = why_chosen(plan, choice.framework)
         if choice.evidence != "scanned":
             why += f"; {evidence_text(choice)}"
         rows.append((release, choice.variant, cuda, choice.cudnn or "-", why))
-    named = _named_wheels(plan)
-    rows += [_requirement_row(plan, wheel) for wheel in named[:SHOWN_REQUIREMENTS]]
+    wheels: list[Wheel] = []
+    if plan.request.conda is None:  # frameworks have other names there
+        names = {rejection.name for rejection in plan.skipped}
+        names |= {parse_requirement(text).name for text in plan.request.requirements}
+        names -= {choice.framework for choice in plan.choices}
+        wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in names]
+    labels = {variant.name: variant.label for variant in plan.variants}
+    for wheel in wheels[:SHOWN_REQUIREMENTS]:
+        build = labels.get(wheel.name, "-")
+        why = why_chosen(plan, wheel.name)
+        rows.append((f"{wheel.name} {wheel.version}", build, "-", "-", why))
     if len(rows) == 1:
         return []
     lines = table_lines(rows)
-    if len(named) > SHOWN_REQUIREMENTS:
-        lines.append(f"  and {len(named) - SHOWN_REQUIREMENTS} more that were asked for")
+    if len(wheels) > SHOWN_REQUIREMENTS:
+        lines.append(f"  and {len(wheels) - SHOWN_REQUIREMENTS} more that were asked for")
     return lines
-
-
-def _requirement_row(plan: Plan, wheel: Wheel) -> tuple[str, str, str, str, str]:
-    labels = {variant.name: variant.label for variant in plan.variants}
-    build = labels.get(wheel.name, "-")
-    return f"{wheel.name} {wheel.version}", build, "-", "-", why_chosen(plan, wheel.name)
-
-
-def _named_wheels(plan: Plan) -> list[Wheel]:
-    """Return what the user named, and what better releases were passed over of."""
-    if plan.request.conda is not None:
-        return []  # frameworks have other names there
-    frameworks = {choice.framework for choice in plan.choices}
-    names = {_package_name(text) for text in plan.request.requirements}
-    names |= {rejection.name for rejection in plan.skipped}
-    wheels = [pin.wheel for pin in plan.pins]
-    return [wheel for wheel in wheels if wheel.name in names - frameworks]
-
-
-def _package_name(requirement: str) -> str:
-    match = re.match(r"[A-Za-z0-9._-]+", requirement.strip())
-    return normalize_name(match[0]) if match else ""
 
 
 def why_chosen(plan: Plan, name: str) -> str:
@@ -227,12 +165,6 @@ def why_chosen(plan: Plan, name: str) -> str:
             version = reason.replace(subject=reason.subject.removeprefix(f"{name} "))
             return reason_text(version, brief=reason.code != "conflict")
     return "the newest that is allowed"
-
-
-def _driver_need_line(need: str, driver: str | None) -> str:
-    if driver:
-        return f"needs driver >= {need}; this host has {driver}"
-    return f"needs driver >= {need}; the driver of this host is unknown"
 
 
 def solution_lines(
@@ -261,91 +193,33 @@ def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
     Args:
         paths: the lock files; () without a file.
     """
-    path = None
-    if paths:
-        path = paths[0]
-    document = plan_json(plan, path)
+    document = plan_json(plan, paths[0] if paths else None)
     if plan.wheels is not None:
         document["pip"] = plan_json(plan.wheels, paths[1])
     return document
 
 
-def skipped_lines(skipped: Sequence[Rejection]) -> list[str]:
-    """Return every reason against the builds that were passed over; equal ones are one line."""
-    reasons: list[Reason] = []
-    for rejection in skipped:
-        reasons += rejection.reasons
-    return reason_lines(reasons, EVERY_LINE)
-
-
 def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
     """Return the document of `solve --json` for one lock file."""
-    frameworks = {}
-    for choice in plan.choices:
-        cuda = None
-        if choice.cuda is not None:
-            cuda = show_pair(choice.cuda)
-        frameworks[choice.framework] = {
-            "version": choice.version,
-            "cuda": cuda,
-            "cudnn": choice.cudnn,
-            "variant": choice.variant,
-            "evidence": choice.evidence,
-        }
-    skipped = []
-    for rejection in plan.skipped:
-        reasons = reasons_json(rejection.reasons)
-        skipped.append({"name": rejection.name, "version": rejection.version, "reasons": reasons})
     return {
         "lock": path,
         "host": to_plain(plan.host),
-        "frameworks": frameworks,
+        "frameworks": {
+            choice.framework: {
+                "version": choice.version,
+                "cuda": None if choice.cuda is None else show_pair(choice.cuda),
+                "cudnn": choice.cudnn,
+                "variant": choice.variant,
+                "evidence": choice.evidence,
+            }
+            for choice in plan.choices
+        },
         "packages": len(plan.pins),
         "download_bytes": download_bytes(plan),
         "needs": to_plain(plan.needs),
         "warnings": to_plain(plan.warnings),
-        "skipped": skipped,
+        "skipped": rejections_json(plan.skipped),
     }
-
-
-# ---- changes of an environment ------------------------------------------------------------------
-
-
-def changes_lines(changes: EnvironmentChanges) -> list[str]:
-    """Return how many packages an installation adds, changes and removes, and which."""
-    counts = f"{len(changes.add)} to add, {len(changes.change)} to change"
-    lines = [f"{changes.target}: {counts}, {len(changes.remove)} to remove"]
-    added = [_with_kind(change, change.after) for change in changes.add[:SHOWN_ADDITIONS]]
-    if len(changes.add) > SHOWN_ADDITIONS:
-        added.append(f"and {len(changes.add) - SHOWN_ADDITIONS} more")
-    if added:
-        lines.append(f"  add     {', '.join(added)}")
-    lines += map(_change_line, changes.change)
-    lines += [f"  remove  {_with_kind(change, change.before)}" for change in changes.remove]
-    lines += [f"  again   {_with_kind(change, change.before)}" for change in changes.again]
-    return lines
-
-
-def changes_json(changes: EnvironmentChanges) -> dict[str, Any]:
-    """Return the document of `sync --dry-run --json`."""
-    document: dict[str, Any] = {"target": changes.target}
-    for kind in ("add", "change", "again", "remove"):
-        document[kind] = to_plain(getattr(changes, kind))
-    return document
-
-
-def _with_kind(change: PackageChange, version: str) -> str:
-    text = f"{change.name} {version}"
-    if change.wheel:
-        text += " (wheel)"
-    return text
-
-
-def _change_line(change: PackageChange) -> str:
-    after = change.after
-    if after == change.before:
-        after = "another file of this build"
-    return f"  change  {_with_kind(change, change.before)} -> {after}"
 
 
 # ---- errors -------------------------------------------------------------------------------------
@@ -385,8 +259,6 @@ def package_lines(package: tuple[str, int] | None) -> list[str]:
     if package is None:
         return []
     version, schema = package
-    from ..compat.data import SCHEMA  # slow, and only this table needs it
-
     if schema > SCHEMA:
         text = f"needs a newer gpuenv (schema {schema}, this one reads {SCHEMA}): upgrade gpuenv"
     else:

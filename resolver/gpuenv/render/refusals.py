@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..compat.evaluate import HOST_CODES
-from ..errors import Change, Explanation, Reason
+from ..errors import Change, Explanation, Reason, is_doubt
 from ..model import Host, Plan, Rejection, show_pair
 from ..serialize import to_plain
 from .text import Line, columns
 from .values import (
     choice_text,
     found_text,
-    is_doubt,
     is_stated,
     need_and_found,
     quantity_text,

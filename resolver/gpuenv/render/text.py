@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Sequence
 from typing import Literal, Self
 
 Meaning = Literal["", "headline", "good", "bad", "doubt", "command"]
@@ -53,18 +54,17 @@ def visible(line: str) -> str:
     """
     if len(line) <= _LONGEST and line.isprintable():
         return line
-    text = "".join(map(_visible_character, line[:_LONGEST]))
+    text = "".join(
+        character
+        if character.isprintable() or character == "\t"
+        else character.encode("unicode_escape").decode()
+        for character in line[:_LONGEST]
+    )
     if len(line) > _LONGEST:
         text += "..."
     if isinstance(line, Line):
         return Line(text, line.meaning, marked=line.marked, hang=line.hang)
     return text
-
-
-def _visible_character(character: str) -> str:
-    if character.isprintable() or character == "\t":
-        return character
-    return character.encode("unicode_escape").decode()
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -74,8 +74,6 @@ def wrap(text: str, width: int) -> list[str]:
     """
     if len(text) <= width or (isinstance(text, Line) and text.meaning == "command"):
         return [text]
-    import textwrap  # most lines are short
-
     hang = len(text) - len(text.lstrip()) + len(_GAP)
     if isinstance(text, Line) and text.hang:
         hang = text.hang
@@ -92,19 +90,16 @@ def wrap(text: str, width: int) -> list[str]:
     return [first, *rest]
 
 
-def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table. The first row has the titles; the last column may be wrapped."""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns[:-1]]
-    hang = len(_GAP) + sum(width + len(_GAP) for width in widths)
-    return [Line(_row_text(row, widths), hang=hang) for row in rows]
+def table_lines(rows: Sequence[Sequence[str]], indent: str = _GAP) -> list[str]:
+    """Return the lines of a table. The first row has the titles; the last column may be wrapped.
 
-
-def _row_text(row: Sequence[str], widths: Sequence[int]) -> str:
-    return (_GAP + _GAP.join(_cells(row, widths))).rstrip()
-
-
-def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    for cell, width in zip(row[:-1], widths, strict=True):
-        yield cell.ljust(width)
-    yield row[-1]
+    An empty cell is shown as "-".
+    """
+    rows = [[cell or "-" for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    hang = len(indent) + sum(width + len(_GAP) for width in widths)
+    lines: list[str] = []
+    for row in rows:
+        cells = map(str.ljust, row, [*widths, 0])
+        lines.append(Line((indent + _GAP.join(cells)).rstrip(), hang=hang))
+    return lines

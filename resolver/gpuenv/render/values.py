@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from ..errors import Reason, is_doubt
-from ..model import Choice, Lock, Plan, show_pair
-
-__all__ = [
-    "choice_text",
-    "download_bytes",
-    "download_text",
-    "fact_text",
-    "found_text",
-    "is_doubt",
-    "is_stated",
-    "predicate",
-    "quantity_text",
-    "reason_text",
-    "reasons_json",
-    "sentence",
-    "size",
-    "subjects_text",
-    "update_offer",
-]
+from ..errors import Reason
+from ..model import Choice, Lock, Plan, Rejection, show_pair
 
 REASON_FIELDS = ("code", "subject", "need", "have", "source")
 
@@ -278,3 +261,11 @@ def reasons_json(reasons: Iterable[Reason]) -> list[dict[str, str]]:
             row["need"] = f"{reason.need}, for {reason.dependent}"
         rows.append(row)
     return rows
+
+
+def rejections_json(rejections: Iterable[Rejection]) -> list[dict[str, Any]]:
+    """Return [{"name", "version", "reasons"}]."""
+    return [
+        {"name": release.name, "version": release.version, "reasons": reasons_json(release.reasons)}
+        for release in rejections
+    ]
