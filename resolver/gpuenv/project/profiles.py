@@ -35,6 +35,15 @@ PLATFORM = "linux-x86_64"
 Input = str | bool | tuple[str, ...] | None
 
 
+# The fields of a profile that have another name among the inputs of a lock.
+_INPUT_KEYS = {
+    "name": "profile",
+    "gpus": "gpu",
+    "conda": "backend",
+    "channels": "conda-channels",
+}
+
+
 class Profile(Value):
     """A host to lock for, and the request. Texts are as in pyproject.toml.
 
@@ -200,31 +209,15 @@ def index_options(
 
 def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:
     """Return the profile as its lock keeps it: (key, value) pairs without empty values."""
-    rows: tuple[tuple[str, Input], ...] = (
-        ("profile", profile.name),
-        ("frameworks", profile.frameworks),
-        ("requirements", profile.requirements),
-        ("constraints", profile.constraints),
-        ("python", profile.python),
-        ("gpu", profile.gpus),
-        ("driver", profile.driver),
-        ("platform", profile.platform),
-        ("glibc", profile.glibc),
-        ("index-url", profile.index_url),
-        ("extra-index-urls", profile.extra_index_urls),
-        ("find-links", profile.find_links),
-        ("no-index", profile.no_index),
-        ("default-index-only", profile.default_index_only),
-        ("pre", profile.pre),
-        ("exclude-newer", profile.exclude_newer),
-        ("no-build", profile.no_build),
-        ("no-binary", profile.no_binary),
-        ("separate-versions", profile.separate_versions),
-        ("backend", "conda" if profile.conda else ""),
-        ("conda-channels", profile.channels),
-        ("wheels", profile.wheels),
+    fields = profile.non_defaults()
+    fields.pop("own_ranges", None)
+    if profile.conda:
+        fields["conda"] = "conda"
+    return tuple(
+        (_INPUT_KEYS.get(name, name.replace("_", "-")), value)
+        for name, value in fields.items()
+        if value
     )
-    return tuple((key, value) for key, value in rows if value)
 
 
 # ---- is its lock up to date? ---------------------------------------------------------------------

@@ -10,7 +10,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+from msgspec import Meta
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError
@@ -23,18 +26,15 @@ from .profiles import GLIBC, PLATFORM, Profile, Project
 FILE = "pyproject.toml"
 Describe = Callable[[Profile], Host]
 Dependencies = Callable[[str, Sequence[str], Sequence[str]], Sequence[str]]
-_MOST_GPUS = 64
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
-# The kinds of values, as messages call them.
-_STRING, _STRINGS, _FLAG, _TABLE = (
-    "a string in quotes",
-    "a list of strings",
-    "true or false",
-    "a table",
-)
-_COUNT = f"a whole number from 1 to {_MOST_GPUS}"
-_ANY = ""
+# The kinds of values: the type, and what a message calls it.
+_STRING = (Annotated[str, Meta(pattern=r"\S")], "a string in quotes")
+_STRINGS = (list[str], "a list of strings")
+_FLAG = (bool, "true or false")
+_COUNT = (Annotated[int, Meta(ge=1, le=64)], "a whole number from 1 to 64")
+_TABLE_OF_PROFILES = (dict[str, Any], "a table")
+_ANY = (Any, "")
 
 _SHARED_KEYS = {
     **dict.fromkeys(("frameworks", "requirements", "constraints", "channels", "wheels"), _STRINGS),
@@ -47,7 +47,7 @@ _TOP_KEYS = _SHARED_KEYS | {
     **dict.fromkeys(("no-build-package", "no-binary", "extras", "groups"), _STRINGS),
     **dict.fromkeys(("no-index", "default-index-only", "pre", "no-build"), _FLAG),
     "project-dependencies": _FLAG,
-    "profiles": _TABLE,
+    "profiles": _TABLE_OF_PROFILES,
 }
 _PROFILE_KEYS = _SHARED_KEYS | {
     **dict.fromkeys(("driver", "platform", "glibc"), _STRING),
@@ -139,7 +139,7 @@ class _Table:
         path: str,
         where: str,
         table: object,
-        kinds: Mapping[str, str],
+        kinds: Mapping[str, tuple[object, str]],
         shared: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.path, self.where = path, where
@@ -150,9 +150,10 @@ class _Table:
         for key, value in table.items():
             if key not in kinds:
                 self.fail(key, " is not a key", _suggestion(key, sorted(kinds)))
-            if not _is_of_kind(value, kinds[key]):
-                text = str(value).lower() if isinstance(value, bool) else repr(value)
-                self.fail(key, f" must be {kinds[key]}, not {text}")
+            kind, text = kinds[key]
+            if not _is_of_kind(value, kind):
+                shown = str(value).lower() if isinstance(value, bool) else repr(value)
+                self.fail(key, f" must be {text}, not {shown}")
 
     def fail(self, key: str, problem: str, hint: str = "") -> NoReturn:
         """Raise InputError for a value. It is that of all profiles if the profile has no own."""
@@ -162,14 +163,12 @@ class _Table:
         raise InputError(f"{self.path}: {where}.{key}{problem}", hint=hint) from None
 
 
-def _is_of_kind(value: object, kind: str) -> bool:
-    if kind == _STRING:
-        return isinstance(value, str) and bool(value.strip())
-    if kind == _STRINGS:
-        return isinstance(value, list) and all(isinstance(text, str) for text in value)
-    if kind == _COUNT:
-        return type(value) is int and 1 <= value <= _MOST_GPUS
-    return isinstance(value, {_FLAG: bool, _TABLE: dict, _ANY: object}[kind])
+def _is_of_kind(value: object, kind: object) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _suggestion(text: str, known: Sequence[str]) -> str:
@@ -263,7 +262,7 @@ def _gpus(table: _Table) -> tuple[str, ...]:
     if value is None:
         table.fail("gpu", f" is missing: {kinds}")
     texts = [value] if isinstance(value, str) else value
-    if not texts or not _is_of_kind(texts, _STRINGS) or not all(map(str.strip, texts)):
+    if not texts or not _is_of_kind(texts, list[str]) or not all(map(str.strip, texts)):
         table.fail("gpu", f" must not be {value!r}: {kinds}")
     has_none = any(text.strip().lower() == "none" for text in texts)
     if "count" in table.values and (len(texts) > 1 or has_none):

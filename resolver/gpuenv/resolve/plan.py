@@ -35,7 +35,6 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         for requirement in solution.facts.requirements_of(candidate):
             if isinstance(requirement, PackageRequirement) and requirement.name != candidate.name:
                 dependencies[candidate.name].add(requirement.name)
-    requested = _requested_choices(solution)
     variants = [candidate for candidate in pinned.values() if candidate.variant is not None]
     plan = Plan(
         request=store.request,
@@ -44,7 +43,7 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
             Pin(wheel=candidate.wheel, dependencies=tuple(sorted(dependencies[name])))
             for name, candidate in pinned.items()
         ),
-        choices=(*requested.values(), *_dependency_choices(solution, requested)),
+        choices=_choices(solution),
         needs=_needs(solution),
         skipped=solution.skipped(),
         warnings=tuple(dict.fromkeys(_warnings(solution, dependencies))),
@@ -89,9 +88,9 @@ def digest(plan: Plan) -> str:
 # ---- choices ------------------------------------------------------------------------------------
 
 
-def _requested_choices(solution: Solution) -> dict[str, Choice]:
-    """Return the builds of the frameworks that the request names, by name, in its order."""
-    store = solution.store
+def _choices(solution: Solution) -> tuple[Choice, ...]:
+    """Return the builds of the frameworks: those of the request in its order, then by name."""
+    store, data = solution.store, solution.store.data
     choices: dict[str, Choice] = {}
     for root in solution.roots:
         if isinstance(root, FrameworkRequirement):
@@ -99,26 +98,22 @@ def _requested_choices(solution: Solution) -> dict[str, Choice]:
             way = variant.way.variant
             choices[name] = _choice(solution, name, variant.version, variant.build, way)
         elif isinstance(root, PackageRequirement) and store.on_path(root.name) and not root.extras:
-            framework = store.framework_of(root.name)
-            name = root.name if framework is None else framework.name
+            owner = store.framework_of(root.name)
+            name = root.name if owner is None else owner.name
             if name not in choices:
                 pin = solution.pinned[root.name]
                 choices[name] = _choice(solution, name, pin.version, pin.build, "unknown")
-    return choices
-
-
-def _dependency_choices(solution: Solution, requested: Container[str]) -> Iterator[Choice]:
-    """Yield the builds of the frameworks that are dependencies only, by name."""
-    data, platform = solution.store.data, solution.store.host.platform
     for framework in data.all_frameworks():
-        way = _installed_way(framework, solution)
-        if framework.name in requested or way is None:
+        installed = _installed_way(framework, solution)
+        if framework.name in choices or installed is None:
             continue
-        candidate = solution.pinned[_distribution(way)]
-        build = candidate.build
+        pin = solution.pinned[_distribution(installed)]
+        build = pin.build
         if build is None and not is_single_distribution(framework):
-            build = data.variant(framework, way, candidate.version, platform)
-        yield _choice(solution, framework.name, candidate.version, build, way.variant)
+            build = data.variant(framework, installed, pin.version, store.host.platform)
+        name, way = framework.name, installed.variant
+        choices[name] = _choice(solution, name, pin.version, build, way)
+    return tuple(choices.values())
 
 
 def _installed_way(framework: Framework, solution: Solution) -> Way | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..errors import OfflineError, PackageIndexError, Reason
 from ..requirements.target import version_key
@@ -44,7 +44,6 @@ class Widening:
         self._widen = widen
         self._store = store
         self._user_names = user_names
-        self._compared: set[tuple[str, ...]] = set()
         self.asked: set[str] = set()
         self.failures: dict[str, PackageIndexError] = {}
         self.offline: list[OfflineError] = []
@@ -60,8 +59,29 @@ class Widening:
             MoreReleasesError: there are more releases.
             PackageIndexError: the index did not answer and the user requires the name.
         """
-        if self.may_help(name, specifiers):
-            is_old_build = name in self._user_names and self._has_row(name, specifiers)
+        store, is_users = self._store, name in self._user_names
+        if self._widen is None or name in self.asked or not store.index.at_hand(name):
+            return  # the live index supplies the package already
+        if any("+" in specifier for specifier in specifiers):
+            return  # the default index has no local versions
+        rows = list(store.data.known_versions(name, store.host.platform))
+        left_out = list(rows)
+        if rows and (is_users or store.framework_of(name)):
+            # Of a framework the snapshot leaves out old releases: builds that the data knows and,
+            # if the user names the framework, older ones.
+            if is_users:
+                oldest = min(map(version_key, rows))
+                exact = [text.removeprefix("==") for text in specifiers if is_exact(text)]
+                left_out += ["0", *(text for text in exact if version_key(text) < oldest)]
+            if not self._any_in(specifiers, left_out):
+                return
+        # A known release without a wheel for the target has none on the live index either.
+        needs_wheel = store.is_in_data(name) or not store.request.may_build(name)
+        wheels = store.index.wheels(name) if needs_wheel else ()
+        if self._any_in(specifiers, {wheel.version for wheel in wheels}):
+            return
+        if can_be(specifiers, store.environment.contains):
+            is_old_build = is_users and self._any_in(specifiers, rows)
             self._ask(name, required=is_old_build or self._is_required(name))
 
     def try_newer(
@@ -79,10 +99,8 @@ class Widening:
         Raises:
             MoreReleasesError: there are more releases.
         """
-        key = (name, *specifiers)
-        if self._widen is None or name in self.asked or key in self._compared:
+        if self._widen is None or name in self.asked:
             return
-        self._compared.add(key)
         if self._store.is_in_data(name) or not self._store.index.at_hand(name):
             return
         left_out = self._store.index.left_out(name)
@@ -90,10 +108,9 @@ class Widening:
             return
         newest = max(version_key(match.version) for match in matches)
         limit = max(version_key(candidate.version) for candidate in candidates)
-        for version in left_out:
-            if newest < version_key(version) < limit and self._contains_all(specifiers, version):
-                self._ask(name, required=False)
-                return
+        between = [version for version in left_out if newest < version_key(version) < limit]
+        if self._any_in(specifiers, between):
+            self._ask(name, required=False)
 
     def try_prereleases(self, name: str, specifiers: Sequence[str]) -> None:
         """Ask for the pre-releases of a name if they are admitted; the snapshot has none.
@@ -102,28 +119,10 @@ class Widening:
             MoreReleasesError: there are more releases.
             PackageIndexError: the index did not answer and the user requires the name.
         """
-        if self._widen is None or name in self.asked:
+        if self._widen is None or name in self.asked or self._store.is_in_data(name):
             return
-        if not self._store.request.pre and not any(map(names_prerelease, specifiers)):
-            return
-        if not self._store.is_in_data(name):
+        if self._store.request.pre or any(map(names_prerelease, specifiers)):
             self._ask(name, required=self._is_required(name))
-
-    def may_help(self, name: str, specifiers: Sequence[str]) -> bool:
-        """Return whether the live index may have a release in the ranges that is not known."""
-        if self._widen is None or name in self.asked:
-            return False
-        store = self._store
-        if not store.index.at_hand(name):
-            return False  # the live index supplies the package already
-        if not self._may_be_left_out(name, specifiers):
-            return False
-        if store.is_in_data(name) or not store.request.may_build(name):
-            # A known release without a wheel for the target has none on the live index either.
-            for version in {wheel.version for wheel in store.index.wheels(name)}:
-                if self._contains_all(specifiers, version):
-                    return False
-        return can_be(specifiers, store.environment.contains)
 
     def doubts(self) -> Iterator[Reason]:
         """Yield a doubt for each name of which not all releases could be looked at."""
@@ -139,34 +138,16 @@ class Widening:
         """Return whether the user requires a name of which the data does not have all releases."""
         return name in self._user_names and not self._store.is_in_data(name)
 
-    def _has_row(self, name: str, specifiers: Sequence[str]) -> bool:
-        """Return whether the data has a build in the ranges; the snapshot leaves out old ones."""
-        versions = self._store.data.known_versions(name, self._store.host.platform)
-        return any(self._contains_all(specifiers, version) for version in versions)
-
-    def _may_be_left_out(self, name: str, specifiers: Sequence[str]) -> bool:
-        """Return whether the default index may have a release that the snapshot leaves out.
-
-        Of a framework these are old releases: builds that the data knows and, if the user names
-        the framework, older ones.
-        """
-        if any("+" in specifier for specifier in specifiers):
-            return False  # the default index has no local versions
-        versions = list(self._store.data.known_versions(name, self._store.host.platform))
-        is_users = name in self._user_names
-        if not versions or not (is_users or self._store.framework_of(name)):
-            return True
-        if is_users:
-            oldest = min(map(version_key, versions))
-            exact = [text.removeprefix("==") for text in specifiers if is_exact(text)]
-            versions += ["0", *(version for version in exact if version_key(version) < oldest)]
-        return any(self._contains_all(specifiers, version) for version in versions)
-
-    def _contains_all(self, specifiers: Sequence[str], version: str) -> bool:
+    def _any_in(self, specifiers: Sequence[str], versions: Iterable[str]) -> bool:
+        """Return whether one of some versions is in all ranges."""
         contains = self._store.environment.contains
-        return all(contains(specifier, version, True) for specifier in specifiers)
+        return any(
+            all(contains(specifier, version, True) for specifier in specifiers)
+            for version in versions
+        )
 
     def _ask(self, name: str, *, required: bool) -> None:
+        """Ask for a name. If `required`, an index that does not answer is an error."""
         if self._widen is None:
             return
         framework = self._store.framework_of(name)
