@@ -9,11 +9,10 @@
 - selection: which releases a set of requirements admits
 - widening: asks the live index for releases that the snapshot leaves out
 - provider: the resolvelib provider
-- learning: what the pins are, and which releases cannot be chosen together
-- resolution: runs resolvelib until there is no conflict, and finds what is to blame for each
+- resolution: resolves, learns from conflicts, and finds what is to blame for each
 - plan: the plan of a solution
 - conflicts: which parts of an impossible request conflict
-- skipped: why better releases were not chosen
+- skipped: what was chosen, and why better releases were not
 - explain: why a request is impossible
 - answer_tables: the answers for every host, as tables (`gpuenv matrix html`)
 - missing_releases: why no file of a package is a candidate
