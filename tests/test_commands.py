@@ -308,7 +308,7 @@ def test_a_script_gets_an_environment_that_is_kept(folder: Path, index: IndexSer
 @pytest.mark.parametrize(
     ("block", "says"),
     [
-        ('dependencies = "alpha"', "dependencies must be a list"),
+        ('dependencies = "alpha"', "got `str` - at `dependencies`"),
         ("dependencies = [", "is not TOML"),
         ('dependencies = ["num py"]', "num py"),
         ('dependencies = ["alpha"]\n# requires-python = ">=4"', "needs Python >=4"),

@@ -134,6 +134,8 @@ def from_plain(data: object, kind: type[_Kind], where: str) -> _Kind:
         text = " ".join(str(error).split())
         if "`$" not in text:  # an error of the data as a whole has no place
             text += " - at `$`"
+        if not where:
+            text = text.replace("`$.", "`")
         raise ValueError(text.replace("`$", f"`{where}")) from None
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
+
+from packaging.markers import UndefinedEnvironmentName
+from packaging.requirements import Requirement
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from ..errors import InputError
 from ..model import EVERY_PACKAGE, Value
 from .target import split_label
 from .versions import LONGEST_REQUIREMENT, corrected_requirement, normalize_name
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement as ParsedRequirement  # heavy
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar")
 _LOCKABLE_ARCHIVES = (".whl", ".tar.gz", ".zip")
@@ -78,8 +78,6 @@ def checked_requirement(text: str, where: str) -> str:
     Raises:
         InputError: the text is not a requirement, or a lock cannot hold it.
     """
-    from packaging.requirements import Requirement as ParsedRequirement  # heavy
-
     if len(text) > LONGEST_REQUIREMENT:
         raise InputError(f"{where}: has more than {LONGEST_REQUIREMENT} characters")
     head, semicolon, marker = _split_marker(text)
@@ -93,9 +91,10 @@ def checked_requirement(text: str, where: str) -> str:
             hint="give the folder of a wheel with --find-links, and name the package",
         )
     try:
-        parsed = ParsedRequirement(text)
-        _check_marker(parsed)
-    except (ValueError, RecursionError) as error:
+        parsed = Requirement(text)
+        if parsed.marker is not None:  # it may be one that no target can evaluate
+            parsed.marker.evaluate({"extra": ""})
+    except (ValueError, RecursionError, UndefinedEnvironmentName) as error:
         detail = (str(error).splitlines() or ["it is empty"])[0]
         corrected = corrected_requirement(head)
         raise InputError(
@@ -119,19 +118,6 @@ def _split_marker(text: str) -> tuple[str, str, str]:
     return head.strip(), semicolon, marker
 
 
-def _check_marker(parsed: ParsedRequirement) -> None:
-    """Raise InvalidRequirement for a marker that no target can evaluate."""
-    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName  # heavy
-    from packaging.requirements import InvalidRequirement
-
-    if parsed.marker is None:
-        return
-    try:
-        parsed.marker.evaluate({"extra": ""})
-    except (UndefinedComparison, UndefinedEnvironmentName) as error:
-        raise InvalidRequirement(str(error)) from None
-
-
 def _is_url(text: str) -> bool:
     """Return whether a text is a URL without a name before it, and not a Windows path."""
     scheme, colon, rest = text.partition(":")
@@ -150,20 +136,13 @@ def _is_path(text: str) -> bool:
 
 def _name_in_url(url: str, where: str) -> str:
     """Return the name in the file name of a URL. InputError if it is not a wheel or sdist."""
-    from packaging.utils import (  # heavy
-        InvalidSdistFilename,
-        InvalidWheelFilename,
-        parse_sdist_filename,
-        parse_wheel_filename,
-    )
-
     _check_url("the requirement", url, where)
     filename = unquote(urlsplit(url).path.rpartition("/")[2])
     try:
         if filename.endswith(".whl"):
             return str(parse_wheel_filename(split_label(filename)[0])[0])
         return str(parse_sdist_filename(filename)[0])
-    except (InvalidWheelFilename, InvalidSdistFilename):
+    except ValueError:
         raise InputError(
             f"{where}: {public_url(url)} names no wheel: write it as NAME @ URL"
         ) from None

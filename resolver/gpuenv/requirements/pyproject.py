@@ -7,22 +7,36 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from packaging.dependency_groups import DependencyGroupResolver
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from ..errors import InputError
-from ..serialize import parse_toml
+from ..model import Value
+from ..serialize import from_plain, parse_toml
 from .files import decoded
 from .parse import RequirementSet, checked_requirement
 from .versions import normalize_name
 
-if TYPE_CHECKING:
-    from packaging.markers import Marker  # heavy
-
 _OTHER_SOURCES = ("git", "path", "url", "workspace")  # of tool.uv.sources
 
-Located = tuple[str, str]  # (requirement, "FILE:LINE")
-Table = dict[str, tuple[str, object]]  # normalized name -> (key in the file, value)
+
+class _ProjectTable(Value, forbid_unknown_fields=False, rename="kebab"):
+    name: str = ""
+    dynamic: tuple[str, ...] = ()
+    requires_python: str | None = None
+    dependencies: tuple[str, ...] = ()
+    optional_dependencies: dict[str, tuple[str, ...]] | None = None
+
+
+class _Document(Value, forbid_unknown_fields=False, rename="kebab"):
+    project: _ProjectTable | None = None
+    dependency_groups: dict[str, Any] | None = None
+    tool: dict[str, Any] | None = None
 
 
 def read_project(
@@ -41,233 +55,130 @@ def read_project(
         InputError: the file cannot be read, it has no such extra or group, or a requirement
             cannot be locked.
     """
-    path = folder
-    if not folder.endswith(".toml"):
-        path = os.path.join(folder, "pyproject.toml")
-    return _Project(path).read(extras, groups)
-
-
-class _Project:
-    """[project] and [dependency-groups] of one pyproject.toml."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._text = decoded(path, path)
-        try:
-            self._document: dict[str, object] = parse_toml(self._text)
-        except ValueError as error:
-            raise InputError(f"{path}: is not TOML: {error}") from None
-        project = self._document.get("project", {})
-        groups = self._document.get("dependency-groups", {})
-        if not isinstance(project, dict) or not isinstance(groups, dict):
-            raise InputError(f"{path}: project and dependency-groups are tables")
-        self._project: dict[str, object] = project
-        self._name = normalize_name(str(project.get("name", "")))
-        self._groups = self._by_name(groups, "dependency-groups")
-        extras = project.get("optional-dependencies", {})
-        if not isinstance(extras, dict):
-            raise InputError(f"{path}: project.optional-dependencies is a table")
-        self._extras = self._by_name(extras, "project.optional-dependencies")
-
-    def read(self, extras: Sequence[str], groups: Sequence[str]) -> RequirementSet:
-        """Return the requirements of the project, of extras and of groups."""
-        if not self._project and not self._groups:
+    path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
+    text = decoded(path, path)
+    try:
+        content = parse_toml(text)
+    except ValueError as error:
+        raise InputError(f"{path}: is not TOML: {error}") from None
+    try:
+        document = from_plain(content, _Document, "")
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+    if document.project is None and not document.dependency_groups:
+        raise InputError(f"{path}: has neither [project] nor [dependency-groups]: nothing to solve")
+    project = document.project or _ProjectTable()
+    for key in ("dependencies", "optional-dependencies", "requires-python"):
+        if key in project.dynamic and (extras or key != "optional-dependencies"):
             raise InputError(
-                f"{self._path}: has neither [project] nor [dependency-groups]: nothing to solve"
+                f"{path}: project.{key} is dynamic: only a build would tell it",
+                hint="write it into pyproject.toml, or give the requirements with -r",
             )
-        self._check_static(extras)
-        own = self._located(self._project.get("dependencies", []), "project.dependencies")
-        origins = dict(self._expanded(own, ()))
-        for extra in extras:
-            origins |= self._extra(normalize_name(extra), ())
-        for group in groups:
-            origins |= dict(self._expanded(self._group(normalize_name(group), ()), ()))
-        self._check_sources(origins)
-        return RequirementSet(
-            requirements=tuple(origins),
-            requires_python=self._requires_python(),
-            origins=tuple(origins.items()),
-        )
+    reader = _Reader(path, text, project)
+    reader.add(project.dependencies)
+    for extra in extras:
+        reader.add_extra(normalize_name(extra))
+    if groups:
+        reader.add(_grouped(document.dependency_groups or {}, groups, path))
+    _check_sources(document.tool or {}, reader.origins)
+    python = project.requires_python
+    try:
+        SpecifierSet(python or "")
+    except InvalidSpecifier:
+        where = reader.where(python or "")
+        raise InputError(f"{where}: requires-python {python!r} is no version specifier") from None
+    return RequirementSet(
+        requirements=tuple(reader.origins),
+        requires_python=python,
+        origins=tuple(reader.origins.items()),
+    )
 
-    # ---- checks
 
-    def _by_name(self, table: Mapping[str, object], key: str) -> Table:
-        by_name: Table = {}
-        for name, value in table.items():
-            normalized = normalize_name(name)
-            if normalized in by_name:
-                other = by_name[normalized][0]
-                raise InputError(f"{self._path}: {key} has {name} twice, as {other} too")
-            by_name[normalized] = (f"{key}.{name}", value)
-        return by_name
+class _Reader:
+    """Collects the requirements of a project, each with its place.
 
-    def _check_static(self, extras: Sequence[str]) -> None:
-        """Raise InputError if the request depends on a field that only a build would give."""
-        dynamic = self._project.get("dynamic", [])
-        if not isinstance(dynamic, list):
-            return
-        keys = ["dependencies", "requires-python"]
-        if extras:
-            keys.insert(1, "optional-dependencies")
-        for key in keys:
-            if key in dynamic:
-                raise InputError(
-                    f"{self._path}: project.{key} is dynamic: only a build would tell it",
-                    hint="write it into pyproject.toml, or give the requirements with -r",
-                )
+    Attributes:
+        origins: "FILE:LINE" of each requirement.
+    """
 
-    def _requires_python(self) -> str | None:
-        from packaging.specifiers import InvalidSpecifier, SpecifierSet  # heavy
+    def __init__(self, path: str, text: str, project: _ProjectTable) -> None:
+        self._path, self._lines = path, text.splitlines()
+        self._name = normalize_name(project.name)
+        self._extras: dict[str, tuple[str, ...]] = {}
+        for name, texts in (project.optional_dependencies or {}).items():
+            if normalize_name(name) in self._extras:
+                raise InputError(f"{path}: project.optional-dependencies has {name} twice")
+            self._extras[normalize_name(name)] = texts
+        self.origins: dict[str, str] = {}
 
-        python = self._project.get("requires-python")
-        if python is None:
-            return None
-        if not isinstance(python, str):
-            raise InputError(f"{self._path}: project.requires-python is a text")
-        try:
-            SpecifierSet(python)
-        except InvalidSpecifier:
-            raise InputError(
-                f"{self._where(python)}: requires-python {python!r} is no version specifier"
-            ) from None
-        return python
-
-    def _check_sources(self, origins: Mapping[str, str]) -> None:
-        """Raise InputError for a package that the project takes from a source of its own.
-
-        An index may have another package of the same name.
-        """
-        sources = self._uv_sources()
-        for text, where in origins.items():
-            name, source = sources.get(normalize_name(_name_of(text)), ("", None))
-            kind = _kind_of_source(source)
-            if kind is not None:
-                raise InputError(
-                    f"{where}: {name} comes from tool.uv.sources ({kind}), not from an index",
-                    hint="give a wheel of it with --find-links, and take the source out",
-                )
-
-    def _uv_sources(self) -> dict[str, tuple[str, object]]:
-        """Return tool.uv.sources by normalized name, with the name as it is written."""
-        table: object = self._document
-        for key in ("tool", "uv", "sources"):
-            table = table.get(key, {}) if isinstance(table, dict) else {}
-        if not isinstance(table, dict):
-            return {}
-        return {normalize_name(name): (name, source) for name, source in table.items()}
-
-    # ---- requirements
-
-    def _located(self, value: object, key: str) -> list[Located]:
-        """Return the checked requirements of a list, each with its place."""
-        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise InputError(f"{self._path}: {key} is a list of requirements")
-        located = []
-        for text in value:
-            where = self._where(text)
-            located.append((checked_requirement(text, where), where))
-        return located
-
-    def _where(self, text: str) -> str:
-        """Return FILE:LINE of the first line that has a text."""
-        for number, line in enumerate(self._text.splitlines(), 1):
-            if text in line:
-                return f"{self._path}:{number}"
-        return f"{self._path}:1"
-
-    def _extra(self, name: str, ancestors: tuple[str, ...]) -> dict[str, str]:
-        """Return the requirements of an extra with their places.
+    def add(
+        self, texts: Iterable[str], marker: Marker | None = None, ancestors: tuple[str, ...] = ()
+    ) -> None:
+        """Add requirements; those on the project's own extras (`name[all]`) are replaced.
 
         Args:
-            name: the normalized name.
-            ancestors: the extras that led to it. An extra that names itself adds nothing.
+            texts: the requirements.
+            marker: where they hold.
+            ancestors: the extras that led to them. An extra that names itself adds nothing.
         """
+        for text in texts:
+            where = self.where(text)
+            parsed = Requirement(checked_requirement(text, where))
+            if marker is not None:
+                parsed.marker = marker if parsed.marker is None else parsed.marker & marker
+            if not self._name or normalize_name(parsed.name) != self._name:
+                self.origins[str(parsed)] = where
+                continue
+            for extra in sorted(map(normalize_name, parsed.extras)):
+                if extra not in ancestors:
+                    self.add_extra(extra, parsed.marker, ancestors)
+
+    def add_extra(
+        self, name: str, marker: Marker | None = None, ancestors: tuple[str, ...] = ()
+    ) -> None:
+        """Add the requirements of an extra by its normalized name."""
         if name not in self._extras:
             known = ", ".join(self._extras) or "none"
             raise InputError(f"{self._path}: the project has no extra {name}; it has {known}")
-        if name in ancestors:
-            return {}
-        key, value = self._extras[name]
-        return dict(self._expanded(self._located(value, key), (*ancestors, name)))
+        self.add(self._extras[name], marker, (*ancestors, name))
 
-    def _expanded(
-        self, located: Sequence[Located], ancestors: tuple[str, ...]
-    ) -> Iterator[Located]:
-        """Yield requirements, with those on the project's own extras (`name[all]`) replaced."""
-        from packaging.requirements import Requirement as ParsedRequirement  # heavy
+    def where(self, text: str) -> str:
+        """Return FILE:LINE of the first line that has a text, or that names its package."""
+        name = re.split(r"[^\w.-]", text)[0]
+        for pattern in (re.escape(text), rf"[\"']{re.escape(name)}\b"):
+            for number, line in enumerate(self._lines, 1):
+                if re.search(pattern, line):
+                    return f"{self._path}:{number}"
+        return f"{self._path}:1"
 
-        for text, where in located:
-            parsed = ParsedRequirement(text)
-            if not self._name or normalize_name(parsed.name) != self._name:
-                yield text, where
+
+def _grouped(table: dict[str, Any], groups: Sequence[str], path: str) -> list[str]:
+    """Return the requirements of dependency groups and of the groups that they include."""
+    try:
+        resolver = DependencyGroupResolver(table)
+        return [str(parsed) for group in groups for parsed in resolver.resolve(group)]
+    except ExceptionGroup as error:
+        detail = "; ".join(map(str, error.exceptions))
+        known = ", ".join(table) or "none"
+        raise InputError(f"{path}: {detail}", hint=f"its dependency groups are {known}") from None
+
+
+def _check_sources(tool: dict[str, Any], origins: dict[str, str]) -> None:
+    """Raise InputError for a package that the project takes from a source of its own (uv).
+
+    An index may have another package of the same name.
+    """
+    uv = tool.get("uv", {})
+    sources = uv.get("sources", {}) if isinstance(uv, dict) else {}
+    for text, where in origins.items():
+        for name, source in sources.items() if isinstance(sources, dict) else ():
+            if normalize_name(name) != normalize_name(Requirement(text).name):
                 continue
-            for extra in sorted(map(normalize_name, parsed.extras)):
-                for inner, place in self._extra(extra, ancestors).items():
-                    yield _with_marker(inner, parsed.marker), place
-
-    def _group(self, name: str, ancestors: tuple[str, ...]) -> list[Located]:
-        """Return the requirements of a dependency group and of the groups that it includes."""
-        if name not in self._groups:
-            known = ", ".join(self._groups) or "none"
-            raise InputError(
-                f"{self._path}: the project has no dependency group {name}; it has {known}"
-            )
-        if name in ancestors:
-            circle = " includes ".join((*ancestors, name))
-            raise InputError(f"{self._path}: the dependency group {circle}")
-        key, value = self._groups[name]
-        if not isinstance(value, list):
-            raise InputError(f"{self._path}: {key} is a list")
-        located: list[Located] = []
-        for entry in value:
-            if isinstance(entry, str):
-                located += self._located([entry], key)
-                continue
-            included = _included_group(entry)
-            if included is None:
-                raise InputError(
-                    f"{self._path}: {key} holds requirements and {{include-group = NAME}} only"
-                )
-            located += self._group(normalize_name(included), (*ancestors, name))
-        return located
-
-
-def _kind_of_source(source: object) -> str | None:
-    """Return the first key of a uv source that is not an index; None if it has none."""
-    entries: list[object] = [source]
-    if isinstance(source, list):
-        entries = source
-    for entry in entries:
-        if isinstance(entry, dict):
-            for key in entry:
-                if key in _OTHER_SOURCES:
-                    return str(key)
-    return None
-
-
-def _included_group(entry: object) -> str | None:
-    """Return NAME of {include-group = NAME}; None for anything else."""
-    if not isinstance(entry, dict) or list(entry) != ["include-group"]:
-        return None
-    name = entry["include-group"]
-    return name if isinstance(name, str) else None
-
-
-def _name_of(text: str) -> str:
-    """Return the name at the start of a PEP 508 text."""
-    return re.split(r"[^\w.-]", text)[0]
-
-
-def _with_marker(text: str, marker: Marker | None) -> str:
-    """Return a requirement that holds only if a marker holds, too."""
-    if marker is None:
-        return text
-    from packaging.markers import Marker  # heavy
-    from packaging.requirements import Requirement as ParsedRequirement
-
-    parsed = ParsedRequirement(text)
-    if parsed.marker is None:
-        parsed.marker = Marker(str(marker))
-    else:
-        parsed.marker = Marker(f"({parsed.marker}) and ({marker})")
-    return str(parsed)
+            for entry in source if isinstance(source, list) else [source]:
+                kinds = [key for key in entry if key in _OTHER_SOURCES]
+                if kinds:
+                    raise InputError(
+                        f"{where}: {name} comes from tool.uv.sources ({kinds[0]}), "
+                        "not from an index",
+                        hint="give a wheel of it with --find-links, and take the source out",
+                    )

@@ -6,7 +6,7 @@ import re
 
 from ..errors import InputError
 from ..model import Value
-from ..serialize import parse_toml, read_input
+from ..serialize import from_plain, parse_toml, read_input
 from .parse import checked_requirement
 
 # The reference implementation's pattern.
@@ -14,7 +14,7 @@ _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)
 _LARGEST = 1 << 20  # bytes of a script that are searched
 
 
-class Script(Value):
+class Script(Value, forbid_unknown_fields=False, rename="kebab"):
     """What a script needs."""
 
     dependencies: tuple[str, ...] = ()
@@ -42,11 +42,9 @@ def read_script(path: str) -> Script | None:
         metadata = parse_toml(content)
     except ValueError as error:
         raise InputError(f"{path}: the script metadata is not TOML: {error}") from None
-    texts = metadata.get("dependencies", [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{path}: dependencies must be a list of texts")
-    requires_python = metadata.get("requires-python")
-    if requires_python is not None and not isinstance(requires_python, str):
-        raise InputError(f"{path}: requires-python must be a text")
-    dependencies = tuple(checked_requirement(text, path) for text in texts)
-    return Script(dependencies=dependencies, requires_python=requires_python)
+    try:
+        script = from_plain(metadata, Script, "")
+    except ValueError as error:
+        raise InputError(f"{path}: the script metadata: {error}") from None
+    checked = tuple(checked_requirement(text, path) for text in script.dependencies)
+    return script.replace(dependencies=checked)
