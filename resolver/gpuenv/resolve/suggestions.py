@@ -15,11 +15,9 @@ from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
 from ..model import EVERY_FRAMEWORK, Host, Plan, Request
-from ..requirements.target import normalize_name, parse_requirement, version_key
-from .candidates import is_single_distribution
+from ..requirements.target import parse_requirement, version_key
 from .conflicts import Roots, Trials
 from .graph import (
-    FrameworkId,
     Identifier,
     Node,
     NodeRequirement,
@@ -27,7 +25,6 @@ from .graph import (
     Token,
     without_extras,
 )
-from .requested import framework_names, framework_of
 
 MAX_CHANGES = 6
 MAX_GPUS = 6  # compute capabilities that are tried
@@ -359,17 +356,12 @@ def _places_of_groups(
     alternatives: Alternatives, groups: Sequence[Roots]
 ) -> list[frozenset[Place]]:
     """Return the texts of the request that each group comes from."""
-    names = framework_names(alternatives.data)
     places: dict[Identifier, set[Place]] = {}
     for place, text in alternatives.texts.items():
-        requirement = parse_requirement(text)
-        framework = framework_of(requirement, names)
-        node: Identifier = PackageId.of(requirement.name)
-        if framework is not None:
-            node = FrameworkId.of(framework.name)
-            if is_single_distribution(framework):
-                node = PackageId.of(normalize_name(framework.distribution))
-        places.setdefault(node, set()).add(place)
+        fields = {"frameworks": (), "requirements": (), place[0]: (text,)}
+        alone = alternatives.request.replace(**fields)
+        for root in alternatives.requirements_of(alone):
+            places.setdefault(without_extras(root.identifier), set()).add(place)
     return [
         frozenset().union(*(places.get(without_extras(root.identifier), ()) for root in group))
         for group in groups
