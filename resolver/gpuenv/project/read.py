@@ -102,8 +102,9 @@ def read_project(
     if top.values.get("project-dependencies"):
         own = dependencies(path, top.values.get("extras", ()), top.values.get("groups", ()))
     else:
-        for key in top.values.keys() & {"extras", "groups"}:
-            top.fail(key, " needs project-dependencies = true")
+        for key in ("extras", "groups"):
+            if key in top.values:
+                top.fail(key, " needs project-dependencies = true")
     profiles: dict[str, Profile] = {}
     for name, fields in top.values["profiles"].items():
         if not name or not set(name) <= NAME_CHARACTERS:

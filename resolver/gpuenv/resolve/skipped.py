@@ -141,7 +141,7 @@ class Solution:
     def _better(
         self, name: str, specifier: str, releases: Sequence[Release], chosen: Release
     ) -> Iterator[Rejection]:
-        """Yield the releases of a framework in a range that come before the chosen one."""
+        """Yield the releases of a framework in a range that are better than the chosen one."""
         contains = self.store.environment.contains
         for release in releases:
             if release is chosen:
