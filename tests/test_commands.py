@@ -253,13 +253,15 @@ def test_help_and_version(folder: Path) -> None:
         (["solve", "--framework", "tor"], ["torch"]),
         (["solve", "--color", "a"], ["auto", "always"]),
         (["cache", "cl"], ["clean"]),
+        (["tree", "gpuenv.ba"], ["gpuenv.bash"]),
+        (["solve", "-o", "gpuenv.ba"], ["gpuenv.bash"]),
     ],
 )
 def test_completion_in_bash(folder: Path, words: list[str], completions: list[str]) -> None:
     (folder / "gpuenv.bash").write_text(run(["completion", "bash"], folder).stdout)
     script = (
         f"source ./gpuenv.bash; COMP_WORDS=(gpuenv {' '.join(words)}); "
-        f'COMP_CWORD={len(words)}; _gpuenv; echo "${{COMPREPLY[@]}}"'
+        f'COMP_CWORD={len(words)}; _shtab_gpuenv; echo "${{COMPREPLY[@]}}"'
     )
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=True

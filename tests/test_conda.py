@@ -26,7 +26,7 @@ import test_cli
 from gpuenv import api
 from gpuenv.api.conda import solve_with
 from gpuenv.cli import main
-from gpuenv.cli.request_args import active_conda_prefix
+from gpuenv.cli.requests import active_conda_prefix
 from gpuenv.compat import conda_parts, conda_records, evaluate
 from gpuenv.compat.architectures import parse_target
 from gpuenv.errors import (

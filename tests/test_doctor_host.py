@@ -235,7 +235,7 @@ def test_the_command_that_is_proposed_is_one(env: Path, tmp_path: Path) -> None:
     words = json.loads(done.stdout)["remedy"]["command"]
     assert words[:2] == ["gpuenv", "install"]
     asked = cli.parse_arguments([*words[1:], "--offline"])
-    host = cli.host_args.read_host_flags(asked, need_gpu=True)
+    host = cli.requests.read_host(asked, need_gpu=True)
     (choice,) = gpuenv.solve(gpuenv.Request(frameworks=tuple(asked.framework)), host).choices
     assert (choice.version, choice.variant) == ("2.13.0", "cu126")
 

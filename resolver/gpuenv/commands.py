@@ -8,10 +8,10 @@ command `gpuenv matrix html`.
 from __future__ import annotations
 
 from .atomic_write import write_whole
-from .cli.environment_args import TIMEOUT
+from .cli.flags import TIMEOUT, add_common_flags, add_request_flags
 from .cli.output import print_errors, print_json, print_lines, write_page
-from .cli.parser import Parser, add_common_flags, positive_count, seconds
-from .cli.request_args import add_request_flags, read_request
+from .cli.parser import Parser, positive_count, seconds
+from .cli.requests import read_request
 from .render.locks import lock_document
 from .render.values import quantity_text
 from .serialize import read_input

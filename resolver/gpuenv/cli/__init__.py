@@ -1,59 +1,49 @@
 """The command line.
 
-Each command is a module: it parses flags, calls `gpuenv.api`, and prints through `gpuenv.render`.
-
-The module of a command implements `Command`. Its `run(arguments)` returns the exit status:
+A command parses flags, calls `gpuenv.api`, and prints through `gpuenv.render`. It implements
+`Command`: each is a module, or a class where a module has several. Its `run(arguments)` returns the
+exit status:
 
     0 done; 1 a check failed or a lock does not fit; 2 bad usage or input; 3 no solution; 4 the
     network, an index, an installer or the operating system failed; 130 interrupted
 
-parser, host_args, request_args and environment_args have the flags that commands share; output
-prints; hook is `gpuenv verify --hook`, bundle is `gpuenv verify --bundle`.
+`flags` has the flags that commands share, `requests` reads the host and the request that they
+describe, `output` prints. `hook` is `gpuenv verify --hook`, `bundle` is `gpuenv verify --bundle`.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
-from typing import NoReturn, Protocol, cast
+from difflib import get_close_matches
+from typing import cast
 
+import shtab
+
+from .. import api
 from ..errors import GpuEnvError, InputError
+from ..index.cache import cache_folder
+from ..render import plans
+from ..render.values import quantity_text, size
 from ..version import __version__
-from .defaults import apply_defaults, find_defaults
-from .output import configure, print_errors, print_json
-from .parser import Examples, Parser, added_commands
+from . import doctor, matrix, pip, run, verify
+from .environments import Download, Install, Rollback, Sync
+from .flags import add_common_flags
+from .locks import Export, Outdated, ShowTree, Why
+from .output import configure, print_errors, print_json, print_lines, print_report
+from .parser import Command, Parser, added_commands, apply_settings, find_settings
+from .projects import Init, LockProfiles
+from .solving import Detect, Env, Explain, Solve
 
-# The own commands, by what they are about. Each is a module.
-GROUPS = {
-    "Environments": ("solve", "install", "sync", "download", "rollback", "verify", "run", "pip"),
-    "Projects and clusters": ("init", "lock"),
-    "Other tools": ("env", "export"),
-    "Locks": ("tree", "why", "outdated"),
-    "Answers": ("doctor", "explain", "detect", "matrix"),
-    "This program": ("help", "completion", "cache"),
-}
-COMMANDS = tuple(name for names in GROUPS.values() for name in names)
-OF_OTHERS = "Projects and clusters"  # the group of the commands of other packages
 PROGRAM = "gpuenv: GPU environments that are known to work"
 SYSTEM_FAILURE = 4
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
-
-
-class Command(Protocol):
-    """The interface of the module of a command. A test checks it."""
-
-    HELP: str  # one line, for the list of commands
-    DESCRIPTION: str  # sentences, for the help of the command
-    EXAMPLES: Examples  # at least one
-
-    def add_arguments(self, parser: Parser) -> None: ...
-
-    def run(self, arguments: Namespace) -> int: ...
+OF_OTHERS = "Projects and clusters"  # the group of the commands of other packages
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of stdout has closed it
-        _discard_output()
+        # Python writes the rest of the output at exit, which would fail again.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
         return 0
     except Exception as error:
         if "--debug" in argv:
@@ -105,16 +98,6 @@ def _outside_failure(error: Exception) -> tuple[str, int]:
     return f"internal error: {name}: {error} (--debug shows where)", INTERNAL_ERROR
 
 
-def _discard_output() -> None:
-    """Redirect stdout to the null device.
-
-    Python writes the rest of the output at exit, which would fail again.
-    """
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
-
-
 def _fail(message: str, status: int) -> int:
     """Print a message on stderr, if possible. Return the exit status."""
     with suppress(OSError):
@@ -139,29 +122,38 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     if name in ("-V", "--version"):
         print(f"gpuenv {__version__}")
         sys.exit(0)
+    if not name:
+        print_errors(program_lines())
+        sys.exit(InputError.exit_status)
     if name not in COMMANDS and name not in added_commands():
-        _refuse_command(name)
+        message = f"there is no command {name}{suggestion(name, all_commands())}"
+        if name.startswith("-"):
+            message = f"{name}: a flag stands after its command"
+        print(f"gpuenv: {message} (see gpuenv --help)", file=sys.stderr)
+        sys.exit(InputError.exit_status)
     parser = command_parser(name)
-    defaults = find_defaults(name, parser, os.environ, _all_flags)
+    settings = find_settings(name, parser, _all_flags)
     arguments, unknown = parser.parse_known_args(words)
-    apply_defaults(arguments, parser, defaults)
+    apply_settings(arguments, parser, settings)
     if unknown and not arguments.reports_unknown:
-        _refuse_flags(parser, unknown)
+        flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        if not flags:
+            parser.error(f"{unknown[0]}: is one argument too many")
+        parser.error(f"there is no flag {flags[0]}{suggestion(flags[0], parser.flags())}")
     arguments.unknown, arguments.command_line = unknown, command_line
     return arguments
 
 
 def load_command(name: str) -> Command:
-    """Return the module of a command."""
-    if name not in COMMANDS:
-        return cast(Command, added_commands()[name].load())
-    return cast(Command, import_module(f".{name}", __name__))
+    """Return a command, of gpuenv or of another package."""
+    return COMMANDS[name] if name in COMMANDS else cast(Command, added_commands()[name].load())
 
 
 def command_groups() -> dict[str, tuple[str, ...]]:
     """Return the commands by what they are about, with those of other packages."""
-    added = tuple(sorted(name for name in added_commands() if "." not in name))
-    return {**GROUPS, OF_OTHERS: GROUPS[OF_OTHERS] + added}
+    groups = {group: tuple(commands) for group, commands in GROUPS.items()}
+    groups[OF_OTHERS] += tuple(sorted(name for name in added_commands() if "." not in name))
+    return groups
 
 
 def all_commands() -> list[str]:
@@ -187,42 +179,174 @@ def _all_flags() -> set[str]:
     return flags
 
 
-def _refuse_command(name: str) -> NoReturn:
-    if not name:
-        from .help import program_lines
-
-        print_errors(program_lines())
-        sys.exit(InputError.exit_status)
-    message = f"there is no command {name}{suggestion(name, all_commands())}"
-    if name.startswith("-"):
-        message = f"{name}: a flag stands after its command"
-    print(f"gpuenv: {message} (see gpuenv --help)", file=sys.stderr)
-    sys.exit(InputError.exit_status)
-
-
-def _refuse_flags(parser: Parser, unknown: Sequence[str]) -> NoReturn:
-    """Report the first unknown flag; without one, the first word too many."""
-    flags = [word for word in unknown if word.startswith("-")]
-    if not flags:
-        parser.error(f"{unknown[0]}: is one argument too many")
-    flag = flags[0].partition("=")[0]
-    parser.error(f"there is no flag {flag}{suggestion(flag, parser.flags())}")
-
-
 def suggestion(word: str, known: Sequence[str]) -> str:
     """Return "; did you mean NAME?" with the names that are close to a word; "" if none is."""
-    from difflib import get_close_matches  # takes 5 ms, and only mistakes need it
-
     close = get_close_matches(word, known, n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _report(error: GpuEnvError, *, json: bool) -> int:
-    from ..render import plans
-
     if json:
         print_json(plans.error_json(error))
         sys.stdout.flush()
     with suppress(OSError):
         print_errors(plans.error_lines(error))
     return error.exit_status
+
+
+# ---- commands about this program -----------------------------------------------------------------
+
+
+class Help(Command):
+    """`gpuenv help`: the help of the program, or of a command."""
+
+    HELP = "Print the help of a command"
+    DESCRIPTION = "Print the commands, or the arguments and examples of one command."
+    EXAMPLES = (("gpuenv help solve", "Print the help of a command"),)
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the arguments of `gpuenv help`."""
+        parser.add_argument("command", metavar="COMMAND", nargs="?", help="The command")
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the help."""
+        name, known = arguments.command, all_commands()
+        if name is not None and name not in known:
+            hint = "gpuenv help lists the commands"
+            raise InputError(f"there is no command {name}{suggestion(name, known)}", hint=hint)
+        if arguments.json:
+            names = known if name is None else [name]
+            print_json({command: load_command(command).HELP for command in names})
+        elif name is None:
+            print_lines(program_lines())
+        else:
+            print_lines(command_parser(name).format_help().rstrip().split("\n"))
+        return 0
+
+
+def program_lines() -> list[str]:
+    """Return the help of the program: its commands, each in a line."""
+    lines = [PROGRAM, "", "Usage: gpuenv COMMAND [OPTIONS]"]
+    for group, names in command_groups().items():
+        lines += ["", f"{group}:"]
+        lines += [f"  {command:<12}{load_command(command).HELP}" for command in names]
+    lines += ["", "Options:", "  -h, --help     Print this help"]
+    lines += ["  -V, --version  Print the version"]
+    lines += ["", "Type `gpuenv help COMMAND` for the options and examples of a command."]
+    return lines
+
+
+class Completion(Command):
+    """`gpuenv completion`: scripts that complete commands, flags and their values in a shell."""
+
+    HELP = "Print a script that completes commands and flags in a shell"
+    DESCRIPTION = "Print a completion script. The shell reads it when it starts."
+    EXAMPLES = (
+        ("gpuenv completion bash > ~/.local/share/bash-completion/completions/gpuenv", "For bash"),
+        ("gpuenv completion zsh > ~/.zfunc/_gpuenv", "For zsh, with ~/.zfunc in fpath"),
+        ("gpuenv completion fish > ~/.config/fish/completions/gpuenv.fish", "For fish"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the arguments of `gpuenv completion`."""
+        parser.add_argument(
+            "shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="The shell"
+        )
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the script; with --json the flags of each command, with the values of each."""
+        program = Parser(prog="gpuenv", description=PROGRAM)
+        commands = program.add_commands()
+        frameworks = api.compatibility_data().frameworks()
+        document: dict[str, dict[str, tuple[str, ...]]] = {}
+        for name in all_commands():
+            command = load_command(name)
+            parser = commands.add_parser(name, help=command.HELP)
+            command.add_arguments(parser)
+            known = document[name] = {}
+            for action in parser.shown_actions():
+                if action.dest == "framework":
+                    action.choices = frameworks
+                values = tuple(map(str, action.choices or ()))
+                if not values and action.nargs != 0:
+                    vars(action)["complete"] = shtab.FILE
+                known.update(dict.fromkeys(action.option_strings, values))
+                if not action.option_strings:  # the values of a positional argument are words
+                    known.update(dict.fromkeys(values, ()))
+        if arguments.json:
+            print_json(document)
+        else:
+            print(shtab.complete(program, arguments.shell))
+        return 0
+
+
+class Cache(Command):
+    """`gpuenv cache`: where the cache is, how large it is, and an end to it."""
+
+    HELP = "Show or empty the cache"
+    DESCRIPTION = (
+        "The cache has pages and metadata of indexes, and the environments of scripts. "
+        "GPUENV_CACHE_DIR names another folder."
+    )
+    EXAMPLES = (
+        ("gpuenv cache size", "Show how large the cache is"),
+        ("gpuenv cache clean", "Remove everything in it"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the arguments of `gpuenv cache`."""
+        parser.add_argument(
+            "action", metavar="dir|size|clean", choices=("dir", "size", "clean"), help="What to do"
+        )
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the folder or its size, or remove its content."""
+        folder = cache_folder()  # it need not exist
+        files = count = 0
+        for place, _, names in os.walk(folder):
+            for name in names:
+                with suppress(OSError):  # another process removed it
+                    count += os.lstat(os.path.join(place, name)).st_size
+                    files += 1
+        if arguments.action == "clean" and os.path.isdir(folder):
+            for name in os.listdir(folder):
+                # Another file in the folder, which gpuenv has not written, stays.
+                if name in ("builds", "scripts") or (name[:1] == "v" and name[1:].isdecimal()):
+                    try:
+                        shutil.rmtree(os.path.join(folder, name))
+                    except OSError as error:
+                        message = f"{error.filename}: cannot be removed: {error.strerror}"
+                        raise InputError(message) from None
+        if arguments.json:
+            print_json({"folder": folder, "files": files, "bytes": count})
+        elif arguments.action == "dir":
+            print_lines([folder])
+        elif arguments.action == "size":
+            print_lines([f"{folder}: {quantity_text(files, 'file')}, {size(count)}"])
+        else:
+            print_report([f"removed {quantity_text(files, 'file')}, {size(count)}, from {folder}"])
+        return 0
+
+
+# The own commands, by what they are about.
+GROUPS: dict[str, dict[str, Command]] = {
+    "Environments": {
+        "solve": Solve(),
+        "install": Install(),
+        "sync": Sync(),
+        "download": Download(),
+        "rollback": Rollback(),
+        "verify": verify,
+        "run": run,
+        "pip": pip,
+    },
+    "Projects and clusters": {"init": Init(), "lock": LockProfiles()},
+    "Other tools": {"env": Env(), "export": Export()},
+    "Locks": {"tree": ShowTree(), "why": Why(), "outdated": Outdated()},
+    "Answers": {"doctor": doctor, "explain": Explain(), "detect": Detect(), "matrix": matrix},
+    "This program": {"help": Help(), "completion": Completion(), "cache": Cache()},
+}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

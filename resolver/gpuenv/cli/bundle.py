@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,23 +39,6 @@ def write_bundle(
     with Children(python, os.environ, time.monotonic() + SURVEY_SECONDS) as children:
         answer = children.run("installed", {"mode": "survey"}).answer or {}
     packages = [(row["name"], row["version"]) for row in answer.get("distributions", ())]
-    names = private_names(os.environ, packages, lock)
-    text = _report(checks, host, target=target, lock=lock, packages=packages, names=names)
-    try:
-        write_whole(path, text.encode(errors="backslashreplace"))
-    except OSError as error:
-        raise InputError(f"--bundle {path}: cannot be written: {error.strerror}") from None
-
-
-def _report(
-    checks: Sequence[Check],
-    host: Host,
-    *,
-    target: str,
-    lock: Lock | None,
-    packages: Sequence[tuple[str, str]],
-    names: redact.Names,
-) -> str:
     variables = redact.variables(os.environ)
     package_lines = [f"{name} {version}" for name, version in packages]
     data: dict[str, Any] = {
@@ -66,10 +48,18 @@ def _report(
         "target": target,
         "host": to_plain(host),
         **render_checks.checks_json(checks),
-        "lock": None if lock is None else _lock_json(lock),
+        "lock": None,
         "packages": package_lines,
         "variables": variables,
     }
+    if lock is not None:
+        data["lock"] = {
+            "frameworks": list(lock.frameworks),
+            "choices": [to_plain(choice) for choice in lock.choices],
+            "needs": to_plain(lock.needs),
+            "data": lock.data,
+            "pins": [f"{pin.wheel.name} {pin.wheel.version}" for pin in lock.pins],
+        }
     verdict = "verified" if render_checks.ok(checks) else "NOT verified"
     sections = [
         ("Checks", render_checks.check_lines(checks)),
@@ -77,17 +67,12 @@ def _report(
         ("Variables", [f"{name}={value}" for name, value in variables.items()]),
         ("Packages", package_lines),
     ]
-    return redact.report(f"gpuenv {__version__}: {verdict}", sections, data, names)
-
-
-def _lock_json(lock: Lock) -> dict[str, Any]:
-    return {
-        "frameworks": list(lock.frameworks),
-        "choices": [to_plain(choice) for choice in lock.choices],
-        "needs": to_plain(lock.needs),
-        "data": lock.data,
-        "pins": [f"{pin.wheel.name} {pin.wheel.version}" for pin in lock.pins],
-    }
+    names = private_names(os.environ, packages, lock)
+    text = redact.report(f"gpuenv {__version__}: {verdict}", sections, data, names)
+    try:
+        write_whole(path, text.encode(errors="backslashreplace"))
+    except OSError as error:
+        raise InputError(f"--bundle {path}: cannot be written: {error.strerror}") from None
 
 
 def private_names(
@@ -108,46 +93,33 @@ def private_names(
     users = {env.get(name, "") for name in _USER_VARIABLES}
     homes = {os.path.expanduser("~"), env.get("HOME", "")}
     try:
-        import pwd
+        import pwd  # POSIX
 
         account = pwd.getpwuid(os.getuid())
-        users |= {account.pw_name, *_full_names(account.pw_gecos)}
+        full = account.pw_gecos.partition(",")[0].strip()  # whole and in its parts
+        users |= {account.pw_name, full, *(word for word in full.split() if len(word) > 2)}
         homes.add(account.pw_dir)
     except (ImportError, KeyError):
         pass
     homes |= {os.path.realpath(home) for home in homes if home}
-    package_names = {name for name, _ in packages}
+    hosts = {env.get(name, "") for name in _HOST_VARIABLES}
+    if hasattr(os, "uname"):
+        hosts.add(os.uname().nodename)
+    for name in tuple(hosts):  # whole, without the domain, and the domain alone
+        host, dot, domain = name.partition(".")
+        if dot:
+            hosts |= {host, domain}
     versions = {version for _, version in packages}
     if lock is not None:
         versions |= {pin.wheel.version for pin in lock.pins}
+
+    def usable(names: Iterable[str]) -> tuple[str, ...]:
+        # One character would be removed everywhere.
+        return tuple(sorted(name for name in names if len(name) > 1))
+
     return redact.Names(
-        users=_sorted(users - package_names),
-        hosts=_sorted(_host_names(env)),
-        homes=_sorted(homes),
+        users=usable(users - {name for name, _ in packages}),
+        hosts=usable(hosts),
+        homes=usable(homes),
         versions=frozenset(versions),
     )
-
-
-def _host_names(env: Mapping[str, str]) -> set[str]:
-    """Return the names of the host: whole, without the domain, and the domain alone."""
-    names = {env.get(name, "") for name in _HOST_VARIABLES}
-    if hasattr(os, "uname"):
-        names.add(os.uname().nodename)
-    for name in tuple(names):
-        host, _, domain = name.partition(".")
-        if "." in name:
-            names |= {host, domain}
-    return names
-
-
-def _full_names(gecos: str) -> set[str]:
-    """Return the full name of an account, whole and in its parts."""
-    full = gecos.partition(",")[0].strip()
-    if not full:
-        return set()
-    return {full, *(word for word in re.split(r"\s+", full) if len(word) > 2)}
-
-
-def _sorted(names: Iterable[str]) -> tuple[str, ...]:
-    """Sort names without those of one character: these would be removed everywhere."""
-    return tuple(sorted(name for name in names if len(name) > 1))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import stat
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
 from .. import api, loader_env
@@ -20,17 +21,23 @@ from .. import doctor as doctor_values
 from ..doctor import catalog
 from ..errors import InputError
 from ..render import doctor as render
-from .environment_args import TIMEOUT, exit_on_signals
-from .host_args import add_host_flags, is_described, read_host_flags
-from .output import print_json, print_lines
-from .parser import Parser, add_common_flags, seconds
+from .environments import exit_on_signals
+from .flags import (
+    add_common_flags,
+    add_existing_target_flag,
+    add_host_flags,
+    add_timeout_flag,
+)
+from .output import print_result
+from .parser import Examples, Parser, add_switch
+from .requests import is_described, read_host
 
 HELP = "Diagnose an error log or this host, and suggest a fix"
 DESCRIPTION = (
     "Find the cause of a failure in what a program printed, in the environment and on the "
     "host. Without a log, check the host and the environment."
 )
-EXAMPLES = (
+EXAMPLES: Examples = (
     ("gpuenv doctor train.log", "Diagnose a log"),
     ("python train.py 2>&1 | gpuenv doctor -", "Diagnose what a program prints"),
     ("gpuenv doctor --target .venv", "Check an environment and the host"),
@@ -46,11 +53,7 @@ def add_arguments(parser: Parser) -> None:
         nargs="?",
         help="What the program printed: a file, or - for standard input",
     )
-    parser.add_argument(
-        "--target",
-        metavar="DIR",
-        help="The environment (default: the active one, otherwise ./.venv)",
-    )
+    add_existing_target_flag(parser)
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument(
         "--here",
@@ -67,25 +70,19 @@ def add_arguments(parser: Parser) -> None:
         const="elsewhere",
         help="The log is from another machine: do not use this one as evidence",
     )
-    parser.add_argument(
+    add_switch(
+        parser,
         "--probe",
-        action="store_true",
         help="Run tests that tell causes apart, each in its own process",
     )
-    parser.add_argument(
-        "--timeout",
-        metavar="S",
-        type=seconds,
-        default=TIMEOUT,
-        help="End all checks after S seconds (default: 300)",
-    )
+    add_timeout_flag(parser, "End all checks after S seconds (default: 300)")
     add_host_flags(parser)
     add_common_flags(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Diagnose and print the verdicts. Return 0 if no fault was found, 1 if one was."""
-    target = _target(arguments)
+    target = _environment(arguments)
     described = is_described(arguments) or bool(arguments.driver)
     if arguments.probe and described:
         message = "--probe makes tests on this machine: leave --gpu, --driver and --host out"
@@ -100,7 +97,13 @@ def run(arguments: Namespace) -> int:
             raise InputError(f"--{arguments.origin} says where a log is from: name the log")
         if target is not None:
             arguments.python = loader_env.interpreter(target)
-        host = read_host_flags(arguments, need_gpu=False)
+        host = read_host(arguments, need_gpu=False)
+        flags: list[str] = []  # for the command that is proposed
+        for gpu in arguments.gpu:
+            flags += ["--gpu", gpu]
+        for flag in ("host", "driver", "platform", "glibc"):
+            if getattr(arguments, flag):
+                flags += [f"--{flag}", getattr(arguments, flag)]
         exit_on_signals()
         examination = api.examine(
             log,
@@ -111,90 +114,62 @@ def run(arguments: Namespace) -> int:
             stated_origin=arguments.origin,
             probe=arguments.probe,
             timeout=arguments.timeout,
-            flags=_described_host(arguments),
+            flags=flags,
         )
     causes = catalog.causes()
-    if arguments.json:
-        print_json(render.doctor_json(examination, causes))
-    else:
-        name = "" if log is None else _log_name(arguments.log)
-        print_lines(
-            render.doctor_lines(
-                examination, causes, doctor_values.TESTS, name, verbose=arguments.verbose > 0
-            )
-        )
+    name = ""
+    if log is not None:
+        name = "the log" if arguments.log in (None, "-") else arguments.log
+    lines = render.doctor_lines(
+        examination, causes, doctor_values.TESTS, name, verbose=arguments.verbose > 0
+    )
+    print_result(arguments, render.doctor_json(examination, causes), lines)
     return 0 if render.well(examination) else 1
 
 
-def _target(arguments: Namespace) -> str | None:
+def _environment(arguments: Namespace) -> str | None:
     """Return the environment: of --target, of --python, or the active one, if any."""
-    target, python = arguments.target, arguments.python
+    target: str | None = arguments.target
+    python: str | None = arguments.python
     if target is not None:
         if not os.path.exists(target):
             hint = "name the folder of an environment, or leave it out"
             raise InputError(f"--target {target}: does not exist", hint=hint)
-        return str(target)
+        return target
     if python is not None and (os.sep in python or os.path.isfile(python)):
         if not os.access(python, os.X_OK) or os.path.isdir(python):
             hint = "for a folder: --target DIR"
             raise InputError(f"--python {python}: is no interpreter", hint=hint)
-        return str(python)
+        return python
     return loader_env.active_environment(os.environ)
-
-
-def _described_host(arguments: Namespace) -> tuple[str, ...]:
-    """Return the flags that describe the host, for the command that is proposed."""
-    words: list[str] = []
-    for gpu in arguments.gpu:
-        words += ["--gpu", gpu]
-    given = vars(arguments)
-    for name in ("host", "driver", "platform", "glibc"):
-        if given[name]:
-            words += [f"--{name}", given[name]]
-    return tuple(words)
 
 
 # ---- the log -------------------------------------------------------------------------------------
 
 
-def _log_name(name: str | None) -> str:
-    return "the log" if name in (None, "-") else str(name)
-
-
 @contextmanager
 def _open_log(name: str | None) -> Iterator[BinaryIO | None]:
     """Open the log as bytes; None if there is none. InputError if it cannot be read."""
-    if name == "-":
-        yield _tell_if_empty(_standard_input(), name)
-    elif name is None:
+    if name is None:
         yield _piped_log()
-    else:
-        with _open_file(name) as file:
-            yield _tell_if_empty(file, name)
-
-
-def _open_file(name: str) -> io.BufferedReader:
-    if os.path.isdir(name):
-        raise InputError(f"{name}: is a folder, not a log")
-    try:
-        return open(name, "rb")
-    except OSError as error:
-        hint = "give the path of a log, or - for standard input"
-        raise InputError(f"{name}: cannot be read: {error.strerror}", hint=hint) from None
-
-
-def _tell_if_empty(log: io.BufferedReader, name: str) -> io.BufferedReader:
-    """Return a log. If it is empty, say so: the answer is then that it shows no fault."""
-    if not log.peek(1):
-        hint = "errors go to standard error: PROGRAM 2>&1 | gpuenv doctor -"
-        print(f"gpuenv: {name}: the log is empty; {hint}", file=sys.stderr)
-    return log
-
-
-def _standard_input() -> io.BufferedReader:
-    if sys.stdin is None:
-        raise InputError("-: there is no standard input")
-    return _buffered(sys.stdin.buffer)
+        return
+    with ExitStack() as stack:
+        if name == "-":
+            if sys.stdin is None:
+                raise InputError("-: there is no standard input")
+            log = _buffered(sys.stdin.buffer)
+        elif os.path.isdir(name):
+            raise InputError(f"{name}: is a folder, not a log")
+        else:
+            try:
+                log = stack.enter_context(open(name, "rb"))
+            except OSError as error:
+                hint = "give the path of a log, or - for standard input"
+                raise InputError(f"{name}: cannot be read: {error.strerror}", hint=hint) from None
+        if not log.peek(1):  # the answer is then that it shows no fault
+            hint = "errors go to standard error: PROGRAM 2>&1 | gpuenv doctor -"
+            print(f"gpuenv: {name}: the log is empty; {hint}", file=sys.stderr)
+        yield log
 
 
 def _piped_log() -> io.BufferedReader | None:
@@ -208,17 +183,11 @@ def _piped_log() -> io.BufferedReader | None:
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
         return None
     stream = _buffered(sys.stdin.buffer)
-    _tell_if_silent(stream)
+    if not select.select([stream], [], [], SILENCE)[0]:
+        print("gpuenv: waiting for a log on standard input", file=sys.stderr)
     return stream if stream.peek(1) else None
 
 
 def _buffered(stream: Any) -> io.BufferedReader:
     """Return the stream with a buffer, whose first bytes can be seen before they are read."""
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
-
-
-def _tell_if_silent(stream: BinaryIO) -> None:
-    import select
-
-    if not select.select([stream], [], [], SILENCE)[0]:
-        print("gpuenv: waiting for a log on standard input", file=sys.stderr)

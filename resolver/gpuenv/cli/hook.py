@@ -16,12 +16,14 @@ import time
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from glob import glob
 from typing import NoReturn
 
 from ..errors import GpuEnvError
 from ..model import Check, Host
 from ..render.checks import Format, Outcome, Report, hook
-from .environment_args import END_SIGNALS
+from .environments import on_end_signals
 
 # Seconds beyond the limit in which the child ends its own children and reports what it saw.
 GRACE = 1.2
@@ -59,7 +61,11 @@ def run_hook(
         os.close(reader)
         _work(arguments, timeout, begin, writer, verify, make_report)
     os.close(writer)
-    _raise_on_end_signals()
+
+    def raise_end(number: int, _frame: object) -> None:
+        raise _EndSignal(number)
+
+    on_end_signals(raise_end)
     try:
         result, step = _read_result(reader, deadline)
     except KeyboardInterrupt:
@@ -67,7 +73,9 @@ def run_hook(
         raise
     except _EndSignal as ended:
         _kill_tree(child)
-        _end_by_signal(ended.args[0])
+        # End by the signal, so that its sender sees that the signal was obeyed.
+        signal.signal(ended.args[0], signal.SIG_DFL)
+        os.kill(os.getpid(), ended.args[0])
         raise
     if result is not None:
         _wait(child)
@@ -77,7 +85,12 @@ def run_hook(
         _kill_tree(child)
         failure = f"time limit: no result in {timeout:g} s"
     else:
-        failure = f"verification: no result, {_end_text(_wait(child))}"
+        ended_with = _wait(child)
+        end = "and it does not end"
+        if ended_with is not None:
+            code = os.waitstatus_to_exitcode(ended_with)
+            end = f"ended by signal {-code}" if code < 0 else f"ended with {code}"
+        failure = f"verification: no result, {end}"
     problem = f"{failure}; it was at: {step}"
     return _print_report(make_report(Outcome(problem=problem, seconds=time.monotonic() - begin)))
 
@@ -111,7 +124,10 @@ def _work(  # noqa: PLR0917
     status = INTERNAL_ERROR
     try:
         os.setsid()  # an interrupt from the terminal must reach the parent only
-        _silence(arguments)
+        # Nothing but the report must reach the user: libraries print, too.
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1) if arguments.debug else (0, 1, 2):
+            os.dup2(null, stream)
         seconds = timeout - (time.monotonic() - begin)
         checks, host = verify(arguments, seconds, lambda step: write(step=step))
         outcome = Outcome(
@@ -136,15 +152,6 @@ def _work(  # noqa: PLR0917
         os._exit(status)
 
 
-def _silence(arguments: Namespace) -> None:
-    """Let nothing but the line reach the user: libraries print, too."""
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    if not arguments.debug:
-        os.dup2(null, 2)
-
-
 # ---- the parent ----------------------------------------------------------------------------------
 
 
@@ -166,22 +173,6 @@ def _read_result(reader: int, deadline: float) -> tuple[dict[str, object] | None
     return None, step
 
 
-def _raise_on_end_signals() -> None:
-    def raise_end(number: int, _frame: object) -> None:
-        raise _EndSignal(number)
-
-    for name in END_SIGNALS:
-        number = getattr(signal, name)
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, raise_end)
-
-
-def _end_by_signal(number: int) -> None:
-    """End this process by the signal, so that its sender sees that the signal was obeyed."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-
-
 def _wait(child: int, limit: float = KILLED) -> int | None:
     """Return the wait status of the child; None if it does not end within `limit` seconds."""
     end = time.monotonic() + limit
@@ -193,17 +184,18 @@ def _wait(child: int, limit: float = KILLED) -> int | None:
     return None
 
 
-def _end_text(status: int | None) -> str:
-    if status is None:
-        return "and it does not end"
-    code = os.waitstatus_to_exitcode(status)
-    return f"ended by signal {-code}" if code < 0 else f"ended with {code}"
-
-
 def _kill_tree(child: int) -> None:
     """Kill the child and all processes that it started, each of which has its own process group."""
     _kill(child, signal.SIGSTOP)  # it must start no more of them meanwhile
-    for number in _descendants(child):
+    children: dict[int, list[int]] = {}
+    for path in glob("/proc/[0-9]*/stat"):
+        with suppress(OSError), open(path, "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.split("/")[2]))
+    started = children.get(child, [])
+    for number in started:  # grows on the way
+        started += children.get(number, [])
+    for number in started:
         _kill(-number, signal.SIGKILL)
         _kill(number, signal.SIGKILL)
     _kill(child, signal.SIGKILL)
@@ -211,35 +203,5 @@ def _kill_tree(child: int) -> None:
 
 
 def _kill(number: int, sign: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(number, sign)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _descendants(root: int) -> list[int]:
-    """Return the processes that a process started, and those that these started, by /proc."""
-    children = _children_by_parent()
-    descendants: list[int] = []
-    queue = [root]
-    while queue:
-        started = children.get(queue.pop(), [])
-        descendants += started
-        queue += started
-    return descendants
-
-
-def _children_by_parent() -> dict[int, list[int]]:
-    children: dict[int, list[int]] = {}
-    if not os.path.isdir("/proc"):
-        return children
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(int(name))
-    return children

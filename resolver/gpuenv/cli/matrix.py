@@ -6,6 +6,7 @@ import os
 import sys
 import zipfile
 from argparse import Namespace
+from collections.abc import Callable
 
 from .. import api
 from ..api import updates
@@ -20,15 +21,16 @@ from ..model import IndexOptions
 from ..prefix import find_interpreter
 from ..render import matrix as render
 from ..render.plans import package_lines
-from .host_args import add_host_flags, read_host_flags
-from .output import print_json, print_lines
-from .parser import Parser, add_common_flags, added_commands
+from .flags import add_common_flags, add_host_flags
+from .output import print_result
+from .parser import Examples, Parser, add_switch, added_commands
+from .requests import read_host
 
 HELP = "Show what is known about releases and GPUs"
 DESCRIPTION = (
     "Show the compatibility data: which builds a release has, and the GPUs that each has code for."
 )
-EXAMPLES = (
+EXAMPLES: Examples = (
     ("gpuenv matrix show torch 2.15.0", "Show the builds of a release"),
     ("gpuenv matrix list", "List the frameworks and libraries"),
     ("gpuenv matrix html", "Write a page that answers what runs on which GPU"),
@@ -38,13 +40,18 @@ EXAMPLES = (
 def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv matrix`."""
     commands = parser.add_commands()
-    text = "List the known frameworks and libraries"
-    listing = commands.add_parser("list", help=text, description=f"{text}.")
+
+    def add(name: str, text: str, action: Callable[[Namespace], int]) -> Parser:
+        command = commands.add_parser(name, help=text, description=f"{text}.")
+        command.set_defaults(action=action)
+        return command
+
+    listing = add("list", "List the known frameworks and libraries", _list)
     _add_platform_flag(listing)
     add_common_flags(listing)
 
     text = "Show the variants of a release, and the GPUs that each has code for"
-    show = commands.add_parser("show", help=text, description=f"{text}.")
+    show = add("show", text, _show)
     show.add_argument("name", metavar="NAME", help="Torch, jax, cudnn, nvidia-cudnn-cu12, ...")
     show.add_argument(
         "version", metavar="VERSION", nargs="?", help="A release, or the start of its number: 9.10"
@@ -53,7 +60,7 @@ def add_arguments(parser: Parser) -> None:
     add_common_flags(show)
 
     text = "Show the device code of a file, a wheel or an environment, and what cannot run here"
-    scan = commands.add_parser("scan", help=text, description=f"{text}.")
+    scan = add("scan", text, _scan)
     scan.add_argument(
         "path", metavar="PATH", help="A library, a cubin, a fat binary, a wheel or a folder"
     )
@@ -61,7 +68,7 @@ def add_arguments(parser: Parser) -> None:
     add_common_flags(scan)
 
     text = "Scan releases on your index that the data does not know, for later solves"
-    update = commands.add_parser("update", help=text, description=f"{text}.")
+    update = add("update", text, _update)
     update.add_argument(
         "names",
         metavar="NAME",
@@ -71,9 +78,9 @@ def add_arguments(parser: Parser) -> None:
     update.add_argument(
         "--index-url", metavar="URL", help="Use this index instead of the configured one"
     )
-    update.add_argument(
+    add_switch(
+        update,
         "--verify-data",
-        action="store_true",
         help="Scan the releases of earlier updates again, and compare",
     )
     _add_platform_flag(update)
@@ -85,6 +92,7 @@ def add_arguments(parser: Parser) -> None:
             added = commands.add_parser(
                 name.removeprefix("matrix."), help=command.HELP, description=command.DESCRIPTION
             )
+            added.set_defaults(action=command.run)
             command.add_arguments(added)
 
 
@@ -97,15 +105,7 @@ def run(arguments: Namespace) -> int:
     """Run a command of `gpuenv matrix`. Return 1 if code is missing or a wheel cannot be read."""
     for line in package_lines(unread_package()):
         print(line, file=sys.stderr)
-    if arguments.subcommand == "list":
-        return _list(arguments)
-    if arguments.subcommand == "show":
-        return _show(arguments)
-    if arguments.subcommand == "scan":
-        return _scan(arguments)
-    if arguments.subcommand == "update":
-        return _update(arguments)
-    status: int = added_commands()[f"matrix.{arguments.subcommand}"].load().run(arguments)
+    status: int = arguments.action(arguments)
     return status
 
 
@@ -116,39 +116,30 @@ def _platform(arguments: Namespace) -> str:
 def _list(arguments: Namespace) -> int:
     platform = _platform(arguments)
     entries = api.matrix_catalog().entries(platform)
-    if arguments.json:
-        print_json(render.entries_json(entries, platform))
-    else:
-        print_lines(render.entries_lines(entries))
+    print_result(arguments, render.entries_json(entries, platform), render.entries_lines(entries))
     return 0
 
 
 def _show(arguments: Namespace) -> int:
-    platform = _platform(arguments)
+    name, version, platform = arguments.name, arguments.version, _platform(arguments)
     catalog = api.matrix_catalog()
-    entry = catalog.entry(arguments.name, platform)
-    if arguments.version is not None:
-        release = catalog.release(arguments.name, arguments.version, platform)
-        if arguments.json:
-            print_json(render.release_json(entry.name, release))
-        else:
-            print_lines(render.release_lines(entry.name, release, platform))
-    elif arguments.json:
-        print_json(render.entry_json(entry, platform))
-    else:
-        print_lines(render.entry_lines(entry, platform))
+    entry = catalog.entry(name, platform)
+    if version is None:
+        lines = render.entry_lines(entry, platform)
+        print_result(arguments, render.entry_json(entry, platform), lines)
+        return 0
+    release = catalog.release(name, version, platform)
+    lines = render.release_lines(entry.name, release, platform)
+    print_result(arguments, render.release_json(entry.name, release), lines)
     return 0
 
 
 def _scan(arguments: Namespace) -> int:
-    host = read_host_flags(arguments, need_gpu=False)
+    host = read_host(arguments, need_gpu=False)
     kind, contents = _read_code(arguments.path)
     judged = judge(contents.files, host, api.compatibility_data())
     scan = Scan(path=arguments.path, kind=kind, files=judged, read=contents.read)
-    if arguments.json:
-        print_json(render.scan_json(scan, host))
-    else:
-        print_lines(render.scan_lines(scan, host))
+    print_result(arguments, render.scan_json(scan, host), render.scan_lines(scan, host))
     return 1 if any(judged_file.fails for judged_file in scan.files) else 0
 
 
@@ -189,10 +180,8 @@ def _update(arguments: Namespace) -> int:
         verify=arguments.verify_data,
         progress=_print_progress,
     )
-    if arguments.json:
-        print_json(render.update_json(update))
-    else:
-        print_lines(render.update_lines(update, verified=arguments.verify_data))
+    lines = render.update_lines(update, verified=arguments.verify_data)
+    print_result(arguments, render.update_json(update), lines)
     return 1 if update.errors or update.changed else 0
 
 

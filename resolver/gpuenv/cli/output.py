@@ -1,15 +1,23 @@
-"""What commands print: lines for people, or one JSON document."""
+"""What commands print: lines for people, one JSON document, and progress on stderr.
+
+Progress is one line that changes on a terminal, plain lines in CI, otherwise nothing.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import threading
+import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from ..activity import current
+from ..atomic_write import write_whole
+from ..errors import InputError
+from ..render.changes import activity_text
 from ..render.text import Line, Meaning, columns, set_columns, visible, wrap
 
 COLORS: dict[Meaning, str] = {
@@ -18,6 +26,11 @@ COLORS: dict[Meaning, str] = {
     "bad": "bold red",
     "doubt": "yellow",
 }
+FIRST = 0.3  # seconds after which a step is shown
+LOOK_PERIOD = 0.1  # seconds between two looks at the activity
+TERMINAL_PERIOD = 0.2
+CI_PERIOD = 10.0
+_CLEAR = "\r\x1b[K"
 
 
 class _Settings:
@@ -25,7 +38,7 @@ class _Settings:
 
     color = "auto"
     quiet = False
-    clear: Callable[[], None] | None = None  # removes the line of progress
+    progress: _Progress | None = None
 
 
 def configure(arguments: Namespace) -> None:
@@ -35,17 +48,21 @@ def configure(arguments: Namespace) -> None:
     if sys.stdout.isatty():
         set_columns(min(columns(), os.get_terminal_size(sys.stdout.fileno()).columns or 80))
     in_ci = os.environ.get("CI", "") not in ("", "0", "false")
-    if not _Settings.quiet and (sys.stderr.isatty() or in_ci):
-        from . import progress
+    is_shown = not _Settings.quiet and (sys.stderr.isatty() or in_ci)
+    if is_shown and _Settings.progress is None:
+        _Settings.progress = _Progress()
+        _Settings.progress.start()
 
-        progress.start()
-        _Settings.clear = progress.clear
+
+# ---- lines ---------------------------------------------------------------------------------------
 
 
-def clear_progress() -> None:
-    """Remove the line of progress before something else is printed."""
-    if _Settings.clear is not None:
-        _Settings.clear()
+def print_result(arguments: Namespace, document: object, lines: Sequence[str]) -> None:
+    """Print what a command answers: the document with --json, otherwise the lines."""
+    if arguments.json:
+        print_json(document)
+    else:
+        print_lines(lines)
 
 
 def print_lines(lines: Sequence[str]) -> None:
@@ -65,39 +82,24 @@ def print_errors(lines: Sequence[str]) -> None:
         _print(lines, sys.stderr)
 
 
-def _print(lines: Sequence[str], stream: TextIO) -> None:
-    clear_progress()
-    lines = [visible(line) for text in lines for line in _single_lines(text)]
-    if stream.isatty():
-        width = os.get_terminal_size(stream.fileno()).columns
-        if width > 0:
-            lines = [piece for line in lines for piece in wrap(line, width)]
-    if _has_color(stream) and any(map(_color, lines)):
-        _print_colored(lines, stream)
-    else:
+def _print(blocks: Sequence[str], stream: TextIO) -> None:
+    _clear_progress()
+    lines: list[str] = []
+    for block in blocks:
+        # A text of one line keeps its type, which may be `Line`.
+        lines += map(visible, block.split("\n") if "\n" in block else [block])
+    terminal = stream.isatty()
+    width = os.get_terminal_size(stream.fileno()).columns if terminal else 0
+    if width > 0:
+        lines = [piece for line in lines for piece in wrap(line, width)]
+    has_color = _Settings.color == "always"
+    if _Settings.color == "auto" and not os.environ.get("NO_COLOR"):
+        on_terminal = terminal and os.environ.get("TERM") != "dumb"
+        has_color = on_terminal or bool(os.environ.get("FORCE_COLOR"))
+    colored = [isinstance(line, Line) and line.meaning in COLORS for line in lines]
+    if not has_color or not any(colored):
         print("\n".join(lines), file=stream, flush=True)
-
-
-def _single_lines(text: str) -> list[str]:
-    """Return the lines of a text. A text of one line keeps its type, which may be `Line`."""
-    return text.split("\n") if "\n" in text else [text]
-
-
-def _has_color(stream: TextIO) -> bool:
-    if _Settings.color != "auto":
-        return _Settings.color == "always"
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or (
-        stream.isatty() and os.environ.get("TERM") != "dumb"
-    )
-
-
-def _color(line: str) -> str:
-    return COLORS.get(line.meaning, "") if isinstance(line, Line) else ""
-
-
-def _print_colored(lines: Iterable[str], stream: TextIO) -> None:
+        return
     from rich.console import Console
     from rich.text import Text
 
@@ -105,18 +107,18 @@ def _print_colored(lines: Iterable[str], stream: TextIO) -> None:
     for line in lines:
         text = Text(line)
         if isinstance(line, Line):
-            text.stylize(_color(line), 0, line.marked)
+            text.stylize(COLORS.get(line.meaning, ""), 0, line.marked)
         console.print(text, soft_wrap=True)
     stream.flush()
 
 
 def print_json(document: object) -> None:
     """Print one document on stdout."""
-    clear_progress()
+    _clear_progress()
     print(json.dumps(document, indent=2))
 
 
-def progress_printer(arguments: Namespace) -> Callable[[str], None]:
+def step_printer(arguments: Namespace) -> Callable[[str], None]:
     """Return the function that prints each step: on stdout, but with --json on stderr."""
     return _print_on_stderr if arguments.json else _print_step
 
@@ -136,9 +138,6 @@ def write_page(arguments: Namespace, text: str) -> int:
     Raises:
         InputError: the file cannot be written.
     """
-    from ..atomic_write import write_whole
-    from ..errors import InputError
-
     content = text.encode()
     try:
         write_whole(arguments.output, content)
@@ -150,3 +149,59 @@ def write_page(arguments: Namespace, text: str) -> int:
     else:
         print_report([f"wrote {arguments.output}"])
     return 0
+
+
+# ---- progress ------------------------------------------------------------------------------------
+
+
+class _Progress(threading.Thread):
+    """Shows what runs, again and again, until the process ends."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._writing = threading.Lock()
+        self._shown = ""  # the line that is on the terminal
+
+    def run(self) -> None:
+        """Show the activity of each step that takes some time."""
+        period = TERMINAL_PERIOD if self._terminal else CI_PERIOD
+        begin: float | None = None
+        shown_at = 0.0
+        while True:
+            time.sleep(LOOK_PERIOD)
+            now = time.monotonic()
+            if not current.step:
+                begin = None
+                self.clear()
+                continue
+            if begin is None:
+                begin, shown_at = now, now + FIRST - LOOK_PERIOD - period
+            if now - shown_at >= period:
+                shown_at = now
+                self._show(activity_text(current, int(now - begin)))
+
+    def _show(self, text: str) -> None:
+        with self._writing:
+            if not current.step or text == self._shown:
+                return
+            line = f"{text}\n"
+            if self._terminal:
+                width = os.get_terminal_size(sys.stderr.fileno()).columns
+                line = f"{_CLEAR}{text[: max(1, width - 1)]}"
+                self._shown = text
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line, so that other output begins in the first column."""
+        with self._writing:
+            if self._shown:
+                sys.stderr.write(_CLEAR)
+                sys.stderr.flush()
+                self._shown = ""
+
+
+def _clear_progress() -> None:
+    if _Settings.progress is not None:
+        _Settings.progress.clear()

@@ -1,28 +1,38 @@
-"""The argument parser: help that fits the terminal, bad usage in one line, the common flags."""
+"""The argument parser: help that fits the terminal, bad usage in one line, settings of the user.
+
+A flag of the command line comes first, then the variable GPUENV_<FLAG>, then the table of the
+command in the config file, then the top of that file.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import textwrap
 from argparse import (
     SUPPRESS,
     Action,
     ArgumentParser,
     ArgumentTypeError,
     HelpFormatter,
+    Namespace,
+    _ArgumentGroup,
     _SubParsersAction,
 )
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
+
+from platformdirs import user_config_dir
 
 from ..errors import InputError
+from ..serialize import read_toml
 
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 60
-COLUMNS_WITHOUT_TERMINAL = 80
-# Messages of argparse, as patterns that re compiles at the first error, and their replacements.
+# Messages of argparse, as patterns, and their replacements.
 _ARGPARSE_MESSAGES = (
     (r"^the following arguments are required: (\S+)$", r"\1 is missing"),
     (r"^the following arguments are required: (.+)$", r"\1 are missing"),
@@ -33,13 +43,28 @@ _ARGPARSE_MESSAGES = (
     (r"^argument ", ""),
 )
 Examples = Sequence[tuple[str, str]]  # (a command, what it does)
+Flags = ArgumentParser | _ArgumentGroup  # what flags are added to
+Values = dict[str, object]  # by the name of the argument
+
+
+class Command(Protocol):
+    """The interface of a command. A test checks it."""
+
+    HELP: str  # one line, for the list of commands
+    DESCRIPTION: str  # sentences, for the help of the command
+    EXAMPLES: Examples  # at least one
+
+    def add_arguments(self, parser: Parser) -> None: ...
+
+    def run(self, arguments: Namespace) -> int: ...
 
 
 class _Formatter(HelpFormatter):
     """Help with a usage of one line: the flags are below."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=help_columns(), max_help_position=30)
+        columns = max(FEWEST_COLUMNS, min(MOST_COLUMNS, shutil.get_terminal_size().columns))
+        super().__init__(prog, width=columns, max_help_position=30)
 
     def add_usage(
         self,
@@ -50,47 +75,22 @@ class _Formatter(HelpFormatter):
     ) -> None:
         """Add the usage; without a given one it has [OPTIONS] and the positional arguments."""
         if usage is None:
-            names = [_usage_of(action) for action in actions if not action.option_strings]
-            usage = " ".join(["%(prog)s", "[OPTIONS]", *names])
+            usage = "%(prog)s [OPTIONS]"
+            forms = {"?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
+            for action in actions:
+                if not action.option_strings:
+                    form = forms.get(str(action.nargs), "{}")
+                    usage += " " + form.format(action.metavar or action.dest)
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         """Wrap the help of an argument. Words with hyphens, such as flags, stay whole."""
-        return _wrapped(text, width)
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Wrap a description."""
-        return "\n".join(indent + line for line in _wrapped(text, width - len(indent)))
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    import textwrap  # only help texts need it
-
-    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
-
-
-def _usage_of(action: Action) -> str:
-    """Return how the usage names a positional argument."""
-    name = str(action.metavar or action.dest)
-    if action.nargs == "?":
-        return f"[{name}]"
-    if action.nargs == "*":
-        return f"[{name} ...]"
-    if action.nargs == "+":
-        return f"{name} ..."
-    return name
-
-
-def help_columns() -> int:
-    """Return the width of help texts. (HelpFormatter would import shutil at every start.)"""
-    text = os.environ.get("COLUMNS", "")
-    columns = int(text) if text.isdecimal() else 0
-    if not columns:
-        try:
-            columns = os.get_terminal_size(sys.stdout.fileno()).columns
-        except (OSError, ValueError, AttributeError):
-            columns = COLUMNS_WITHOUT_TERMINAL
-    return max(FEWEST_COLUMNS, min(MOST_COLUMNS, columns))
+        lines = self._split_lines(text, width - len(indent))
+        return "\n".join(indent + line for line in lines)
 
 
 class Parser(ArgumentParser):
@@ -111,14 +111,18 @@ class Parser(ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help, with the examples at its end."""
-        return super().format_help() + _examples_text(self._examples)
+        text = super().format_help()
+        if self._examples:
+            text += "\nExamples:\n"
+        return text + "".join(f"  # {why}\n  {command}\n" for command, why in self._examples)
 
     def error(self, message: str) -> NoReturn:
-        text = _plain_message(message)
+        for pattern, replacement in _ARGPARSE_MESSAGES:
+            message = re.sub(pattern, replacement, message)
         for action in self._actions:
-            if isinstance(action, _SubParsersAction) and text == "COMMAND is missing":
-                text = f"a command is missing: {', '.join(action.choices)}"
-        print(f"{self.prog}: {text} (see {self.prog} --help)", file=sys.stderr)
+            if isinstance(action, _SubParsersAction) and message == "COMMAND is missing":
+                message = f"a command is missing: {', '.join(action.choices)}"
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(InputError.exit_status)
 
     def add_commands(self) -> _SubParsersAction[Parser]:
@@ -134,12 +138,12 @@ class Parser(ArgumentParser):
 
     def settable_flags(self, without: Sequence[str] = ()) -> dict[str, Action]:
         """Return the long flags that variables and config files may set, with their actions."""
-        actions = {}
-        for action in self._actions:
-            for flag in action.option_strings:
-                if flag.startswith("--") and flag not in without and action.help != SUPPRESS:
-                    actions[flag] = action
-        return actions
+        return {
+            flag: action
+            for action in self.shown_actions()
+            for flag in action.option_strings
+            if flag.startswith("--") and flag not in without
+        }
 
     def shown_actions(self) -> list[Action]:
         """Return the arguments that the help shows."""
@@ -150,44 +154,102 @@ class Parser(ArgumentParser):
         return [flag for action in self.shown_actions() for flag in action.option_strings]
 
 
-def _plain_message(message: str) -> str:
-    """Reword a message of argparse in the style of the other messages."""
-    for pattern, replacement in _ARGPARSE_MESSAGES:
-        message = re.sub(pattern, replacement, message)
-    return message
-
-
-def _examples_text(examples: Examples) -> str:
-    if not examples:
-        return ""
-    lines = ["", "Examples:"]
-    for command, purpose in examples:
-        lines += [f"  # {purpose}", f"  {command}"]
-    return "\n".join([*lines, ""])
-
-
 def added_commands() -> dict[str, EntryPoint]:
     """Return the commands of other packages by name; "matrix.html" is `gpuenv matrix html`."""
     return {entry.name: entry for entry in entry_points(group="gpuenv.commands")}
 
 
-def add_common_flags(parser: ArgumentParser) -> None:
-    """Add the flags that every command has."""
-    group = parser.add_argument_group("Output")
-    group.add_argument("-v", "--verbose", action="count", default=0, help="Print every detail")
-    group.add_argument(
-        "-q", "--quiet", action="count", default=0, help="Print only failures and results"
-    )
-    group.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="Use colors (default: auto, on a terminal)",
-    )
-    group.add_argument(
-        "--json", action="store_true", help="Print one JSON document on stdout and nothing else"
-    )
-    group.add_argument("--debug", action="store_true", help="Show the traceback of an error")
+# ---- settings of the user ------------------------------------------------------------------------
+
+
+def find_settings(name: str, parser: Parser, all_flags: Callable[[], set[str]]) -> Values:
+    """Return the values of flags that variables and the config file give.
+
+    Flags that have one are no longer required on the command line.
+
+    Args:
+        name: the command.
+        parser: its parser.
+        all_flags: returns the flags of all commands, to find misspelled settings.
+
+    Raises:
+        InputError: a value is of the wrong kind, or the config file cannot be read.
+    """
+    flags = parser.settable_flags(without=("--help", "--debug"))
+    values: Values = {}
+    path = os.environ.get("GPUENV_CONFIG_FILE")
+    if path is None:
+        folder = user_config_dir("gpuenv", appauthor=False, roaming=True)
+        path = os.path.join(folder, "config.toml")
+    document = read_toml(path) if os.path.isfile(path) else {}
+    own = document.get(name)
+    for table in (document, own if isinstance(own, dict) else {}):
+        for key, value in table.items():
+            flag = f"--{key.replace('_', '-')}"
+            if isinstance(value, dict):
+                continue
+            if flag in flags:
+                values[flags[flag].dest] = _value(flags[flag], value, f"{path}: {key}")
+            elif table is own or flag not in all_flags():
+                hint = "a setting is a flag without its dashes"
+                raise InputError(f"{path}: {key} is no flag of gpuenv", hint=hint)
+    for flag, action in flags.items():
+        variable = "GPUENV_" + flag.removeprefix("--").replace("-", "_").upper()
+        if variable in os.environ:
+            text = os.environ[variable]
+            values[action.dest] = _value(action, text, f"{variable}={text}")
+    for action in flags.values():
+        if action.dest in values:
+            action.required = False
+    return values
+
+
+def apply_settings(arguments: Namespace, parser: Parser, values: Values) -> None:
+    """Set the arguments that the command line leaves at their defaults."""
+    for name, value in values.items():
+        if getattr(arguments, name) == parser.get_default(name):
+            setattr(arguments, name, value)
+
+
+def _value(action: Action, value: object, place: str) -> object:
+    """Return the value of a flag; InputError if it is of the wrong kind."""
+    if action.nargs == 0:  # a flag without an argument
+        if isinstance(value, str):
+            value = value.lower() not in ("", "0", "false", "no")
+        if not isinstance(value, bool):
+            raise InputError(f"{place}: must be true or false")
+        if action.const is None:
+            return int(value)  # a count, such as --verbose
+        return action.const if value else action.default
+    if isinstance(action.default, list):
+        texts = value.split() if isinstance(value, str) else value
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"{place}: must be texts")
+        return texts
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        raise InputError(f"{place}: must be a text")
+    text = str(value)
+    if action.choices is not None and text not in action.choices:
+        raise InputError(f"{place}: must be one of {', '.join(map(str, action.choices))}")
+    if not callable(action.type):
+        return text
+    try:
+        return action.type(text)
+    except ValueError:
+        raise InputError(f"{place}: is not a value of {action.option_strings[-1]}") from None
+
+
+# ---- flags ---------------------------------------------------------------------------------------
+
+
+def add_list(to: Flags, *names: str, **options: Any) -> None:
+    """Add a flag that may be repeated."""
+    to.add_argument(*names, action="append", default=[], **options)
+
+
+def add_switch(to: Flags, *names: str, **options: Any) -> None:
+    """Add a flag without a value."""
+    to.add_argument(*names, action="store_true", **options)
 
 
 def seconds(text: str) -> float:

@@ -8,34 +8,31 @@ from __future__ import annotations
 
 from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from .. import api
+from ..api import inplace
 from ..errors import InputError, NotVerifiedError
-from ..model import Check, IndexOptions
+from ..model import Check
 from ..render import changes as render
 from ..render import checks as render_checks
-from .environment_args import (
+from .environments import doctor_step, exit_on_signals, print_checks, report_not_verified
+from .flags import (
+    add_build_flags,
+    add_common_flags,
+    add_host_flags,
     add_installer_flags,
-    doctor_step,
-    exit_on_signals,
-    print_checks,
-    report_not_verified,
+    add_offline_flag,
 )
-from .host_args import add_host_flags, is_described, read_host_flags
-from .output import print_json, print_report, progress_printer
-from .parser import Parser, add_common_flags
-from .request_args import add_build_flags, read_request, refuse_nicknames
-
-if TYPE_CHECKING:  # the stages of an installation are imported when it begins
-    from ..api.inplace import InplaceInstallation
+from .output import print_json, print_report, step_printer
+from .parser import Examples, Parser, add_list, add_switch
+from .requests import is_described, read_host, read_request, refuse_nicknames
 
 HELP = "Install into the active environment, with pip's arguments"
 DESCRIPTION = (
     "Install packages by gpuenv's rules into an environment that has packages already, "
     "and verify them."
 )
-EXAMPLES = (
+EXAMPLES: Examples = (
     ("gpuenv pip install torch pandas", "Install packages"),
     ("gpuenv pip install -r requirements.txt --dry-run", "Show what would change"),
 )
@@ -114,101 +111,58 @@ def add_arguments(parser: Parser) -> None:
     install.add_argument(
         "requirement", metavar="REQUIREMENT", nargs="*", help="The packages, as pip takes them"
     )
-    _add_pip_flags(install)
-    _add_own_flags(install)
-    add_host_flags(install)
-    add_common_flags(install)
-
-
-def _add_pip_flags(parser: Parser) -> None:
-    group = parser.add_argument_group("As in pip")
-    group.add_argument(
+    group = install.add_argument_group("As in pip")
+    add_list(
+        group,
         "-r",
         "--requirement",
         dest="requirements",
         metavar="FILE",
-        action="append",
-        default=[],
         help="Read requirements from a file",
     )
-    group.add_argument(
+    add_list(
+        group,
         "-c",
         "--constraint",
         dest="constraints",
         metavar="FILE",
-        action="append",
-        default=[],
         help="Read version constraints from a file",
     )
-    group.add_argument(
-        "-U",
-        "--upgrade",
-        action="store_true",
-        help="Take the newest releases of the named packages",
-    )
+    add_switch(group, "-U", "--upgrade", help="Take the newest releases of the named packages")
     group.add_argument(
         "--upgrade-strategy",
         choices=("only-if-needed", "eager"),
         default="only-if-needed",
         help="With --upgrade: eager takes the newest releases of dependencies, too",
     )
-    group.add_argument("--pre", action="store_true", help="Allow pre-releases")
-    group.add_argument("--dry-run", action="store_true", help="Print the changes; make none")
+    add_switch(group, "--pre", help="Allow pre-releases")
+    add_switch(group, "--dry-run", help="Print the changes; make none")
     group.add_argument(
         "-i", "--index-url", "--pypi-url", metavar="URL", help="Use this index for every package"
     )
-    group.add_argument(
+    add_list(
+        group,
         "--extra-index-url",
         metavar="URL",
-        action="append",
-        default=[],
         help="Use this index before the default one",
     )
-    group.add_argument(
-        "-f",
-        "--find-links",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="Use a folder of wheels",
-    )
-    group.add_argument("--no-index", action="store_true", help="Use only the files of --find-links")
+    add_list(group, "-f", "--find-links", metavar="DIR", help="Use a folder of wheels")
+    add_switch(group, "--no-index", help="Use only the files of --find-links")
     for flag in FLAGS_WITHOUT_EFFECT:
-        group.add_argument(flag, action="store_true", help=SUPPRESS)
+        add_switch(group, flag, help=SUPPRESS)
     for flag in OPTIONS_WITHOUT_EFFECT:
         group.add_argument(flag, help=SUPPRESS)
-
-
-def _add_own_flags(parser: Parser) -> None:
-    add_build_flags(parser)
-    parser.add_argument(
-        "--default-index-only",
-        action="store_true",
-        help="Use no index that belongs to a framework",
-    )
-    parser.add_argument(
+    add_build_flags(install)
+    add_switch(install, "--default-index-only", help="Use no index that belongs to a framework")
+    install.add_argument(
         "--exclude-newer",
         metavar="DATE",
         help="Use only files uploaded up to this date, by the live index",
     )
-    parser.add_argument("--offline", action="store_true", help="Use no network")
-    add_installer_flags(parser)
-
-
-def _read_unknown(arguments: Namespace) -> None:
-    """Take names after a flag as requirements, which argparse does not.
-
-    InputError for an unknown flag.
-    """
-    for word in arguments.unknown:
-        if not word.startswith("-"):
-            continue
-        flag = word.partition("=")[0]
-        if flag not in REFUSED and not word.startswith("--"):
-            flag = word[:2]
-        hint = REFUSED.get(flag, "leave it out, or run pip itself and then gpuenv verify")
-        raise InputError(f"pip install {flag}: is not taken here", hint=hint)
-    arguments.requirement = [*arguments.requirement, *arguments.unknown]
+    add_offline_flag(install)
+    add_installer_flags(install)
+    add_host_flags(install)
+    add_common_flags(install)
 
 
 # ---- the command ---------------------------------------------------------------------------------
@@ -219,52 +173,48 @@ def run(arguments: Namespace) -> int:
 
     Return 1 if a check failed. Nothing is installed if there is no solution.
     """
-    _read_unknown(arguments)
-    if not arguments.requirement and not arguments.requirements:
+    for word in arguments.unknown:
+        if word.startswith("-"):
+            flag = word.partition("=")[0]
+            if flag not in REFUSED and not word.startswith("--"):
+                flag = word[:2]
+            hint = REFUSED.get(flag, "leave it out, or run pip itself and then gpuenv verify")
+            raise InputError(f"pip install {flag}: is not taken here", hint=hint)
+    # argparse does not take names after a flag as requirements.
+    texts = arguments.requirement = [*arguments.requirement, *arguments.unknown]
+    if not texts and not arguments.requirements:
         raise InputError("nothing to install: give a REQUIREMENT, or -r FILE")
-    from ..api import inplace
-
     arguments.python = inplace.installable_python(arguments.python)
     target = inplace.InplaceTarget(arguments.python)
-    refuse_nicknames(arguments.requirement)
-    request, options, host = read_request(
-        arguments, lambda: read_host_flags(arguments, need_gpu=False)
-    )
+    refuse_nicknames(texts)
+    request, options, host = read_request(arguments, lambda: read_host(arguments, need_gpu=False))
     installation = target.plan(
         request,
         host,
         options,
-        subject=", ".join(arguments.requirement) or "it",
+        subject=", ".join(texts) or "it",
         upgrade=arguments.upgrade,
         eager=arguments.upgrade_strategy == "eager",
     )
+    plan, steps, prefix = installation.plan, installation.steps, installation.prefix
     if not arguments.json:
-        lines = render.step_lines(installation.plan, installation.steps, dry=arguments.dry_run)
-        print_report(lines)
+        print_report(render.step_lines(plan, steps, dry=arguments.dry_run))
     if arguments.dry_run:
         if arguments.json:
-            _print_document(installation, None, dry_run=True)
+            print_json(render.pip_json(prefix, plan, steps, None, dry=True))
         return 0
     exit_on_signals()
-    return _install(arguments, installation, options)
-
-
-def _install(arguments: Namespace, installation: InplaceInstallation, builds: IndexOptions) -> int:
-    from ..api import inplace
-
     checks: Sequence[Check] = ()
 
     def prove(python: str) -> bool:
         nonlocal checks
-        host = installation.plan.host
-        uses_gpu = bool(host.gpus or installation.plan.choices)
         checks = api.verify(
             None,
             python,
-            host,
-            device=uses_gpu and not is_described(arguments),
+            plan.host,
+            device=bool(plan.host.gpus or plan.choices) and not is_described(arguments),
             timeout=arguments.timeout,
-            shown_as=installation.prefix,
+            shown_as=prefix,
         )
         return render_checks.ok(checks)
 
@@ -274,28 +224,16 @@ def _install(arguments: Namespace, installation: InplaceInstallation, builds: In
             installation,
             installer=arguments.installer,
             prove=None if arguments.no_verify else prove,
-            progress=progress_printer(arguments),
-            builds=builds,
+            progress=step_printer(arguments),
+            builds=options,
         )
     except NotVerifiedError as error:
         failure = error
-    status = _print_result(arguments, installation, None if arguments.no_verify else checks)
-    return status if failure is None else report_not_verified(failure)
-
-
-def _print_result(
-    arguments: Namespace, installation: InplaceInstallation, checks: Sequence[Check] | None
-) -> int:
     if arguments.json:
-        _print_document(installation, checks, dry_run=False)
-        return 0 if checks is None or render_checks.ok(checks) else 1
-    if checks is None:
-        return 0
-    return print_checks(arguments, checks, doctor_step(installation.prefix))
-
-
-def _print_document(
-    installation: InplaceInstallation, checks: Sequence[Check] | None, *, dry_run: bool
-) -> None:
-    plan, steps = installation.plan, installation.steps
-    print_json(render.pip_json(installation.prefix, plan, steps, checks, dry=dry_run))
+        made = None if arguments.no_verify else checks
+        print_json(render.pip_json(prefix, plan, steps, made, dry=False))
+    elif not arguments.no_verify:
+        print_checks(arguments, checks, doctor_step(prefix))
+    if failure is not None:
+        return report_not_verified(failure)
+    return 0 if arguments.no_verify or render_checks.ok(checks) else 1

@@ -16,10 +16,17 @@ from ..render.changes import run_json, shadow_lines
 from ..requirements.script import Script, read_script
 from ..requirements.target import TargetEnvironment
 from ..serialize import canonical_json, to_plain
-from .environment_args import TIMEOUT, active_environment
-from .host_args import add_host_flags, read_host_flags
+from .environments import active_environment
+from .flags import (
+    TIMEOUT,
+    add_common_flags,
+    add_existing_target_flag,
+    add_host_flags,
+    add_offline_flag,
+)
 from .output import print_errors, print_json
-from .parser import Parser, add_common_flags
+from .parser import Examples, Parser, add_switch
+from .requests import read_host
 
 HELP = "Run a command or a script in an environment"
 DESCRIPTION = (
@@ -28,7 +35,7 @@ DESCRIPTION = (
     "are its own. A Python script with inline metadata (PEP 723) gets an environment of its own, "
     "which is solved, verified and kept in the cache."
 )
-EXAMPLES = (
+EXAMPLES: Examples = (
     ("gpuenv run python train.py", "Run a program in the active environment"),
     ("gpuenv run --target .venv python train.py --lr 0.1", "Run it in another one"),
     ("gpuenv run script.py", "Run a script that names its dependencies"),
@@ -42,16 +49,10 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shell
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv run`. They end at the first word that is not a flag, or at --."""
     parser.usage = "gpuenv run [OPTIONS] [--] COMMAND ..."
-    parser.add_argument(
-        "--target",
-        metavar="DIR",
-        help="The environment (default: the active one, otherwise ./.venv)",
-    )
+    add_existing_target_flag(parser)
     group = parser.add_argument_group("For a script with inline metadata")
-    group.add_argument("--offline", action="store_true", help="Use no network")
-    group.add_argument(
-        "--refresh", action="store_true", help="Solve again, and make the environment again"
-    )
+    add_offline_flag(group)
+    add_switch(group, "--refresh", help="Solve again, and make the environment again")
     add_host_flags(parser)
     add_common_flags(parser)
     parser.add_argument(
@@ -79,7 +80,27 @@ def run(arguments: Namespace) -> int:
         command = ["python", *command]
     elif target is None:
         target = active_environment("name one: --target DIR")
-    return _start(arguments, target, command)
+    prefix = loader_env.environment_folder(target)
+    changed, shadows = loader_env.variables(os.environ, prefix)
+    if arguments.json:
+        print_json(run_json(prefix, command, changed, shadows))
+        return 0
+    print_errors(shadow_lines(shadows, prefix))
+    env = {name: value for name, value in {**os.environ, **changed}.items() if value is not None}
+    # Restore the handlers of signals that Python ignores. The command would inherit them. Windows
+    # has none of them.
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        number = getattr(signal, name, None)
+        if number is not None:
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, env)  # noqa: S606  the user asks for this command
+    except FileNotFoundError:
+        print_errors([f"gpuenv: {command[0]}: not found"])
+        return NOT_FOUND
+    except OSError as error:
+        print_errors([f"gpuenv: {command[0]}: {error.strerror}"])
+        return NOT_EXECUTABLE
 
 
 def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
@@ -91,7 +112,7 @@ def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
         InputError: the script needs another Python.
         NotVerifiedError: a check failed; there is no environment.
     """
-    host = read_host_flags(arguments, need_gpu=True)
+    host = read_host(arguments, need_gpu=True)
     facts = to_plain(host)
     for name in PASSING_FACTS:
         facts.pop(name, None)
@@ -137,44 +158,3 @@ def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
         message = f"the environment of the script is not verified: {failed[0].evidence}"
         raise NotVerifiedError(message, hint="nothing was run") from None
     return folder
-
-
-def _start(arguments: Namespace, target: str, command: list[str]) -> int:
-    prefix = loader_env.environment_folder(target)
-    changed, shadows = loader_env.variables(os.environ, prefix)
-    if arguments.json:
-        print_json(run_json(prefix, command, changed, shadows))
-        return 0
-    print_errors(shadow_lines(shadows, prefix))
-    env = _changed_environment(changed)
-    _restore_signals()
-    try:
-        os.execvpe(command[0], command, env)  # noqa: S606  the user asks for this command
-    except FileNotFoundError:
-        print_errors([f"gpuenv: {command[0]}: not found"])
-        return NOT_FOUND
-    except OSError as error:
-        print_errors([f"gpuenv: {command[0]}: {error.strerror}"])
-        return NOT_EXECUTABLE
-
-
-def _changed_environment(changed: dict[str, str | None]) -> dict[str, str]:
-    """Return the variables of this process with these changes; None unsets a variable."""
-    env = dict(os.environ)
-    for name, value in changed.items():
-        if value is not None:
-            env[name] = value
-        else:
-            env.pop(name, None)
-    return env
-
-
-def _restore_signals() -> None:
-    """Restore the handlers of signals that Python ignores. The command would inherit them.
-
-    Windows has none of them.
-    """
-    for name in ("SIGPIPE", "SIGXFSZ"):
-        number = getattr(signal, name, None)
-        if number is not None:
-            signal.signal(number, signal.SIG_DFL)

@@ -13,15 +13,13 @@ from ..model import Check, Host
 from ..prefix import is_conda, prefix_of
 from ..render import checks as render_checks
 from ..resolve.conda import virtual_packages
-from .environment_args import (
-    TIMEOUT,
-    active_environment,
-    doctor_step,
-    exit_on_signals,
-    print_checks,
-)
+from .bundle import write_bundle
+from .environments import active_environment, doctor_step, exit_on_signals, print_checks
+from .flags import TIMEOUT, add_common_flags, add_existing_target_flag
+from .hook import run_hook
 from .output import print_json
-from .parser import Parser, add_common_flags, seconds
+from .parser import Examples, Parser, add_list, add_switch, seconds
+from .requests import require_folder
 
 HELP = "Prove that an environment works on this host"
 DESCRIPTION = (
@@ -29,7 +27,7 @@ DESCRIPTION = (
     "each framework on every GPU. Each check runs in a process of its own. No file is "
     "changed."
 )
-EXAMPLES = (
+EXAMPLES: Examples = (
     ("gpuenv verify --target .venv", "Verify an environment"),
     ("gpuenv verify --no-device --target .venv", "Verify what needs no GPU"),
     ("gpuenv verify --hook --target .venv", "Print one line for an image, a pod or a job"),
@@ -48,23 +46,16 @@ def add_arguments(parser: Parser) -> None:
         " and no environment is named)",
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--target",
-        metavar="DIR",
-        help="The environment (default: the active one, otherwise ./.venv)",
-    )
+    add_existing_target_flag(where)
     where.add_argument("--python", metavar="EXE", help="The environment's interpreter")
-    parser.add_argument(
+    add_list(
+        parser,
         "--framework",
         metavar="NAME",
-        action="append",
-        default=[],
         help="Check only this framework. Repeat for several",
     )
-    parser.add_argument("--no-device", action="store_true", help="Check only what needs no GPU")
-    parser.add_argument(
-        "--fast", action="store_true", help="Compare the sizes of files, not their hashes"
-    )
+    add_switch(parser, "--no-device", help="Check only what needs no GPU")
+    add_switch(parser, "--fast", help="Compare the sizes of files, not their hashes")
     parser.add_argument(
         "--timeout",
         metavar="S",
@@ -76,14 +67,12 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="Write a report for a bug tracker, without names and tokens",
     )
-    parser.add_argument(
+    add_switch(
+        parser,
         "--hook",
-        action="store_true",
         help="Print one line, and end within the timeout even if the driver hangs",
     )
-    parser.add_argument(
-        "--strict", action="store_true", help="With --hook: fail if something could not be proved"
-    )
+    add_switch(parser, "--strict", help="With --hook: fail if something could not be proved")
     parser.add_argument(
         "--format",
         choices=("text", "json", *render_checks.FORMATS),
@@ -96,28 +85,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Verify an environment. Return 0 if nothing failed, 1 if something did."""
-    _refuse_wrong_flags(arguments)
-    if arguments.format == "json":
-        arguments.json = True
-    if arguments.bundle:
-        _check_writable(arguments.bundle)
-    if arguments.hook or arguments.format in render_checks.FORMATS:
-        from .hook import run_hook
-
-        timeout = arguments.timeout or HOOK_TIMEOUT
-        make_report = render_checks.FORMATS.get(arguments.format, render_checks.hook)
-        return run_hook(arguments, timeout, verify_environment, make_report)
-    exit_on_signals()
-    checks, host = verify_environment(arguments, arguments.timeout or TIMEOUT)
-    if arguments.json:
-        print_json(render_checks.verification_json(checks, host))
-        return 0 if render_checks.ok(checks) else 1
-    target = arguments.python or arguments.target or active_environment("")
-    return print_checks(arguments, checks, doctor_step(target))
-
-
-def _refuse_wrong_flags(arguments: Namespace) -> None:
-    """Raise InputError for flags that do not go together."""
     if arguments.strict and not arguments.hook:
         raise InputError("--strict is for --hook")
     if arguments.hook and arguments.json:
@@ -125,17 +92,34 @@ def _refuse_wrong_flags(arguments: Namespace) -> None:
     if arguments.format != "text" and (arguments.hook or arguments.json):
         flag = "--hook" if arguments.hook else "--json"
         raise InputError(f"--format {arguments.format}: leave {flag} out")
+    if arguments.format == "json":
+        arguments.json = True
+    if arguments.bundle:
+        if os.path.isdir(arguments.bundle):
+            raise InputError(f"--bundle {arguments.bundle}: is a folder")
+        require_folder(arguments.bundle, "give another path", flag="--bundle ")
+    if arguments.hook or arguments.format in render_checks.FORMATS:
+        timeout = arguments.timeout or HOOK_TIMEOUT
+        make_report = render_checks.FORMATS.get(arguments.format, render_checks.hook)
+        return run_hook(arguments, timeout, verify_environment, make_report)
+    exit_on_signals()
+    checks, host = verify_environment(arguments, arguments.timeout or TIMEOUT, _ignore)
+    if arguments.json:
+        print_json(render_checks.verification_json(checks, host))
+        return 0 if render_checks.ok(checks) else 1
+    target = arguments.python or arguments.target or active_environment("")
+    return print_checks(arguments, checks, doctor_step(target))
 
 
 def verify_environment(
-    arguments: Namespace, timeout: float, step: Callable[[str], None] | None = None
+    arguments: Namespace, timeout: float, announce: Callable[[str], None]
 ) -> tuple[Sequence[Check], Host]:
     """Make the checks that the flags ask for, and write the report of --bundle.
 
     Args:
         arguments: the parsed flags.
         timeout: seconds for all checks.
-        step: is called with the name of each step before it begins.
+        announce: is called with the name of each step before it begins.
 
     Returns:
         (the checks, the host).
@@ -147,7 +131,7 @@ def verify_environment(
             path = "pylock.toml"
         target = active_environment("name one: --target DIR or --python EXE")
     lock = api.recorded_lock(target) if path is None else api.read_lock(path)
-    _announce(step, "looking at the GPUs and the driver")
+    announce("looking at the GPUs and the driver")
     host, device = api.detect(), not arguments.no_device
     if is_conda(prefix_of(target)):
         described = virtual_packages.overridden(host, os.environ)
@@ -156,7 +140,7 @@ def verify_environment(
         host = described
     if lock is not None:
         host = api.with_python_of(host, lock)
-    _announce(step, "the checks")
+    announce("the checks")
     checks = api.verify(
         lock,
         target,
@@ -168,25 +152,10 @@ def verify_environment(
         fast=arguments.fast,
     )
     if arguments.bundle:
-        _announce(step, "writing the report")
-        from .bundle import write_bundle
-
+        announce("writing the report")
         write_bundle(arguments.bundle, checks, host, target, lock)
     return checks, host
 
 
-def _announce(step: Callable[[str], None] | None, name: str) -> None:
-    if step is not None:
-        step(name)
-
-
-def _check_writable(path: str) -> None:
-    """Raise InputError if the report cannot be written to the path."""
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path):
-        raise InputError(f"--bundle {path}: is a folder")
-    if not os.path.isdir(folder):
-        message = f"--bundle {path}: the folder {folder} does not exist"
-        raise InputError(message, hint="make it, or give another path")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"--bundle {path}: the folder {folder} cannot be written")
+def _ignore(step: str) -> None:
+    """Announce nothing."""

@@ -1,0 +1,458 @@
+"""`gpuenv install`, `sync`, `download` and `rollback`: commands that write environments."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+
+from .. import api, loader_env
+from ..api.environments import Installing
+from ..errors import DeclinedError, HostMismatchError, InputError, NotVerifiedError
+from ..index import attestations
+from ..install import downloads
+from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
+from ..render import changes as render_changes
+from ..render import checks as render_checks
+from ..render import locks, plans
+from .flags import (
+    add_common_flags,
+    add_host_flags,
+    add_install_flags,
+    add_lock_argument,
+    add_place_flags,
+    add_solve_flags,
+    add_target_flags,
+    add_wait_flag,
+)
+from .output import (
+    print_errors,
+    print_json,
+    print_lines,
+    print_report,
+    print_result,
+    step_printer,
+)
+from .parser import Command, Parser, add_switch
+from .requests import is_described, read_host, read_output, read_solve_request
+
+END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
+
+
+class Install(Command):
+    """`gpuenv install`: solve, install and verify in one step."""
+
+    HELP = "Solve, sync and verify in one step"
+    DESCRIPTION = (
+        "Choose an environment as `gpuenv solve` does, install it as `gpuenv sync` does, verify "
+        "it, and write its lock."
+    )
+    EXAMPLES = (
+        ("gpuenv install torch --target .venv", "Make an environment for this host"),
+        ("gpuenv install torch --gpu none --target .venv", "Make one for the CPU"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv install`."""
+        add_solve_flags(parser)
+        add_install_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Solve, install, verify and write the lock. Return 1 if a check fails."""
+        form, path = read_output(arguments)
+        if form == "requirements" or path is None:
+            raise InputError(
+                "--format requirements and -o - are for gpuenv solve: an installation has a lock"
+            )
+        request, options, host = read_solve_request(arguments)
+        prefix = arguments.target if request.conda is not None else None
+        plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
+        lock = api.lock(plan)
+        if arguments.require_attestations:
+            lock = attested(lock, options)
+        how = _installing(arguments, lock, plan.host, options)
+        api.check_target(
+            lock, arguments.target, python=how["python"], installer=arguments.installer
+        )
+        if not arguments.json:
+            print_report(plans.solution_lines(plan, (), verbose=arguments.verbose > 0))
+
+        def print_paths(paths: Sequence[str]) -> None:
+            if not arguments.json:
+                print_report([f"wrote {' and '.join(paths)}"])
+
+        exit_on_signals()
+        try:
+            api.install(
+                lock,
+                arguments.target,
+                host=plan.host,
+                path=path,
+                form=form,
+                written=print_paths,
+                **how,
+            )
+        except NotVerifiedError as error:
+            return report_not_verified(error)
+        _print_end(arguments, lock)
+        return 0
+
+
+class Sync(Command):
+    """`gpuenv sync`: install a lock into an environment, and verify it."""
+
+    HELP = "Install a lock into an environment, and verify it"
+    DESCRIPTION = (
+        "Install exactly the files of a lock, by their hashes, into a new or an existing "
+        "environment. A lock that does not fit the host is refused before anything is "
+        "written."
+    )
+    EXAMPLES = (
+        ("gpuenv sync pylock.toml --target .venv", "Install a lock"),
+        ("gpuenv sync --target .venv", "Install the lock of the profile that fits this host"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv sync`."""
+        parser.add_argument(
+            "lock",
+            metavar="LOCK",
+            nargs="?",
+            help="The lock file (default: that of the profile of pyproject.toml that fits this"
+            " host, otherwise pylock.toml)",
+        )
+        add_host_flags(parser)
+        add_install_flags(parser)
+        add_place_flags(parser)
+        add_switch(parser, "--no-index", help="Use only the files of --find-links, no network")
+        add_switch(parser, "--dry-run", help="Print what would change; change nothing")
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Install a lock and verify the environment. Return 1 if a check fails."""
+        lock, host = _lock_and_host(arguments)
+        files = _with_local_files(arguments, lock, no_index=arguments.no_index)
+        if arguments.dry_run:
+            changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)
+            print_result(
+                arguments,
+                render_changes.changes_json(changes),
+                render_changes.changes_lines(changes),
+            )
+            return 0
+        exit_on_signals()
+        try:
+            how = _installing(arguments, lock, host, _build_sources(arguments))
+            api.sync(lock, arguments.target, host=host, files=files, **how)
+        except NotVerifiedError as error:
+            return report_not_verified(error)
+        except HostMismatchError as error:
+            if arguments.python is not None and host.python.version != lock.needs.python:
+                error.hint = "leave --python out, or make another lock: gpuenv solve --python"
+            elif not (lock.conda or is_described(arguments) or host.gpus):
+                error.hint = (
+                    "to install for another host (an image, a login node) name it:"
+                    " --gpu and --driver, or --host"
+                )
+            raise
+        _print_end(arguments, lock)
+        return 0
+
+
+class Download(Command):
+    """`gpuenv download`: the files of a lock, for hosts without a network."""
+
+    HELP = "Download the files of a lock"
+    DESCRIPTION = (
+        "Download the files of a lock into a folder, for hosts without a network. Several locks can"
+        " share a folder. An interrupted download continues. --bundle writes one file that installs"
+        " the environment on a host that has only Python."
+    )
+    EXAMPLES = (
+        ("gpuenv download pylock.toml -d wheels", "Download the files of a lock"),
+        (
+            "gpuenv sync pylock.toml --target .venv --find-links wheels --no-index",
+            "Install them on a host without a network",
+        ),
+        (
+            "gpuenv download pylock.toml --bundle env.pyz",
+            "Write one file; python3 env.pyz --target .venv installs it",
+        ),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv download`."""
+        add_lock_argument(parser)
+        parser.add_argument(
+            "-d",
+            "--dir",
+            metavar="DIR",
+            help="The folder for the files (default with --bundle: a temporary one)",
+        )
+        parser.add_argument(
+            "--bundle",
+            metavar="FILE",
+            help="Write the files, the lock and gpuenv itself into one file, which installs them"
+            " with python3 alone",
+        )
+        add_place_flags(parser)
+        add_wait_flag(parser)
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Download what is missing, and write a bundle if one is wanted."""
+        folder, bundle = arguments.dir, arguments.bundle
+        if not (folder or bundle):
+            raise InputError("-d DIR or --bundle FILE is missing")
+        lock = api.read_lock(arguments.lock)
+        files = _with_local_files(arguments, lock)
+        if lock.conda:
+            raise InputError("the lock is of conda packages: only wheels can be downloaded")
+        report, builds = step_printer(arguments), _build_sources(arguments)
+        if not bundle:
+            downloaded, present = downloads.download(
+                files, folder, wait=arguments.wait, progress=report, builds=builds
+            )
+            document = {"folder": folder, "downloaded": downloaded, "present": present}
+            line = f"{folder}: {downloaded} files downloaded, {present} were there"
+            print_result(arguments, document, [line])
+            return 0
+        exit_on_signals()
+        digest = downloads.download_bundle(
+            lock,
+            bundle,
+            api.compatibility_data().folder,
+            files=files,
+            folder=folder,
+            wait=arguments.wait,
+            progress=report,
+            builds=builds,
+        )
+        wheels = len(lock.pins)
+        document = {"bundle": bundle, "wheels": wheels, "sha256": digest}
+        print_result(arguments, document, [f"{bundle}: {wheels} wheels, sha256 {digest}"])
+        if not arguments.json:
+            print_report([f"next: python3 {shlex.quote(bundle)} --target DIR"])
+        return 0
+
+
+class Rollback(Command):
+    """`gpuenv rollback`: return to the environment before the last sync."""
+
+    HELP = "Return to the environment before the last sync"
+    DESCRIPTION = (
+        "Return to the environment before the last sync. A second rollback undoes the first."
+    )
+    EXAMPLES = (
+        ("gpuenv rollback --target .venv", "Return to the environment before the last sync"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv rollback`."""
+        add_target_flags(parser, "The environment")
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Exchange the environment and the previous one."""
+        target = arguments.target
+        api.rollback(target, wait=arguments.wait, progress=step_printer(arguments))
+        line = f"{target}: the environment before the last sync is back"
+        print_result(arguments, {"target": target}, [line])
+        return 0
+
+
+# ---- the lock and its files ----------------------------------------------------------------------
+
+
+def attested(lock: Lock, options: IndexOptions) -> Lock:
+    """Return a lock that says who has published each file, by attestations (PEP 740).
+
+    The indexes of the files are asked for them. It needs the extra gpuenv[attestations].
+
+    Args:
+        lock: the lock.
+        options: the options of the solve, which may have credentials.
+
+    Raises:
+        InputError: the lock is of conda packages, or the network must not be used.
+        NotAttestedError: a file has no attestation, or one that does not hold.
+        PackageIndexError: an index does not answer.
+    """
+    if lock.conda or options.offline or options.no_index:
+        message = "--require-attestations asks the indexes of wheels"
+        raise InputError(message, hint="leave out --offline, --no-index and --backend conda")
+    return lock.replace(pins=attestations.attested_pins(lock.pins, options))
+
+
+def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
+    """Return the named lock, or that of the profile that fits the host; and the host.
+
+    The host has the Python of --python, otherwise that of the lock.
+    """
+    if arguments.lock is None and api.has_profiles():
+        host = read_host(arguments, need_gpu=False, keep_python=False)
+        fitting = api.fitting_lock("", host, arguments.target)
+        lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)
+        step_printer(arguments)("\n".join(lines))
+        lock = fitting.lock
+        options = fitting.index_options()
+        arguments.find_links += options.find_links
+        arguments.extra_index_url += filter(None, [options.index_url, *options.extra_index_urls])
+    else:
+        lock = api.read_lock(arguments.lock or "pylock.toml")
+        host = read_host(arguments, need_gpu=False, keep_python=lock.conda, conda=lock.conda)
+    if arguments.python is not None and lock.needs.python is not None:
+        return lock, api.describe(host, python=arguments.python)
+    return lock, api.with_python_of(host, lock)
+
+
+def _with_local_files(arguments: Namespace, lock: Lock, *, no_index: bool = False) -> Lock:
+    """Return a lock that takes its wheels from the folders of --find-links, where they are there.
+
+    Raises:
+        InputError: with `no_index`, a file is in none of the folders; or a file is at a URL without
+            https that no flag allows.
+    """
+    folders = arguments.find_links
+    if lock.wheels is not None:
+        beside = downloads.with_local_files(lock.wheels, folders, no_index=no_index)
+        return lock.replace(wheels=beside)
+    if not lock.conda:
+        files = downloads.with_local_files(lock, folders, no_index=no_index)
+        indexes = [*arguments.extra_index_url, *filter(None, [arguments.index_url])]
+        downloads.refuse_unnamed_places(files, indexes, folders)
+        return files
+    if folders or no_index:
+        raise InputError("--find-links and --no-index are for locks of wheels")
+    return lock
+
+
+def _build_sources(arguments: Namespace) -> IndexOptions:
+    """Return where the build requirements of source distributions come from."""
+    return IndexOptions(
+        index_url=arguments.index_url,
+        extra_index_urls=tuple(arguments.extra_index_url),
+        find_links=tuple(arguments.find_links),
+        no_index=getattr(arguments, "no_index", False),  # gpuenv download has no such flag
+    )
+
+
+# ---- installation --------------------------------------------------------------------------------
+
+
+def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptions) -> Installing:
+    """Return how the flags of `add_install_flags` install a lock for a host."""
+    python, target = arguments.python, arguments.target
+    if arguments.python_downloads:
+        python = api.downloaded_python(lock, target, python)
+
+    def approve(changes: EnvironmentChanges) -> None:
+        """Print the changes, and ask before those that the user must confirm.
+
+        Without a terminal or with --yes, nobody is asked.
+        """
+        step_printer(arguments)("\n".join(render_changes.changes_lines(changes)))
+        if not changes.confirm or arguments.yes or not sys.stdin.isatty():
+            return
+        print("Proceed? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise DeclinedError("nothing was installed", hint="--yes answers the question")
+
+    def prove(python: str) -> bool:
+        checks = api.verify(
+            lock,
+            python,
+            host,
+            device=not is_described(arguments),
+            timeout=arguments.timeout,
+            shown_as=target,
+        )
+        return print_checks(arguments, checks, doctor_step(target)) == 0
+
+    return Installing(
+        python=python,
+        installer=arguments.installer,
+        exact=arguments.exact,
+        wait=arguments.wait,
+        approve=approve,
+        prove=None if arguments.no_verify else prove,
+        progress=step_printer(arguments),
+        builds=builds,
+    )
+
+
+def _print_end(arguments: Namespace, lock: Lock) -> None:
+    """Print what to type after an installation; with --json and --no-verify its summary."""
+    target = shlex.quote(arguments.target)
+    if not arguments.json:
+        step = f"gpuenv run --target {target} COMMAND"
+        if arguments.no_verify:
+            step = f"gpuenv verify --target {target}"
+        print_report([f"next: {step}"])
+    elif arguments.no_verify:
+        packages = len(lock.pins)
+        if lock.wheels is not None:
+            packages += len(lock.wheels.pins)
+        print_json({"target": arguments.target, "packages": packages, "verified": False})
+
+
+def report_not_verified(error: NotVerifiedError) -> int:
+    """Print what became of an environment whose checks were printed. Return the exit status."""
+    print_errors(plans.error_lines(error))
+    return error.exit_status
+
+
+# ---- for all commands that use environments ------------------------------------------------------
+
+
+def active_environment(hint: str) -> str:
+    """Return the folder of the active environment. InputError with the hint if there is none."""
+    target = loader_env.active_environment(os.environ)
+    if target is None:
+        raise InputError("no environment is active", hint=hint)
+    return target
+
+
+def doctor_step(target: str) -> str:
+    """Return what to type if the environment at the target is not verified."""
+    return f"gpuenv doctor --target {shlex.quote(target)}"
+
+
+def print_checks(arguments: Namespace, checks: Sequence[Check], next_step: str = "") -> int:
+    """Print checks and return the exit status.
+
+    One line for each part of the environment; -v prints every check, -q those that did not pass.
+
+    Args:
+        arguments: the parsed flags.
+        checks: the checks.
+        next_step: what to type next if something is not verified.
+    """
+    is_ok = render_checks.ok(checks)
+    if arguments.json:
+        print_json(render_checks.checks_json(checks))
+    elif arguments.verbose:
+        print_lines(render_checks.check_lines(checks, next_step=next_step))
+    elif not (arguments.quiet and is_ok):
+        print_lines(render_checks.summary_lines(checks, next_step=next_step))
+    return 0 if is_ok else 1
+
+
+def exit_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end a command and its children as an interrupt does."""
+
+    def exit_with(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    on_end_signals(exit_with)
+
+
+def on_end_signals(handler: Callable[[int, object], None]) -> None:
+    """Call a function at SIGTERM and SIGHUP, unless they are ignored."""
+    for name in END_SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)

@@ -1,0 +1,156 @@
+"""`gpuenv tree`, `why`, `outdated` and `export`: commands about a lock."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from .. import api
+from ..errors import InputError
+from ..lock import conda_projects, tool_projects
+from ..lock.pylock import write
+from ..lock.tree import Tree
+from ..model import Request
+from ..render import trees
+from ..requirements.versions import normalize_name
+from .flags import add_common_flags, add_index_flags, add_lock_argument
+from .output import print_json, print_result
+from .parser import Command, Parser, positive_count
+from .requests import read_index_options
+
+
+class ShowTree(Command):
+    """`gpuenv tree`: the packages of a lock below those that require them."""
+
+    HELP = "Show the packages of a lock as a tree"
+    DESCRIPTION = "Print every package of a lock below the packages that require it."
+    EXAMPLES = (
+        ("gpuenv tree", "Show pylock.toml"),
+        ("gpuenv tree pylock.h100.toml --depth 2", "Show two levels of another lock"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the arguments of `gpuenv tree`."""
+        add_lock_argument(parser)
+        parser.add_argument(
+            "--depth", metavar="N", type=positive_count, help="Show N levels (default: all)"
+        )
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the tree."""
+        lock = api.read_lock(arguments.lock)
+        tree = Tree(lock)
+        lines = trees.tree_lines(tree, lock, arguments.depth)
+        print_result(arguments, trees.tree_json(tree), lines)
+        return 0
+
+
+class Why(Command):
+    """`gpuenv why`: which packages of a lock require a package."""
+
+    HELP = "Show why a package is in a lock"
+    DESCRIPTION = "Print the shortest path to a package from each package that the request names."
+    EXAMPLES = (("gpuenv why nvidia-cudnn-cu13", "Show what requires cuDNN"),)
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the arguments of `gpuenv why`."""
+        parser.add_argument("name", metavar="NAME", help="The package")
+        add_lock_argument(parser)
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the paths."""
+        tree = Tree(api.read_lock(arguments.lock))
+        paths, name = tree.paths_to(arguments.name), normalize_name(arguments.name)
+        lines = trees.why_lines(tree, name, paths)
+        print_result(arguments, trees.why_json(tree, name, paths), lines)
+        return 0
+
+
+class Outdated(Command):
+    """`gpuenv outdated`: what a new solve of a lock's request would change."""
+
+    HELP = "Show which packages of a lock have newer releases that fit"
+    DESCRIPTION = (
+        "Solve the request of a lock again for the same host, without its pins, and print what "
+        "differs. Nothing is written."
+    )
+    EXAMPLES = (("gpuenv outdated --refresh", "Compare pylock.toml with the indexes"),)
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the arguments of `gpuenv outdated`."""
+        add_lock_argument(parser)
+        add_index_flags(parser)
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the packages that differ."""
+        path = arguments.lock
+        lock = api.read_lock(path)
+        if lock.conda:
+            raise InputError("a conda lock cannot be solved again", hint="use gpuenv solve")
+        request = Request(
+            frameworks=lock.frameworks,
+            requirements=lock.requirements,
+            constraints=lock.constraints,
+            no_build=lock.no_build,
+            no_binary=lock.no_binary,
+            pre=arguments.pre,
+            default_index_only=arguments.default_index_only,
+        )
+        plan = api.solve(request, lock.host, read_index_options(arguments))
+        lines = trees.outdated_lines(path, lock, plan)
+        print_result(arguments, trees.outdated_json(path, lock, plan), lines)
+        return 0
+
+
+class Export(Command):
+    """`gpuenv export`: a lock as tables for the project of another tool."""
+
+    HELP = "Write a lock as sources and versions for a project of another tool"
+    DESCRIPTION = "Write the packages of a lock as tables for the project file of another tool."
+    EXAMPLES = (
+        ("gpuenv export --to uv", "Print tables for a project of uv"),
+        ("gpuenv export conda-lock.yml --to conda -o environment.yml", "Write an environment.yml"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv export`."""
+        parser.add_argument(
+            "lock",
+            metavar="LOCK",
+            nargs="?",
+            default="pylock.toml",
+            help="The lock (default: pylock.toml)",
+        )
+        parser.add_argument(
+            "--to",
+            dest="tool",
+            choices=("uv", "pixi", "poetry", "pdm", "conda", "constructor"),
+            required=True,
+            help="Write tables for this tool",
+        )
+        parser.add_argument(
+            "-o", "--output", metavar="FILE", help="Write to this file (default: stdout)"
+        )
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Write the tables; 3 if the tool cannot express the lock."""
+        lock, tool, path = api.read_lock(arguments.lock), arguments.tool, arguments.output
+        if lock.conda:
+            if tool not in conda_projects.TOOLS:
+                raise InputError(f"{tool} takes wheels, and the lock has conda packages")
+            text = conda_projects.project_text(tool, lock)
+        else:
+            if tool not in tool_projects.TOOLS:
+                raise InputError(f"{tool} takes conda packages, and the lock has wheels")
+            text = tool_projects.project_tables(tool, lock)
+        if path is not None:
+            write(path, text)
+        elif not arguments.json:
+            sys.stdout.write(text)
+        if arguments.json:
+            print_json({"to": tool, "file": path, "tables": text})
+        return 0

@@ -1,0 +1,276 @@
+"""`gpuenv init` and `gpuenv lock`: the profiles of pyproject.toml and their locks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from .. import api
+from ..errors import InputError
+from ..project.profiles import compare
+from ..render import locks as render
+from ..render.values import reasons_json
+from .flags import (
+    add_common_flags,
+    add_host_flags,
+    add_offline_flag,
+    add_project_flag,
+    add_refresh_flag,
+)
+from .output import print_errors, print_json, print_lines, print_report
+from .parser import Command, Parser, add_list, add_switch
+from .requests import read_host, used_host_flags
+
+
+class Init(Command):
+    """`gpuenv init`: write a first [tool.gpuenv] into pyproject.toml, or add profiles to it."""
+
+    HELP = "Write a first [tool.gpuenv] into pyproject.toml"
+    DESCRIPTION = (
+        "Write the frameworks of the project and a profile for each host into pyproject.toml. "
+        "If the table exists, add profiles to it. Nothing else in the file changes."
+    )
+    EXAMPLES = (
+        ("gpuenv init", "Make a profile of this host"),
+        (
+            "gpuenv init --framework torch --gpu H100 --driver 580.65.06",
+            "Make one of another host",
+        ),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv init`."""
+        parser.add_argument(
+            "host_files",
+            metavar="HOST.json",
+            nargs="*",
+            help="Make a profile of each of these hosts, which `gpuenv detect -o` wrote"
+            " (default: this host, or the one of the flags)",
+        )
+        add_project_flag(parser)
+        parser.add_argument(
+            "--name",
+            metavar="NAME",
+            default="",
+            help="The name of the profile (default: by its GPUs)",
+        )
+        add_list(
+            parser,
+            "--framework",
+            metavar="NAME[SPEC]",
+            help="Use this framework instead of those found in the project. Repeat for several",
+        )
+        add_switch(parser, "--no-ci", help="Write no profile without a GPU, which CI would use")
+        add_host_flags(parser)
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Write the table or the profiles, and print what was written."""
+        given = ("host_files", "framework", "name", "no_ci", "json", "quiet")
+        is_answered = used_host_flags(arguments) or any(getattr(arguments, key) for key in given)
+        if sys.stdin.isatty() and sys.stdout.isatty() and not is_answered:
+            _ask(arguments)
+        flags = used_host_flags(arguments)
+        if not arguments.host_files:
+            hosts = [read_host(arguments, need_gpu=False)]
+        elif flags:
+            message = f"{flags[0]}: a host file describes its host alone"
+            raise InputError(message, hint="give host files or host flags")
+        else:
+            hosts = [api.read_host(path) for path in arguments.host_files]
+        begun = api.begin_project(
+            arguments.project,
+            hosts,
+            arguments.framework,
+            name=arguments.name,
+            ci=not arguments.no_ci,
+        )
+        if not arguments.json:
+            print_report(render.beginning_lines(begun, hosts))
+            return 0
+        print_json(
+            {
+                "path": begun.path,
+                "frameworks": list(begun.frameworks),
+                "profiles": list(begun.profiles),
+                "covered": list(begun.covered),
+                "python": begun.python,
+            }
+        )
+        return 0
+
+
+def _ask(arguments: Namespace) -> None:
+    """Ask for what flags would say, with what was found as the default answers."""
+    host = read_host(arguments, need_gpu=False)
+    names = ", ".join(gpu.name for gpu in host.gpus)
+    gpus = _answer("GPUs to lock for, such as H100 or H100, A100", names or "none")
+    if gpus != names:
+        arguments.gpu = [gpus]
+    if gpus != "none":
+        arguments.driver = _answer("Oldest driver release of these hosts", host.driver or "")
+    if api.has_profiles(arguments.project):
+        return
+    try:
+        known: Sequence[str] = api.begin_project(arguments.project, [host], write=False).frameworks
+    except InputError:
+        known = ()
+    frameworks = _answer("Frameworks", ", ".join(known))
+    arguments.framework = [text.strip() for text in frameworks.split(",") if text.strip()]
+    if gpus != "none":
+        answer = _answer("A profile without a GPU, for CI (yes or no)", "yes")
+        arguments.no_ci = answer.lower() in ("n", "no")
+
+
+def _answer(question: str, default: str) -> str:
+    """Return the answer to a question. InputError without one."""
+    shown = f" [{default}]" if default else ""
+    try:
+        text = input(f"{question}{shown}: ").strip()
+    except EOFError:
+        text = ""
+    if not text and not default:
+        raise InputError(f"{question}: no answer", hint="gpuenv init --help shows the flags")
+    return text or default
+
+
+class LockProfiles(Command):
+    """`gpuenv lock`: lock the profiles of pyproject.toml, or check locks."""
+
+    HELP = "Lock the profiles of pyproject.toml, or check their locks"
+    DESCRIPTION = (
+        "Write one lock for each host profile in [tool.gpuenv]. Pins that still fit are kept."
+    )
+    EXAMPLES = (
+        ("gpuenv lock", "Lock all profiles"),
+        ("gpuenv lock --upgrade torch", "Take the newest release of one package"),
+        ("gpuenv lock --add pandas --remove scipy", "Change the requirements, and lock them"),
+        ("gpuenv lock --check", "Check that the locks are up to date"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv lock`."""
+        parser.add_argument(
+            "profile",
+            metavar="PROFILE",
+            nargs="*",
+            help="The profiles (default: all); with --check also lock files",
+        )
+        add_project_flag(parser)
+        parser.add_argument(
+            "--upgrade",
+            metavar="NAME",
+            nargs="*",
+            help="Take the newest release of these packages, or of all packages",
+        )
+        add_switch(parser, "--check", help="Check that the locks are up to date; solve nothing")
+        add_list(
+            parser,
+            "--add",
+            metavar="REQUIREMENT",
+            help="Add a requirement to pyproject.toml. Repeat for several",
+        )
+        add_list(
+            parser,
+            "--remove",
+            metavar="NAME",
+            help="Remove a requirement from pyproject.toml. Repeat for several",
+        )
+        add_offline_flag(parser)
+        add_refresh_flag(parser)
+        add_host_flags(parser)
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Lock profiles, or check locks.
+
+        See `_check` for the exit status of --check; otherwise it is 0.
+        """
+        added, removed, check = arguments.add, arguments.remove, arguments.check
+        files = [text for text in arguments.profile if "." in text or os.sep in text or "/" in text]
+        names = [text for text in arguments.profile if text not in files]
+        flags = used_host_flags(arguments)
+        if flags and not (check and files):
+            message = f"{flags[0]}: a profile describes its own host, so host flags do not change"
+            raise InputError(f"{message} it", hint="they are for --check with a lock file")
+        if files and not check:
+            message = f"{files[0]}: gpuenv lock takes profiles"
+            raise InputError(message, hint="a file can only be checked: --check")
+        upgrade = arguments.upgrade is not None
+        for flag, value in (("--add", added), ("--remove", removed), ("--upgrade", upgrade)):
+            if check and value:
+                raise InputError(f"--check changes nothing: leave {flag} out")
+        if check:
+            return _check(arguments, names, files)
+        if not added and not removed:
+            return _lock(arguments, names)
+        with api.changed_requirements(arguments.project, add=added, remove=removed):
+            return _lock(arguments, names)
+
+
+def _lock(arguments: Namespace, names: Sequence[str]) -> int:
+    """Lock all profiles before the first file is written."""
+    project = api.lock_profiles(
+        arguments.project,
+        names,
+        upgrade=arguments.upgrade,
+        offline=arguments.offline,
+        refresh=arguments.refresh,
+        warn=lambda line: print_errors([f"gpuenv: {line}"]),
+    )
+    statuses = api.write_profile_locks({locked.path: locked.new for locked in project.profiles})
+    documents = []
+    for locked in project.profiles:
+        path, new = locked.path, locked.new
+        status = statuses[path]
+        changes = compare(locked.old, new)
+        if arguments.json:
+            name = locked.profile.name
+            documents.append(render.lock_json(path, name, status, new, changes))
+        elif status == "unchanged":
+            print_report([f"{path}: unchanged, {len(new.pins)} packages"])
+        else:
+            print_report(render.lock_lines(path, locked.old, new, changes, locked.warnings))
+    if arguments.json:
+        shared = render.shared_versions_json(project.shared)
+        print_json({"profiles": documents, "frameworks": shared})
+    elif "written" in statuses.values() and project.shared:
+        print_report(render.shared_versions_lines(project.shared, only_some=bool(names)))
+    return 0
+
+
+def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> int:
+    """Check the locks of profiles, and lock files of any tool on the host of the flags.
+
+    Returns:
+        The exit status: 0 all are up to date and work, 1 one is not, 2 one cannot be read.
+    """
+    states = api.profile_states(arguments.project, names) if names or not files else []
+    if states and not arguments.json:
+        print_lines(render.states_lines(states))
+    documents = []
+    if files:
+        host = read_host(arguments, need_gpu=True)
+        for path in files:
+            report = api.check_lock(path, host)
+            created_by, packages, reasons = report.created_by, report.packages, report.reasons
+            if not arguments.json:
+                print_lines(render.lock_check_lines(path, created_by, packages, reasons, host))
+            documents.append(
+                {
+                    "path": path,
+                    "created_by": created_by,
+                    "packages": packages,
+                    "ok": report.works,
+                    "reasons": reasons_json(reasons),
+                }
+            )
+    is_good = all(state.status == "fresh" for state in states)
+    is_good = is_good and all(document["ok"] for document in documents)
+    if arguments.json:
+        print_json({"ok": is_good, "profiles": render.states_json(states), "files": documents})
+    if any(state.status == "unreadable" for state in states):
+        return InputError.exit_status
+    return 0 if is_good else 1

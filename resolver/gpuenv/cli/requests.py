@@ -1,0 +1,371 @@
+"""The host and the request that the flags of a command describe."""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+
+from .. import api
+from ..errors import InputError
+from ..index.urls import path_to_file_url
+from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request
+from ..prefix import is_conda, is_venv
+from ..requirements.conda_projects import is_project_file, read_project_file
+from ..requirements.files import read_files
+from ..requirements.parse import (
+    RequirementSet,
+    build_names,
+    checked_requirement,
+    no_build_names,
+)
+from ..requirements.pyproject import read_project
+from ..requirements.target import TargetEnvironment
+from ..resolve.conda import virtual_packages
+from ..resolve.requested import NICKNAMES, frameworks_of_flags
+from .flags import HOST_FLAGS
+
+DEFAULT_PATHS = {
+    "pylock": "pylock.toml",
+    "conda-explicit": "conda-explicit.txt",
+    "conda-lock": "conda-lock.yml",
+}
+# What to do with a file that is given as a requirement, by the end of its name.
+FILES = {
+    ".txt": "read its requirements with -r {}",
+    ".toml": "give the folder of a project with --project",
+    ".lock": "gpuenv takes pylock.toml: uv export --format pylock.toml -o pylock.toml",
+    ".yml": "read it with --backend conda -r {}",
+}
+
+
+# ---- the host ------------------------------------------------------------------------------------
+
+
+def is_described(arguments: Namespace) -> bool:
+    """Return whether the flags describe another host, which has other devices."""
+    return bool(arguments.gpu or arguments.host)
+
+
+def used_host_flags(arguments: Namespace) -> list[str]:
+    """Return the host flags that the user gave."""
+    return [f"--{name}" for name in HOST_FLAGS if getattr(arguments, name)]
+
+
+def read_host(
+    arguments: Namespace, *, need_gpu: bool, keep_python: bool = True, conda: bool = False
+) -> Host:
+    """Return the host that the flags describe; facts that they leave out are detected.
+
+    Args:
+        arguments: the parsed flags.
+        need_gpu: whether to raise InputError if no GPU was found and none was excluded by the
+            flags.
+        keep_python: False ignores --python, which names the interpreter of a new environment then.
+        conda: whether CONDA_OVERRIDE_* variables change a detected host.
+    """
+    python = arguments.python if keep_python else None
+    base = None
+    if arguments.host:
+        base = api.read_host(arguments.host)
+    elif not arguments.gpu:
+        base, python = api.detect(python=python), None
+    host = describe_from(base, arguments, python=python)
+    if conda and not is_described(arguments):
+        host = virtual_packages.overridden(host, os.environ)
+    if need_gpu:
+        api.require_gpu(host)
+    return host
+
+
+def describe_from(base: Host | None, arguments: Namespace, *, python: str | None) -> Host:
+    """Return a host with the facts that the flags change."""
+    return api.describe(
+        base,
+        gpus=arguments.gpu,
+        driver=arguments.driver,
+        python=python,
+        platform=arguments.platform,
+        glibc=arguments.glibc,
+    )
+
+
+def active_conda_prefix() -> str | None:
+    """Return the folder of the active conda environment; None if a venv is active in it."""
+    venv, prefix = os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX")
+    if venv and is_venv(venv):
+        return None
+    return prefix if prefix and is_conda(prefix) else None
+
+
+# ---- the request ---------------------------------------------------------------------------------
+
+
+def read_index_options(arguments: Namespace) -> IndexOptions:
+    """Read the flags of `add_index_flags`."""
+    return IndexOptions(
+        index_url=arguments.index_url,
+        extra_index_urls=tuple(arguments.extra_index_url),
+        find_links=tuple(arguments.find_links),
+        no_index=arguments.no_index,
+        offline=arguments.offline,
+        refresh=arguments.refresh,
+        exclude_newer=arguments.exclude_newer,
+    )
+
+
+def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
+    """Read what `gpuenv solve` and `gpuenv install` solve for: wheels or conda packages."""
+    if wants_conda(arguments):
+        return read_conda_request(arguments)
+    if arguments.pip:
+        message = f"--pip {arguments.pip[0]}: is for --backend conda"
+        raise InputError(message, hint="with pip it is a REQUIREMENT")
+    refuse_nicknames(arguments.requirement)
+    return read_request(arguments, lambda: read_host(arguments, need_gpu=True))
+
+
+def read_conda_request(
+    arguments: Namespace, *, with_wheels: bool = True
+) -> tuple[Request, IndexOptions, Host]:
+    """Read a request for conda packages, and for the wheels of --pip beside them."""
+
+    def host() -> Host:
+        return read_host(arguments, need_gpu=True, conda=True)
+
+    project_files = list(filter(is_project_file, arguments.requirements))
+    if project_files:  # of conda or pixi
+        platform = read_host(arguments, need_gpu=True, conda=True).platform
+        for path in project_files:
+            project = read_project_file(path, platform)
+            arguments.requirement = [*arguments.requirement, *project.specs]
+            arguments.pip = [*arguments.pip, *project.wheels]
+            arguments.channel = [*arguments.channel, *project.channels]
+        others = [path for path in arguments.requirements if path not in project_files]
+        arguments.requirements = others
+    request, options, described = read_request(arguments, host, conda=True)
+    conda = _conda_options(arguments, arguments.pip if with_wheels else ())
+    return request.replace(conda=conda), options, described
+
+
+def read_repair_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
+    """Read how to solve for what is in an environment, which has the requirements itself."""
+    request = _request_of_flags(arguments).replace(conda=_conda_options(arguments, ()))
+    host = read_host(arguments, need_gpu=True, conda=True)
+    return request, read_index_options(arguments), host
+
+
+def _conda_options(arguments: Namespace, wheels: Sequence[str]) -> CondaOptions:
+    channels = []
+    for channel in arguments.channel:
+        if "://" in channel or not (os.sep in channel or "." in channel):
+            channels.append(channel)
+        elif os.path.isdir(channel):
+            channels.append(path_to_file_url(os.path.abspath(channel)))
+        else:
+            raise InputError(f"--channel {channel}: no such folder")
+    return CondaOptions(
+        channels=tuple(channels),
+        keep_python=arguments.python is not None,
+        wheels=tuple(map(read_requirement, wheels)),
+    )
+
+
+def wants_conda(arguments: Namespace) -> bool:
+    """Return whether to solve for a conda environment."""
+    conda_format = arguments.format.startswith("conda-")
+    if conda_format and arguments.backend == "pip":
+        raise InputError(f"--format {arguments.format} needs --backend conda")
+    return conda_format or is_conda_backend(arguments)
+
+
+def is_conda_backend(arguments: Namespace) -> bool:
+    """Return whether --backend is conda, or auto where a conda environment is active."""
+    if arguments.backend == "auto":
+        return active_conda_prefix() is not None
+    return bool(arguments.backend == "conda")
+
+
+def read_request(
+    arguments: Namespace, read_host: Callable[[], Host], *, conda: bool = False
+) -> tuple[Request, IndexOptions, Host]:
+    """Read the request, the options of its indexes, and the host.
+
+    Args:
+        arguments: the parsed flags of `add_request_flags`.
+        read_host: returns the host; it is called when the request is known to be one.
+        conda: whether frameworks may have the names of conda's packages.
+
+    Raises:
+        InputError: a file or a text cannot be read, or nothing is asked for.
+    """
+    request, options = _request_of_flags(arguments), read_index_options(arguments)
+    # The project is the one in the working folder if nothing else is asked for.
+    folder = arguments.project
+    named = (arguments.framework, arguments.requirement, arguments.requirements)
+    if folder is None and (
+        arguments.extra or arguments.group or (not any(named) and os.path.isfile("pyproject.toml"))
+    ):
+        folder = "."
+    requires_python = None
+    if folder is not None:
+        project = read_project(folder, arguments.extra, arguments.group)
+        requires_python = project.requires_python
+        request, options = _merged(request, options, project)
+    if arguments.requirements or arguments.constraints:
+        files = read_files(arguments.requirements, arguments.constraints)
+        request, options = _merged(request, options, files)
+    if options.no_index and not options.find_links:
+        hint = "name a folder of wheels: --find-links DIR"
+        raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
+    if not request.frameworks and not request.requirements:
+        raise InputError(
+            "nothing to solve: give --framework NAME or a REQUIREMENT",
+            hint="or -r FILE, or --project in a project",
+        )
+    if not conda:
+        frameworks_of_flags(request, api.compatibility_data())
+    host = read_host()
+    if requires_python and not TargetEnvironment(host).accepts_python(requires_python):
+        python = host.python
+        version = python.full_version or f"{python.version[0]}.{python.version[1]}"
+        path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
+        needs = f"the project needs Python {requires_python}, and the target has Python {version}"
+        raise InputError(f"{path}: {needs}", hint="name another one: --python X.Y")
+    return request, options, host
+
+
+def _request_of_flags(arguments: Namespace) -> Request:
+    """Return the request of the command line, without that of its files."""
+    builds: dict[str, str] = {}
+    frameworks = [_without_tag(text, builds) for text in arguments.framework]
+    requirements = [_without_tag(text, builds) for text in arguments.requirement]
+    cuda = arguments.cuda
+    if cuda is not None:
+        if not re.fullmatch(r"\d{1,2}(\.\d{1,2})?|cu(da)?\d+|cpu", cuda):
+            hint = "give a version or the tag of a build: --cuda 12.8, --cuda 12, --cuda cu128"
+            raise InputError(f"--cuda {cuda}: is no CUDA version", hint=hint)
+        builds[EVERY_FRAMEWORK] = cuda
+    return Request(
+        frameworks=tuple(frameworks),
+        requirements=tuple(map(read_requirement, requirements)),
+        builds=tuple(builds.items()),
+        no_build=no_build_names(arguments.no_build_package, everything=arguments.no_build),
+        no_binary=build_names(arguments.no_binary),
+        default_index_only=arguments.default_index_only,
+        pre=arguments.pre,
+        exclude_newer=arguments.exclude_newer,
+    )
+
+
+def _without_tag(text: str, builds: dict[str, str]) -> str:
+    """Return "torch" for "torch+cu128", and note the tag of the build."""
+    name, plus, tag = text.partition("+")
+    if not (plus and tag.isalnum() and re.fullmatch(r"[A-Za-z0-9._-]+(\[[^\]]*\])?", name)):
+        return text
+    bare = name.partition("[")[0].lower()
+    if api.compatibility_data().framework(bare) is None:
+        hint = "a version with a tag is NAME==VERSION+TAG"
+        raise InputError(f"{text}: {bare} is no framework, which has builds", hint=hint)
+    builds[bare] = tag
+    return name
+
+
+def refuse_nicknames(texts: Sequence[str]) -> None:
+    """Raise InputError for a nickname such as pytorch: another package has that name."""
+    for text in texts:
+        framework = NICKNAMES.get(re.split(r"[^\w.-]", text)[0].lower())
+        if framework is not None:
+            hint = f"write {framework}, or give the package of that name in a file: -r FILE"
+            raise InputError(f"{text}: this package is not the framework {framework}", hint=hint)
+
+
+def read_requirement(text: str) -> str:
+    """Read a requirement of the command line; one with a URL or a path is read as in a file.
+
+    Raises:
+        InputError: a lock cannot hold it, or it is the name of a file or a version. An index can
+            have a package of that name, which nobody means.
+    """
+    if re.fullmatch(r"\d+(\.\d+)+", text):
+        message = f"{text}: is a version, not a requirement"
+        raise InputError(message, hint=f"write it with the name, as NAME=={text}")
+    hint = FILES.get(os.path.splitext(text)[1].lower())
+    if hint is not None:
+        raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
+    if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
+        return text
+    return checked_requirement(text, "the command line")
+
+
+def _merged(
+    request: Request, options: IndexOptions, requirement_set: RequirementSet
+) -> tuple[Request, IndexOptions]:
+    """Add what files ask for.
+
+    The command line and a file must not name different default indexes.
+    """
+    own_url, file_url = options.index_url, requirement_set.index_url
+    if own_url is not None and file_url is not None and own_url.rstrip("/") != file_url.rstrip("/"):
+        file = dict(requirement_set.origins).get("--index-url", "a requirements file")
+        message = f"{file}: --index-url differs from the one of the command line: give one"
+        raise InputError(message)
+
+    def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*first, *second)))
+
+    request = request.replace(
+        requirements=(*request.requirements, *requirement_set.requirements),
+        constraints=(*request.constraints, *requirement_set.constraints),
+        hashes=requirement_set.hashes or request.hashes,
+        require_hashes=request.require_hashes or requirement_set.require_hashes,
+        pre=request.pre or requirement_set.pre,
+        no_build=joined(request.no_build, requirement_set.no_build),
+        no_binary=joined(request.no_binary, requirement_set.no_binary),
+    )
+    options = options.replace(
+        index_url=own_url or file_url,
+        extra_index_urls=joined(options.extra_index_urls, requirement_set.extra_index_urls),
+        find_links=joined(options.find_links, requirement_set.find_links),
+        no_index=options.no_index or requirement_set.no_index,
+    )
+    return request, options
+
+
+# ---- where the lock goes -------------------------------------------------------------------------
+
+
+def read_output(arguments: Namespace) -> tuple[str, str | None]:
+    """Return (the format of the lock, its file), checked before anything is solved.
+
+    The file is None if the lock goes to stdout: with -o -, and for requirements without -o.
+    """
+    form, path = arguments.format, arguments.output
+    if wants_conda(arguments):
+        if form == "requirements":
+            hint = "conda takes conda-explicit or conda-lock"
+            raise InputError(f"--format requirements is for pip: {hint}")
+        if form == "pylock":
+            form = "conda-explicit"
+    elif form == "requirements":
+        return form, None if path == "-" else path
+    path = path or DEFAULT_PATHS[form]
+    if path == "-":
+        return form, None
+    name = os.path.basename(path)
+    if form == "pylock" and not re.fullmatch(r"pylock(\.[^.]+)?\.toml", name):
+        raise InputError(f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml")
+    require_folder(path, "give another -o")
+    return form, path
+
+
+def require_folder(path: str, hint: str, flag: str = "") -> None:
+    """Raise InputError if the folder of a file does not exist or cannot be written."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        message = f"{flag}{path}: the folder {folder} does not exist"
+        raise InputError(message, hint=f"make it, or {hint}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        message = f"{flag}{path}: the folder {folder} cannot be written"
+        raise InputError(message, hint="" if flag else hint)

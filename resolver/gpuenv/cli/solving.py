@@ -1,0 +1,325 @@
+"""`gpuenv solve`, `explain`, `env` and `detect`: commands that answer for a host."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from argparse import Namespace
+from datetime import date
+
+from .. import api
+from ..compat.data import unread_package
+from ..detect.host import write_host
+from ..errors import InputError, NoSolutionError
+from ..index.urls import file_url_to_path, redact_url
+from ..lock.pylock import write
+from ..model import IndexOptions, Lock
+from ..render import locks, plans, refusals
+from ..render.text import Line
+from ..requirements.conda_projects import is_project_file
+from ..serialize import to_plain
+from .environments import attested
+from .flags import (
+    add_backend_flags,
+    add_common_flags,
+    add_host_flags,
+    add_request_flags,
+    add_solve_flags,
+)
+from .output import print_json, print_lines, print_report, print_result
+from .parser import Command, Parser, add_switch
+from .requests import (
+    active_conda_prefix,
+    describe_from,
+    is_conda_backend,
+    read_conda_request,
+    read_host,
+    read_output,
+    read_repair_request,
+    read_request,
+    read_solve_request,
+    refuse_nicknames,
+)
+
+
+class Solve(Command):
+    """`gpuenv solve`: choose an environment and lock it."""
+
+    HELP = "Choose an environment for this host and lock it"
+    DESCRIPTION = (
+        "Choose the newest frameworks that work on the host, with one consistent set of CUDA, "
+        "cuDNN and packages, and write them to a lock file. Nothing is installed."
+    )
+    EXAMPLES = (
+        ("gpuenv solve torch --gpu H100 --driver 580.65.06", "Lock PyTorch for another host"),
+        (
+            'gpuenv solve "torch>=2.9" torchvision -r requirements.txt',
+            "Lock it for this host, with your own requirements",
+        ),
+        ("gpuenv solve torch --gpu none", "Lock it for the CPU"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv solve`."""
+        add_solve_flags(parser)
+        parser.add_argument(
+            "--repair",
+            metavar="DIR",
+            help="With conda: solve for what is in an environment, and change as little as"
+            " possible",
+        )
+        add_switch(
+            parser,
+            "--variants-json",
+            help="Describe variant wheels as PEP 825 does; pip 26.3 and uv 0.13 refuse such a lock",
+        )
+        add_switch(parser, "--dry-run", help="Print the result; write nothing")
+
+    def run(self, arguments: Namespace) -> int:
+        """Solve and write the lock."""
+        repaired = arguments.repair
+        if repaired is not None:
+            arguments.backend = "conda"
+        form, path = read_output(arguments)
+        if arguments.variants_json and form != "pylock":
+            message = f"--variants-json: a lock of the format {form} has no such table"
+            raise InputError(message, hint="leave it out, or write a pylock.toml")
+        if repaired is None:
+            request, options, host = read_solve_request(arguments)
+            plan = api.solve(request, host, options, prefix=active_conda_prefix())
+        else:
+            flags = ("framework", "requirement", "requirements", "constraints", "project", "pip")
+            if any(getattr(arguments, flag) for flag in flags):
+                message = "--repair: solves for what is in the environment; give no REQUIREMENT"
+                raise InputError(message)
+            request, options, host = read_repair_request(arguments)
+            plan = api.repair(request, host, options, prefix=repaired)
+        data = api.compatibility_data()
+        dates = (data.version, data.user_rows.date)
+        notes = [*plans.package_lines(unread_package()), *plans.age_lines(dates, date.today())]
+        for line in notes:
+            print(line, file=sys.stderr)
+        lock = api.lock(plan, variants_json=arguments.variants_json)
+        if arguments.require_attestations:
+            lock = attested(lock, IndexOptions() if repaired else options)
+        if arguments.dry_run:
+            path = None
+        paths = api.write_lock(lock, path, form) if path is not None else ()
+        if arguments.json:
+            print_json(plans.solution_json(plan, paths))
+        elif paths or arguments.dry_run:
+            step = _sync_command(lock, paths[0], arguments) if paths else ""
+            verbose = arguments.verbose > 0
+            print_report(plans.solution_lines(plan, paths, verbose=verbose, next_step=step))
+        else:
+            sys.stdout.write(api.lock_text(lock, form))
+        return 0
+
+
+def _sync_command(lock: Lock, path: str, arguments: Namespace) -> str:
+    """Return the command that installs a lock. It names the places of local and http files."""
+    # The proposed folder is not the one that gpuenv runs in.
+    target = "env" if os.path.abspath(".venv") == sys.prefix else ".venv"
+    words = ["gpuenv", "sync", path, "--target", target]
+    urls = [] if lock.conda else [pin.wheel.url for pin in lock.pins]
+    folders = {os.path.dirname(file_url_to_path(url)) for url in urls if url.startswith("file:")}
+    for folder in sorted(folders):
+        relative = os.path.relpath(folder)
+        words += ["--find-links", folder if relative.startswith(os.pardir) else relative]
+    if any(url.startswith("http:") for url in urls):
+        for url in filter(None, [arguments.index_url, *arguments.extra_index_url]):
+            words += ["--extra-index-url", redact_url(url)]
+    return shlex.join(words)
+
+
+class Explain(Command):
+    """`gpuenv explain`: why a request is impossible, or whether a lock works on a host."""
+
+    HELP = "Explain why a request is impossible, or whether a lock works"
+    DESCRIPTION = (
+        "Print every reason against the newest releases on a host, and the smallest changes "
+        "that help. For a lock of any tool, print whether it works on a host."
+    )
+    EXAMPLES = (
+        ("gpuenv explain torch tensorflow --gpu V100 --driver 550.54.14", "Explain a request"),
+        (
+            'gpuenv explain pylock.toml --gpu "RTX 5090"',
+            "Explain whether a lock works on another GPU",
+        ),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv explain`."""
+        add_request_flags(parser)
+        add_backend_flags(parser)
+        add_host_flags(parser)
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the explanation. Return 0 if the request is possible or the lock works, else 3."""
+        texts = arguments.requirement
+        # An environment.yml or a pixi.toml stands for -r with the backend conda.
+        files = [text for text in texts if is_project_file(text) and not api.is_conda_lock(text)]
+        if files:
+            texts = arguments.requirement = [text for text in texts if text not in files]
+            arguments.requirements = [*arguments.requirements, *files]
+            arguments.backend = "conda"
+        given = [text for text in texts if text.endswith(".toml") or api.is_conda_lock(text)]
+        if not given:
+            return _explain_request(arguments)
+        if len(texts) > 1 or arguments.framework:
+            message = f"{given[0]}: a lock is explained alone: give one LOCK, or requirements"
+            raise InputError(message)
+        return _explain_lock(arguments, given[0])
+
+
+def _explain_request(arguments: Namespace) -> int:
+    if is_conda_backend(arguments):
+        arguments.pip = []
+        request, options, host = read_conda_request(arguments, with_wheels=False)
+    else:
+        refuse_nicknames(arguments.requirement)
+        arguments.framework, arguments.requirement = api.split_frameworks(
+            arguments.framework, arguments.requirement
+        )
+        request, options, host = read_request(
+            arguments, lambda: read_host(arguments, need_gpu=True)
+        )
+    try:
+        plan = api.explain(request, host, options)
+    except NoSolutionError as error:
+        print_result(
+            arguments,
+            refusals.explanation_json(error.explanation),
+            refusals.impossible_lines(error.explanation, host),
+        )
+        return error.exit_status
+    print_result(arguments, refusals.possible_json(plan), refusals.possible_lines(plan))
+    return 0
+
+
+def _explain_lock(arguments: Namespace, path: str) -> int:
+    """Explain a lock for the host of the flags, otherwise for the detected one.
+
+    For a lock of gpuenv, flags that change single facts change the host of the lock.
+    """
+    try:
+        lock: Lock | None = api.read_lock(path)
+    except InputError:
+        if not os.path.exists(path):
+            raise
+        lock = None  # of another tool, or edited
+    if lock is not None and lock.conda and not lock.inputs:
+        lock = None  # only gpuenv writes the channels into a conda lock
+    python = arguments.python
+    facts = (arguments.gpu, arguments.driver, python, arguments.platform, arguments.glibc)
+    if lock is not None and not arguments.host and any(facts):
+        host = describe_from(lock.host, arguments, python=python)
+    else:
+        host = read_host(arguments, need_gpu=True, conda=api.is_conda_lock(path))
+        if lock is not None and python is None:
+            host = host.replace(python=lock.host.python)
+    report = api.explain_lock(path, host)
+    created_by, packages, reasons = report.created_by, report.packages, report.reasons
+    if arguments.json:
+        print_json(refusals.lock_json(path, created_by, packages, reasons, report.changes))
+    else:
+        help_lines = [] if report.works else refusals.change_lines(report.changes, reasons)
+        lines = locks.lock_check_lines(
+            path, created_by, packages, reasons, host, used=len(help_lines)
+        )
+        print_lines([*lines, *help_lines])
+    return 0 if report.works else NoSolutionError.exit_status
+
+
+class Env(Command):
+    """`gpuenv env`: settings that make another tool take the same builds."""
+
+    HELP = "Print settings that make another tool take the same builds"
+    DESCRIPTION = (
+        "Print variables and settings with which another tool takes the builds that gpuenv would "
+        "take. If no setting of the tool expresses the choice, the command says why."
+    )
+    EXAMPLES = (
+        ('eval "$(gpuenv env --for uv)"', "Let uv choose builds for this host"),
+        (
+            "gpuenv env --for pip --framework torch -o constraints.txt",
+            "Write constraints for pip",
+        ),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv env`."""
+        parser.add_argument(
+            "--for",
+            dest="tool",
+            choices=("uv", "conda", "pixi", "pip"),
+            required=True,
+            help="Print settings for this tool",
+        )
+        parser.add_argument(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the constraints on versions to this file",
+        )
+        add_request_flags(parser)
+        add_host_flags(parser)
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the settings; 3 if the tool has none that express the choice."""
+        host = read_host(arguments, need_gpu=True)
+        request, options = None, None
+        sources = ("framework", "requirement", "requirements", "project")
+        if any(getattr(arguments, source) for source in sources):
+            request, options, host = read_request(arguments, lambda: host)
+        settings = api.tool_settings(arguments.tool, host, request, options)
+        variables = list(settings.variables)
+        if settings.constraints:
+            if arguments.output is None:
+                message = f"--for {arguments.tool} with packages needs a file for their versions"
+                raise InputError(message, hint="name one: -o constraints.txt")
+            write(arguments.output, "".join(f"{line}\n" for line in settings.constraints))
+            variables.append((settings.constraints_variable, arguments.output))
+        if arguments.json:
+            table = settings.table
+            print_json({"for": arguments.tool, "variables": dict(variables), "table": table})
+            return 0
+        if variables:
+            exports = [f"export {name}={shlex.quote(value)}" for name, value in variables]
+            print_lines([Line(line, "command") for line in exports])
+        sys.stdout.write(settings.table)
+        return 0
+
+
+class Detect(Command):
+    """`gpuenv detect`: describe this host."""
+
+    HELP = "Describe this host: GPUs, driver, platform and Python"
+    DESCRIPTION = (
+        "Print what a solve would use, and each fact that could not be read, with the reason."
+    )
+    EXAMPLES = (
+        ("gpuenv detect", "Describe this host"),
+        ("gpuenv detect -o host.json", "Describe it in a file, for --host on another machine"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags of `gpuenv detect`."""
+        parser.add_argument(
+            "-o", "--output", metavar="FILE", help="Write the host to a file for --host"
+        )
+        add_host_flags(parser)
+        add_common_flags(parser)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the host, and write it to a file with -o."""
+        host = read_host(arguments, need_gpu=False)
+        lines = plans.host_lines(host)
+        if arguments.output:
+            write_host(host, arguments.output)
+            lines = [*lines, f"wrote {arguments.output}"]
+        print_result(arguments, to_plain(host), lines)
+        return 0
