@@ -22,8 +22,6 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import cast
 
-import shtab
-
 from .. import api
 from ..errors import GpuEnvError, InputError
 from ..index.cache import cache_folder
@@ -257,6 +255,8 @@ class Completion(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the script; with --json the flags of each command, with the values of each."""
+        import shtab  # no other command needs it
+
         program = Parser(prog="gpuenv", description=PROGRAM)
         commands = program.add_commands()
         frameworks = api.compatibility_data().frameworks()
