@@ -44,7 +44,6 @@ from gpuenv.resolve.graph import (  # noqa: E402
 from gpuenv.resolve.provider import Progress, Provider  # noqa: E402
 from gpuenv.resolve.release_facts import ReleaseFacts  # noqa: E402
 from gpuenv.resolve.resolution import ImpossibleError, LearningResolver  # noqa: E402
-from gpuenv.resolve.selection import Constraints  # noqa: E402
 from gpuenv.resolve.widening import Widening  # noqa: E402
 from universe import Universe  # noqa: E402
 
@@ -103,11 +102,10 @@ def make_provider(made: RequirementSet, roots: Sequence[NodeRequirement]) -> Pro
     request = Request(requirements=tuple(made.requires), constraints=tuple(made.constraints))
     environment = TargetEnvironment(HOST)
     store = CandidateStore(request, HOST, DATA, Universe(made.packages), environment)
-    limits = Constraints([parse_requirement(text) for text in made.constraints], environment)
     first = [PackageId.of(name) for name in made.first]
     widening = Widening(None, store, frozenset())
     facts = ReleaseFacts(store)
-    return Provider(store, facts, roots, first, constraints=limits, widening=widening, lenient=True)
+    return Provider(store, facts, roots, first, widening=widening, lenient=True)
 
 
 def roots_of(made: RequirementSet) -> list[NodeRequirement]:

@@ -7,8 +7,8 @@ import pytest
 
 from gpuenv.errors import Reason, UnfinishedError
 from gpuenv.model import Build, Code, Host, Python, Request, Requirement
-from gpuenv.requirements.target import TargetEnvironment, parse_requirement
-from gpuenv.resolve.candidates import CandidateStore
+from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve.candidates import CandidateStore, Constraints
 from gpuenv.resolve.graph import (
     FILE_FACT,
     AgreementId,
@@ -30,7 +30,6 @@ from gpuenv.resolve.provider import Progress, Provider
 from gpuenv.resolve.release_facts import ReleaseFacts, with_cudnn_range
 from gpuenv.resolve.requested import read_request
 from gpuenv.resolve.resolution import PATIENCE, ImpossibleError, LearningResolver
-from gpuenv.resolve.selection import Constraints
 from gpuenv.resolve.widening import Widening
 from test_resolution import DATA
 from universe import BASE, Packages, RecordingUniverse, Universe
@@ -62,11 +61,8 @@ def provider(
     index = index or Universe(packages or PACKAGES)
     store = CandidateStore(request, HOST, DATA, index, environment)
     widening = Widening(None, store, frozenset())
-    constraints = Constraints((), environment)
     facts = ReleaseFacts(store)
-    return Provider(
-        store, facts, roots, order, constraints=constraints, widening=widening, lenient=lenient
-    )
+    return Provider(store, facts, roots, order, widening=widening, lenient=lenient)
 
 
 def candidate(name: str, version: str, found: Provider) -> Candidate:
@@ -433,7 +429,8 @@ def test_a_solution_has_the_graph_of_its_requirements() -> None:
 
 def test_a_constraint_whose_marker_does_not_hold_hides_no_other() -> None:
     texts = ["a<1; sys_platform == 'win32'", "a<2", "a<3"]
-    constraints = Constraints([parse_requirement(text) for text in texts], TargetEnvironment(HOST))
+    request = Request(requirements=("a",), constraints=tuple(texts))
+    constraints = Constraints(request, TargetEnvironment(HOST))
     assert list(constraints.texts("a")) == ["a<2", "a<3"]
 
 

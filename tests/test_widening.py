@@ -12,7 +12,7 @@ from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Plan, Python, Request, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment, version_key
 from gpuenv.resolve import solver
-from gpuenv.resolve.selection import can_be
+from gpuenv.resolve.widening import can_be
 from test_resolution import DATA, versions
 from universe import Universe
 

@@ -767,7 +767,7 @@ def _missing_dependency(store: CandidateStore, release: Release | None) -> Reaso
             continue
         name, specifier = dependency.name, dependency.specifier
         is_known = store.index.at_hand(name)  # the snapshot has all that the GPU stack requires
-        if is_known and store.in_ranges(name, [specifier]):
+        if is_known and store.in_ranges(store.candidates(name), [specifier]):
             continue
         requirement = PackageRequirement(name, dependency.extras, specifier)
         if is_known:

@@ -1,21 +1,27 @@
-"""The candidates of a resolution: releases of distributions and of frameworks, best first."""
+"""The candidates of a resolution: releases of distributions and of frameworks, best first.
+
+The whole set of requirements on a name decides which of its releases may be taken (PEP 440, PEP
+592). A pre-release is taken if one of them names a pre-release or if there is no final release. A
+yanked release is taken if they pin it and nothing else is left. A placeholder, which only reserves
+the name, is taken if they pin it or if there is no other release.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
+from typing import TypeVar
 
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
-from ..errors import Reason
+from ..errors import InputError
 from ..index.protocol import Index
 from ..model import (
     Build,
     Code,
-    CudaVersion,
     Framework,
     Host,
-    Library,
     Request,
     Requirement,
     Wheel,
@@ -27,9 +33,44 @@ from ..requirements.target import (
     split_label,
     version_key,
 )
+from ..requirements.versions import names_prerelease
 from .graph import Candidate, Release, Variant
-from .selection import ReleaseT, admitted
 from .wheel_variants import JudgedVariant, VariantChooser
+
+_PLACEHOLDER = re.compile(r"0+(\.0+)*(\.?(a|b|rc|dev|post)\d+)*")
+ReleaseT = TypeVar("ReleaseT", Candidate, Variant)
+
+
+class Constraints:
+    """The user's constraints that hold on the target.
+
+    Attributes:
+        ranges: specifiers by name.
+        urls: URLs by name. They replace every index.
+    """
+
+    def __init__(self, request: Request, environment: TargetEnvironment) -> None:
+        self.ranges: dict[str, list[str]] = {}
+        self.urls: dict[str, list[str]] = {}
+        for constraint in map(parse_requirement, request.constraints):
+            if constraint.extras:
+                raise InputError(
+                    f"the constraint {constraint} has extras, which a constraint cannot have"
+                )
+            marker = constraint.marker
+            if marker is not None and not environment.marker(marker, ()):
+                continue
+            if constraint.specifier:
+                self.ranges.setdefault(constraint.name, []).append(constraint.specifier)
+            if constraint.url:
+                self.urls.setdefault(constraint.name, []).append(constraint.url)
+
+    def texts(self, name: str) -> Iterator[str]:
+        """Yield the constraints on a name as a user writes them."""
+        for specifier in self.ranges.get(name, ()):
+            yield f"{name}{specifier}"
+        for url in self.urls.get(name, ()):
+            yield f"{name} @ {url.partition('#')[0]}"
 
 
 class CandidateStore:
@@ -51,6 +92,10 @@ class CandidateStore:
     Only files that fit the target's interpreter and platform become candidates. A source
     distribution stands for its release if no wheel fits, also where no build is allowed: the facts
     of the release refuse it then (ReleaseFacts).
+
+    Attributes:
+        constraints: those of the request.
+        chooser: judges and orders variant wheels.
     """
 
     def __init__(
@@ -66,10 +111,11 @@ class CandidateStore:
         self.data = data
         self.index = index
         self.environment = environment
+        self.constraints = Constraints(request, environment)
+        self.chooser = VariantChooser(host, data, index)
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
         self._variants: dict[Framework, tuple[Variant, ...]] = {}
-        self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
-        self._chooser = VariantChooser(host, data, index)
+        self._at_url: dict[tuple[str | None, ...], tuple[Candidate, ...]] = {}
         self._preferred_versions = dict(request.preferences)
         self._allowed_hashes = {name: frozenset(hashes) for name, hashes in request.hashes}
         self._framework_of = _frameworks_by_distribution(data)
@@ -110,48 +156,62 @@ class CandidateStore:
         """Return whether the candidates of a name were asked for before."""
         return name in self._candidates
 
-    def in_ranges(self, name: str, specifiers: Sequence[str]) -> Sequence[Candidate]:
-        """Return the candidates of a name that all of some specifiers contain, best first."""
+    def in_ranges(
+        self, releases: Sequence[ReleaseT], specifiers: Sequence[str]
+    ) -> Sequence[ReleaseT]:
+        """Return the releases that all of some specifiers contain, in the same order."""
         contains = self.environment.contains
         return [
-            candidate
-            for candidate in self.candidates(name)
-            if all(contains(specifier, candidate.version, True) for specifier in specifiers)
+            release
+            for release in releases
+            if all(contains(specifier, release.version, True) for specifier in specifiers)
         ]
-
-    def listed_versions(self, name: str) -> set[str]:
-        """Return all versions of a name that its index lists, also those without a fitting file."""
-        files = (*self.index.wheels(name), *self.index.sdists(name))
-        return {file.version for file in files}
 
     def admitted(
         self, name: str, releases: Sequence[ReleaseT], specifiers: Sequence[str]
     ) -> list[ReleaseT]:
-        """Return the releases of a name that may be taken, in the same order (see selection)."""
-        return admitted(
-            releases,
-            specifiers,
-            self.environment,
-            pre=self.request.pre,
-            listed=lambda: self.listed_versions(name),
-        )
+        """Return the releases of a name that may be taken, in the same order (see the module).
+
+        Args:
+            name: the name.
+            releases: releases that the specifiers contain.
+            specifiers: every specifier set on the name.
+        """
+        admissible = list(releases)
+
+        def without(is_lesser: Callable[[str], bool]) -> list[ReleaseT]:
+            better = [release for release in admissible if not is_lesser(release.version)]
+            if better or not admissible:
+                return better
+            # A better version may be listed that has no fitting file.
+            contains = self.environment.contains
+            for file in (*self.index.wheels(name), *self.index.sdists(name)):
+                in_ranges = all(contains(text, file.version, True) for text in specifiers)
+                if in_ranges and not is_lesser(file.version):
+                    return []
+            return admissible
+
+        pinned = any(map(is_pinned, specifiers))
+        if not pinned:
+            admissible = without(is_placeholder)
+        if not (self.request.pre or any(map(names_prerelease, specifiers))):
+            admissible = without(self.environment.is_prerelease)
+        not_yanked = [release for release in admissible if not release.is_yanked]
+        return not_yanked if not_yanked or not pinned else admissible
 
     def at_url(self, name: str, url: str) -> tuple[Candidate, ...]:
         """Return the candidate at the URL of a requirement; () if its file does not fit.
 
         Two URLs of the same file (same address and hash) give the same candidate.
         """
-        key = (name, url)
-        if key not in self._at_url:
+        if (name, url) not in self._at_url:
             wheel = self.index.direct(name, url)
-            candidate = self._known_at_url(wheel)
-            if candidate is not None:
-                self._at_url[key] = (candidate,)
-            elif self._rank(wheel) is not None:
-                self._at_url[key] = (self._candidate(wheel),)
-            else:
-                self._at_url[key] = ()
-        return self._at_url[key]
+            file = (wheel.name, wheel.url, wheel.sha256)
+            if file not in self._at_url:
+                fits = self._rank(wheel) is not None
+                self._at_url[file] = (self._candidate(wheel),) if fits else ()
+            self._at_url[name, url] = self._at_url[file]
+        return self._at_url[name, url]
 
     def on_host(self, host: Host) -> CandidateStore:
         """Return a store of the same files for another host of the platform and interpreter.
@@ -166,6 +226,7 @@ class CandidateStore:
         """Return a store of the same candidates for a request with the same options."""
         store = copy(self)
         store.request = request
+        store.constraints = Constraints(request, self.environment)
         return store
 
     def forget(self, name: str) -> None:
@@ -173,18 +234,15 @@ class CandidateStore:
         self._candidates.pop(name, None)
         self._variants.clear()
 
-    def _known_at_url(self, wheel: Wheel) -> Candidate | None:
-        for candidates in self._at_url.values():
-            for candidate in candidates:
-                known = candidate.wheel
-                if (known.name, known.url, known.sha256) == (wheel.name, wheel.url, wheel.sha256):
-                    return candidate
-        return None
-
     def _read_candidates(self, name: str) -> tuple[Candidate, ...]:
         sdists = self.index.sdists(name)
-        wheels = self.index.wheels(name, self.environment)
-        best = self._with_sorted_variants(self._best_files(name, (*wheels, *sdists)))
+        best = self._best_files((*self.index.wheels(name, self.environment), *sdists), name)
+        if any(split_label(file.filename)[1] for file in best):
+            releases: dict[tuple[str, str], list[Wheel]] = {}
+            for file in best:
+                releases.setdefault((file.version, file.index), []).append(file)
+            self.chooser.read_ahead(releases.values())
+            best = [file for release in releases.values() for file in self.chooser.sort(release)]
         candidates = [self._candidate(wheel) for wheel in best]
         if sdists:  # they do not stand at the place of their version yet
             candidates.sort(key=lambda candidate: version_key(candidate.version), reverse=True)
@@ -194,31 +252,25 @@ class CandidateStore:
             candidates.sort(key=lambda candidate: not self._is_preferred(candidate))
         return tuple(candidates)
 
-    def _best_files(self, name: str, files: Iterable[Wheel]) -> list[Wheel]:
+    def _best_files(self, files: Iterable[Wheel], name: str) -> list[Wheel]:
         """Return the best fitting file of each release on each index, in the order of the index.
 
         That is one file of each variant. A yanked file comes after all other files of its release.
         """
-        excluded = self._excluded_indexes(name)
+        framework = self._framework_of.get(name)
+        excluded: tuple[str, ...] = ()
+        if framework is not None and self.request.default_index_only:
+            excluded = tuple(url.partition("{")[0] for url in framework.indexes)
         best: dict[tuple[str, str, str], tuple[tuple[bool, int], Wheel]] = {}
         for wheel in files:
-            if excluded and wheel.index.startswith(excluded):
-                continue
             rank = self._rank(wheel)
-            if rank is None:
+            if rank is None or wheel.index.startswith(excluded):
                 continue
             release = (wheel.version, wheel.index, split_label(wheel.filename)[1])
             order = (wheel.yanked is not None, rank)
             if release not in best or order < best[release][0]:
                 best[release] = (order, wheel)
         return [wheel for _, wheel in best.values()]
-
-    def _excluded_indexes(self, name: str) -> tuple[str, ...]:
-        """Return the prefixes of the indexes that --default-index-only excludes for a name."""
-        framework = self._framework_of.get(name)
-        if framework is None or not self.request.default_index_only:
-            return ()
-        return tuple(url.partition("{")[0] for url in framework.indexes)
 
     def _rank(self, wheel: Wheel) -> int | None:
         """Return how well a file fits the target (smaller is better); None if it does not fit."""
@@ -234,34 +286,18 @@ class CandidateStore:
         return self.environment.rank(wheel.filename)
 
     def _candidate(self, wheel: Wheel) -> Candidate:
-        judged, build, platform = self._chooser.judged(wheel), None, self.host.platform
-        if wheel.name in self._framework_of:
+        name, version, platform = wheel.name, wheel.version, self.host.platform
+        judged, build, library = self.chooser.judged(wheel), None, None
+        if name in self._framework_of:
             if judged is None:
-                build = self.data.build(wheel.name, wheel.version, platform)
+                build = self.data.build(name, version, platform)
             else:
                 build = _build_of_variant(wheel, judged, platform)
-        library = self._library(wheel.name, wheel.version)
-        return Candidate(wheel, build, library, judged.variant if judged else None)
-
-    # ---- variant wheels
-
-    def judged_variant(self, candidate: Candidate) -> JudgedVariant | None:
-        """Return what is known about the variant of a candidate; None if it is no variant."""
-        if candidate.variant is None:
-            return None
-        return self._chooser.judged(candidate.wheel)
-
-    def variant_metadata(self, candidate: Candidate) -> str:
-        """Return the metadata of the variant of a candidate that was chosen, as JSON text."""
-        return self._chooser.metadata(candidate.wheel)
-
-    def variant_order_reason(self, candidate: Candidate, better: Candidate) -> Reason:
-        """Return why another variant of a release comes before a candidate."""
-        return self._chooser.order_reason(candidate.wheel, better.wheel)
-
-    def precedes(self, candidate: Candidate, other: Candidate) -> bool:
-        """Return whether a variant of a release precedes another where both suit the host."""
-        return self._chooser.precedes(candidate.wheel, other.wheel)
+        if self.data.is_extension(name):
+            library = self.data.extension(name, version, platform)
+        elif self.data.is_library(name):
+            library = self.data.library(name, version, platform)
+        return Candidate(wheel, build, library, judged)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """Return the requirements of a file; markers about its variant are evaluated.
@@ -269,32 +305,7 @@ class CandidateStore:
         Raises:
             PackageIndexError: see Index.dependencies.
         """
-        dependencies = self.index.dependencies(wheel)
-        for dependency in dependencies:
-            if dependency.marker is not None and "variant_" in dependency.marker:
-                return self._chooser.applicable(wheel, dependencies)
-        return dependencies
-
-    def _with_sorted_variants(self, files: list[Wheel]) -> list[Wheel]:
-        """Sort the files of each release that has variant wheels."""
-        if not any(split_label(file.filename)[1] for file in files):
-            return files
-        releases: dict[tuple[str, str], list[Wheel]] = {}
-        for file in files:
-            releases.setdefault((file.version, file.index), []).append(file)
-        self._chooser.read_ahead(releases.values())
-        ordered: list[Wheel] = []
-        for release in releases.values():
-            ordered += self._chooser.sort(release)
-        return ordered
-
-    def _library(self, name: str, version: str) -> Library | None:
-        """Return the row of a CUDA library on the path; None for any other distribution."""
-        if self.data.is_extension(name):
-            return self.data.extension(name, version, self.host.platform)
-        if not self.data.is_library(name):
-            return None
-        return self.data.library(name, version, self.host.platform)
+        return self.chooser.applicable(wheel, self.index.dependencies(wheel))
 
     # ---- releases of frameworks with several ways
 
@@ -306,22 +317,18 @@ class CandidateStore:
         driver's CUDA version; the order of the data file.
         """
         if framework not in self._variants:
-            self._variants[framework] = self._read_variants(framework)
+            variants: list[Variant] = []
+            platform = self.host.platform
+            for way in framework.ways:
+                if way.platforms and platform not in way.platforms:
+                    continue
+                for candidate in self.candidates(parse_requirement(way.requires[0]).name):
+                    build = self.data.variant(framework, way, candidate.version, platform)
+                    if build is not None or not way.local:  # the data has every build of this kind
+                        variants.append(Variant(framework, way, candidate.wheel, build))
+            self.sort_variants(variants)
+            self._variants[framework] = tuple(variants)
         return self._variants[framework]
-
-    def _read_variants(self, framework: Framework) -> tuple[Variant, ...]:
-        variants: list[Variant] = []
-        platform = self.host.platform
-        for way in framework.ways:
-            if way.platforms and platform not in way.platforms:
-                continue
-            for candidate in self.candidates(parse_requirement(way.requires[0]).name):
-                build = self.data.variant(framework, way, candidate.version, platform)
-                if build is None and way.local:
-                    continue  # the data has every build of this kind
-                variants.append(Variant(framework, way, candidate.wheel, build))
-        self.sort_variants(variants)
-        return tuple(variants)
 
     def build_of_extras(self, candidate: Candidate) -> Build | None:
         """Return the build of a framework that the extras of a candidate bring (jax[cuda12])."""
@@ -388,8 +395,11 @@ class CandidateStore:
         """Return how well a CUDA build serves the devices and the driver (smaller is better)."""
         if not self.host.gpus or build is None or build.cuda is None:
             return 3, (0, 0)
-        tier = evaluate.device_tier(build.code, self.host)
-        return tier, _toolkit_distance(build.cuda, self.host.driver_cuda)
+        tier, driver = evaluate.device_tier(build.code, self.host), self.host.driver_cuda
+        if driver is None:  # the newest toolkit comes first
+            return tier, (-build.cuda[0], -build.cuda[1])
+        gap = (build.cuda[0] - driver[0]) * 100 + build.cuda[1] - driver[1]
+        return tier, (abs(gap), gap)  # at the same distance the older toolkit comes first
 
 
 def is_single_distribution(framework: Framework) -> bool:
@@ -432,12 +442,17 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def _toolkit_distance(toolkit: CudaVersion, driver: CudaVersion | None) -> tuple[int, int]:
-    """Return how far a toolkit is from the driver's CUDA version.
+def is_exact(specifier: str) -> bool:
+    """Return whether a specifier is a single == clause: ==2.15.0, not ==2.15.*."""
+    return specifier.startswith("==") and "*" not in specifier
 
-    At the same distance the older toolkit comes first. Without a known driver the newest does.
-    """
-    if driver is None:
-        return (-toolkit[0], -toolkit[1])
-    gap = (toolkit[0] - driver[0]) * 100 + toolkit[1] - driver[1]
-    return (abs(gap), gap)
+
+def is_pinned(specifier: str) -> bool:
+    """Return whether a specifier set has a clause for one version: ==2.15.0 or ===x."""
+    clauses = [clause.strip() for clause in specifier.split(",")]
+    return any(clause.startswith("==") and not clause.endswith(".*") for clause in clauses)
+
+
+def is_placeholder(version: str) -> bool:
+    """Return whether a version is that of a placeholder: 0, 0.0.0, 0.0.0.dev1, ..."""
+    return _PLACEHOLDER.fullmatch(version) is not None

@@ -29,7 +29,6 @@ from .graph import (
 from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reason
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
-from .selection import Constraints
 from .skipped import reasons_against
 from .suggestions import Alternatives, smallest_changes
 
@@ -43,7 +42,6 @@ class Question(Protocol):
     store: CandidateStore
     facts: ReleaseFacts
     roots: Sequence[NodeRequirement]
-    constraints: Constraints
     failure: ImpossibleError
 
 
@@ -234,7 +232,7 @@ def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
     requirement, store = cause.requirement, question.store
     if not isinstance(requirement, PackageRequirement):
         return []
-    constraints = question.constraints.ranges.get(requirement.name, ())
+    constraints = question.store.constraints.ranges.get(requirement.name, ())
     missing = missing_release_reason(store, requirement, constraints, _dependent(cause))
     reasons = [] if missing is None else [missing]
     name = requirement.name
@@ -291,7 +289,7 @@ def _conflict_reason(question: Question, cause: Cause, owners: _Owners) -> Reaso
         name = requirement.name
     elif isinstance(requirement, FrameworkRequirement):
         name = requirement.framework.distribution
-    for text in question.constraints.texts(name):
+    for text in question.store.constraints.texts(name):
         others.add(f"the constraint {text}")
     others.discard(str(requirement))
     subject, need = _dependent(cause) or REQUEST, str(requirement)

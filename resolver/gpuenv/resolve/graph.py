@@ -24,6 +24,7 @@ from resolvelib.structs import RequirementInformation
 
 from ..errors import Reason
 from ..model import Build, Framework, Library, Way, Wheel, WheelVariant
+from .wheel_variants import JudgedVariant
 
 # ---- identifiers --------------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ class Candidate:
         wheel: the file: the wheel that fits best, or a source distribution.
         build: what the compatibility data has about a framework's or companion's build.
         library: what the compatibility data has about a CUDA library.
-        variant: the variant of a variant wheel; None for any other file.
+        judged: what is known about a variant wheel; None for any other file.
         extras: those of a node such as torch[a].
         identifier: of the node.
     """
@@ -223,7 +224,7 @@ class Candidate:
     wheel: Wheel
     build: Build | None = None
     library: Library | None = None
-    variant: WheelVariant | None = None
+    judged: JudgedVariant | None = None
     extras: tuple[str, ...] = ()
     _nodes: dict[tuple[str, ...], Candidate] = field(default_factory=dict)
 
@@ -236,6 +237,11 @@ class Candidate:
     def is_yanked(self) -> bool:
         """Whether the file is yanked."""
         return self.wheel.yanked is not None
+
+    @property
+    def variant(self) -> WheelVariant | None:
+        """The variant of a variant wheel."""
+        return None if self.judged is None else self.judged.variant
 
     @property
     def needs_build(self) -> bool:
@@ -261,7 +267,7 @@ class Candidate:
         if not extras:
             return self
         if extras not in self._nodes:
-            node = Candidate(self.wheel, self.build, self.library, self.variant, extras)
+            node = Candidate(self.wheel, self.build, self.library, self.judged, extras)
             self._nodes[extras] = node
         return self._nodes[extras]
 

@@ -12,10 +12,9 @@ from string import ascii_lowercase
 from ..errors import Reason
 from ..model import Build, Wheel, show_pair
 from ..requirements.target import wheel_tags
-from .candidates import CandidateStore
+from .candidates import CandidateStore, is_placeholder
 from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
-from .selection import is_placeholder
 
 SHOWN = 6  # versions or tags in one reason
 NO_CANDIDATE = "no release of it can be chosen"  # the text if no file is missing

@@ -50,7 +50,7 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         data=data_version,
         variants=tuple(candidate.variant for candidate in variants if candidate.variant),
         variant_metadata=tuple(
-            (candidate.name, store.variant_metadata(candidate)) for candidate in variants
+            (candidate.name, store.chooser.metadata(candidate.wheel)) for candidate in variants
         ),
     )
     return plan.replace(digest=digest(plan))
@@ -170,7 +170,7 @@ def _needs(solution: Solution) -> Needs:
         toolkits += [known.cuda for known in (build, library) if known and known.cuda]
         if library is not None and library.cuda_major:
             majors.append((library.cuda_major, 0))
-        judged = store.judged_variant(candidate)
+        judged = candidate.judged
         if judged is not None and judged.claims is not None and build is None:
             claims.append(judged.claims)
     toolkits += [min(claim.lower) for claim in claims if claim.lower]
@@ -225,8 +225,7 @@ def _warnings(solution: Solution, dependencies: Mapping[str, Container[str]]) ->
     for release in releases:
         yield from filter(is_doubt, facts.reasons(release))
     for candidate in solution.pinned.values():
-        judged = solution.store.judged_variant(candidate)
-        yield from () if judged is None else judged.warnings
+        yield from () if candidate.judged is None else candidate.judged.warnings
     yield from _cpu_warnings(solution, dependencies)
 
 

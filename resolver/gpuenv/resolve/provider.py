@@ -11,7 +11,7 @@ from resolvelib.structs import State
 from .. import activity
 from ..index.protocol import Index
 from ..requirements.target import parse_requirement
-from .candidates import CandidateStore
+from .candidates import CandidateStore, is_pinned
 from .graph import (
     AgreementId,
     AgreementRequirement,
@@ -33,7 +33,6 @@ from .graph import (
     without_extras,
 )
 from .release_facts import ReleaseFacts, is_refused
-from .selection import Constraints, ReleaseT, is_pinned, newest_of_series
 from .widening import Widening
 
 # When a candidate at one of these places is tried, as so many better ones were not chosen, the
@@ -71,14 +70,12 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         roots: Sequence[NodeRequirement],
         frameworks: Sequence[Identifier],
         *,
-        constraints: Constraints,
         widening: Widening,
         lenient: bool,
         sparse: Container[str] = (),
     ) -> None:
         self.store = store
         self.facts = facts
-        self.constraints = constraints
         self.widening = widening
         self.lenient = lenient
         self._sparse = sparse
@@ -278,11 +275,11 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                     ranges.append(requirement.specifier)
                 if requirement.url:
                     urls.append(requirement.url)
-        ranges += self.constraints.ranges.get(name, [])
-        urls += self.constraints.urls.get(name, [])
+        ranges += self.store.constraints.ranges.get(name, [])
+        urls += self.store.constraints.urls.get(name, [])
         matches: Sequence[Candidate]
         if urls:
-            matches = self._in_ranges(self.store.at_url(name, urls[0]), ranges)
+            matches = self.store.in_ranges(self.store.at_url(name, urls[0]), ranges)
             matches = [match for match in matches if all(self._is_at(url, match) for url in urls)]
         else:
             key = (name, keep_all, frozenset(ranges))
@@ -298,7 +295,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> Sequence[Candidate]:
         self.widening.try_prereleases(name, ranges)
         candidates = self.store.candidates(name)
-        matches = self._in_ranges(candidates, ranges)
+        matches = self.store.in_ranges(candidates, ranges)
         if not matches:
             self.widening.try_for(name, ranges)
         elif matches[0] is not candidates[0]:
@@ -306,10 +303,13 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         # The requirements of the request are added one by one. All of them hold, so together they
         # decide from the beginning which pre-releases and yanked releases are admitted.
         requested = self._requested_ranges.get(name, ())
-        matches = self._in_ranges(matches, requested) or matches
+        matches = self.store.in_ranges(matches, requested) or matches
         best = self.store.admitted(name, matches, [*ranges, *requested])
         if name in self._sparse:
-            return newest_of_series(best)
+            newest: dict[str, str] = {}  # minor series -> version
+            for match in best:  # boto3 has more than a thousand releases in 45 minor series
+                newest.setdefault(".".join(match.version.split(".")[:2]), match.version)
+            return [match for match in best if match.version in newest.values()]
         if keep_all:
             best += [match for match in matches if match not in set(best)]
         return best
@@ -322,20 +322,12 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         ]
         framework = on_framework[0].framework
         ranges = [requirement.specifier for requirement in on_framework if requirement.specifier]
-        ranges += self.constraints.ranges.get(framework.distribution, [])
-        matches = self._in_ranges(self.store.variants(framework), ranges)
+        ranges += self.store.constraints.ranges.get(framework.distribution, [])
+        matches = self.store.in_ranges(self.store.variants(framework), ranges)
         if not matches:
             for way in framework.ways:
                 self.widening.try_for(parse_requirement(way.requires[0]).name, ranges)
         return self.store.admitted(framework.distribution, matches, ranges)
-
-    def _in_ranges(self, releases: Sequence[ReleaseT], ranges: Sequence[str]) -> Sequence[ReleaseT]:
-        contains = self.store.environment.contains
-        return [
-            release
-            for release in releases
-            if all(contains(specifier, release.version, True) for specifier in ranges)
-        ]
 
     def is_refused(self, release: Release) -> bool:
         """Return whether the host or the data refuse a release."""

@@ -13,7 +13,7 @@ from ..compat.extensions import FRAMEWORK, abi_text, release_of
 from ..errors import OfflineError, Reason, UnusableFileError, is_doubt
 from ..model import EVERY_FRAMEWORK, Build, Host, Library, Requirement, Wheel, show_pair
 from ..requirements.target import parse_requirement
-from .candidates import CandidateStore
+from .candidates import CandidateStore, is_exact
 from .graph import (
     FILE_FACT,
     PYTHON_FACT,
@@ -28,7 +28,6 @@ from .graph import (
     SameFileRequirement,
     Variant,
 )
-from .selection import is_exact
 
 CUDA_MAJOR = "CUDA major"
 CUDA_BUILD = "CUDA build of "  # followed by the framework
@@ -132,9 +131,8 @@ class ReleaseFacts:
             names: Sequence[str] = release.way.carriers
         else:
             facts, names = self._candidate_facts(release), (release.name,)
-            judged = self._store.judged_variant(release)
-            if judged is not None and judged.reasons:
-                facts = facts | {"__variant": judged.reasons}
+            if release.judged is not None and release.judged.reasons:
+                facts = facts | {"__variant": release.judged.reasons}
         for name in names:
             bad = evaluate.known_bad_reasons(name, release.version, self._host, self._data)
             if bad:

@@ -8,7 +8,7 @@ from ..errors import OfflineError, Reason, UnusableFileError
 from ..index.protocol import DIRECT_URL
 from ..model import Rejection
 from ..requirements.target import interpreter_tag
-from .candidates import CandidateStore
+from .candidates import CandidateStore, is_exact, is_placeholder
 from .graph import (
     AgreementRequirement,
     Candidate,
@@ -24,7 +24,6 @@ from .graph import (
 from .missing_releases import NO_CANDIDATE, missing_dependency_reason
 from .release_facts import ReleaseFacts, not_cached
 from .resolution import LearningResolver
-from .selection import is_exact, is_placeholder
 
 # Reasons against a file. For these, other tools choose an older release and do not say so.
 _STEP_BACK = frozenset({"only-sdist", "build-failed", "needs-build", "bad-metadata"})
@@ -66,7 +65,7 @@ def pinned_libraries(store: CandidateStore, release: Release) -> list[Candidate]
             continue
         if dependency.marker and not environment.marker(dependency.marker, ()):
             continue
-        pinned = store.in_ranges(dependency.name, [dependency.specifier])
+        pinned = store.in_ranges(store.candidates(dependency.name), [dependency.specifier])
         libraries += pinned[:1]
     return libraries
 
@@ -201,12 +200,11 @@ class Solution:
                 continue
             reasons = self.facts.reasons(candidate)
             if reasons or not is_after:
-                is_later = is_after and not store.precedes(candidate, chosen)
+                is_later = is_after and not store.chooser.precedes(candidate.wheel, chosen.wheel)
                 yield self._rejection(candidate, name, reasons).replace(is_later=is_later)
                 continue
-            judged = store.judged_variant(candidate)
-            reasons = [store.variant_order_reason(candidate, chosen)]
-            reasons += () if judged is None else judged.warnings
+            reasons = [store.chooser.order_reason(candidate.wheel, chosen.wheel)]
+            reasons += () if candidate.judged is None else candidate.judged.warnings
             version = candidate.local_version
             yield Rejection(name=name, version=version, reasons=tuple(reasons), is_later=True)
 
@@ -222,7 +220,7 @@ class Solution:
         for candidate in self.pinned.values():
             if self.store.is_in_data(candidate.name) or candidate.wheel.index == DIRECT_URL:
                 continue
-            ranges = [*self.provider.constraints.ranges.get(candidate.name, ())]
+            ranges = [*self.store.constraints.ranges.get(candidate.name, ())]
             for _, _, requirement in self._requirements.get(candidate.name, ()):
                 if isinstance(requirement, PackageRequirement) and requirement.specifier:
                     ranges.append(requirement.specifier)

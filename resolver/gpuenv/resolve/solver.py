@@ -30,7 +30,6 @@ from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
 from .requested import NamedFramework, read_request
 from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
-from .selection import Constraints
 from .skipped import Solution
 from .suggestions import Alternatives
 from .widening import MoreReleasesError, Widening
@@ -132,9 +131,6 @@ class _Question:
         self._data_version = data_version or data.version
         self.store = CandidateStore(request, host, data, index, self._environment)
         self.facts = ReleaseFacts(self.store)
-        self.constraints = Constraints(
-            [parse_requirement(text) for text in request.constraints], self._environment
-        )
         self.roots: Sequence[NodeRequirement] = self.requirements_of_request(request)
         frameworks, others = read_request(request, data, self._environment)
         nodes = [root.identifier for root in _framework_requirements(frameworks, data)]
@@ -285,7 +281,6 @@ class _Question:
                     self.facts,
                     requirements,
                     self._framework_order,
-                    constraints=self.constraints,
                     widening=widening,
                     lenient=lenient,
                     sparse=sparse,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..errors import OfflineError, PackageIndexError, Reason
+from ..errors import InputError, OfflineError, PackageIndexError, Reason
 from ..requirements.target import version_key
 from ..requirements.versions import names_prerelease
-from .candidates import CandidateStore
+from .candidates import CandidateStore, is_exact
 from .graph import Candidate
-from .selection import can_be, is_exact
 
 
 class MoreReleasesError(Exception):
@@ -170,3 +169,24 @@ class Widening:
             self._store.forget(package)
         if widened:
             raise MoreReleasesError(name)
+
+
+def can_be(specifiers: Sequence[str], contains: Callable[[str, str, bool], bool]) -> bool:
+    """Return whether some version can satisfy all specifier sets, whether or not it is known.
+
+    Ranges change only at the versions that they name. So these versions and ones just above
+    them stand for all versions.
+    """
+    bounds = {"0"}
+    for specifier in specifiers:
+        for clause in specifier.split(","):
+            bound = clause.strip().lstrip("=<>!~ ").removesuffix(".*")
+            if bound:
+                bounds |= {bound, f"{bound}.0.0.0.1", f"{bound}.post1"}
+    for bound in bounds:
+        try:
+            if all(contains(specifier, bound, True) for specifier in specifiers):
+                return True
+        except InputError:  # 1.0rc1.0.0.0.1 is not a version
+            continue
+    return False
