@@ -201,7 +201,6 @@ def begin_profiles(
         first = [*_toml_table("[tool.gpuenv]", asked), ""]
     existing = _table(table, "profiles")
     added: dict[str, list[str]] = {}
-    covered: list[str] = []
     for host in hosts:
         texts = _gpu_texts(host, data) or ["none"]
         fields: dict[str, object] = {
@@ -213,19 +212,11 @@ def begin_profiles(
             "separate-versions": separate_versions or None,
         }
         fields = {key: value for key, value in fields.items() if value is not None}
-        same = [name for name in existing if _table(existing, name) == fields]
-        if same:
-            covered.append(same[0])
-            continue
-        name = _free_name(host, {*existing, *added})
-        added[name] = _toml_table(f"[tool.gpuenv.profiles.{name}]", fields)
-    return Beginning(
-        path=path,
-        addition="\n".join([*first, _joined(added)]) if added else "",
-        frameworks=tuple(frameworks),
-        profiles=tuple(added),
-        covered=tuple(covered),
-    )
+        if fields not in existing.values():
+            name = _free_name(host, {*existing, *added})
+            added[name] = _toml_table(f"[tool.gpuenv.profiles.{name}]", fields)
+    addition = "\n".join([*first, _joined(added)]) if added else ""
+    return Beginning(path=path, addition=addition, profiles=tuple(added))
 
 
 def write(beginning: Beginning) -> None:
