@@ -5,12 +5,13 @@ Reasons that share a fact are drawn together on one line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..compat.evaluate import HOST_CODES
 from ..errors import Change, Explanation, Reason, is_doubt
-from ..model import Host, Plan, Rejection, show_pair
+from ..model import Host, Plan, show_pair
 from ..serialize import to_plain
 from .text import Line, columns
 from .values import (
@@ -20,6 +21,7 @@ from .values import (
     need_and_found,
     quantity_text,
     reasons_json,
+    rejections_json,
     sentence,
     subjects_text,
     update_offer,
@@ -39,8 +41,6 @@ _NOTHING_HELPS = (
     "no small change of the request, the driver, the Python or the GPU helps; change several of "
     "the requirements that the reasons name, or use another host"
 )
-
-Item = list[str]  # the lines of one sentence
 
 
 def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
@@ -91,119 +91,59 @@ def host_text(host: Host) -> str:
 def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[str]:
     """Return the changes that help, each as one item, or that none was found."""
     if not changes:
-        return wrapped(_unknown_packages(reasons) or _NOTHING_HELPS, "")
+        # Requested packages that no index has.
+        unknown = [reason for reason in reasons if reason.code == "not-in-index"]
+        names = sorted({reason.subject for reason in unknown if not reason.dependent})
+        advice = f"correct the name {', '.join(names)}, or give its index: --extra-index-url URL"
+        return wrapped(advice if names else _NOTHING_HELPS, "")
     lines = ["what helps (each change is sufficient):"]
     for change in changes:
         lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)
     return lines
 
 
-def _unknown_packages(reasons: Iterable[Reason]) -> str:
-    """Return what to do about requested packages that no index has, or "" if there are none."""
-    unknown = [reason for reason in reasons if reason.code == "not-in-index"]
-    names = sorted({reason.subject for reason in unknown if not reason.dependent})
-    if not names:
-        return ""
-    return f"correct the name {', '.join(names)}, or give its index: --extra-index-url URL"
-
-
 # ---- reasons ------------------------------------------------------------------------------------
 
 
-class _Group:
-    """Reasons of one kind about builds of one package: subjects by (need, have)."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-        self.subjects: dict[tuple[str, str], list[str]] = {}
-
-    def add(self, reason: Reason) -> None:
-        subjects = self.subjects.setdefault(need_and_found(reason), [])
-        if reason.subject not in subjects:
-            subjects.append(reason.subject)
-
-    def all_subjects(self) -> list[str]:
-        subjects: dict[str, None] = {}
-        for names in self.subjects.values():
-            subjects.update(dict.fromkeys(names))
-        return list(subjects)
-
-    def exact(self) -> list[Item]:
-        """Return an item for each fact."""
-        if self.code == "two-owners":
-            return [self._owners()]
-        if self.code == "other-build" and len(self.subjects) > 1:
-            return self._other_builds()
-        items = []
-        for (need, have), subjects in self.subjects.items():
-            items.append(wrapped(sentence(self.code, subjects, need, have), INDENT))
-        return items
-
-    def _owners(self) -> Item:
-        folders = self.all_subjects()
-        (need, have), _ = next(iter(self.subjects.items()))
-        text = sentence(self.code, folders[:1], need, have)
-        if folders[1:]:
-            text += f" (the same for {' and '.join(folders[1:])})"
-        return wrapped(text, INDENT)
-
-    def _subjects_by_need(self) -> dict[str, list[str]]:
-        subjects: dict[str, dict[str, None]] = {}
-        for (need, _), names in self.subjects.items():
-            subjects.setdefault(need, {}).update(dict.fromkeys(names))
-        return {need: list(names) for need, names in subjects.items()}
-
-    def _other_builds(self) -> list[Item]:
-        """Return an item for each chosen build, without a list of what the other builds are."""
-        items = []
-        for need, names in self._subjects_by_need().items():
-            items.append(wrapped(sentence(self.code, names, need, ""), INDENT))
-        return items
-
-    def by_need(self) -> list[Item]:
-        """Return an item for each need, with what the first of the builds has."""
-        have_by_need: dict[str, list[str]] = {}
-        for need, have in self.subjects:
-            have_by_need.setdefault(need, []).append(have)
-        items = []
-        for need, names in self._subjects_by_need().items():
-            text = sentence(self.code, names, need, have_by_need[need][0])
-            if len(have_by_need[need]) > 1:
-                text += " or similar"
-            items.append(wrapped(text, INDENT))
-        return items
-
-    def first_and_last(self) -> list[Item]:
-        """Return one item with the first and the last fact."""
-        facts = list(self.subjects.items())
-        ((need, have), first), ((last_need, last_have), last) = facts[0], facts[-1]
-        subjects = self.all_subjects()
-        if is_stated(self.code, need):
-            return [wrapped(f"{sentence(self.code, subjects, need, have)} or similar", INDENT)]
-        text = f"{first[0]} needs {need}, {last[-1]} needs {last_need}"
-        if subjects[2:]:
-            text += f", and {len(subjects) - 2} between them are similar"
-        text += f"; {found_text(self.code, have, plural=True)}"
-        if last_have != have:
-            text += f", and {last_have}"
-        return [wrapped(text, INDENT)]
+# The builds of one package by the fact (need, found) that they share.
+Facts = Mapping[tuple[str, str], Sequence[str]]
 
 
 def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
     """Return at most `most` lines. Facts of one kind are drawn together as far as they must."""
-    groups = _grouped(reasons)
-    return _cut_to(_fitted(groups, most), most)
-
-
-def _grouped(reasons: Iterable[Reason]) -> list[_Group]:
-    groups: dict[tuple[str, str], _Group] = {}
+    groups: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
     for reason in _with_joined_dependents(reasons):
         name = reason.subject.partition(" ")[0]
         if reason.code == "two-owners":
             name = ""  # the subject is a folder: folders with the same two owners belong together
-        group = groups.setdefault((reason.code, name), _Group(reason.code))
-        group.add(reason)
-    return list(groups.values())
+        facts = groups.setdefault((reason.code, name), {})
+        subjects = facts.setdefault(need_and_found(reason), [])
+        if reason.subject not in subjects:
+            subjects.append(reason.subject)
+    forms = [_forms(code, facts) for (code, _), facts in groups.items()]
+    # The sentences of each group, each as lines. The largest groups become coarser until all fit.
+    shown = [_wrapped_all(next(form)) for form in forms]
+    while sum(len(lines) for sentences in shown for lines in sentences) > most:
+        divisible = [place for place, sentences in enumerate(shown) if len(sentences) > 1]
+        for place in sorted(divisible, key=lambda place: -len(shown[place])):
+            coarser = next(forms[place], None)
+            if coarser is not None:
+                shown[place] = _wrapped_all(coarser)
+                break
+        else:
+            break
+    sentences = [lines for group in shown for lines in group]
+    result: list[str] = []
+    for place, lines in enumerate(sentences):
+        room = most if place == len(sentences) - 1 else most - 1
+        if len(result) + len(lines) > room:
+            return [*result, f"{INDENT}and {len(sentences) - place} more (--json lists all)"]
+        result += lines
+    return result
+
+
+def _wrapped_all(texts: Iterable[str]) -> list[list[str]]:
+    return [wrapped(text, INDENT) for text in texts]
 
 
 def _with_joined_dependents(reasons: Iterable[Reason]) -> list[Reason]:
@@ -220,43 +160,38 @@ def _with_joined_dependents(reasons: Iterable[Reason]) -> list[Reason]:
     ]
 
 
-def _fitted(groups: Sequence[_Group], most: int) -> list[Item]:
-    """Make the largest groups coarser until all items have at most `most` lines."""
-    items = [group.exact() for group in groups]
-    coarser = [[group.by_need(), group.first_and_last()] for group in groups]
-    while _line_count(items) > most:
-        largest = None
-        for place, group_items in enumerate(items):
-            can_shrink = len(group_items) > 1 and coarser[place]
-            if can_shrink and (largest is None or len(group_items) > len(items[largest])):
-                largest = place
-        if largest is None:
-            break
-        items[largest] = coarser[largest].pop(0)
-    flat = []
-    for group_items in items:
-        flat += group_items
-    return flat
-
-
-def _line_count(items: Iterable[Sequence[Item]]) -> int:
-    count = 0
-    for group_items in items:
-        count += sum(map(len, group_items))
-    return count
-
-
-def _cut_to(items: Sequence[Item], most: int) -> list[str]:
-    """Return the lines of the first items; the last line says how many items are left out."""
-    lines: list[str] = []
-    for place, item in enumerate(items):
-        room = most
-        if place < len(items) - 1:
-            room -= 1
-        if len(lines) + len(item) > room:
-            return [*lines, f"{INDENT}and {len(items) - place} more (--json lists all)"]
-        lines += item
-    return lines
+def _forms(code: str, facts: Facts) -> Iterator[list[str]]:
+    """Yield the sentences of a group: for each fact, then for each need, then one for all."""
+    subjects = list(dict.fromkeys(name for names in facts.values() for name in names))
+    by_need: dict[str, dict[str, None]] = {}
+    haves: dict[str, list[str]] = {}
+    for (need, have), names in facts.items():
+        by_need.setdefault(need, {}).update(dict.fromkeys(names))
+        haves.setdefault(need, []).append(have)
+    (need, have), first = next(iter(facts.items()))
+    if code == "two-owners":
+        text = sentence(code, subjects[:1], need, have)
+        others = " and ".join(subjects[1:])
+        yield [f"{text} (the same for {others})" if others else text]
+        return
+    if code == "other-build" and len(facts) > 1:
+        # An item for each chosen build, without a list of what the other builds are.
+        yield [sentence(code, list(names), need, "") for need, names in by_need.items()]
+    else:
+        yield [sentence(code, names, need, have) for (need, have), names in facts.items()]
+    yield [
+        sentence(code, list(names), need, haves[need][0]) + " or similar" * (len(haves[need]) > 1)
+        for need, names in by_need.items()
+    ]
+    if is_stated(code, need):
+        yield [f"{sentence(code, subjects, need, have)} or similar"]
+        return
+    (last_need, last_have), last = list(facts.items())[-1]
+    text = f"{first[0]} needs {need}, {last[-1]} needs {last_need}"
+    if subjects[2:]:
+        text += f", and {len(subjects) - 2} between them are similar"
+    text += f"; {found_text(code, have, plural=True)}"
+    yield [f"{text}, and {last_have}" if last_have != have else text]
 
 
 def wrapped(text: str, indent: str) -> list[str]:
@@ -264,17 +199,14 @@ def wrapped(text: str, indent: str) -> list[str]:
 
     A longer word stays whole.
     """
-    width = columns()
-    lines, line = [], indent
-    for word in text.split():
-        if not line.strip():
-            line += word
-        elif len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line = f"{indent}    {word}"
-        else:
-            line += f" {word}"
-    return [*lines, line]
+    return textwrap.wrap(
+        " ".join(text.split()),
+        columns(),
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 # ---- JSON ---------------------------------------------------------------------------------------
@@ -326,7 +258,7 @@ def possible_lines(plan: Plan) -> list[str]:
         lines.append(f"needs driver >= {plan.needs.driver}")
     for text in warning_texts(plan.warnings):
         lines += wrapped(f"warning: {text}", "")
-    reasons = _reasons_of(plan.skipped)
+    reasons = [reason for release in plan.skipped for reason in release.reasons]
     if reasons:
         lines.append("passed over:")
         lines += reason_lines(reasons, max(LEAST, SCREEN - len(lines)))
@@ -338,24 +270,14 @@ def possible_json(plan: Plan) -> dict[str, Any]:
 
     The reasons are those against the releases that were passed over.
     """
-    skipped = []
-    for release in plan.skipped:
-        reasons = reasons_json(release.reasons)
-        skipped.append({"name": release.name, "version": release.version, "reasons": reasons})
+    reasons = [reason for release in plan.skipped for reason in release.reasons]
     return {
         "possible": True,
-        "reasons": reasons_json(dict.fromkeys(_reasons_of(plan.skipped))),
+        "reasons": reasons_json(dict.fromkeys(reasons)),
         "smallest_changes": [],
         "frameworks": to_plain(plan.choices),
         "needs": to_plain(plan.needs),
         "packages": len(plan.pins),
         "warnings": reasons_json(plan.warnings),
-        "skipped": skipped,
+        "skipped": rejections_json(plan.skipped),
     }
-
-
-def _reasons_of(skipped: Iterable[Rejection]) -> list[Reason]:
-    reasons: list[Reason] = []
-    for release in skipped:
-        reasons += release.reasons
-    return reasons

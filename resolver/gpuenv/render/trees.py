@@ -52,10 +52,10 @@ def _release(tree: Tree, name: str) -> str:
 
 def tree_json(tree: Tree) -> dict[str, Any]:
     """Return the document of `tree --json`."""
-    packages = []
-    for name, pin in tree.pins.items():
-        requires = tree.dependencies(name)
-        packages.append({"name": name, "version": pin.wheel.version, "requires": requires})
+    packages = [
+        {"name": name, "version": pin.wheel.version, "requires": tree.dependencies(name)}
+        for name, pin in tree.pins.items()
+    ]
     return {"asked": list(tree.asked), "roots": list(tree.roots), "packages": packages}
 
 
@@ -101,16 +101,11 @@ def outdated_lines(path: str, lock: Lock, plan: Plan) -> list[str]:
     rows = outdated_rows(lock, plan)
     if not rows:
         return [f"{path}: a new solve gives the same {quantity_text(len(lock.pins), 'package')}"]
+    skipped = {rejection.name for rejection in plan.skipped}
     table = [("package", "locked", "newest that fits", "why none newer")]
-    table += [(*row, _why_none_newer(plan, row[0])) for row in rows]
+    table += [(*row, why_chosen(plan, row[0]) if row[0] in skipped else "-") for row in rows]
     changed = quantity_text(len(rows), "package")
     return [f"{path}: a new solve changes {changed}", *table_lines(table)]
-
-
-def _why_none_newer(plan: Plan, name: str) -> str:
-    if any(rejection.name == name for rejection in plan.skipped):
-        return why_chosen(plan, name)
-    return "-"
 
 
 def outdated_json(path: str, lock: Lock, plan: Plan) -> dict[str, Any]:

@@ -72,40 +72,29 @@ def size(count: int | None) -> str:
     """Return 2100000000 as "2.1 GB", and None as "unknown"."""
     if count is None:
         return "unknown"
-    if count < 1000:
-        return f"{count} B"
-    if count < 1000_000:
-        return f"{count / 1000:.0f} kB"
-    value = count / 1000_000
-    for unit in ("MB", "GB"):
+    value = float(count)
+    for unit, digits in (("B", 0), ("kB", 0), ("MB", 1), ("GB", 1)):
         if value < 1000:
-            return f"{value:.1f} {unit}"
+            return f"{value:.{digits}f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
 
 
 def download_bytes(plan: Plan | Lock) -> int:
     """Return the sum of all file sizes that are known."""
-    total = 0
-    for pin in plan.pins:
-        total += pin.wheel.size or 0
-    return total
+    return sum(pin.wheel.size or 0 for pin in plan.pins)
 
 
 def download_text(plan: Plan | Lock) -> str:
     """Return "2.1 GB", or "2.1 GB and 3 of unknown size"."""
-    unknown = [pin for pin in plan.pins if pin.wheel.size is None]
+    unknown = sum(pin.wheel.size is None for pin in plan.pins)
     text = size(download_bytes(plan))
-    if unknown:
-        text += f" and {len(unknown)} of unknown size"
-    return text
+    return f"{text} and {unknown} of unknown size" if unknown else text
 
 
 def quantity_text(count: int, noun: str) -> str:
     """Return "1 package" or "2 packages"."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {noun}s"
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def choice_text(choice: Choice) -> str:
@@ -152,26 +141,14 @@ def found_text(code: str, have: str, *, plural: bool = False) -> str:
 
     Args:
         plural: the sentence is about several builds.
-
     """
     if code in _NO_GPU:
         return f"{_OF_HOST} none"
     if have == "none do":
         return have
     if code in _DEVICE_CODE:
-        start = "it has"
-        if plural:
-            start = "they have"
-        return f"{start} {have}"
+        return f"they have {have}" if plural else f"it has {have}"
     return f"{_FOUND.get(code, 'found')} {have}".strip()
-
-
-def fact_text(reason: Reason) -> str:
-    """Return a reason without its subject.
-
-    "needs driver 580.65.06 or newer for CUDA 13.2; this host has driver 550.54.14".
-    """
-    return predicate(reason.code, *need_and_found(reason))
 
 
 def need_and_found(reason: Reason) -> tuple[str, str]:
