@@ -28,7 +28,7 @@ from gpuenv.compat.catalog import Wheels, platform_of  # noqa: E402
 from gpuenv.compat.conda_records import Carriers, Record, describes  # noqa: E402
 from gpuenv.compat.data import CompatibilityData  # noqa: E402
 from gpuenv.compat.evaluate import serves  # noqa: E402
-from gpuenv.compat.rows import Row, read, read_scopes, read_toml  # noqa: E402
+from gpuenv.compat.rows import decode, read_scopes, read_toml  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402
 from gpuenv.index.snapshot import Snapshot  # noqa: E402
 from gpuenv.model import (  # noqa: E402
@@ -44,6 +44,8 @@ from gpuenv.model import (  # noqa: E402
 from gpuenv.requirements.target import PLATFORMS, is_prerelease, version_key  # noqa: E402
 
 HAND_WRITTEN = ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml")
+Row = Mapping[str, Any]
+Json = dict[str, Any]
 _CONDA_FORGE = "conda-forge"
 DEFAULT = "default"  # the index whose wheels are scanned
 ANY_PLATFORM = "linux-x86_64"  # wheels for any platform have their rows here
@@ -141,7 +143,7 @@ def _all_rows(folder: str) -> Iterator[tuple[str, Row]]:
         for name in names:
             where, file = f"{kind}/{name}", os.path.join(path, name)
             if name.endswith(".json"):
-                yield from _rows_of_tables(where, read(file))
+                yield from _rows_of_tables(where, decode(file, Json))
             elif name.endswith(".toml"):
                 content = read_toml(file)
                 yield where, content
@@ -194,7 +196,7 @@ def _check_compilers(data: CompatibilityData) -> Iterator[str]:
 
 def _check_toolkits(data: CompatibilityData) -> Iterator[str]:
     """The driver that came with a toolkit supports it."""
-    for version, row in data.toolkits.items():
+    for version, row in decode(os.path.join(data.folder, "tables.json"), Json)["toolkits"].items():
         cuda = parse_pair(".".join(version.split(".")[:2]))
         if cuda not in data.compilers:
             yield f"CUDA {version} has a driver and no compiler row"
@@ -349,7 +351,7 @@ def lock_contradictions(data: CompatibilityData, wheels: Wheels | None) -> Itera
     if wheels is not None:
         known = itertools.chain.from_iterable(map(wheels, _LOCKED_PACKAGES))
         listed = {wheel.filename: wheel.sha256 for wheel in known if wheel.index != DEFAULT}
-    for row in read(path)["wheels"]:
+    for row in decode(path, Json)["wheels"]:
         filename = row["file"].rpartition("/")[2]
         source = row["sources"][0]
         if listed.get(filename, row["sha256"]) != row["sha256"]:
@@ -378,7 +380,7 @@ def recipe_contradictions(data: CompatibilityData) -> Iterator[str]:
     rows = itertools.chain.from_iterable(carriers.code_rows.values())
     without_recipe = [row for row in rows if row["channel"] == _CONDA_FORGE]
     named: dict[tuple[str, str, str, str], list[Row]] = {}
-    for recipe in read(path)["recipes"]:
+    for recipe in decode(path, Json)["recipes"]:
         for build, subdir in itertools.product(recipe["builds"], recipe["subdirs"]):
             record = _recipe_record(recipe, build, subdir)
             cuda = parse_pair(build["cuda"])
@@ -442,7 +444,7 @@ def _record_differences(
     """Compare the rows of scans/conda with the recipes of the same release."""
     folder = os.path.join(data.folder, "scans", "conda")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        for row in read(os.path.join(folder, name))["rows"]:
+        for row in decode(os.path.join(folder, name), Json)["rows"]:
             if row.get("sass") is None or not row["cuda"]:
                 continue
             recipes = named.get(_record_key(row, row["cuda"]), ())
@@ -501,7 +503,7 @@ class Scans:
 
     def _read_records(self, name: str) -> list[dict[str, Any]]:
         path = os.path.join(self._folder, "scans", f"{name}.json")
-        records = read(path).get("scans")
+        records = decode(path, Json).get("scans")
         if not isinstance(records, list) or not all(map(_is_record, records)):
             fields = ", ".join(sorted(_RECORD_FIELDS))
             raise DataError(f"{path}: scans is not a list of records with {fields}")
@@ -537,7 +539,7 @@ class Scans:
 
     def _rows(self, folder: str, name: str, table: str) -> list[dict[str, Any]]:
         path = os.path.join(self._folder, folder, f"{name}.json")
-        return read(path)[table] if os.path.exists(path) else []
+        return decode(path, Json)[table] if os.path.exists(path) else []
 
     def _differences(self, name: str, row: Row, record: Row | None) -> Iterator[str]:
         subject, file = f"{name} {row['version']} on {row['platform']}", row["file"]

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import tomllib
@@ -19,16 +20,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 ROOT = Path(__file__).resolve().parent.parent
 CLASSES = ("data-centre", "workstation", "geforce", "mining", "jetson", "desktop")
 MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 KINDS = ("long-term", "production", "new-feature", "evaluation")
+RANGE = re.compile(r"(==|[<>]=?)\d+(\.\d+)*(,(==|[<>]=?)\d+(\.\d+)*)*|\d+(\.\d+)*(\.\*)?")
 OTHER_TABLES = ("slot", "bad", "bad_pair")  # of libraries.toml, compiled to another form
 sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.compat.architectures import parse_target  # noqa: E402
-from gpuenv.compat.data import SCHEMA, framework_fields, gpu_key  # noqa: E402
-from gpuenv.compat.known_bad import clauses  # noqa: E402
+from gpuenv.compat.data import SCHEMA, gpu_key  # noqa: E402
+from gpuenv.compat.rows import read_framework  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
 from gpuenv.requirements.target import PLATFORMS  # noqa: E402
@@ -97,7 +101,9 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "rules": _rule_tables(libraries),
         "path": _path(folder),
         "extension_libraries": _extension_libraries(folder),
-        "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
+        "frameworks": {
+            path.stem: msgspec.to_builtins(read_framework(str(path))) for path in frameworks
+        },
     }
 
 
@@ -314,10 +320,11 @@ def _side(row: dict[str, Any], where: str) -> tuple[list[str], str]:
 
 
 def _check_range(versions: str, where: str) -> None:
-    try:
-        clauses(versions)
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
+    if not RANGE.fullmatch(versions):
+        raise DataError(
+            f"{where}: {versions!r} is not a range such as >=12.8,<13.2, not 9.10.0.* and not a "
+            f"version"
+        )
 
 
 def _severity(row: dict[str, Any]) -> str:

@@ -83,7 +83,7 @@ Written by `python scripts/support_table.py` from the data of {date}; a test kee
 
 def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
     """Return the driver branches that serve a compute capability."""
-    first, last = data.first_branch(capability), data.last_branch(capability)
+    first, last = data.first_branches.get(capability), data.last_branches.get(capability)
     oldest = first[0] if first else 0
     newest = last[0] if last else data.newest_branch()
     return [branch for branch in sorted(data.branches) if oldest <= branch <= newest]

@@ -266,7 +266,7 @@ def test_a_known_branch_drives_what_came_before_it_and_what_it_has_not_dropped(
 ) -> None:
     gpu = Gpu(name="one", compute_capability=device)
     branch = driver_branch(release)
-    first, last = DATA.first_branch(device), DATA.last_branch(device)
+    first, last = DATA.first_branches.get(device), DATA.last_branches.get(device)
     expected = []
     if first is not None and branch < first[0]:
         expected.append("gpu-needs-newer-driver")

@@ -11,7 +11,7 @@ import pytest
 import gpuenv
 from gpuenv.compat import data
 from gpuenv.compat.data import CompatibilityData
-from gpuenv.compat.user_rows import UserRows
+from gpuenv.compat.user_rows import NO_ROWS
 from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import CondaOptions, Gpu, Host, Needs, Plan, Python, Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
@@ -36,7 +36,7 @@ def packages_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def data_of(case: dict[str, Any]) -> CompatibilityData:
     """The shipped data, with the user's own rows that a case has."""
-    return data.load(user_rows=UserRows(rows=case["rows"])) if "rows" in case else DATA
+    return data.load(user_rows=NO_ROWS.replace(rows=case["rows"])) if "rows" in case else DATA
 
 
 def request_of(case: dict[str, Any]) -> Request:

@@ -62,10 +62,10 @@ def contradictions(plan: Plan) -> list[str]:
             how = rules.serves_all(codes, gpu.compute_capability, host.driver_cuda)
             if how is None or (how == "unknown" and not plan.warnings):
                 found.append(f"R2: {gpu.name}: {how}")
-            last = DATA.last_branch(gpu.compute_capability or (0, 0))
+            last = DATA.last_branches.get(gpu.compute_capability or (0, 0))
             if host.driver and last and driver_branch(host.driver) > last[0]:
                 found.append(f"R7: {gpu.name}")
-            first = DATA.first_branch(gpu.compute_capability or (0, 0))
+            first = DATA.first_branches.get(gpu.compute_capability or (0, 0))
             if host.driver and first and driver_branch(host.driver) < first[0]:
                 found.append(f"R9: {gpu.name}")
     owned = [folder for name in versions for folder in DATA.slots(name)]
@@ -171,7 +171,7 @@ def test_no_plan_breaks_a_rule_and_a_lock_reads_back_the_same(case: dict[str, An
 def test_a_newer_driver_never_loses_a_solution(case: dict[str, Any], driver: str) -> None:
     older, newer = sorted((case["driver"], driver), key=parse_release)
     dropped = any(
-        (last := DATA.last_branch(gpu.compute_capability or (0, 0)))
+        (last := DATA.last_branches.get(gpu.compute_capability or (0, 0)))
         and driver_branch(newer) > last[0]
         for gpu in host_of(case).gpus
     )

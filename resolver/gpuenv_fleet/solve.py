@@ -191,7 +191,7 @@ def _merged_host(hosts: Sequence[Host]) -> Host | None:
     data = compatibility_data()
     for gpu in gpus:
         # No driver of the oldest branch knows this GPU, and no single host has both.
-        branch = data.first_branch(gpu.compute_capability or (0, 0))
+        branch = data.first_branches.get(gpu.compute_capability or (0, 0))
         if branch is not None and parse_release(driver) < (branch[0],):
             driver = f"{branch[0]}.00"
             cuda = data.driver_cuda(driver)
@@ -457,7 +457,7 @@ def _can_upgrade(host: Host, driver: str) -> bool:
     if not host.gpus or host.driver is None or reaches_release(host.driver, driver):
         return False
     data = compatibility_data()
-    last = [data.last_branch(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
+    last = [data.last_branches.get(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
     branch = parse_release(driver)[0]
     return all(limit is None or branch <= limit[0] for limit in last)
 

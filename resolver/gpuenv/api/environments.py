@@ -492,8 +492,7 @@ def _reasons_against_installed(
 def _system_libraries(name: str, version: str, host: Host) -> Sequence[str]:
     """Return the files that an installed distribution opens and that the system must have."""
     row = compatibility_data().system_cuda(name, version, host.platform)
-    files: Sequence[str] = row.get("libraries", ()) if row is not None else ()
-    return files
+    return row.libraries if row is not None else ()
 
 
 def _shown_at(check: Check, folder: str, shown_as: str) -> Check:

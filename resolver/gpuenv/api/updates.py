@@ -97,7 +97,7 @@ def update_matrix(
             code = [f"sm_{target}" for target in row["sass"]]
             code += [f"compute_{target}" for target in row["ptx"]]
             new.append(f"{task.label}: {' '.join(code) or 'no device code'}")
-            rows = {**known.rows, task.name: [*known.of_distribution(task.name), row]}
+            rows = {**known.rows, task.name: [*known.rows.get(task.name, ()), row]}
             known = known.replace(rows=rows, date=date.today().isoformat())
             try:
                 write_user_rows(path, known)
@@ -163,7 +163,7 @@ class _Updater:
     ) -> Iterator[_Task]:
         """Yield the releases of the user's rows."""
         files = {wheel.filename: wheel for wheel in wheels}
-        for row in self._known.of_distribution(name):
+        for row in self._known.rows.get(name, ()):
             if row["platform"] != self._platform:
                 continue
             if row["file"] in files:
@@ -234,7 +234,7 @@ class _Updater:
 
     def differences(self, task: _Task, row: Mapping[str, Any]) -> Iterator[str]:
         """Yield what a second scan says otherwise than the user's row."""
-        for old in self._known.of_distribution(task.name):
+        for old in self._known.rows.get(task.name, ()):
             if (old["version"], old["platform"]) != (row["version"], row["platform"]):
                 continue
             for field in ("sha256", "sass", "ptx", "made_by", "cuda", "cudnn"):

@@ -53,9 +53,9 @@ def judge(files: Iterable[CodeFile], host: Host, data: CompatibilityData) -> tup
     """
     # Distributions whose files serve certain devices only, with the source.
     collections = {
-        name: row["source"]
+        name: row.source
         for row in data.rule_rows("kernel_collection")
-        for name in row["distributions"]
+        for name in row.distributions
     }
     judged, running = [], set()
     for file in files:

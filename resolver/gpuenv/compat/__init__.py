@@ -9,8 +9,7 @@ architectures  targets of device code, driver branches
 variants       what the properties of variant wheels mean
 extensions     which build of torch an extension was built for
 data           the compatibility data: frameworks, builds, libraries, GPUs, drivers
-rows           reads the data's JSON files
-known_bad      releases and pairs of releases that are known to be bad
+rows           the files of the data as values
 catalog        looks the data up by name
 what_if        hosts that differ from a given one in one thing
 user_rows      what the user's own updates have read

@@ -2,15 +2,16 @@
 
 Builds and libraries are read one distribution at a time, when they are needed. People write the
 TOML files and scripts write the JSON files. scripts/compile_matrix.py derives tables.json from the
-TOML files, because reading TOML takes longer than a whole solve may. docs/matrix.md describes the
-files.
+TOML files and checks them. docs/matrix.md describes the files.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -24,34 +25,75 @@ from ..model import (
     Framework,
     Gpu,
     Library,
+    Value,
     Way,
     parse_pair,
     parse_release,
 )
-from ..requirements.target import version_key
+from ..requirements.versions import contains, version_key
 from .architectures import common_code, driver_branch, parse_target
 from .extensions import FRAMEWORK, BuiltFor, of_version
-from .known_bad import BadPair, KnownBad, Verdict, within
-from .rows import Builds, Releases, Row, read, read_toml
-from .user_rows import UserRows
+from .rows import Builds, Releases, Verdict, decode, read_framework
+from .user_rows import NO_ROWS, UserRows
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
 # capability: makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions,
 # profiles of virtual GPUs (40C), architectures beside a name (Grace Hopper).
-_NOISE_WORDS = frozenset((
+_NOISE_WORDS = (
     "nvidia", "geforce", "tesla", "grid", "hgx", "gpu", "nvgpu", "laptop", "mobile", "max", "q",
     "maxq", "with", "design", "generation", "edition", "workstation", "server", "active", "passive",
     "lhr", "gb", "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl", "superchip", "grace", "hopper",
     "developer", "kit",
-))  # fmt: skip
+)  # fmt: skip
 _NOISE = r"\d+[gt]b?|hbm\d\w?|gddr\d\w?|sxm\d|nvl\d+|\d+[abcq]"
-_NOISE_STARTS = (*"0123456789", "hbm", "gddr", "sxm", "nvl")
-_TEXT_FIELDS = ("name", "distribution", "import_name", "probe", "source")
-_LIST_FIELDS = ("companions", "indexes", "packages")
-_WAY_LIST_FIELDS = ("requires", "carriers", "platforms")
-
+_IS_NOISE = re.compile(f"{'|'.join(_NOISE_WORDS)}|{_NOISE}").fullmatch
 
 SCHEMA = 1  # the layout of matrix_data that this gpuenv reads
+
+# A release on side "a" or "b" of a pair of releases that must not meet, with `several_gpus` only on
+# a host with several GPUs: (pair, side, several_gpus, text, source, severity).
+BadPair = tuple[str, str, bool, str, str, str]
+_Side = tuple[tuple[str, ...], str]  # distributions, versions
+_Branches = tuple[tuple[int, tuple[ComputeCapability, ...], str], ...]
+
+
+class RuleRow(Value):
+    """A row of a table of libraries.toml, as written there. () and "" mean that nothing is said."""
+
+    distributions: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    versions: str = ""
+    variants: tuple[str, ...] = ()
+    value: bool | str = ""
+    libraries: tuple[str, ...] = ()
+    source: str
+
+
+class _Tables(Value, forbid_unknown_fields=False):
+    """tables.json, as scripts/compile_matrix.py writes it."""
+
+    schema: int
+    version: str
+    floors: tuple[tuple[int, str | None, str | None, str], ...]
+    branches: tuple[tuple[int, str], ...]
+    first: _Branches
+    last: _Branches
+    compilers: dict[str, tuple[str, ...]]
+    ptx_toolkits: dict[str, str]
+    gpus: dict[str, ComputeCapability]
+    gpu_platforms: dict[str, str]
+    gpu_names: tuple[str, ...]
+    ambiguous: frozenset[str]
+    slots: dict[str, tuple[str, ...]]
+    # Distributions, versions, severity ("broken": never choose; "avoid": choose if nothing else
+    # fits), text, source, and the capabilities that count, none for all.
+    bad: tuple[tuple[tuple[str, ...], str, str, str, str, frozenset[ComputeCapability]], ...]
+    bad_pairs: tuple[tuple[str, _Side, _Side, bool, str, str, str], ...]
+    rules: dict[str, tuple[RuleRow, ...]]
+    path: frozenset[str]
+    # A companion, and whether only the newest release of each of its lines has a row.
+    extension_libraries: dict[str, bool]
+    frameworks: dict[str, Framework]
 
 
 def data_folder() -> str:
@@ -81,16 +123,11 @@ def _installed_package() -> ModuleType | None:
 
 
 def _date(folder: str) -> str:
-    """Return the date of the data in a folder, "" if it is unknown.
-
-    The file tables.json begins with the date.
-    """
+    """Return the date of the data in a folder, "" if it is unknown."""
     try:
-        with open(os.path.join(folder, "tables.json"), "rb") as file:
-            head = file.read(100).decode(errors="replace")
-    except OSError:
+        return decode(os.path.join(folder, "tables.json"), _Tables).version.partition(".")[0]
+    except DataError:
         return ""
-    return head.partition('"version":"')[2].partition(".")[0]
 
 
 def _own_folder() -> str:
@@ -111,13 +148,22 @@ def load(folder: str | None = None, user_rows: UserRows | None = None) -> Compat
     return CompatibilityData(data_folder() if folder is None else folder, user_rows)
 
 
+def within(version: str, versions: str) -> bool:
+    """Return whether a version is one of `versions`: "9.10.0.*", ">=9.8,<9.10.1" or a version.
+
+    What follows the numbers of a release does not count: 13.2rc1 is within ">=13.2".
+    """
+    specifier = versions if versions.startswith(("<", ">", "=")) else f"=={versions}"
+    return contains(specifier, version_key(version).base_version, True)
+
+
 def gpu_key(name: str) -> str:
     """Return the comparable form of a GPU's name: "NVIDIA A100-SXM4-80GB MIG 1g.10gb" -> "a100"."""
     key: list[str] = []
     for word in _words(name):
         if word == "mig":  # the profile of the instance follows
             break
-        if not _is_noise(word):
+        if not _IS_NOISE(word):
             key.append(word)
         elif word in ("gb", "tb") and key and key[-1].isdigit():  # "80 GB"
             key.pop()
@@ -126,79 +172,7 @@ def gpu_key(name: str) -> str:
 
 def _words(name: str) -> list[str]:
     """Return the words of a GPU's name: "RTX6000-Ada" -> rtx6000, ada."""
-    letters = [char if char.isascii() and char.isalnum() else " " for char in name.lower()]
-    return "".join(letters).split()
-
-
-def _is_noise(word: str) -> bool:
-    if word in _NOISE_WORDS:
-        return True
-    # Compiling the pattern takes 3 ms, and most names ("h100") cannot match it.
-    if not word.startswith(_NOISE_STARTS):
-        return False
-    import re
-
-    return re.fullmatch(_NOISE, word) is not None
-
-
-def framework_fields(content: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return the fields of a Framework from the content of its TOML file.
-
-    A file without a [[way]] says that one distribution has every variant.
-
-    Args:
-        content: the content of the file.
-        path: the file, for messages.
-
-    Raises:
-        DataError: names the file and the field that is wrong.
-    """
-    fields: dict[str, Any] = {}
-    for name in _TEXT_FIELDS:
-        fields[name] = _text(content, name, path)
-    for name in _LIST_FIELDS:
-        fields[name] = _text_list(content, name, path)
-    distribution = fields["distribution"]
-    every_variant = {"variant": "*", "requires": [distribution], "carriers": [distribution]}
-    ways = content.get("way", [every_variant])
-    if not isinstance(ways, list) or not ways or not all(isinstance(way, dict) for way in ways):
-        raise DataError(f"{path}: way must be one table or more")
-    fields["ways"] = [_way_fields(way, path) for way in ways]
-    return fields
-
-
-def _way_fields(way: Mapping[str, Any], path: str) -> dict[str, Any]:
-    where = f"{path}: way {way.get('variant', '')}"
-    lists = {name: _text_list(way, name, where) for name in _WAY_LIST_FIELDS}
-    if not lists["requires"]:
-        raise DataError(f"{where}: requires is missing")
-    return {"variant": _text(way, "variant", where), **lists, "local": way.get("local", "")}
-
-
-def _text(content: Mapping[str, Any], field: str, where: str) -> str:
-    value = content.get(field)
-    if not isinstance(value, str) or not value:
-        raise DataError(f"{where}: {field} is missing or is not a text")
-    return value
-
-
-def _text_list(content: Mapping[str, Any], field: str, where: str) -> list[str]:
-    value = content.get(field, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(f"{where}: {field} is not a list of texts")
-    return value
-
-
-def _framework(fields: Mapping[str, Any]) -> Framework:
-    values = dict(fields)
-    for name in _LIST_FIELDS:
-        values[name] = tuple(fields[name])
-    ways = []
-    for way in fields["ways"]:
-        lists = {name: tuple(way[name]) for name in _WAY_LIST_FIELDS}
-        ways.append(Way(variant=way["variant"], local=way.get("local", ""), **lists))
-    values["ways"] = tuple(ways)
-    return Framework(**values)
+    return re.findall("[a-z0-9]+", name.lower())
 
 
 class CompatibilityData:
@@ -210,60 +184,40 @@ class CompatibilityData:
     def __init__(self, folder: str, user_rows: UserRows | None = None) -> None:
         """Read tables.json of a folder. Raises DataError if it is missing or damaged."""
         self.folder = folder
-        self.user_rows = user_rows or UserRows()
+        self.user_rows = user_rows or NO_ROWS
         path = os.path.join(folder, "tables.json")
-        tables = read(path)
-        try:
-            self._set_tables(tables)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        tables = self._tables = decode(path, _Tables)
+        if tables.schema != SCHEMA:
             hint = "run scripts/compile_matrix.py"
-            raise DataError(f"{path} is damaged ({error!r})", hint=hint) from error
+            text = f"its schema is {tables.schema}, this gpuenv reads {SCHEMA}"
+            raise DataError(f"{path} is damaged: {text}", hint=hint)
+        self.version = tables.version
+        self.ptx_toolkits: Mapping[str, str] = tables.ptx_toolkits
+        try:
+            self.branches = {branch: parse_pair(cuda) for branch, cuda in tables.branches}
+            self.compilers = {parse_pair(cuda): row for cuda, row in tables.compilers.items()}
+        except ValueError as error:
+            raise DataError(f"{path} is damaged: {error}") from error
+        self.floors = {
+            major: (linux, windows, source) for major, linux, windows, source in tables.floors
+        }
+        # The first driver branch of a capability, and the last one if a later branch dropped it.
+        self.first_branches = _by_capability(tables.first)
+        self.last_branches = _by_capability(tables.last)
+        self._extensions = {
+            name for row in self.rule_rows("extension") for name in row.distributions
+        }
+        self._libraries = self._listed("libraries", ".json")
         self._frameworks: dict[str, Framework] = {}
         for name in self._listed("frameworks", ".toml"):
-            fields = self._framework_fields.get(name)
-            if fields is None:  # a file newer than tables.json
+            if name in tables.frameworks:
+                self._frameworks[name] = tables.frameworks[name]
+            else:  # a file newer than tables.json
                 path = os.path.join(folder, "frameworks", name + ".toml")
-                fields = framework_fields(read_toml(path), path)
-            self._frameworks[name] = _framework(fields)
-        self._libraries = frozenset(self._listed("libraries", ".json"))
+                self._frameworks[name] = read_framework(path)
         self._builds: dict[str, Builds] = {}
         self._variants: dict[tuple[str, str, str, str], Build | None] = {}
         self._releases: dict[str, Releases] = {}
-        self._capabilities: tuple[ComputeCapability, ...] = ()
-
-    def _set_tables(self, tables: Mapping[str, Any]) -> None:
-        if tables["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {tables['schema']}, this gpuenv reads {SCHEMA}")
-        self.version: str = tables["version"]
-        self.branches: dict[int, CudaVersion] = {}
-        for branch, cuda in tables["branches"]:
-            self.branches[branch] = parse_pair(cuda)
-        self.floors: dict[int, tuple[str, str, str]] = {}
-        for major, linux, windows, source in tables["floors"]:
-            self.floors[major] = (linux, windows, source)
-        # The first driver branch of a capability, and the last one if a later branch dropped it.
-        self.first_branches = _branches_of_capabilities(tables["first"])
-        self.last_branches = _branches_of_capabilities(tables["last"])
-        self.compilers: dict[CudaVersion, tuple[str, ...]] = {}
-        for cuda, targets in tables["compilers"].items():
-            self.compilers[parse_pair(cuda)] = tuple(targets)
-        self.toolkits: Mapping[str, Mapping[str, str]] = tables["toolkits"]
-        # The first toolkit that writes each version of the PTX language.
-        self.ptx_toolkits: Mapping[str, str] = tables["ptx_toolkits"]
-        self._gpus: Mapping[str, Sequence[int]] = tables["gpus"]
-        self._gpu_platforms: Mapping[str, str] = tables["gpu_platforms"]
-        self._gpu_names = tuple(tables["gpu_names"])
-        self._ambiguous = frozenset(tables["ambiguous"])
-        self._slots: Mapping[str, Sequence[str]] = tables["slots"]
-        self._rule_rows: Mapping[str, Sequence[Row]] = tables["rules"]
-        self._extensions: set[str] = set()
-        for row in self.rule_rows("extension"):
-            self._extensions.update(row["distributions"])
-        self._bad = KnownBad(tables["bad"], tables["bad_pairs"])
-        self._on_path = frozenset(tables["path"])
-        # A companion, and whether only the newest release of each of its lines has a row.
-        self._extension_libraries: Mapping[str, bool] = dict(tables["extension_libraries"])
-        self._framework_fields: Mapping[str, Any] = dict(tables["frameworks"])
 
     def _listed(self, folder: str, suffix: str) -> list[str]:
         try:
@@ -307,7 +261,7 @@ class CompatibilityData:
             if distribution == framework.distribution or distribution in framework.companions:
                 if framework.name not in self._builds:
                     path = os.path.join(self.folder, "frameworks", framework.name + ".json")
-                    more = self.user_rows.of_distribution(framework.distribution)
+                    more = self.user_rows.rows.get(framework.distribution, ())
                     self._builds[framework.name] = Builds(path, framework, more)
                 return self._builds[framework.name]
         return None
@@ -339,14 +293,16 @@ class CompatibilityData:
 
     def _variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
         releases = [self._releases_of(name) for name in way.carriers if name in self._libraries]
-        carriers: list[Library] = []
-        for rows in releases:
-            library = rows.upto(version, platform, way.local)
-            if library is not None:
-                carriers.append(library)
-        major = _cuda_major(carriers, releases)
-        if len(carriers) == len(way.carriers):
-            code = self._code_of_carriers(framework, carriers)
+        libraries = [rows.upto(version, platform, way.local) for rows in releases]
+        carriers = [library for library in libraries if library is not None]
+        # The CUDA major of the carriers; None if none of them has one.
+        major = next((rows.major for rows in releases if rows.major), None)
+        if carriers:
+            major = carriers[0].cuda_major
+        if not way.carriers:
+            code = Code(sass=(), ptx=(), source=framework.source)
+        elif len(carriers) == len(way.carriers):
+            code = common_code([library.code for library in carriers], self.capabilities())
         elif major is not None and all(rows.reaches(version) for rows in releases):
             missing = " and ".join(way.carriers)
             code = Code(sass=None, source=f"no row of {missing} {version} on {platform}")
@@ -366,11 +322,6 @@ class CompatibilityData:
             cudnn=next((library.cudnn for library in carriers if library.cudnn), None),
             code=code,
         )
-
-    def _code_of_carriers(self, framework: Framework, carriers: Sequence[Library]) -> Code:
-        if not carriers:
-            return Code(sass=(), ptx=(), source=framework.source)
-        return common_code([library.code for library in carriers], self.capabilities())
 
     # ---- libraries
 
@@ -394,11 +345,11 @@ class CompatibilityData:
 
     def libraries(self) -> Sequence[str]:
         """Return the distributions of CUDA libraries with known code, in alphabetical order."""
-        return sorted(self._libraries)
+        return self._libraries
 
     def is_library(self, distribution: str) -> bool:
         """Return whether a convolution runs this distribution's code, so that R2 to R4 apply."""
-        return distribution in self._on_path
+        return distribution in self._tables.path
 
     def is_extension(self, distribution: str) -> bool:
         """Return whether a distribution is a companion with device code, such as vllm.
@@ -406,7 +357,7 @@ class CompatibilityData:
         R1 and R2 apply to its releases that `extension` knows; the others are not known to be
         wrong.
         """
-        return distribution in self._extension_libraries
+        return distribution in self._tables.extension_libraries
 
     def extension(self, distribution: str, version: str, platform: str) -> Library | None:
         """Return what is known about a release of a companion.
@@ -424,16 +375,25 @@ class CompatibilityData:
             for release in self.releases(distribution, platform)
             if "+" not in release.version
         ]
-        if self._extension_libraries[distribution]:
+        if self._tables.extension_libraries[distribution]:
             line = version.split(".")[:2]
             for release in rows:
                 if release.version.split(".")[:2] == line:
                     source = f"as {release.version} of its line; {release.code.source}"
                     code = release.code.replace(evidence="documented", source=source)
                     return release.replace(version=version, code=code)
-        if rows and version_key(version) < version_key(rows[0].version):
-            return _older_release(rows[0], version)
-        return None
+        if not rows or version_key(version) >= version_key(rows[0].version):
+            return None
+        oldest = rows[0]
+        targets = (*(oldest.code.sass or ()), *(oldest.code.ptx or ()))
+        if not targets:
+            return None
+        code = oldest.code.replace(
+            evidence="documented",
+            source=f"older than {oldest.version}; {oldest.code.source}",
+            unknown_below=min(parse_target(target)[0] for target in targets),
+        )
+        return oldest.replace(version=version, code=code, cuda=None, cuda_major=0, by_cuda=())
 
     def covers(self, distribution: str) -> bool:
         """Return whether the data has the builds of a distribution: a framework, or a library."""
@@ -453,19 +413,34 @@ class CompatibilityData:
     def _releases_of(self, distribution: str) -> Releases:
         if distribution not in self._releases:
             path = os.path.join(self.folder, "libraries", distribution + ".json")
-            more = self.user_rows.of_distribution(distribution)
-            self._releases[distribution] = Releases(path, distribution, self._bad, more)
+            more = self.user_rows.rows.get(distribution, ())
+            self._releases[distribution] = Releases(path, distribution, self.bad, more)
         return self._releases[distribution]
 
     def slots(self, distribution: str) -> Sequence[str]:
         """Return the folders of site-packages that only one distribution of a plan may own (R5)."""
-        return tuple(self._slots.get(distribution, ()))
+        return self._tables.slots.get(distribution, ())
 
     def bad(
         self, distribution: str, version: str, capabilities: Iterable[ComputeCapability] = ()
     ) -> Verdict | None:
-        """Return the verdict on a release that is bad everywhere or on one of the capabilities."""
-        return self._bad.of(distribution, version, capabilities)
+        """Return the worst verdict on a release, of the rows that count on these devices."""
+        devices, worst = frozenset(capabilities), None
+        for names, versions, severity, text, source, only_on in self._tables.bad:
+            counts = distribution in names and (not only_on or only_on & devices)
+            worse = worst is None or (worst[0] == "avoid" and severity == "broken")
+            if counts and worse and within(version, versions):
+                worst = (severity, text, source)
+        return worst
+
+    def bad_pairs(self, distribution: str, version: str) -> Sequence[BadPair]:
+        """Return the bad pairs of which a release is a member."""
+        return [
+            (pair, side, several_gpus, text, source, severity)
+            for pair, a, b, several_gpus, severity, text, source in self._tables.bad_pairs
+            for side, (names, versions) in (("a", a), ("b", b))
+            if distribution in names and within(version, versions)
+        ]
 
     def built_for(self, distribution: str, version: str) -> BuiltFor | None:
         """Return the build of torch that an extension names in its version (R10)."""
@@ -476,44 +451,42 @@ class CompatibilityData:
         if build.name != FRAMEWORK:
             return None
         for row in self.rule_rows("cxx11_abi"):
-            is_variant = build.variant in row.get("variants", (build.variant,))
-            is_platform = build.platform in row["platforms"]
-            if is_variant and is_platform and within(build.version, row["versions"]):
-                return row["value"], row["source"]
+            is_variant = not row.variants or build.variant in row.variants
+            if (
+                is_variant
+                and build.platform in row.platforms
+                and within(build.version, row.versions)
+            ):
+                return bool(row.value), row.source
         return None
 
-    def system_cuda(self, distribution: str, version: str, platform: str) -> Row | None:
+    def system_cuda(self, distribution: str, version: str, platform: str) -> RuleRow | None:
         """Return the CUDA that a release takes from the system; None if wheels bring it all.
 
         `value` names it (CUDA 11.2 and cuDNN 8.1), `libraries` are the files that it opens.
         """
         for row in self.rule_rows("system_cuda"):
-            is_meant = distribution in row["distributions"] and platform in row["platforms"]
-            if is_meant and within(version, row["versions"]):
+            is_meant = distribution in row.distributions and platform in row.platforms
+            if is_meant and within(version, row.versions):
                 return row
         return None
 
-    def rule_rows(self, table: str) -> Sequence[Row]:
-        """Return the rows of a table of libraries.toml, as written there."""
-        return self._rule_rows[table]
-
-    def bad_pairs(self, distribution: str, version: str) -> Sequence[BadPair]:
-        """Return the bad pairs of which a release is a member."""
-        return self._bad.pairs(distribution, version)
+    def rule_rows(self, table: str) -> Sequence[RuleRow]:
+        """Return the rows of a table of libraries.toml."""
+        return self._tables.rules[table]
 
     # ---- GPUs and drivers
 
     def compute_capability(self, gpu: str) -> ComputeCapability | None:
         """Return a GPU's compute capability by its name; None if it is unknown or ambiguous."""
-        key = gpu_key(gpu)
-        if key in self._ambiguous:
+        key, gpus = gpu_key(gpu), self._tables.gpus
+        if key in self._tables.ambiguous:
             return None
-        pair = self._gpus.get(key) or self._gpus.get("quadro" + key)
-        if pair is None and key[:1].isdigit():  # "1080 Ti" and "4090" lack the family
-            families = [self._gpus.get(family + key) for family in ("gtx", "rtx")]
-            known = [family for family in families if family is not None]
-            pair = known[0] if known and known[0] == known[-1] else None
-        return (pair[0], pair[1]) if pair else None
+        capability = gpus.get(key) or gpus.get("quadro" + key)
+        if capability is None and key[:1].isdigit():  # "1080 Ti" and "4090" lack the family
+            families = {gpus[family + key] for family in ("gtx", "rtx") if family + key in gpus}
+            return families.pop() if len(families) == 1 else None
+        return capability
 
     def known_gpu(self, text: str) -> tuple[str, ComputeCapability] | None:
         """Return (name, compute capability) of a GPU; None for an unknown or ambiguous name.
@@ -524,18 +497,15 @@ class CompatibilityData:
         capability = self.compute_capability(text)
         if capability is None:
             return None
-        if text in self._gpu_names:
+        if text in self.gpu_names():
             return text, capability
         letters = "".join(_words(text))
-        same = (name for name in self._gpu_names if "".join(_words(name)) == letters)
+        same = (name for name in self.gpu_names() if "".join(_words(name)) == letters)
         return next(same, text), capability
 
     def capabilities(self) -> Sequence[ComputeCapability]:
         """Return every compute capability of the GPU table, ascending."""
-        if not self._capabilities:
-            pairs = {(pair[0], pair[1]) for pair in self._gpus.values()}
-            self._capabilities = tuple(sorted(pairs))
-        return self._capabilities
+        return sorted(set(self._tables.gpus.values()))
 
     def gpu_platform(self, gpu: Gpu) -> str | None:
         """Return the platform of a GPU that exists on one platform only (R9); None for others.
@@ -543,18 +513,19 @@ class CompatibilityData:
         Of a GPU without a known name, its compute capability decides: every GPU of 12.1 has an Arm
         CPU beside it.
         """
-        key = gpu_key(gpu.name)
-        if key in self._gpus:
-            return self._gpu_platforms.get(key)
-        platforms: set[str | None] = set()
-        for name, (major, minor) in self._gpus.items():
-            if (major, minor) == gpu.compute_capability:
-                platforms.add(self._gpu_platforms.get(name))
-        return platforms.pop() if len(platforms) == 1 else None
+        key, gpus, platforms = gpu_key(gpu.name), self._tables.gpus, self._tables.gpu_platforms
+        if key in gpus:
+            return platforms.get(key)
+        of_capability = {
+            platforms.get(name)
+            for name, capability in gpus.items()
+            if capability == gpu.compute_capability
+        }
+        return of_capability.pop() if len(of_capability) == 1 else None
 
     def gpu_names(self) -> Sequence[str]:
         """Return every known GPU name, in the order of compute capability."""
-        return self._gpu_names
+        return self._tables.gpu_names
 
     def gpu_tables(self) -> dict[str, Any]:
         """Return the tables of `compute_capability` and `gpu_platform`, for other programs.
@@ -562,12 +533,12 @@ class CompatibilityData:
         A compute capability is given by its index in `capabilities`.
         """
         columns = {capability: place for place, capability in enumerate(self.capabilities())}
-        keys = {key: columns[major, minor] for key, (major, minor) in self._gpus.items()}
+        keys = {key: columns[capability] for key, capability in self._tables.gpus.items()}
         return {
-            "names": [(name, keys[gpu_key(name)]) for name in self._gpu_names],
+            "names": [(name, keys[gpu_key(name)]) for name in self.gpu_names()],
             "keys": keys,
-            "platforms": self._gpu_platforms,
-            "ambiguous": sorted(self._ambiguous),
+            "platforms": self._tables.gpu_platforms,
+            "ambiguous": sorted(self._tables.ambiguous),
             "noise_words": sorted(_NOISE_WORDS),
             "noise": _NOISE,
         }
@@ -578,29 +549,20 @@ class CompatibilityData:
         For a text that several GPUs share, such as "RTX 6000", these are all its GPUs with their
         targets: "RTX 6000 Ada (sm_89)".
         """
-        from difflib import get_close_matches
-
-        shared = self._names_with_words(text)
+        spaced = re.sub(r"(?i)(rtx|titan)(?=\w)", r"\1 ", text)
+        words = {word for word in _words(spaced) if not _IS_NOISE(word)}
+        # The GPUs whose names have all of the words, one of each compute capability.
+        shared: dict[ComputeCapability, str] = {}
+        for name in sorted(self.gpu_names(), key=lambda name: (len(name), name)):
+            if words and words <= set(_words(name)):
+                shared.setdefault(self._tables.gpus[gpu_key(name)], name)
         if len(shared) > 1:
-            return [f"{name} (sm_{major}{minor})" for (major, minor), name in shared.items()]
+            return [f"{name} (sm_{pair[0]}{pair[1]})" for pair, name in sorted(shared.items())]
         if shared:
             return list(shared.values())
-        names = {gpu_key(name): name for name in self._gpu_names}
+        names = {gpu_key(name): name for name in self.gpu_names()}
         keys = get_close_matches(gpu_key(text), names, n=count, cutoff=0.6)
         return [names[key] for key in keys]
-
-    def _names_with_words(self, text: str) -> dict[ComputeCapability, str]:
-        """Return the GPUs whose names have all words of a text, one of each compute capability."""
-        import re
-
-        spaced = re.sub(r"(?i)(rtx|titan)(?=\w)", r"\1 ", text)
-        words = {word for word in _words(spaced) if not _is_noise(word)}
-        name_by_capability: dict[ComputeCapability, str] = {}
-        for name in sorted(self._gpu_names, key=lambda name: (len(name), name)):
-            if words and words <= set(_words(name)):
-                major, minor = self._gpus[gpu_key(name)]
-                name_by_capability.setdefault((major, minor), name)
-        return dict(sorted(name_by_capability.items()))
 
     def driver_cuda(self, release: str) -> CudaVersion | None:
         """Return the CUDA version that a driver release supports.
@@ -625,14 +587,6 @@ class CompatibilityData:
         release = windows if os == "windows" else linux
         return (release, source) if release else None
 
-    def last_branch(self, capability: ComputeCapability) -> tuple[int, str] | None:
-        """Return (branch, source) of a device's last driver branch; None if none dropped it."""
-        return self.last_branches.get((capability[0], capability[1]))
-
-    def first_branch(self, capability: ComputeCapability) -> tuple[int, str] | None:
-        """Return (branch, source) of a device's first driver branch (R9); None is unknown."""
-        return self.first_branches.get((capability[0], capability[1]))
-
     def newest_branch(self) -> int:
         """Return the newest driver branch about which there are facts."""
         return max(self.branches)
@@ -643,13 +597,9 @@ class CompatibilityData:
         These are the floors of R1, and each branch that supports a newer CUDA, as "595.00". A
         branch that holds a floor is left out: the floor is what helps.
         """
-        floors = []
-        for major in self.floors:
-            floor = self.driver_floor((major, 0), os)
-            if floor is not None:
-                floors.append(floor[0])
-        taken = {driver_branch(release) for release in floors}
-        steps, newest = list(floors), (0, 0)
+        floors = [self.driver_floor((major, 0), os) for major in self.floors]
+        steps = [floor[0] for floor in floors if floor is not None]
+        taken, newest = {driver_branch(release) for release in steps}, (0, 0)
         for branch, cuda in sorted(self.branches.items()):
             if cuda > newest and branch not in taken:
                 steps.append(f"{branch}.00")
@@ -657,33 +607,10 @@ class CompatibilityData:
         return sorted(steps, key=parse_release)
 
 
-def _branches_of_capabilities(
-    rows: Iterable[tuple[int, Iterable[Sequence[int]], str]],
-) -> dict[ComputeCapability, tuple[int, str]]:
+def _by_capability(rows: _Branches) -> dict[ComputeCapability, tuple[int, str]]:
     """Return compute capability -> (driver branch, source)."""
-    branches: dict[ComputeCapability, tuple[int, str]] = {}
-    for branch, capabilities, source in rows:
-        for major, minor in capabilities:
-            branches[major, minor] = (branch, source)
-    return branches
-
-
-def _older_release(oldest: Library, version: str) -> Library | None:
-    """Return what the oldest row of a companion says about an older release; None is nothing."""
-    targets = (*(oldest.code.sass or ()), *(oldest.code.ptx or ()))
-    if not targets:
-        return None
-    code = oldest.code.replace(
-        evidence="documented",
-        source=f"older than {oldest.version}; {oldest.code.source}",
-        unknown_below=min(parse_target(target)[0] for target in targets),
-    )
-    return oldest.replace(version=version, code=code, cuda=None, cuda_major=0, by_cuda=())
-
-
-def _cuda_major(carriers: Sequence[Library], releases: Sequence[Releases]) -> int | None:
-    """Return the CUDA major of a framework's carriers; None if none of them has one."""
-    if carriers:
-        return carriers[0].cuda_major
-    majors = [rows.major for rows in releases if rows.major]
-    return majors[0] if majors else None
+    return {
+        capability: (branch, source)
+        for branch, capabilities, source in rows
+        for capability in capabilities
+    }

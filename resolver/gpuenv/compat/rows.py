@@ -1,19 +1,168 @@
-"""The rows of matrix_data's JSON files as values: builds of frameworks, releases of libraries."""
+"""The files of matrix_data as values: builds of frameworks, releases of libraries."""
 
 from __future__ import annotations
 
 import glob
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import tomllib
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
 
 from ..errors import DataError
-from ..model import Build, Code, CudaVersion, Framework, Library, parse_pair
-from .architectures import parse_target
-from .known_bad import KnownBad
+from ..model import Build, Code, Framework, Library, Value, parse_pair
+from ..requirements.versions import version_key
 
-Row = Mapping[str, Any]
+T = TypeVar("T")
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Pair = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+\.[0-9]+$")]
+Target = Annotated[str, msgspec.Meta(pattern="^[0-9]{2,3}[af]?$")]
+Verdict = tuple[str, str, str]  # of a release that is known to be bad: severity, text, source
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def decode(path: str, kind: type[T]) -> T:
+    """Return the content of a JSON file. DataError names the file and the place in it."""
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=kind)
+    except FileNotFoundError as error:
+        hint = "reinstall gpuenv, or run scripts/compile_matrix.py"
+        raise DataError(f"{path} is missing", hint=hint) from error
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def convert(content: object, kind: type[T], where: str) -> T:
+    """Return data as a value. DataError names `where` and the place in the data."""
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{where} cannot be read: {error}") from error
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """Return the content of a TOML file. Raises DataError if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def read_framework(path: str) -> Framework:
+    """Return the framework that a TOML file describes.
+
+    A file without a [[way]] says that one distribution has every variant.
+
+    Raises:
+        DataError: names the file and the field that is wrong.
+    """
+    content = read_toml(path)
+    name = content.get("distribution", "")
+    every_variant = {"variant": "*", "requires": [name], "carriers": [name]}
+    fields = {field: content[field] for field in Framework.__struct_fields__ if field in content}
+    framework = convert(fields | {"ways": content.get("way", [every_variant])}, Framework, path)
+    if not framework.ways or not all(way.requires for way in framework.ways):
+        raise DataError(f"{path} cannot be read: it has no way, or one that requires nothing")
+    return framework
+
+
+def read_scopes(folder: str) -> list[dict[str, Any]]:
+    """Return the [[scan]] rows in a folder of the data: which wheels are scanned, and how.
+
+    They are in scans.toml and in frameworks/*.toml.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    paths = glob.glob(os.path.join(glob.escape(folder), "frameworks", "*.toml"))
+    scopes: list[dict[str, Any]] = []
+    for path in (os.path.join(folder, "scans.toml"), *sorted(paths)):
+        scopes += read_toml(path).get("scan", [])
+    return scopes
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+class CudaRow(Value):
+    """One library of a release that has one for each CUDA version."""
+
+    cuda: Pair
+    sass: tuple[Target, ...]
+    ptx: tuple[Target, ...]
+    made_by: Pair | None = None
+
+
+class Row(Value, forbid_unknown_fields=False):
+    """What a row says of the device code of a build or a release; null is unknown."""
+
+    version: Text
+    platform: Text
+    sass: tuple[Target, ...] | None = None
+    ptx: tuple[Target, ...] | None = None
+    some: tuple[Target, ...] = ()
+    made_by: Pair | None = None
+    cuda: Pair | None = None
+    cudnn: str | None = None
+    evidence: Literal["scanned", "documented"]
+    source: Text
+    file: str = ""
+    sha256: str = ""
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that a scan names what was scanned."""
+        if self.evidence == "scanned" and not (self.file and self.sha256):
+            raise ValueError("what was scanned names its file and its sha256")
+
+    def code(self) -> Code:
+        """Return the device code, with its source."""
+        source = self.source
+        if self.evidence == "scanned":
+            source += f" of {self.file} (sha256 {self.sha256})"
+        if self.url:
+            source += f"; {self.url}"
+        return Code(
+            sass=self.sass,
+            ptx=self.ptx,
+            made_by=_pair_or_none(self.made_by),
+            evidence=self.evidence,
+            source=source,
+            some=self.some,
+        )
+
+
+class BuildRow(Row):
+    """A build of a framework. `local` "" is the version itself, that of the default index."""
+
+    variant: Text
+    local: str = ""
+    index: Text = "default"
+
+
+class ReleaseRow(Row):
+    """A release of a library."""
+
+    by_cuda: tuple[CudaRow, ...] = ()
+
+
+class _BuildsFile(Value, forbid_unknown_fields=False):
+    builds: tuple[BuildRow, ...]
+    companions: tuple[dict[str, Any], ...]
+
+
+class _ReleasesFile(Value, forbid_unknown_fields=False):
+    cuda_major: int | None
+    releases: tuple[ReleaseRow, ...]
+
+
+def _pair_or_none(text: str | None) -> tuple[int, int] | None:
+    return None if text is None else parse_pair(text)
 
 
 class Builds:
@@ -23,7 +172,7 @@ class Builds:
     are distributions of their own has none.
     """
 
-    def __init__(self, path: str, framework: Framework, more: Sequence[Row] = ()) -> None:
+    def __init__(self, path: str, framework: Framework, more: Sequence[object] = ()) -> None:
         """Read the rows. A row becomes a Build when it is asked for.
 
         Args:
@@ -34,27 +183,36 @@ class Builds:
         Raises:
             DataError: names the file and the row that is damaged.
         """
-        self.path, self.framework = path, framework
+        self.framework = framework
+        toml_path = path.removesuffix(".json") + ".toml"
         if os.path.exists(path):
-            content = read(path)
+            content = decode(path, _BuildsFile)
         else:
-            content = _inline_builds(path.removesuffix(".json") + ".toml")
-        self._rows: dict[tuple[str, str], Row] = {}
-        for row in _rows(content, "builds", path):
-            key = (_text(row, "local", path), _text(row, "platform", path))
+            toml = read_toml(toml_path)
+            variants = [way["variant"] for way in toml.get("way", [])]
+            if "build" not in toml and variants in ([], ["*"]):
+                hint = "reinstall gpuenv, or give the framework's file a [[build]]"
+                raise DataError(f"{path} is missing", hint=hint)
+            tables = {"builds": toml.get("build", []), "companions": toml.get("companion", [])}
+            content = convert(tables, _BuildsFile, toml_path)
+        self._rows: dict[tuple[str, str], BuildRow] = {}
+        for row in content.builds:
+            key = (row.local or row.version, row.platform)
             if key in self._rows:
                 raise DataError(f"{path}: two builds are named {key[0]} on {key[1]}")
             self._rows[key] = row
-        for row in more:
-            self._rows.setdefault((row["local"], row["platform"]), row)
+        for row in convert(more, list[BuildRow], f"a row of {framework.name} of the user"):
+            self._rows.setdefault((row.local or row.version, row.platform), row)
         # torchvision 0.28.0 -> the framework releases that it fits, the one it was built with
         # first.
         self._partners: dict[tuple[str, str], list[str]] = {}
         # A framework release -> the companions that fit it.
         self._companions: dict[str, list[tuple[str, str]]] = {}
-        for row in _rows(content, "companions", path):
-            name, version = _text(row, "name", path), _text(row, "version", path)
-            partners = _texts(row, framework.name, path)
+        for companion in content.companions:
+            fields = [companion.get(field) for field in ("name", "version", framework.name)]
+            name, version, partners = convert(
+                fields, tuple[Text, Text, list[str]], f"{path}: a companion"
+            )
             self._partners[name, version] = partners
             for partner in partners:
                 self._companions.setdefault(partner, []).append((name, version))
@@ -64,10 +222,10 @@ class Builds:
         """Return the build of the framework or of a companion that a version names."""
         key = (distribution, version, platform)
         if key not in self._found:
+            find = self._companion
             if distribution == self.framework.distribution:
-                self._found[key] = self._own(version, platform)
-            else:
-                self._found[key] = self._companion(distribution, version, platform)
+                find = self._own
+            self._found[key] = find(distribution, version, platform)
         return self._found[key]
 
     def all(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
@@ -77,44 +235,39 @@ class Builds:
         """
         versions = [local for local, row_platform in self._rows if row_platform == platform]
         if distribution != self.framework.distribution:
-            versions = self._companion_versions(distribution, versions)
-        limit = _numbers(above) if above else []
+            # Every version of a companion with every local part that the framework has.
+            local_parts = sorted({"".join(local.partition("+")[1:]) for local in versions})
+            versions = [
+                version + local
+                for name, version in self._partners
+                if name == distribution
+                for local in local_parts
+            ]
         builds = []
         for version in versions:
-            if limit and _numbers(version.partition("+")[0]) <= limit:
-                continue
             build = self.find(distribution, version, platform)
-            if build is not None:
-                builds.append(build)
+            if build is None or (above and version_key(build.version) <= version_key(above)):
+                continue
+            builds.append(build)
         builds.sort(key=lambda build: build.index != "default")
-        builds.sort(key=_release_numbers, reverse=True)
+        builds.sort(key=lambda build: version_key(build.version), reverse=True)
         return builds
 
-    def _companion_versions(self, distribution: str, own_versions: Sequence[str]) -> list[str]:
-        """Return every version of a companion with every local part that the framework has."""
-        local_parts = sorted({"".join(local.partition("+")[1:]) for local in own_versions})
-        versions = []
-        for name, version in self._partners:
-            if name == distribution:
-                versions += [version + local for local in local_parts]
-        return versions
-
-    def _own(self, local: str, platform: str) -> Build | None:
+    def _own(self, distribution: str, local: str, platform: str) -> Build | None:
         row = self._rows.get((local, platform))
         if row is None:
             return None
-        version = _text(row, "version", self.path)
         return Build(
-            name=self.framework.distribution,
-            version=version,
+            name=distribution,
+            version=row.version,
             local=local,
-            variant=_text(row, "variant", self.path),
-            index=_text(row, "index", self.path),
+            variant=row.variant,
+            index=row.index,
             platform=platform,
-            cuda=_pair_or_none(row, "cuda", self.path),
-            cudnn=row.get("cudnn"),
-            code=_code(row, self.path),
-            companions=tuple(self._companions.get(version, ())),
+            cuda=_pair_or_none(row.cuda),
+            cudnn=row.cudnn,
+            code=row.code(),
+            companions=tuple(self._companions.get(row.version, ())),
         )
 
     def _companion(self, distribution: str, local: str, platform: str) -> Build | None:
@@ -140,73 +293,63 @@ class Releases:
     """The releases of one CUDA library, from libraries/<distribution>.json."""
 
     def __init__(
-        self, path: str, distribution: str, bad: KnownBad, more: Sequence[Row] = ()
+        self,
+        path: str,
+        distribution: str,
+        bad: Callable[[str, str], Verdict | None],
+        more: Sequence[object] = (),
     ) -> None:
         """Read the rows.
 
         Args:
             path: the file.
             distribution: the library's distribution.
-            bad: the releases that are known to be bad.
+            bad: returns the verdict on a release (distribution, version).
             more: rows of the user, which replace none of the file.
 
         Raises:
             DataError: names the file and the row that is damaged.
         """
-        self._path, self._distribution, self._bad = path, distribution, bad
-        content = read(path)
-        major = content.get("cuda_major", "")
-        if major is not None and not isinstance(major, int):
-            raise DataError(f"{path}: cuda_major is missing or is not a number")
+        self._distribution, self._bad = distribution, bad
+        content = decode(path, _ReleasesFile)
         # None: it is that of each release's toolkit.
-        self.major: int | None = major
-        self._rows: dict[tuple[str, str], Row] = {}
-        for row in _rows(content, "releases", path):
-            self._rows[_text(row, "version", path), _text(row, "platform", path)] = row
-        for row in more:
-            self._rows.setdefault((row["version"], row["platform"]), row)
+        self.major = content.cuda_major
+        self._rows = {(row.version, row.platform): row for row in content.releases}
+        for row in convert(more, list[ReleaseRow], f"a row of {distribution} of the user"):
+            self._rows.setdefault((row.version, row.platform), row)
         self._found: dict[tuple[str, str], Library] = {}
 
     def find(self, version: str, platform: str) -> Library | None:
         """Return what is known about a release on a platform."""
         key = (version, platform)
-        if key not in self._rows:
-            return None
-        if key not in self._found:
-            self._found[key] = self._library(version, platform)
-        return self._found[key]
-
-    def _library(self, version: str, platform: str) -> Library:
-        row = self._rows[version, platform]
-        cuda, major = _pair_or_none(row, "cuda", self._path), self.major
-        if major is None:
-            major = cuda[0] if cuda else 0
-        return Library(
-            name=self._distribution,
-            version=version,
-            platform=platform,
-            cuda_major=major,
-            code=_code(row, self._path),
-            bad=self._bad.of(self._distribution, version),
-            cuda=cuda,
-            cudnn=row.get("cudnn"),
-            by_cuda=self._by_cuda(row),
-            url=row.get("url", ""),
-        )
-
-    def _by_cuda(self, row: Row) -> tuple[tuple[CudaVersion, Code], ...]:
-        """Return the libraries of a row that has one for each CUDA version."""
-        libraries = []
-        for library in row.get("by_cuda", ()):
-            cuda = _pair_or_none(library, "cuda", self._path)
-            if cuda is not None:
-                libraries.append((cuda, _code({**row, **library}, self._path)))
-        return tuple(libraries)
+        if key in self._rows and key not in self._found:
+            row, code = self._rows[key], self._rows[key].code()
+            cuda = _pair_or_none(row.cuda)
+            self._found[key] = Library(
+                name=self._distribution,
+                version=version,
+                platform=platform,
+                cuda_major=(cuda or (0, 0))[0] if self.major is None else self.major,
+                code=code,
+                bad=self._bad(self._distribution, version),
+                cuda=cuda,
+                cudnn=row.cudnn,
+                by_cuda=tuple(
+                    (
+                        parse_pair(part.cuda),
+                        code.replace(
+                            sass=part.sass, ptx=part.ptx, made_by=_pair_or_none(part.made_by)
+                        ),
+                    )
+                    for part in row.by_cuda
+                ),
+                url=row.url,
+            )
+        return self._found.get(key)
 
     def reaches(self, version: str) -> bool:
         """Return whether there is a release of that version or an older one, on any platform."""
-        limit = _numbers(version)
-        return any(_numbers(known) <= limit for known, _ in self._rows)
+        return any(version_key(known) <= version_key(version) for known, _ in self._rows)
 
     def upto(self, version: str, platform: str, local: str = "") -> Library | None:
         """Return the release of a version, else the newest older one.
@@ -214,173 +357,20 @@ class Releases:
         That is the release that the version range of a plug-in admits. With `local` it is the
         build whose local version begins so; these builds end with the newest one.
         """
-        if local or (version, platform) not in self._rows:
-            limit, older, newest = _numbers(version), [], [0]
-            for known, known_platform in self._rows:
-                public, _, known_local = known.partition("+")
-                if known_platform != platform or not _is_local(known_local, local):
-                    continue
-                newest = max(newest, _numbers(public))
-                if _numbers(public) <= limit:
-                    older.append(known)
-            if local and newest < limit:
-                return None
-            version = max(
-                older, key=lambda known: _numbers(known.partition("+")[0]), default=version
-            )
-        return self.find(version, platform)
+        if not local and (version, platform) in self._rows:
+            return self.find(version, platform)
+        known = []
+        for row_version, row_platform in self._rows:
+            public, _, row_local = row_version.partition("+")
+            is_meant = row_local.startswith(local) if local else not row_local
+            if row_platform == platform and is_meant:
+                known.append((version_key(public), row_version))
+        older = [pair for pair in known if pair[0] <= version_key(version)]
+        if not older or (local and max(known)[0] < version_key(version)):
+            return None
+        return self.find(max(older)[1], platform)
 
     def all(self) -> Sequence[Library]:
         """Return every release on every platform, in the order of the file."""
         libraries = (self.find(version, platform) for version, platform in self._rows)
         return [library for library in libraries if library is not None]
-
-
-def _is_local(known: str, local: str) -> bool:
-    return known.startswith(local) if local else not known
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdigit()]
-
-
-def _release_numbers(build: Build) -> list[int]:
-    return [int(part) for part in build.version.split(".")]
-
-
-# ---- files ---------------------------------------------------------------------------------------
-
-
-def read(path: str) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises DataError if there is none."""
-    try:
-        content = json.loads(_content(path))
-    except ValueError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path} must hold an object")
-    return content
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError as error:
-        hint = "reinstall gpuenv, or run scripts/compile_matrix.py"
-        raise DataError(f"{path} is missing", hint=hint) from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def read_toml(path: str) -> dict[str, Any]:
-    """Return the content of a TOML file. Raises DataError if it cannot be read."""
-    import tomllib  # compiles patterns for 2 ms, and a solve reads tables.json instead
-
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def read_scopes(folder: str) -> list[dict[str, Any]]:
-    """Return the [[scan]] rows in a folder of the data: which wheels are scanned, and how.
-
-    They are in scans.toml and in frameworks/*.toml.
-
-    Raises:
-        DataError: a file is damaged.
-    """
-    paths = glob.glob(os.path.join(glob.escape(folder), "frameworks", "*.toml"))
-    scopes: list[dict[str, Any]] = []
-    for path in (os.path.join(folder, "scans.toml"), *sorted(paths)):
-        scopes += read_toml(path).get("scan", [])
-    return scopes
-
-
-def _inline_builds(path: str) -> dict[str, Any]:
-    """Return the builds of a framework's TOML file in the form of the JSON file."""
-    content = read_toml(path)
-    variants = [way["variant"] for way in content.get("way", [])]
-    if "build" not in content and variants in ([], ["*"]):
-        missing = path.removesuffix(".toml") + ".json"
-        hint = "reinstall gpuenv, or give the framework's file a [[build]]"
-        raise DataError(f"{missing} is missing", hint=hint)
-    rows = content.get("build", [])
-    builds = [{"local": row.get("version"), "index": "default", **row} for row in rows]
-    return {"builds": builds, "companions": content.get("companion", [])}
-
-
-# ---- fields of a row -----------------------------------------------------------------------------
-
-
-def _rows(content: Mapping[str, Any], name: str, path: str) -> Iterator[Row]:
-    rows = content.get(name)
-    if not isinstance(rows, list):
-        raise DataError(f"{path}: {name} must be a list")
-    for number, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise DataError(f"{path}: {name}[{number}] must be an object")
-        yield row
-
-
-def _text(row: Row, field: str, path: str) -> str:
-    value = row.get(field)
-    if not isinstance(value, str) or not value:
-        raise DataError(f"{path}: {field} is missing or is not a text in {_row_name(row)}")
-    return value
-
-
-def _texts(row: Row, field: str, path: str) -> list[str]:
-    value = row.get(field)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(f"{path}: {field} is not a list of texts in {_row_name(row)}")
-    return value
-
-
-def _pair_or_none(row: Row, field: str, path: str) -> CudaVersion | None:
-    if row.get(field) is None:
-        return None
-    try:
-        return parse_pair(_text(row, field, path))
-    except ValueError as error:
-        raise DataError(f"{path}: {field} in {_row_name(row)}: {error}") from error
-
-
-def _targets(row: Row, field: str, path: str) -> tuple[str, ...] | None:
-    if row.get(field) is None:
-        return None
-    targets = tuple(_texts(row, field, path))
-    try:
-        for target in targets:
-            parse_target(target)
-    except ValueError as error:
-        raise DataError(f"{path}: {field} in {_row_name(row)}: {error}") from error
-    return targets
-
-
-def _code(row: Row, path: str) -> Code:
-    sass, ptx = _targets(row, "sass", path), _targets(row, "ptx", path)
-    evidence, source = _text(row, "evidence", path), _text(row, "source", path)
-    if evidence not in ("scanned", "documented"):
-        name = _row_name(row)
-        raise DataError(f"{path}: evidence in {name} is neither scanned nor documented")
-    if evidence == "scanned":
-        source += f" of {_text(row, 'file', path)} (sha256 {_text(row, 'sha256', path)})"
-    if "url" in row:
-        source += f"; {_text(row, 'url', path)}"
-    return Code(
-        sass=sass,
-        ptx=ptx,
-        made_by=_pair_or_none(row, "made_by", path),
-        evidence=evidence,
-        source=source,
-        some=tuple(_texts(row, "some", path)) if "some" in row else (),
-    )
-
-
-def _row_name(row: Row) -> str:
-    """Return how messages name a row."""
-    version = row.get("local") or row.get("version") or "?"
-    return f"the row {version} on {row.get('platform') or '?'}"

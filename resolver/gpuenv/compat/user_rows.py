@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from platformdirs import user_data_dir
@@ -16,31 +15,31 @@ from platformdirs import user_data_dir
 from ..atomic_write import write_whole
 from ..errors import DataError
 from ..model import Value
-from .rows import Row
+from .rows import decode
 
 FORMAT = 1
 SOURCE = "gpuenv matrix update"  # the start of the source of each row
-_HINT = "run `gpuenv matrix update`, or delete the file"
 
 
-class UserRows(Value):
+class UserRows(Value, forbid_unknown_fields=False):
     """The rows of the user's file.
 
     Attributes:
+        format: the layout of the file.
         date: the day of the last update, "" for no update.
         rows: {distribution: its rows}, as in libraries/*.json and frameworks/*.json.
     """
 
-    date: str = ""
-    rows: Mapping[str, Sequence[Row]] = {}
-
-    def of_distribution(self, distribution: str) -> Sequence[Row]:
-        """Return the rows of a distribution."""
-        return self.rows.get(distribution, ())
+    format: int | None = None
+    date: str
+    rows: dict[str, list[dict[str, Any]]]
 
     def count(self) -> int:
         """Return the number of rows."""
         return sum(map(len, self.rows.values()))
+
+
+NO_ROWS = UserRows(format=FORMAT, date="", rows={})
 
 
 class Update(Value):
@@ -77,24 +76,21 @@ def read_user_rows(path: str) -> UserRows:
     Raises:
         DataError: the file is damaged, or a newer gpuenv wrote it.
     """
+    if not os.path.exists(path):
+        return NO_ROWS
+    hint = "run `gpuenv matrix update`, or delete the file"
     try:
-        with open(path, "rb") as file:
-            content = json.load(file)
-    except FileNotFoundError:
-        return UserRows()
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}", hint=_HINT) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        number = content.get("format") if isinstance(content, dict) else None
-        raise DataError(f"{path} has format {number}, this gpuenv reads {FORMAT}", hint=_HINT)
-    rows, date = content.get("rows"), content.get("date")
-    if not isinstance(rows, dict) or not isinstance(date, str):
-        raise DataError(f"{path} has no rows or no date", hint=_HINT)
-    return UserRows(date=date, rows=rows)
+        rows = decode(path, UserRows)
+    except DataError as error:
+        raise DataError(str(error), hint=hint) from error
+    if rows.format != FORMAT:
+        text = f"{path} has format {rows.format}, this gpuenv reads {FORMAT}"
+        raise DataError(text, hint=hint)
+    return rows
 
 
 def write_user_rows(path: str, rows: UserRows) -> None:
     """Write the user's rows. Raises OSError."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    content: dict[str, Any] = {"format": FORMAT, "date": rows.date, "rows": rows.rows}
+    content = {"format": FORMAT, "date": rows.date, "rows": rows.rows}
     write_whole(path, (json.dumps(content, indent=1) + "\n").encode())

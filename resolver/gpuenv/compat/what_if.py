@@ -127,10 +127,10 @@ def _gpu_names(capability: ComputeCapability, data: CompatibilityData) -> list[s
 
 
 def _driver_supports(host: Host, capability: ComputeCapability, data: CompatibilityData) -> bool:
-    last = data.last_branch(capability)
+    last = data.last_branches.get(capability)
     if host.driver is None:
         return last is None  # do not suggest a GPU that today's drivers have dropped
-    branch, first = driver_branch(host.driver), data.first_branch(capability)
+    branch, first = driver_branch(host.driver), data.first_branches.get(capability)
     if first is not None and branch < first[0]:
         return False
     return last is None or branch <= last[0]

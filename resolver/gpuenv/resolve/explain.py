@@ -138,13 +138,13 @@ def _cuda_platform_reasons(
         source=framework.source,
     )
     for row in store.data.rule_rows("system_cuda"):
-        if framework.distribution in row["distributions"] and platform in row["platforms"]:
+        if framework.distribution in row.distributions and platform in row.platforms:
             yield Reason(
                 code="cuda-libraries",
-                subject=f"{framework.name} {row['versions']}, for CUDA on {platform},",
-                need=f"{row['value']} installed separately",
+                subject=f"{framework.name} {row.versions}, for CUDA on {platform},",
+                need=f"{row.value} installed separately",
                 have="no wheel that requires them",
-                source=row["source"],
+                source=row.source,
             )
 
 

@@ -222,8 +222,8 @@ class ReleaseFacts:
         platform = self._host.platform
         row = self._data.system_cuda(variant.way.carriers[0], variant.version, platform)
         if row is not None and code != "no-such-extra":
-            need = f"{row['value']} of the system: {', '.join(row['libraries'])}"
-            have, source = "no package that brings them", row["source"]
+            need = f"{row.value} of the system: {', '.join(row.libraries)}"
+            have, source = "no package that brings them", row.source
         elif missing:
             need = f"the extra {' and '.join(missing)}, which brings its CUDA libraries"
             have, source = "a release without it", ""
