@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import gpuenv
 from gpuenv import api
-from gpuenv.index.protocol import Index
-from gpuenv.model import Host, Request, Requirement, Wheel
+from gpuenv.index.protocol import Index, Metadata
+from gpuenv.model import Host, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement, version_key
 from gpuenv.resolve import solver
 
@@ -34,11 +34,7 @@ class Made(Index):
     def __init__(self, packages: Packages) -> None:
         self.packages = packages
 
-    def has(self, name: str) -> bool:
-        """Return whether the package was generated."""
-        return name in self.packages
-
-    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """Return one pure wheel for each version, the newest first."""
         versions = sorted(self.packages.get(name, ()), key=version_key, reverse=True)
         files = (
@@ -57,9 +53,10 @@ class Made(Index):
             for version, file in files
         ]
 
-    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+    def metadata(self, wheel: Wheel) -> Metadata:
         """Return the requirements of the generated release."""
-        return [parse_requirement(text) for text in self.packages[wheel.name][wheel.version]]
+        requires = self.packages[wheel.name][wheel.version]
+        return Metadata(dependencies=tuple(map(parse_requirement, requires)))
 
 
 def many(count: int) -> tuple[Packages, list[str]]:

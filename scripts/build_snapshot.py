@@ -201,7 +201,7 @@ class Walk:
 def dump_package(head: dict[str, Any], wheels: list[dict[str, Any]]) -> str:
     """Return one package as JSON, with one file or one metadata on each line.
 
-    The reader (gpuenv.index.snapshot) relies on these lines.
+    A new release changes few lines.
 
     `wheels` are ascending; a wheel has the fields of `read_anchor`, "requires" and "size". Those of
     equal tags are written together.

@@ -725,7 +725,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args(arguments)
     data = matrix.load(options.folder or os.path.join(ROOT, "matrix_data"))
-    audit = check(data, Snapshot(os.path.join(data.folder, "snapshot"), "").wheels)
+    audit = check(data, Snapshot(os.path.join(data.folder, "snapshot"), "").files)
     if options.json:
         print(json.dumps(audit_json(audit), indent=2))
     else:

@@ -41,8 +41,8 @@ from gpuenv.api import tool_settings
 from gpuenv.compat.variants import FEATURES, X86_64, suitable_values
 from gpuenv.errors import InexpressibleError, NoSolutionError, PackageIndexError
 from gpuenv.index import variants
-from gpuenv.index.protocol import Index
-from gpuenv.model import IndexOptions, Request, Requirement, Wheel
+from gpuenv.index.protocol import Index, Metadata
+from gpuenv.model import IndexOptions, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from records import write_record
@@ -144,11 +144,7 @@ class OneRelease(Index):
     def __init__(self, release: variants.ReleaseVariants) -> None:
         self._release = release
 
-    def has(self, name: str) -> bool:
-        del name
-        return True
-
-    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> tuple[Wheel, ...]:
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> tuple[Wheel, ...]:
         del environment
         return tuple(
             Wheel(
@@ -161,9 +157,9 @@ class OneRelease(Index):
             for variant in self._release.variants
         )
 
-    def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
+    def metadata(self, wheel: Wheel) -> Metadata:
         del wheel
-        return ()
+        return Metadata()
 
     def variants(self, wheels: Sequence[Wheel]) -> variants.ReleaseVariants:
         del wheels
@@ -177,7 +173,7 @@ def order_of(document: Mapping[str, Any]) -> list[str]:
     host = gpuenv.describe(gpus=["none"], python=PYTHON, platform="linux-x86_64", glibc="2.35")
     chooser = VariantChooser(host, api.compatibility_data(), index)
     labels = []
-    for wheel in chooser.sort(index.wheels("demo")):
+    for wheel in chooser.sort(index.files("demo")):
         judged = chooser.judged(wheel)
         if judged is not None and not judged.reasons:
             labels.append(split_label(wheel.filename)[1])

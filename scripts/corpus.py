@@ -54,6 +54,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"
@@ -191,12 +192,12 @@ def prepare(code: Path) -> tuple[Callable[[Sequence[str]], int], tuple[str, str]
 
 
 def use_made_up_index() -> tuple[str, str]:
-    """Replace pip's built-in index, which gpuenv asks pip for. Return the hosts of the real one."""
-    from pip._internal.models import index
+    """Replace pip's built-in index, which gpuenv reads. Return the hosts of the real one."""
+    from gpuenv.index import default_index
 
-    real = index.PyPI
-    index.PyPI = index.PackageIndex(INDEX_URL, file_storage_domain=FILE_HOST)
-    return real.netloc, real.file_storage_domain
+    url, files = default_index.builtin_index()
+    default_index.builtin_index = lambda: (f"{INDEX_URL}simple", f"https://{FILE_HOST}")
+    return urlsplit(url).netloc, urlsplit(files).netloc
 
 
 def environment(folder: Path, code: Path) -> dict[str, str]:

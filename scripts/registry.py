@@ -21,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "resolver"))
 
+from gpuenv.index.default_index import default_index  # noqa: E402
 from gpuenv.model import Host, Python  # noqa: E402
 from gpuenv.requirements.target import (  # noqa: E402
     FIRST_FREE_THREADED,
@@ -56,13 +57,7 @@ def environments() -> tuple[TargetEnvironment, ...]:
 
 def simple_url() -> str:
     """Return the configured default index, else pip's built-in one."""
-    from pip._internal.configuration import Configuration
-    from pip._internal.models.index import PyPI
-
-    configuration = Configuration(isolated=False)
-    configuration.load()
-    values = dict(configuration.items())
-    return str(os.environ.get("PIP_INDEX_URL") or values.get("global.index-url") or PyPI.simple_url)
+    return default_index().url
 
 
 def write(path: str, text: str) -> None:

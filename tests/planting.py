@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuenv.compat import data as matrix
-from gpuenv.index.cache import Cache
 from gpuenv.index.default_index import default_index
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.install import wheels
@@ -84,14 +83,14 @@ def download(folder: Path) -> None:
     Raises:
         InstallError: There is no index.
     """
-    found = default_index(Cache())
+    found = default_index()
     snapshot = Snapshot(
         os.path.join(matrix.load().folder, "snapshot"), found.file_store, default_index=found.url
     )
     for version, name in RELEASES.items():
         wheel = next(
             one
-            for one in snapshot.wheels(name)
+            for one in snapshot.files(name)
             if one.version == version and one.filename.endswith("x86_64.whl")
         )
         wheels.sync(lock_of(name, version, wheel), str(folder / version), installer="uv")

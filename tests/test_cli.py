@@ -59,10 +59,10 @@ def run(args: list[str], folder: Path, **environment: str) -> subprocess.Complet
 
 @functools.cache
 def import_what_commands_use() -> None:
-    """Import all of gpuenv, and the parts of pip that it asks for the default index."""
+    """Import all of gpuenv, and what it imports when it is needed."""
     names = [module.name for module in pkgutil.walk_packages(gpuenv.__path__, "gpuenv.")]
     own = [name for name in names if not name.startswith("gpuenv.probes.")]
-    for name in (*own, "pip._internal.configuration", "tomllib", "tomli_w"):
+    for name in (*own, "requests", "tomllib", "tomli_w"):
         importlib.import_module(name)
 
 

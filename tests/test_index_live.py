@@ -5,9 +5,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -24,21 +22,19 @@ from gpuenv.errors import (
     PackageIndexError,
     UnusableFileError,
 )
-from gpuenv.index import http_session
 from gpuenv.index.cache import Cache
-from gpuenv.index.core_metadata import parse_dependencies, parse_fields
 from gpuenv.index.factory import open_index, open_indexes
-from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
-from gpuenv.index.live import SimpleIndex, parse_cutoff
-from gpuenv.index.multi_index import LazyIndex, MultiIndex
-from gpuenv.index.protocol import Index
-from gpuenv.index.simple_api import FileEntry, newest_first, parse_page, to_entries
+from gpuenv.index.metadata import parse_metadata
+from gpuenv.index.pages import parse_page
+from gpuenv.index.protocol import Metadata
+from gpuenv.index.snapshot import Snapshot
+from gpuenv.index.sources import FindLinks, parse_cutoff
 from gpuenv.index.urls import redact_url, split_credentials
 from gpuenv.model import Host, IndexOptions, Python, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer, make_wheel
-from universe import listed
+from indexes import Asked, combined_index, find_links, readers, simple_index, simple_source
 
 PAGES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "index_pages.json").read_text()
@@ -53,10 +49,8 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("gpuenv.index.http.BACK_OFF", 0.001)
 
 
-def index_of(
-    server: IndexServer, transport: Transport, cache: Cache, **options: Any
-) -> SimpleIndex:
-    return SimpleIndex(options.pop("url", server.url), transport=transport, cache=cache, **options)
+def index_of(server: IndexServer, transport: Transport, cache: Cache, **options: Any) -> Asked:
+    return simple_index(options.pop("url", server.url), transport, cache, **options)
 
 
 # ---- pages ---------------------------------------------------------------------------------------
@@ -74,11 +68,9 @@ def test_pages_are_read_as_the_peps_say(case: dict[str, Any]) -> None:
         assert found is None
         return
     assert found is not None
-    rows = to_entries(found, case["url"])
-    assert [
-        {key: getattr(row, key) for key in want}
-        for row, want in zip(rows, case["rows"], strict=True)
-    ] == case["rows"]
+    assert len(found.files) == len(case["rows"])
+    for row in case["rows"]:
+        assert row in [{key: getattr(file, key) for key in row} for file in found.files]
 
 
 @pytest.mark.parametrize("style", ["json", "html", "plain"])
@@ -116,45 +108,9 @@ def test_wheels_come_newest_first_with_all_that_the_page_says(
     assert server.paths() == ["/simple/demo/"]
 
 
-TAGS = [
-    "py3-none-any",
-    "py2.py3-none-any",
-    "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64",
-    "cp312-cp312-manylinux_2_39_x86_64",
-    "cp312-cp312-win_amd64",
-    "cp310-abi3-manylinux_2_28_x86_64",
-    "cp311-cp311-manylinux_2_28_x86_64",
-]
 TARGET = TargetEnvironment(
     Host(os="linux", machine="x86_64", glibc=(2, 35), python=Python(version=(3, 12)))
 )
-
-
-def test_releases_are_those_of_the_files_that_fit(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    """Compare `releases`, which parses no file, with the files of pages made by chance."""
-    random = Random(7)  # noqa: S311  no secret
-    index = index_of(server, transport, cache)
-    for number in range(12):
-        name = f"demo{number}"
-        for version in random.sample(["1.0", "1.0.0", "1.1a1", "1.10", "2.0.post1", "3.0"], 4):
-            for tag in random.sample(TAGS, random.randint(1, 4)):
-                requires_python = random.choice([None, ">=3.9", ">=3.13", "snakes"])
-                yanked = random.choice([None, None, "", "bad"])
-                server.add(name, version, tag=tag, requires_python=requires_python, yanked=yanked)
-        server.add_file(name, f"{name}-9.0.tar.gz")
-        fitting: dict[str, list[Wheel]] = {}
-        for file in (*index.sdists(name), *index.wheels(name, TARGET)):
-            if TARGET.accepts_python(file.requires_python):
-                fitting.setdefault(file.version, []).append(file)
-        releases = index.releases(name, TARGET)
-        assert releases is not None
-        assert list(releases.versions) == list(fitting)
-        for version, told in releases.versions.items():
-            files = [one for one in releases.files(version) if one in fitting[version]]
-            assert sorted(files, key=str) == sorted(fitting[version], key=str)
-            assert told == listed(files)
 
 
 def test_names_that_the_index_does_not_have(
@@ -187,14 +143,15 @@ def test_names_that_the_index_does_not_have(
     )
 )
 def test_the_order_is_that_of_pep_440(versions: list[str]) -> None:
-    rows = [
-        FileEntry("a", version, f"a-{version}-{tag}.whl", "", None)
-        for tag in "ba"
+    files = [
+        {"filename": f"a-{version}-py{tag}-none-any.whl", "url": "https://files.test/a"}
+        for tag in "32"
         for version in versions
     ]
-    found = newest_first(rows)
+    page = parse_page(json.dumps({"files": files}).encode(), "application/json", "https://a.test/")
+    found = page.files if page is not None else []
     assert [row.version for row in found[::2]] == sorted(versions, key=Version, reverse=True)
-    assert [row.filename[-5] for row in found] == ["a", "b"] * len(versions)
+    assert [row.filename[-14] for row in found] == ["2", "3"] * len(versions)
 
 
 # ---- dependencies --------------------------------------------------------------------------------
@@ -317,7 +274,8 @@ def test_why_a_file_is_unusable_is_known_offline(
 def test_requirements_of_old_wheels_are_read_as_they_were_meant() -> None:
     data = b"Metadata-Version: 2.1\nName: a\n"
     data += b"Requires-Dist: numpy (>=1.16.*)\nRequires-Dist: six (==1.*)\n"
-    assert parse_dependencies(parse_fields(data), "a.whl") == (
+    wheel = Wheel(name="a", version="1", filename="a.whl", url="", sha256=None)
+    assert parse_metadata(data, wheel).dependencies == (
         Requirement(name="numpy", specifier=">=1.16"),
         Requirement(name="six", specifier="==1.*"),
     )
@@ -406,56 +364,12 @@ def test_an_index_that_sends_nothing_is_asked_once(server: IndexServer, cache: C
     assert len(server.asked) == 1
 
 
-def test_a_host_is_looked_up_once(
-    server: IndexServer, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many threads that ask a name server at once can lose its answers."""
-    lookups: list[object] = []
-    look_up = socket.getaddrinfo
-
-    def note(host: Any, *arguments: Any) -> Any:
-        lookups.append(host)
-        return look_up(host, *arguments)
-
-    monkeypatch.setattr(socket, "getaddrinfo", note)
-    monkeypatch.setattr(http_session, "_hosts", {})
-    names = [f"demo{number}" for number in range(8)]
-    for name in names:
-        server.add(name, "1.0")
-    url = server.url.replace("127.0.0.1", "localhost")
-    with Transport() as transport, ThreadPoolExecutor(len(names)) as pool:
-        index = index_of(server, transport, cache, url=url)
-        assert all(pool.map(index.has, names))
-        assert lookups.count("localhost") == 1
-
-
-def test_threads_share_a_failed_lookup(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    lookups: list[object] = []
-
-    def fail(host: Any, *arguments: Any) -> Any:
-        lookups.append(host)
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", fail)
-    monkeypatch.setattr(http_session, "_hosts", {})
-
-    def error_of(name: str) -> str:
-        with pytest.raises(PackageIndexError) as caught:
-            SimpleIndex("http://nowhere.invalid", transport=transport, cache=cache).wheels(name)
-        return str(caught.value)
-
-    with Transport() as transport, ThreadPoolExecutor(8) as pool:
-        errors = list(pool.map(error_of, [f"demo{number}" for number in range(8)]))
-    assert all("cannot be reached" in error for error in errors)
-    assert len(lookups) == 1
-
-
 def test_a_dead_index(transport: Transport, cache: Cache) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
         with pytest.raises(PackageIndexError) as caught:
-            SimpleIndex(url, transport=transport, cache=cache).wheels("demo")
+            simple_index(url, transport, cache).wheels("demo")
     assert (
         str(caught.value)
         == f"index {url} failed for demo: {url}/demo/ cannot be reached (Connection refused)"
@@ -483,7 +397,8 @@ def test_credentials_are_sent_and_kept_out_of_everything(
     index = index_of(server, transport, cache, url=server.url_with("me%40work:p%3Aw%2Fd"))
     (wheel,) = index.wheels("demo")
     assert index.dependencies(wheel) == EXPECTED
-    assert (wheel.index, index.url, index.label) == (server.url,) * 3
+    assert wheel.index == server.url
+    assert index.label("demo") == server.url.replace("://", "://****@")
     assert "work" not in repr(wheel)
     kept = b"".join(path.read_bytes() for path in Path(cache.folder).rglob("*") if path.is_file())
     assert kept
@@ -525,9 +440,9 @@ def test_of_two_logins_of_a_host_the_nearer_is_sent(
 ) -> None:
     transport.login(f"{server.base.replace('://', '://a:1@')}/one")
     transport.login(f"{server.base.replace('://', '://b:2@')}/two")
-    assert transport._find_credentials(f"{server.base}/two/demo/") == ("b", "2")
-    assert transport._find_credentials(f"{server.base}/one/demo/") == ("a", "1")
-    assert transport._find_credentials("http://127.0.0.1:1/one/demo/") is None
+    assert transport.credentials(f"{server.base}/two/demo/") == ("b", "2")
+    assert transport.credentials(f"{server.base}/one/demo/") == ("a", "1")
+    assert transport.credentials("http://127.0.0.1:1/one/demo/") is None
 
 
 secret = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=12)
@@ -693,7 +608,7 @@ def test_find_links_reads_folders_pages_and_wheels(
     folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch, place: str, versions: list[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    links = FindLinks([place.format(folder)], cache=cache)
+    links = find_links([place.format(folder)], cache=cache)
     wheels = links.wheels("demo")
     assert [wheel.version for wheel in wheels] == versions
     for wheel in wheels:
@@ -714,17 +629,17 @@ def test_find_links_over_http(server: IndexServer, transport: Transport, cache: 
     files = [server.add("demo", "1.0", REQUIRES), server.add("other", "2.0")]
     anchors = "".join(f'<a href="files/{file.filename}">x</a>' for file in files)
     server.raw["/links.html"] = ("text/html", anchors.encode())
-    links = FindLinks([f"{server.base}/links.html"], transport=transport, cache=cache)
+    links = find_links([f"{server.base}/links.html"], transport=transport, cache=cache)
     assert [one.url for one in links.wheels("demo")] == [f"{server.base}/files/{files[0].filename}"]
     assert [one.version for one in links.wheels("other")] == ["2.0"]
     assert links.dependencies(links.wheels("demo")[0]) == EXPECTED
     assert server.paths().count("/links.html") == 1
-    direct = FindLinks(
+    direct = find_links(
         [f"{server.base}/files/{files[0].filename}"], transport=transport, cache=cache
     )
     assert [one.version for one in direct.wheels("demo")] == ["1.0"]
     with pytest.raises(InputError, match=r"nothing.html does not exist"):
-        FindLinks([f"{server.base}/nothing.html"], transport=transport, cache=cache).has("demo")
+        find_links([f"{server.base}/nothing.html"], transport=transport, cache=cache).has("demo")
 
 
 @pytest.mark.parametrize(
@@ -743,7 +658,7 @@ def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, mess
     (folder / "notes.txt").write_bytes(b"")
     (folder / "future.html").write_text('<meta name="pypi:repository-version" content="3.0">')
     with pytest.raises(InputError) as caught:
-        FindLinks([place.format(folder)], cache=cache).has("demo")
+        find_links([place.format(folder)], cache=cache).has("demo")
     assert caught.value.message.startswith("--find-links ")
     assert message in caught.value.message
 
@@ -752,7 +667,7 @@ def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(
     folder: Path, cache: Cache
 ) -> None:
     (folder / "flat one" / "other-2.0-py3-none-any.whl").write_bytes(b"torn")
-    links = FindLinks([str(folder / "flat one")], cache=cache)
+    links = find_links([str(folder / "flat one")], cache=cache)
     assert len(links.wheels("demo")) == 2
     with pytest.raises(
         PackageIndexError, match=r"other-2.0-py3-none-any.whl: it is not a readable wheel"
@@ -764,12 +679,12 @@ def test_the_hash_of_a_file_is_kept_until_the_file_changes(
     folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = folder / "flat one" / "other-1.0-py3-none-any.whl"
-    first = FindLinks([str(path)], cache=cache).wheels("other")[0]
+    first = find_links([str(path)], cache=cache).wheels("other")[0]
     with monkeypatch.context() as patch:
         patch.setattr("hashlib.file_digest", None)  # it would fail if it were called
-        assert FindLinks([str(path)], cache=cache).wheels("other")[0] == first
+        assert find_links([str(path)], cache=cache).wheels("other")[0] == first
     path.write_bytes(make_wheel("other", "1.0", padding=10)[1])
-    assert FindLinks([str(path)], cache=cache).wheels("other")[0].sha256 != first.sha256
+    assert find_links([str(path)], cache=cache).wheels("other")[0].sha256 != first.sha256
 
 
 def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(
@@ -779,28 +694,28 @@ def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(
         def rank(self, filename: str) -> int | None:
             return 0 if "+local" in filename else None
 
-    (folder / "flat one" / "demo-8.0-py3-none-any.whl").write_bytes(b"never read")
-    links = FindLinks([str(folder / "bare"), str(folder / "flat one")], cache=cache)
+    (folder / "flat one" / "demo-8.0-py3-none-win_amd64.whl").write_bytes(b"never read")
+    links = find_links([str(folder / "bare"), str(folder / "flat one")], cache=cache)
     wheels = links.wheels("demo", Fits())  # type: ignore[arg-type]
     assert [one.version for one in wheels] == ["2.0+local"]
-    assert "/bare/" in next(one for one in links._entries("demo") if one.version == "1.0").url
+    (first,) = [one for one in links.wheels("demo", TARGET) if one.version == "1.0"]
+    assert "/bare/" in first.url
 
 
 def test_a_folder_as_an_index(folder: Path, transport: Transport, cache: Cache) -> None:
     url = f"file://{folder}/simple"
-    index = open_index(url, IndexOptions(), transport=transport, cache=cache)
-    assert {wheel.index for wheel in index.wheels("demo")} == {url}
+    pages, _ = readers(transport, cache)
+    index = open_index(url, pages, IndexOptions())
+    assert {wheel.index for wheel in index.files("demo")} == {url}
     with pytest.raises(InputError, match=r"not the URL of an index"):
-        open_index("/somewhere", IndexOptions(), transport=transport, cache=cache)
+        open_index("/somewhere", pages, IndexOptions()).has("demo")
 
 
 # ---- several indexes -----------------------------------------------------------------------------
 
 
-class Shipped(Index):
-    """Stands for the snapshot: an index that costs nothing to ask."""
-
-    label = "shipped"
+class Shipped(Snapshot):
+    """Stands for the snapshot."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -808,7 +723,7 @@ class Shipped(Index):
     def has(self, name: str) -> bool:
         return name in self.names
 
-    def wheels(self, name: str, environment: Any = None) -> tuple[Wheel, ...]:
+    def files(self, name: str, environment: Any = None) -> tuple[Wheel, ...]:
         filename = f"{name}-1.0-py3-none-any.whl"
         return (
             (Wheel(name=name, version="1.0", filename=filename, url="", sha256=None),)
@@ -816,8 +731,8 @@ class Shipped(Index):
             else ()
         )
 
-    def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        return ()
+    def metadata(self, wheel: Wheel) -> Metadata:
+        return Metadata()
 
 
 @pytest.fixture
@@ -832,11 +747,13 @@ def combined(
         for name in ("demo", "ours", "both", "sources", "public"):
             server.add(name, "99.0")
         yield (
-            MultiIndex(
-                default=index_of(server, transport, cache),
-                find_links=FindLinks([str(folder / "flat one")], cache=cache),
+            combined_index(
+                transport,
+                cache,
+                default=simple_source(server.url, transport, cache),
+                find_links=FindLinks([str(folder / "flat one")], readers(transport, cache)[0]),
                 snapshot=Shipped("demo", "ours"),
-                extra=[index_of(extra, transport, cache)],
+                extra=[simple_source(extra.url, transport, cache)],
             ),
             server,
             extra,
@@ -866,23 +783,6 @@ def test_a_name_is_bound_to_one_index(
     assert (bool(server.asked), bool(extra.asked)) == (default_asked, extra_asked)
 
 
-def test_a_lazy_index_is_opened_when_it_is_asked(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    opened: list[str] = []
-
-    def opener() -> SimpleIndex:
-        opened.append("now")
-        return index_of(server, transport, cache)
-
-    server.add("demo", "1.0", REQUIRES)
-    index = MultiIndex(default=LazyIndex("lazy", opener), snapshot=Shipped("ours"))
-    assert (index.label("ours"), opened) == ("snapshot", [])
-    assert index.label("demo") == "lazy"
-    assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
-    assert opened == ["now"]
-
-
 def test_the_snapshot_is_not_for_interpreters_whose_wheels_it_leaves_out() -> None:
     data = str(Path(__file__).parent.parent / "matrix_data")
     for python, has_snapshot in {(3, 8): False, (3, 9): True, (3, 14): True}.items():
@@ -904,17 +804,13 @@ def test_the_default_index_is_opened_later_and_named_without_its_credentials(
     _, index = open_indexes(IndexOptions(index_url=url), str(data))
     assert server.asked == []
     assert index.label("demo") == server.url.replace("://", "://****@")
-    assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
+    assert index.metadata(index.files("demo")[0]).dependencies == EXPECTED
 
 
 def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any) -> None:
     index, _, _ = combined
     for name, expected in (("both", EXPECTED), ("demo", EXPECTED), ("ours", ()), ("public", ())):
         assert index.dependencies(index.wheels(name)[0]) == expected
-    with pytest.raises(InputError, match=r"^nothing was not found on any index"):
-        index.dependencies(
-            Wheel(name="nothing", version="1", filename="nothing-1.whl", url="", sha256=None)
-        )
 
 
 def test_the_index_of_a_framework_supplies_its_own_packages_only(server: IndexServer) -> None:

@@ -1,6 +1,7 @@
 """Prefetching requests what a solve will need, once; errors are raised when they matter."""
 
 from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,10 @@ import pytest
 from gpuenv.errors import PackageIndexError
 from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
-from gpuenv.index.live import SimpleIndex
-from gpuenv.index.multi_index import MultiIndex
 from gpuenv.model import Host, Python
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement
 from index_server import IndexServer
+from indexes import Asked, combined_index, simple_index, simple_source
 
 HOST = Host(
     os="linux",
@@ -47,12 +47,12 @@ def server() -> Iterator[IndexServer]:
         yield one
 
 
-def open_multi_index(server: IndexServer, tmp_path: Path) -> MultiIndex:
+def open_multi_index(server: IndexServer, tmp_path: Path) -> Asked:
     transport, cache = Transport(read=5.0), Cache(str(tmp_path / "cache"))
-    return MultiIndex(default=SimpleIndex(server.url, transport=transport, cache=cache))
+    return simple_index(server.url, transport, cache)
 
 
-def prefetch(index: MultiIndex, *texts: str, constraints: tuple[str, ...] = ()) -> None:
+def prefetch(index: Asked, *texts: str, constraints: tuple[str, ...] = ()) -> None:
     """Prefetch what the requirements need, and wait until all jobs are done."""
     index.start_prefetch(
         [parse_requirement(text) for text in texts],
@@ -63,11 +63,9 @@ def prefetch(index: MultiIndex, *texts: str, constraints: tuple[str, ...] = ()) 
     )
     prefetcher = index._prefetcher
     assert prefetcher is not None
-    prefetcher.jobs.join()
+    while not all(job.done() for job in prefetcher.jobs):  # a job starts others
+        wait(prefetcher.jobs, 10)
     index.stop_prefetch()
-    for thread in prefetcher.threads:
-        thread.join(10)
-        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(
@@ -119,20 +117,16 @@ def test_errors_are_raised_when_the_answer_is_needed(server: IndexServer, tmp_pa
     assert len(server.asked) == known
 
 
-@pytest.mark.parametrize("damage", ["removed", "overwritten", "files overwritten"])
-def test_lost_files_of_a_page_are_fetched_again(
-    server: IndexServer, tmp_path: Path, damage: str
-) -> None:
-    index = open_multi_index(server, tmp_path)
-    fitting = index.wheels("top", ENVIRONMENT)
+@pytest.mark.parametrize("damage", ["removed", "overwritten"])
+def test_a_lost_page_is_fetched_again(server: IndexServer, tmp_path: Path, damage: str) -> None:
+    fitting = open_multi_index(server, tmp_path).wheels("top", ENVIRONMENT)
     assert len(server.asked) == 1
-    pattern = "page-files" if damage.startswith("files") else "page*"
-    for path in (tmp_path / "cache").glob(f"v*/{pattern}/*"):
+    for path in (tmp_path / "cache").glob("v*/pages/*"):
         if damage == "removed":
             path.unlink()
         else:
             path.write_bytes(b"\n" * path.stat().st_size)
-    assert index.wheels("top") == fitting
+    assert open_multi_index(server, tmp_path).wheels("top", ENVIRONMENT) == fitting
     assert len(server.asked) == 2
 
 
@@ -145,9 +139,11 @@ def test_the_snapshot_hides_no_release_where_the_index_is_asked_anyway(
         older.add("middle", "1.4")
 
         def newest(*texts: str) -> dict[str, str]:
-            index = MultiIndex(
-                default=SimpleIndex(server.url, transport=transport, cache=cache),
-                snapshot=SimpleIndex(older.url, transport=transport, cache=cache),
+            index = combined_index(
+                transport,
+                cache,
+                default=simple_source(server.url, transport, cache),
+                snapshot=simple_source(older.url, transport, cache),
             )
             index.start_prefetch(
                 [parse_requirement(text) for text in texts],

@@ -8,13 +8,10 @@ import pytest
 
 from gpuenv.errors import InputError, OfflineError, PackageIndexError, UnusableFileError
 from gpuenv.index.cache import Cache
-from gpuenv.index.direct_url import DirectFiles
-from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
-from gpuenv.index.live import SimpleIndex
-from gpuenv.index.multi_index import MultiIndex
 from gpuenv.model import Requirement
 from index_server import IndexServer, make_sdist, make_wheel
+from indexes import combined_index, find_links, simple_index, simple_source
 
 REQUIRES = ["alpha>=1", "beta ; extra == 'b'"]
 EXPECTED = (
@@ -31,7 +28,7 @@ def test_an_index_lists_sdists_apart(
     with IndexServer(style) as server:
         server.add("demo", "1.0")
         file = server.add_sdist("demo", "2.0", REQUIRES, kind=kind, requires_python=">=3.9")
-        index = SimpleIndex(server.url, transport=transport, cache=cache)
+        index = simple_index(server.url, transport=transport, cache=cache)
         assert [one.version for one in index.wheels("demo")] == ["1.0"]
         (sdist,) = index.sdists("demo")
         assert (sdist.version, sdist.filename, sdist.requires_python) == (
@@ -42,7 +39,7 @@ def test_an_index_lists_sdists_apart(
         assert sdist.sha256 == hashlib.sha256(file.data).hexdigest()
         assert index.dependencies(sdist) == EXPECTED
         assert index.requires_python(sdist) == ">=3.9"
-    again = SimpleIndex(server.url, transport=transport, cache=cache, offline=True)
+    again = simple_index(server.url, transport=transport, cache=cache, offline=True)
     assert again.dependencies(again.sdists("demo")[0]) == EXPECTED
     assert again.requires_python(again.sdists("demo")[0]) == ">=3.9"
 
@@ -53,11 +50,11 @@ def test_a_folder_lists_sdists_apart(tmp_path: Path, cache: Cache) -> None:
         make_wheel("my-demo", "1.0", ["gamma"]),
     ):
         (tmp_path / filename).write_bytes(data)
-    links = FindLinks([str(tmp_path)], cache=cache)
+    links = find_links([str(tmp_path)], cache=cache)
     assert [one.version for one in links.wheels("my-demo")] == ["1.0"]
     (sdist,) = links.sdists("my-demo")
     assert links.dependencies(sdist) == EXPECTED
-    assert FindLinks([str(tmp_path / sdist.filename)], cache=cache).sdists("my-demo") == (sdist,)
+    assert find_links([str(tmp_path / sdist.filename)], cache=cache).sdists("my-demo") == (sdist,)
 
 
 DYNAMIC = {
@@ -74,7 +71,7 @@ def test_what_only_a_build_would_tell_is_not_guessed(
     server: IndexServer, transport: Transport, cache: Cache, options: dict[str, Any], have: str
 ) -> None:
     server.add_sdist("demo", "1.0", REQUIRES, **options)
-    index = SimpleIndex(server.url, transport=transport, cache=cache)
+    index = simple_index(server.url, transport=transport, cache=cache)
     with pytest.raises(UnusableFileError) as error:
         index.dependencies(index.sdists("demo")[0])
     reason = error.value.reason
@@ -87,7 +84,7 @@ def test_what_does_not_matter_may_be_dynamic(
     server.add_sdist(
         "demo", "1.0", REQUIRES, dynamic=["License", "Classifier"], metadata_version="2.2"
     )
-    index = SimpleIndex(server.url, transport=transport, cache=cache)
+    index = simple_index(server.url, transport=transport, cache=cache)
     assert index.dependencies(index.sdists("demo")[0]) == EXPECTED
 
 
@@ -102,7 +99,7 @@ def test_damaged_sdists_are_named(
     server: IndexServer, transport: Transport, cache: Cache, data: bytes, message: str
 ) -> None:
     server.add_file("demo", "demo-1.0.tar.gz", data)
-    index = SimpleIndex(server.url, transport=transport, cache=cache)
+    index = simple_index(server.url, transport=transport, cache=cache)
     text = rf"demo-1.0.tar.gz: needs a readable archive; it has none \({message}"
     with pytest.raises(UnusableFileError, match=text):
         index.dependencies(index.sdists("demo")[0])
@@ -113,7 +110,7 @@ def test_an_sdist_with_the_wrong_hash_is_not_read(
 ) -> None:
     server.add_sdist("demo", "1.0", REQUIRES)
     server.faults["/files/"] = ["tampered", "always"]
-    index = SimpleIndex(server.url, transport=transport, cache=cache)
+    index = simple_index(server.url, transport=transport, cache=cache)
     with pytest.raises(PackageIndexError, match="wrong hash"):
         index.dependencies(index.sdists("demo")[0])
 
@@ -130,7 +127,7 @@ def test_a_file_at_a_url(
     file = add("my-demo", "1.0", REQUIRES, requires_python=">=3.8")
     digest = hashlib.sha256(file.data).hexdigest()
     url = f"{server.base}/files/{file.filename}"
-    direct = DirectFiles(transport, cache)
+    direct = combined_index(transport, cache)
     found = direct.direct("my-demo", f"{url}#sha256={digest}" if hashed else url)
     assert (found.name, found.version, found.filename, found.url) == (
         "my-demo",
@@ -149,7 +146,7 @@ def test_a_wheel_with_a_hash_is_read_in_part(
     server: IndexServer, transport: Transport, cache: Cache
 ) -> None:
     file = server.add("demo", "1.0", REQUIRES, padding=1 << 20)
-    direct = DirectFiles(transport, cache)
+    direct = combined_index(transport, cache)
     digest = hashlib.sha256(file.data).hexdigest()
     url = f"{server.base}/files/{file.filename}#egg=demo&sha256={digest}"
     assert direct.dependencies(direct.direct("demo", url)) == EXPECTED
@@ -159,7 +156,7 @@ def test_a_wheel_with_a_hash_is_read_in_part(
 def test_a_file_on_disk_by_its_url(tmp_path: Path, transport: Transport, cache: Cache) -> None:
     filename, data = make_wheel("demo", "1.0", REQUIRES)
     (tmp_path / filename).write_bytes(data)
-    direct = DirectFiles(transport, cache)
+    direct = combined_index(transport, cache)
     found = direct.direct("demo", (tmp_path / filename).as_uri())
     assert (found.sha256, found.size) == (hashlib.sha256(data).hexdigest(), len(data))
     assert direct.dependencies(found) == EXPECTED
@@ -173,13 +170,15 @@ def test_what_a_url_cannot_be(server: IndexServer, transport: Transport, cache: 
     file = server.add("demo", "1.0")
     url = f"{server.base}/files/{file.filename}"
     with pytest.raises(InputError, match="the file belongs to demo"):
-        DirectFiles(transport, cache).direct("other", url)
+        combined_index(transport, cache).direct("other", url)
     with pytest.raises(InputError, match="names no wheel"):
-        DirectFiles(transport, cache).direct("demo", f"{server.base}/files/demo.whl")
+        combined_index(transport, cache).direct("demo", f"{server.base}/files/demo.whl")
     with pytest.raises(OfflineError, match="has no #sha256="):
-        DirectFiles(transport, cache, offline=True).direct("demo", url)
+        combined_index(transport, cache, offline=True).direct("demo", url)
     with pytest.raises(PackageIndexError, match="answered with status 404"):
-        DirectFiles(transport, cache).direct("demo", f"{server.base}/files/demo-9-py3-none-any.whl")
+        combined_index(transport, cache).direct(
+            "demo", f"{server.base}/files/demo-9-py3-none-any.whl"
+        )
 
 
 def test_a_file_at_a_url_is_asked_of_no_index(
@@ -187,12 +186,8 @@ def test_a_file_at_a_url_is_asked_of_no_index(
 ) -> None:
     file = server.add("demo", "1.0", REQUIRES)
     server.add("demo", "9.0")
-    index = MultiIndex(
-        default=SimpleIndex(server.url, transport=transport, cache=cache),
-        direct=DirectFiles(transport, cache),
-    )
+    default = simple_source(server.url, transport, cache)
+    index = combined_index(transport, cache, default=default)
     found = index.direct("demo", f"{server.base}/files/{file.filename}")
     assert index.dependencies(found) == EXPECTED
     assert "/simple/demo/" not in server.paths()
-    with pytest.raises(InputError, match="cannot be read here"):
-        MultiIndex().direct("demo", "https://a.test/demo-1-py3-none-any.whl")

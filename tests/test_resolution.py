@@ -65,7 +65,7 @@ def host_of(case: dict[str, Any]) -> Host:
 
 def request_of(case: dict[str, Any], universe: Universe, base: str = BASE) -> Request:
     digests = {
-        wheel.filename: wheel.sha256 for name in case["packages"] for wheel in universe.wheels(name)
+        wheel.filename: wheel.sha256 for name in case["packages"] for wheel in universe.files(name)
     }
     hashes = {
         name: tuple(str(digests[one]) for one in files)

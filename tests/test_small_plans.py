@@ -54,8 +54,8 @@ def request_of(case: dict[str, Any]) -> Request:
     )
 
 
-def answer(case: dict[str, Any], *, is_lazy: bool = False) -> list[str]:
-    """The lines of a plan or of a refusal. The index is `is_lazy`, or lists all files."""
+def answer(case: dict[str, Any]) -> list[str]:
+    """The lines of a plan or of a refusal."""
     given = {"gpus": [], "python": "3.12", "platform": "linux-x86_64", "glibc": "2.28"}
     facts = {name: fact for name, fact in (given | case.get("host", {})).items() if fact != ""}
     try:
@@ -63,7 +63,7 @@ def answer(case: dict[str, Any], *, is_lazy: bool = False) -> list[str]:
             request_of(case),
             gpuenv.describe(**facts),
             data_of(case),
-            Universe(packages_of(case), is_lazy=is_lazy),
+            Universe(packages_of(case)),
             TargetEnvironment,
             changes=case.get("changes", False),
         )
@@ -115,10 +115,9 @@ def text(reason: Reason) -> str:
     return f"{reason.code} {reason.subject}: {need}; {reason.have}"
 
 
-@pytest.mark.parametrize("is_lazy", [False, True], ids=["files", "releases"])
 @pytest.mark.parametrize("case", CONTENT["case"], ids=lambda case: str(case["name"]))
-def test_an_answer_word_for_word(case: dict[str, Any], is_lazy: bool) -> None:
-    assert answer(case, is_lazy=is_lazy) == case["answer"].splitlines()
+def test_an_answer_word_for_word(case: dict[str, Any]) -> None:
+    assert answer(case) == case["answer"].splitlines()
 
 
 @pytest.mark.parametrize("case", CONTENT["unknown_groups"], ids=lambda case: str(case["name"]))

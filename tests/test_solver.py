@@ -100,7 +100,7 @@ def test_doubts_cost_older_dependencies_but_nothing_that_the_request_names(
 def test_the_hash_of_a_url_counts_in_hash_checking_mode(text: str, is_known: bool) -> None:
     packages: Packages = {"a": {"1.0": {}}, "b": {"1.0": {}}}
     universe = Universe(packages)
-    [a], [b] = universe.wheels("a"), universe.wheels("b")
+    [a], [b] = universe.files("a"), universe.files("b")
     requirement = text.format(base=BASE, sha256=a.sha256)
     hashes = (("b", (str(b.sha256),)),)
     fields: dict[str, Any] = {"hashes": hashes, "require_hashes": True}
@@ -123,7 +123,8 @@ def test_the_changes_of_a_refusal_read_the_dependencies_of_a_release_once() -> N
     with pytest.raises(NoSolutionError) as refusal:
         solve(Request(requirements=("a==2.0", "b")), HOST, DATA, universe, TargetEnvironment)
     assert len(refusal.value.explanation.changes) >= 2
-    assert universe.read.count("a 1.0") == universe.read.count("c 2.0") == 1
+    # Each is asked for its dependencies, and for its Requires-Python.
+    assert universe.read.count("a 1.0") == universe.read.count("c 2.0") == 2
 
 
 class Snapshot(Universe):

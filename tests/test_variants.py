@@ -28,16 +28,15 @@ from gpuenv.errors import (
 )
 from gpuenv.index import variants
 from gpuenv.index.cache import Cache
-from gpuenv.index.direct_url import DirectFiles
-from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
-from gpuenv.index.live import SimpleIndex
 from gpuenv.lock.host_fit import variant_fit
 from gpuenv.model import IndexOptions, Plan, Request, Wheel
 from gpuenv.render.plans import why_chosen
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from index_server import IndexServer
+from indexes import Asked, combined_index, find_links, simple_index
+from universe import Universe
 from variant_maker import (
     NVIDIA_PROVIDER,
     conformance_document,
@@ -130,7 +129,7 @@ def test_markers_about_the_variant(case: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> FindLinks:
+def links(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """The release of each case, as the version 1.0 of case0, case1, ..."""
     folder = tmp_path_factory.mktemp("links")
     for number, case in enumerate(CASES["choice"]):
@@ -143,13 +142,13 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> FindLinks:
             providers=case.get("providers"),
             described=number % 2 == 0,
         )
-    return FindLinks([str(folder)], cache=Cache(str(folder / "cache")))
+    return find_links([str(folder)], cache=Cache(str(folder / "cache")))
 
 
 @pytest.mark.parametrize(
     "number", range(len(CASES["choice"])), ids=lambda number: CASES["choice"][number]["name"]
 )
-def test_the_choice_on_a_host(number: int, links: FindLinks) -> None:
+def test_the_choice_on_a_host(number: int, links: Asked) -> None:
     case = CASES["choice"][number]
     chooser = VariantChooser(host_of(case), compatibility_data(), links)
     suitable, refused = [], {}
@@ -164,7 +163,7 @@ def test_the_choice_on_a_host(number: int, links: FindLinks) -> None:
     assert refused == {label: sorted(codes) for label, codes in case.get("refused", {}).items()}
 
 
-def test_the_order_of_a_release_has_its_doubts_before_its_refusals(links: FindLinks) -> None:
+def test_the_order_of_a_release_has_its_doubts_before_its_refusals(links: Asked) -> None:
     number = next(n for n, case in enumerate(CASES["choice"]) if "doubt" in case["name"])
     chooser = VariantChooser(host_of(CASES["choice"][number]), compatibility_data(), links)
     first, *others = chooser.sort(links.wheels(f"case{number}"))
@@ -188,7 +187,7 @@ def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> No
             namespaces=namespaces,
             providers=document["providers"],
         )
-    links = FindLinks([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
+    links = find_links([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
     chooser = VariantChooser(host_of({"gpu": ["none"]}), compatibility_data(), links)
     for number, case in enumerate(cases):
         suitable = []
@@ -214,7 +213,7 @@ def test_the_conformance_material_for_metadata(case: dict[str, Any]) -> None:
 def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
     """The cases follow the tests of uv and variantlib. scripts/compare_variants.py runs both."""
     requirement = make_conformance(tmp_path, case)
-    links = FindLinks([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
+    links = find_links([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
     host = host_of(conformance_host(case))
     if case["chosen"] == "error":
         with pytest.raises(PackageIndexError, match=r"not a readable wheel|exactly one"):
@@ -256,7 +255,7 @@ def fill(server: IndexServer, *, described: bool = True) -> None:
         server.add_file("demo", "demo-1.0-variants.json", content)
 
 
-def labels_of(index: SimpleIndex | FindLinks | DirectFiles, wheels: tuple[Wheel, ...]) -> list[str]:
+def labels_of(index: Asked, wheels: tuple[Wheel, ...]) -> list[str]:
     return [variant.label for variant in index.variants(wheels).variants]
 
 
@@ -267,7 +266,7 @@ def test_an_index_with_only_variant_wheels(
 ) -> None:
     with IndexServer(style) as server:
         fill(server, described=described)
-        index = SimpleIndex(server.url, transport=transport, cache=cache)
+        index = simple_index(server.url, transport=transport, cache=cache)
         environment = TargetEnvironment(host_of({"gpu": ["none"]}))
         wheels = index.wheels("demo", environment)
         assert len(wheels) == 3 and labels_of(index, wheels) == sorted(GPU)
@@ -275,9 +274,9 @@ def test_an_index_with_only_variant_wheels(
         asked = [path for path in server.paths() if path.endswith("-variants.json")]
         assert len(asked) == described
         once = len(server.asked)
-        assert labels_of(SimpleIndex(server.url, transport=transport, cache=cache), wheels)
+        assert labels_of(simple_index(server.url, transport=transport, cache=cache), wheels)
         assert len(server.asked) == once  # all of it is in the cache
-    offline = SimpleIndex(server.url, transport=transport, cache=cache, offline=True)
+    offline = simple_index(server.url, transport=transport, cache=cache, offline=True)
     assert labels_of(offline, offline.wheels("demo")) == sorted(GPU)
 
 
@@ -287,7 +286,7 @@ def test_what_an_index_may_answer(transport: Transport, cache: Cache) -> None:
         server.add_file("other", *make_variant("other", "1.0", "cu126", metadata(GPU)))
         server.add_file("other", "other-1.0-variants.json", b"[]")
         server.add_file("whole", *make_variant("whole", "1.0", "null", metadata({"null": {}})))
-        index = SimpleIndex(server.url, transport=transport, cache=cache)
+        index = simple_index(server.url, transport=transport, cache=cache)
         server.faults["/files/demo-1.0-variants.json"] = ["tampered", "always"]
         with pytest.raises(PackageIndexError, match="has the wrong hash"):
             index.variants(index.wheels("demo"))
@@ -298,10 +297,10 @@ def test_what_an_index_may_answer(transport: Transport, cache: Cache) -> None:
             index.variants(index.wheels("other"))
         whole = index.wheels("whole")
         assert labels_of(index, whole) == ["null"]
-        direct = DirectFiles(transport, cache)
+        direct = combined_index(transport, cache)
         url = f"{server.base}/files/{whole[0].filename}"
         assert labels_of(direct, (direct.direct("whole", url),)) == ["null"]
-    offline = SimpleIndex(server.url, transport=transport, cache=cache, offline=True)
+    offline = simple_index(server.url, transport=transport, cache=cache, offline=True)
     with pytest.raises(OfflineError, match=r"demo-1.0-variants.json is not in the cache"):
         offline.variants(offline.wheels("demo"))
 
@@ -314,7 +313,7 @@ def test_pages_of_find_links(tmp_path: Path, transport: Transport, cache: Cache)
             server.raw[f"/links/{file.name}"] = ("application/octet-stream", file.read_bytes())
             anchors.append(f'<a href="{file.name}">{file.name}</a>')
         server.raw["/links/"] = ("text/html", "".join(anchors).encode())
-        links = FindLinks([f"{server.base}/links/"], transport=transport, cache=cache)
+        links = find_links([f"{server.base}/links/"], transport=transport, cache=cache)
         assert labels_of(links, links.wheels("demo")) == sorted(GPU)
         assert sum(path.endswith(".whl") for path in server.paths()) == 0
 
@@ -404,7 +403,7 @@ def test_a_release_without_a_suitable_variant_gives_way_to_an_older_one(tmp_path
 
 def chooser_of(folder: Path, **host: Any) -> tuple[VariantChooser, dict[str, Wheel]]:
     """A chooser on a host, and the wheels of demo 1.0 in a folder by label."""
-    links = FindLinks([str(folder)], cache=Cache(str(folder / "cache")))
+    links = find_links([str(folder)], cache=Cache(str(folder / "cache")))
     wheels = {split_label(wheel.filename)[1]: wheel for wheel in links.wheels("demo")}
     return VariantChooser(host_of(host), compatibility_data(), links), wheels
 
@@ -552,10 +551,11 @@ def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_p
     assert "cuda" in reason.have and "variant_namespaces must be compared" in reason.have
 
 
-class RemoteVariants(FindLinks):
+class RemoteVariants(Universe):
     """An index that records each release whose metadata was read."""
 
     def __init__(self) -> None:
+        super().__init__({})
         self.read: list[str] = []
 
     def variants(self, wheels: Sequence[Wheel]) -> variants.ReleaseVariants:

@@ -8,8 +8,9 @@ import pytest
 
 from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError
 from gpuenv.index.multi_index import MultiIndex
+from gpuenv.index.protocol import Metadata
 from gpuenv.index.snapshot import Snapshot
-from gpuenv.model import Host, Plan, Python, Request, Requirement, Wheel
+from gpuenv.model import Host, Plan, Python, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, version_key
 from gpuenv.resolve import solver
 from gpuenv.resolve.widening import can_be
@@ -56,10 +57,10 @@ class Live(Universe):
     cached: frozenset[str] | None = None
     without_metadata: Collection[str] = ()
 
-    def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
+    def metadata(self, wheel: Wheel) -> Metadata:
         if f"{wheel.name}-{wheel.version}" in self.without_metadata:
             raise OfflineError(f"the dependencies of {wheel.filename} are not in the cache")
-        return super().dependencies(wheel)
+        return super().metadata(wheel)
 
     def has(self, name: str) -> bool:
         if self.cached is not None and name in SNAPSHOT and name not in self.cached:
@@ -81,7 +82,7 @@ def solve(
     live = Live(LIVE)
     live.up, live.cached, live.without_metadata = up, cached, without_metadata
     offline = cached is not None
-    index = MultiIndex(default=live, snapshot=Universe(SNAPSHOT), offline=offline)
+    index = MultiIndex(live, default=live, snapshot=Universe(SNAPSHOT), offline=offline)
     request = Request(requirements=requires, **fields)
     plan = solver.solve(
         request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
@@ -251,7 +252,7 @@ def test_the_live_index_is_asked_once_for_a_name(has_more: bool | None) -> None:
         "two": {f"{number}.0": {"requires": [f"np>2.{number}"]} for number in range(2, 9)},
     }
     packages["one"]["1.0"] = packages["two"]["1.0"] = {}
-    index = MultiIndex(default=Live(packages), snapshot=Universe(SNAPSHOT))
+    index = MultiIndex(Live(packages), default=Live(packages), snapshot=Universe(SNAPSHOT))
     request = Request(requirements=("one", "two"))
     plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=widen, changes=False)
     assert versions(plan) == {"one": "1.0", "two": "1.0"}
@@ -282,7 +283,7 @@ def test_a_range_that_cuts_where_releases_were_left_out(
     for up in (True, False):
         live = Live(LIVE)
         live.up = up
-        index = MultiIndex(default=live, snapshot=Part(SNAPSHOT))
+        index = MultiIndex(live, default=live, snapshot=Part(SNAPSHOT))
         request = Request(requirements=(text,))
         plan = solver.solve(
             request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
@@ -302,7 +303,7 @@ def test_a_release_between_excluded_ones_that_was_left_out() -> None:
             return ["2.5"]
 
     live = Live({"gap": {**known["gap"], "2.5": {}, "4.0": {}}})
-    index = MultiIndex(default=live, snapshot=Gap(known))
+    index = MultiIndex(live, default=live, snapshot=Gap(known))
     request = Request(requirements=("gap!=2.0,!=3.0",))
     plan = solver.solve(
         request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
@@ -313,7 +314,7 @@ def test_a_release_between_excluded_ones_that_was_left_out() -> None:
 @pytest.mark.parametrize(("text", "pre"), [("pre", True), ("pre>=1.0a1", False)])
 def test_prereleases_are_for_the_live_index(text: str, pre: bool) -> None:
     live = Live({**LIVE, "pre": {"1.0": {}, "2.0a1": {}}})
-    index = MultiIndex(default=live, snapshot=Universe({"pre": {"1.0": {}}}))
+    index = MultiIndex(live, default=live, snapshot=Universe({"pre": {"1.0": {}}}))
     request = Request(requirements=(text,), pre=pre)
     plan = solver.solve(
         request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
@@ -325,7 +326,7 @@ def test_the_snapshot_knows_what_it_leaves_out() -> None:
     snapshot = Snapshot(str(Path(DATA.folder) / "snapshot"), "https://files.test")
     assert "2.3.5" in snapshot.left_out("numpy")
     for path in (Path(DATA.folder) / "snapshot" / "default").glob("*.json"):
-        kept = list(dict.fromkeys(wheel.version for wheel in snapshot.wheels(path.stem)))
+        kept = list(dict.fromkeys(wheel.version for wheel in snapshot.files(path.stem)))
         left = snapshot.left_out(path.stem)
         assert sorted(left, key=version_key) == left
         assert not set(left) & set(kept)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpuenv.errors import InputError, Reason, UnusableFileError
-from gpuenv.index.protocol import Index, Listed, Releases
+from gpuenv.index.protocol import Index, Metadata
 from gpuenv.index.variants import ReleaseVariants, parse, split_variant_marker
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import (
@@ -89,18 +89,10 @@ def parsed(text: str) -> Requirement:
     return requirement.replace(marker=variant_marker) if variant_marker else requirement
 
 
-def listed(files: Sequence[Wheel]) -> Listed:
-    """What a page says of a release with these files."""
-    best = [file for file in files if file.yanked is None] or files
-    needs_build = not any(file.filename.endswith(".whl") for file in best)
-    return Listed(all(file.yanked is not None for file in files), needs_build)
-
-
 class Universe(Index):
     """An index of a universe, without any network. `asked` are the names that it was asked for.
 
-    No file is made: the hash is one of its name. With `is_lazy` it lists releases, whose files are
-    asked for one by one.
+    No file is made: the hash is one of its name.
     """
 
     def __init__(
@@ -108,11 +100,8 @@ class Universe(Index):
         packages: Packages,
         index: str = "https://index.test/simple",
         base: str = BASE,
-        *,
-        is_lazy: bool = False,
     ) -> None:
         self.asked: list[str] = []
-        self._is_lazy = is_lazy
         self._files: dict[str, list[tuple[Wheel, Row]]] = {
             normalize_name(name): [] for name in packages
         }
@@ -136,27 +125,11 @@ class Universe(Index):
     def has(self, name: str) -> bool:
         return name in self._files
 
-    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         self.asked.append(name)
-        return [wheel for wheel, row in self._files.get(name, ()) if row.tag]
+        return [wheel for wheel, _ in self._files.get(name, ())]
 
-    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
-        if not self._is_lazy or any(row.label for _, row in self._files.get(name, ())):
-            return None
-        fitting: dict[str, list[Wheel]] = {}
-        self.asked.append(name)
-        for wheel, row in self._files.get(name, ()):
-            fits = environment.accepts_python(wheel.requires_python)
-            if fits and (not row.tag or environment.rank(wheel.filename) is not None):
-                fitting.setdefault(wheel.version, []).append(wheel)
-        return Releases(
-            {version: listed(files) for version, files in fitting.items()}, fitting.__getitem__
-        )
-
-    def sdists(self, name: str) -> Sequence[Wheel]:
-        return [wheel for wheel, row in self._files.get(name, ()) if not row.tag]
-
-    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+    def metadata(self, wheel: Wheel) -> Metadata:
         row = self._row(wheel)
         if row.release.get("sdist") == "dynamic" and not row.tag:
             raise UnusableFileError(
@@ -167,12 +140,10 @@ class Universe(Index):
                     have="an error",
                 )
             )
-        return [parsed(text) for text in row.release.get("requires", ())]
-
-    def requires_python(self, wheel: Wheel) -> str | None:
-        release = self._row(wheel).release
-        python: str | None = release.get("inner_python", release.get("python"))
-        return python
+        return Metadata(
+            dependencies=tuple(parsed(text) for text in row.release.get("requires", ())),
+            requires_python=row.release.get("inner_python", row.release.get("python")),
+        )
 
     def direct(self, name: str, url: str) -> Wheel:
         bare, _, fragment = url.partition("#")
@@ -202,9 +173,9 @@ class RecordingUniverse(Universe):
         self.batches: list[list[str]] = []
         self.needs: list[tuple[str, tuple[str, ...]]] = []
 
-    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+    def metadata(self, wheel: Wheel) -> Metadata:
         self.read.append(f"{wheel.name} {wheel.version}")
-        return super().dependencies(wheel)
+        return super().metadata(wheel)
 
     def request_dependencies(self, wheels: Sequence[Wheel]) -> None:
         self.batches.append([wheel.version for wheel in wheels])

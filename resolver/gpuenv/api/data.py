@@ -52,7 +52,7 @@ def data_version(snapshot_version: str = "") -> str:
 
 def matrix_catalog() -> Catalog:
     """Return the known releases of frameworks and libraries, with their device code."""
-    return Catalog(compatibility_data(), snapshot().wheels)
+    return Catalog(compatibility_data(), snapshot().files)
 
 
 def matrix_tables() -> dict[str, Any]:

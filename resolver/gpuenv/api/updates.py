@@ -23,6 +23,7 @@ from ..index.default_index import default_index
 from ..index.factory import open_index
 from ..index.http import Transport
 from ..index.metadata import NoRangesError, RemoteFile
+from ..index.pages import PageReader
 from ..index.urls import file_url_to_path
 from ..model import IndexOptions, Value, Wheel
 from ..requirements.target import is_prerelease, normalize_name, version_key
@@ -69,7 +70,7 @@ def update_matrix(
     path = user_file()
     known = read_user_rows(path)
     cache = Cache(cache_folder())
-    default = default_index(cache)
+    default = default_index()
     new: list[str] = []
     changed: list[str] = []
     errors: list[str] = []
@@ -77,10 +78,10 @@ def update_matrix(
         updater = _Updater(known, platform, transport, progress)
         scopes = updater.scopes(names)
         url = options.index_url or default.url
-        index = open_index(url, options, transport=transport, cache=cache)
+        index = open_index(url, PageReader(transport, cache, options), options)
         tasks: list[_Task] = []
         for name, scope in scopes.items():
-            wheels = index.wheels(name) if index.has(name) else ()
+            wheels = index.files(name)
             wheels = [wheel for wheel in wheels if platform_of(wheel.filename) == platform]
             find = updater.known_tasks if verify else updater.new_tasks
             tasks += find(name, scope, wheels)

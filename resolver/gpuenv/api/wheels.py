@@ -193,7 +193,7 @@ def tool_settings(
     for variant in plan.variants:
         label = variant.label
         if capability is not None:
-            files = index.wheels(variant.name, environment)
+            files = index.files(variant.name, environment)
             release = [file for file in files if file.version == versions[variant.name]]
             label = chooser.label_by_provider(release, capability)
         labels.append(label)

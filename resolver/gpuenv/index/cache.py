@@ -13,6 +13,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 
 from platformdirs import user_cache_dir
 
@@ -20,10 +21,7 @@ from ..digest import text_digest
 from ..model import Value
 from ..serialize import canonical_json
 
-FORMAT = 10
-
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
-_LONGEST_PLAIN = 80
+FORMAT = 11
 
 
 class CacheEntry(Value):
@@ -53,34 +51,27 @@ class Cache:
     """Entries by kind (a short word that names a folder) and key (any text)."""
 
     def __init__(self, folder: str | None = None) -> None:
-        self.folder = cache_folder() if folder is None else folder
-        self._root = os.path.join(self.folder, f"v{FORMAT}")
+        self.folder = folder or cache_folder()
+
+    def path(self, kind: str, key: str) -> str:
+        """Return the file of an entry."""
+        return os.path.join(self.folder, f"v{FORMAT}", kind, text_digest(key))
 
     def get(self, kind: str, key: str) -> CacheEntry | None:
         """Return an entry, None for a miss. A damaged entry is removed. Raises nothing."""
         try:
             with open(self.path(kind, key), "rb") as file:
-                data = file.read()
+                start = file.readline()
+                rest = file.read()
         except OSError:
             return None
-        entry = _unpack(data, key)
-        if entry is None:
-            self.remove(kind, key)
-        return entry
-
-    def read_part(self, kind: str, key: str, start: int, end: int) -> bytes | None:
-        """Return the body of an entry from one place to another; None for a miss.
-
-        The checksum of the entry is not checked: the caller needs one of the part.
-        """
-        try:
-            with open(self.path(kind, key), "rb") as file:
-                file.readline()
-                file.readline()
-                file.seek(start, os.SEEK_CUR)
-                return file.read(end - start)
-        except OSError:
-            return None
+        if start == _checksum(rest):
+            head, _, body = rest.partition(b"\n")
+            stored_key, header = json.loads(head)
+            if stored_key == key:
+                return CacheEntry(header=header, body=body)
+        self.remove(kind, key)
+        return None
 
     def put(self, kind: str, key: str, header: Mapping[str, object], body: bytes) -> bool:
         """Write an entry, in place of an older one. Return False if the folder is not writable."""
@@ -88,55 +79,26 @@ class Cache:
         folder = os.path.dirname(path)
         # A random name: processes of several containers can share a folder and a process number.
         temporary = os.path.join(folder, f".{os.urandom(8).hex()}.tmp")
+        rest = canonical_json([key, dict(header)]).encode() + b"\n" + body
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             os.makedirs(folder, exist_ok=True)
             # No fsync: the checksum reveals what a crash tears, and a cache can lose entries.
             with open(temporary, "xb") as file:
-                file.write(_pack(header, body, key))
+                file.write(_checksum(rest) + rest)
             os.replace(temporary, path)
         except OSError:
-            _unlink(temporary)
+            with suppress(OSError):
+                os.unlink(temporary)
             return False
         return True
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry if it exists."""
-        _unlink(self.path(kind, key))
-
-    def path(self, kind: str, key: str) -> str:
-        """Return the file of an entry: named by a short plain key, otherwise by the key's hash."""
-        if key and len(key) <= _LONGEST_PLAIN and _PLAIN.issuperset(key):
-            name = key
-        else:
-            name = "h-" + text_digest(key)
-        return os.path.join(self._root, kind, name)
+        with suppress(OSError):
+            os.unlink(self.path(kind, key))
 
 
-def _pack(header: Mapping[str, object], body: bytes, key: str) -> bytes:
-    head = canonical_json([key, dict(header)]).encode()
-    rest = b"%s\n%s" % (head, body)
-    return b"%08x %d\n%s" % (zlib.crc32(rest), len(rest), rest)
-
-
-def _unpack(data: bytes, key: str) -> CacheEntry | None:
-    view = memoryview(data)  # a page has megabytes: only its body is copied
-    start = data.find(b"\n") + 1
-    rest = view[start:]
-    if data[:start] != b"%08x %d\n" % (zlib.crc32(rest), len(rest)):
-        return None
-    end = data.find(b"\n", start)
-    try:
-        stored_key, header = json.loads(data[start:end])
-    except ValueError:
-        return None
-    if stored_key != key or not isinstance(header, dict):
-        return None
-    return CacheEntry(header=header, body=bytes(view[end + 1 :]))
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+def _checksum(content: bytes) -> bytes:
+    """Return the first line of an entry."""
+    return b"%08x %d\n" % (zlib.crc32(content), len(content))

@@ -1,22 +1,28 @@
-"""HTTP for the index modules: time-outs, retries, credentials and one kind of error."""
+"""HTTP for the index modules: limits of time and size, retries, credentials and one kind of error.
+
+requests reads proxies, ~/.netrc and REQUESTS_CA_BUNDLE from the environment. Where the latter is
+not set, the CA bundle that pip is configured with or SSL_CERT_FILE is used. CacheControl is not
+used: it has no offline mode, and it stores pages as they were sent, while a solve needs few of the
+releases of a page (see pages).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from .. import activity
 from ..errors import PackageIndexError
 from ..model import Value
 from .urls import redact_url, split_credentials
 
-if TYPE_CHECKING:  # a solve that needs no network does not load requests
+if TYPE_CHECKING:  # heavy, and a solve that needs no network does not use it
     import requests
 
 MAX_TRIES = 3
@@ -28,14 +34,15 @@ MIN_SPEED = 16 << 10  # bytes per second that a file must reach after PAGE_TIMEO
 MAX_PAGE_BYTES = 256 << 20  # far above the largest page of any index
 MAX_RANGE_BYTES = 64 << 20
 MAX_FILE_BYTES = 256 << 20  # limit for a file whose size neither the index nor the server states
+MAX_THREADS = 32  # requests at once; threads wait for the index most of the time
 
 OK, PARTIAL, NOT_MODIFIED, UNAUTHORIZED, FORBIDDEN = 200, 206, 304, 401, 403
 UNSATISFIABLE = 416
 GONE = (404, 410)
 
 _T = TypeVar("_T")
+_HOSTS = 8
 _CHUNK = 1 << 16
-_DOWNLOAD_CHUNK = 1 << 20
 _RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
 _HINT = "check the URL and the network; with --offline, a solve uses the snapshot and the cache"
 
@@ -47,6 +54,14 @@ class Reply(Value):
     headers: Mapping[str, str]
     url: str
     body: bytes = b""
+
+
+class _ResponseError(Exception):
+    """A response that cannot be used. `delay` is the seconds until a retry; None for no retry."""
+
+    def __init__(self, problem: str, delay: float | None = None) -> None:
+        super().__init__(problem)
+        self.delay = delay
 
 
 class Transport:
@@ -67,16 +82,15 @@ class Transport:
     ) -> None:
         self.timeout = (connect, read)
         self._cert = cert
-        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(MAX_THREADS)
         self._session: requests.Session | None = None
         self._credentials: list[tuple[str, tuple[str, str]]] = []  # (base URL, (user, password))
 
     def close(self) -> None:
-        """Close the connections. A later request opens new ones."""
-        with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        """Close the connections."""
+        self._pool.shutdown(wait=False)
+        if self._session is not None:
+            self._session.close()
 
     def __enter__(self) -> Transport:
         """Return the transport itself."""
@@ -93,6 +107,17 @@ class Transport:
             self._credentials.append((bare, credentials))
         return bare
 
+    def credentials(self, url: str) -> tuple[str, str] | None:
+        """Return the stored credentials for the same scheme, host and port.
+
+        Several paths of one host can have credentials: a base URL that the URL starts with is
+        preferred, then the longest base URL.
+        """
+        of_origin = [row for row in self._credentials if urlsplit(row[0])[:2] == urlsplit(url)[:2]]
+        if not of_origin:
+            return None
+        return max(of_origin, key=lambda row: (url.startswith(row[0]), len(row[0])))[1]
+
     def get(self, url: str, subject: str, headers: Mapping[str, str] | None = None) -> Reply:
         """Send a GET request and read the whole body.
 
@@ -108,238 +133,204 @@ class Transport:
             PackageIndexError: there is no complete response.
         """
 
-        def request() -> Reply:
-            with self._send(url, headers or {}) as response:
-                return _reply(response, _read_page(response))
+        def read(response: requests.Response, end: float) -> Reply:
+            if "," in response.headers.get("Content-Encoding", ""):
+                # 64 KiB could expand to gigabytes
+                raise _ResponseError("sent a response that is compressed several times")
+            body = BytesIO()
+            for chunk in _chunks(response, end):
+                body.write(chunk)
+                if body.tell() > MAX_PAGE_BYTES:
+                    raise _ResponseError(f"sent more than {MAX_PAGE_BYTES >> 20} MiB")
+            return _reply(response, body.getvalue())
 
-        return self._with_retries(url, subject, request)
+        return self._request(url, subject, lambda: headers or {}, read)
+
+    def get_range(self, url: str, subject: str, first: int | None, last: int) -> Reply:
+        """Request the bytes of a file from `first` to `last`; the last ones without `first`.
+
+        Returns:
+            The reply. It has a body if its status is 206 (PARTIAL); otherwise none was read. A
+            body that is longer than what was asked for was not read to its end.
+
+        Raises:
+            PackageIndexError: there is no complete response.
+        """
+        wanted = last if first is None else last - first + 1
+        if wanted > MAX_RANGE_BYTES:
+            message = f"{subject}: its metadata needs more than {MAX_RANGE_BYTES >> 20} MiB of it"
+            raise PackageIndexError(message, url=redact_url(url))
+        span = f"bytes={'' if first is None else first}-{last}"
+
+        def read(response: requests.Response, end: float) -> Reply:
+            body = BytesIO()
+            if response.status_code == PARTIAL:
+                for chunk in _chunks(response, end):
+                    body.write(chunk)
+                    if body.tell() > wanted:
+                        break
+            return _reply(response, body.getvalue())
+
+        headers = {"Accept-Encoding": "identity", "Range": span}
+        return self._request(url, subject, lambda: headers, read)
 
     def download(
         self, url: str, subject: str, sink: BinaryIO, size: int | None = None
     ) -> tuple[Reply, str]:
-        """Write the body of a response to `sink`, from its start.
+        """Write a body to an open file: the part that the file does not have yet, or the whole.
 
         Args:
             url: what to request.
             subject: the start of error messages.
-            sink: an open file.
+            sink: a file to read and write; what it has is kept if the server sends the rest.
             size: the size of the file in bytes, if it is known.
 
         Returns:
-            The reply without its body, and the sha256 of the body.
-
-        Raises:
-            PackageIndexError: there is no complete response.
-        """
-
-        def request() -> tuple[Reply, str]:
-            sink.seek(0)
-            sink.truncate()
-            digest = hashlib.sha256()
-            with self._send(url, {"Accept-Encoding": "identity"}, MIN_SPEED) as response:
-                for chunk in _read_file(response, size):
-                    digest.update(chunk)
-                    sink.write(chunk)
-                return _reply(response), digest.hexdigest()
-
-        return self._with_retries(url, subject, request)
-
-    def resume(self, url: str, subject: str, sink: BinaryIO, size: int | None = None) -> Reply:
-        """Write the part of a body that `sink` does not have yet, or the whole body.
-
-        Args: see `download`.
-
-        Returns:
-            The reply without its body; 206 if what `sink` had was kept.
+            The reply without its body, and the sha256 of all that the file has.
 
         Raises:
             PackageIndexError: there is no complete response; what has arrived is in `sink`.
         """
+        start = 0
 
-        def request() -> Reply:
+        def headers() -> Mapping[str, str]:
+            nonlocal start
             start = sink.seek(0, os.SEEK_END)
-            headers = {"Accept-Encoding": "identity"}
-            if start:
-                headers["Range"] = f"bytes={start}-"
-            with self._send(url, headers, MIN_SPEED) as response:
-                span = response.headers.get("Content-Range", "")
-                if response.status_code != PARTIAL or not span.startswith(f"bytes {start}-"):
-                    start = 0
-                    sink.seek(0)
-                    sink.truncate()
-                if response.status_code == UNSATISFIABLE:
-                    raise _RetryableError("has no more of the file", None)
-                for chunk in _read_file(response, None if size is None else size - start):
-                    sink.write(chunk)
+            rest = {"Range": f"bytes={start}-"} if start else {}
+            return {"Accept-Encoding": "identity", **rest}
+
+        def read(response: requests.Response, end: float) -> Reply:
+            span = response.headers.get("Content-Range", "")
+            known = 0
+            if response.status_code == PARTIAL and span.startswith(f"bytes {start}-"):
+                known = start
+            sink.seek(known)
+            sink.truncate()
+            if response.status_code == UNSATISFIABLE:
+                raise _ResponseError("has no more of the file", BACK_OFF)
+            if response.status_code not in (OK, PARTIAL):
                 return _reply(response)
+            most = size
+            if most is None and "Content-Length" not in response.headers:
+                most = MAX_FILE_BYTES
+            for chunk in _chunks(response, end, MIN_SPEED):
+                if most is not None and sink.tell() + len(chunk) > most:
+                    raise _ResponseError(f"sent more than {most} bytes")
+                sink.write(chunk)
+            return _reply(response)
 
-        return self._with_retries(url, subject, request)
+        reply = self._request(url, subject, headers, read)
+        sink.seek(0)
+        return reply, hashlib.file_digest(sink, "sha256").hexdigest()  # type: ignore[arg-type]
 
-    def get_range(self, url: str, subject: str, span: str) -> Reply:
-        """Send a GET request with `Range: bytes=<span>`.
+    def _request(
+        self,
+        url: str,
+        subject: str,
+        headers: Callable[[], Mapping[str, str]],
+        read: Callable[[requests.Response, float], _T],
+    ) -> _T:
+        """Send a GET request up to MAX_TRIES times, while another try may help.
 
-        Returns:
-            The reply. It has a body if its status is 206 (PARTIAL); otherwise none was read.
-
-        Raises:
-            PackageIndexError: there is no complete response.
+        Args:
+            url: what to request.
+            subject: the start of error messages.
+            headers: returns the headers of a try.
+            read: reads a response until a time of the monotonic clock.
         """
+        import requests
+        import urllib3
 
-        def request() -> Reply:
-            headers = {"Accept-Encoding": "identity", "Range": f"bytes={span}"}
-            with self._send(url, headers) as response:
-                if response.status_code != PARTIAL:
-                    return _reply(response)
-                return _reply(response, _read_range(response, wanted))
-
-        wanted = _range_length(span)
-        if wanted > MAX_RANGE_BYTES:
-            message = f"{subject}: its metadata needs more than {MAX_RANGE_BYTES >> 20} MiB of it"
-            raise PackageIndexError(message, url=redact_url(url))
-        return self._with_retries(url, subject, request)
-
-    def _send(
-        self, url: str, headers: Mapping[str, str], speed: float | None = None
-    ) -> requests.Response:
-        """Send a GET request. The whole response must arrive in time; see `set_time_limit`."""
-        activity.current.note_request(_last_part(url))
-        session = self._get_session()
-        from .http_session import set_time_limit
-
-        set_time_limit(PAGE_TIMEOUT, speed)
-        response = session.get(
-            url,
-            headers=dict(headers),
-            auth=self._find_credentials(url),
-            timeout=self.timeout,
-            stream=True,
-        )
-        if response.status_code in _RETRY_STATUSES:
-            response.close()
-            delay = _parse_retry_after(response.headers.get("Retry-After"))
-            raise _RetryableError(f"answered with status {response.status_code}", delay)
-        return response
-
-    def _get_session(self) -> requests.Session:
-        with self._lock:
-            if self._session is None:
-                from .http_session import open_session
-
-                self._session = open_session(self._cert)
-            return self._session
-
-    def _find_credentials(self, url: str) -> tuple[str, str] | None:
-        """Return the stored credentials for the same scheme, host and port.
-
-        Several paths of one host can have credentials: a base URL that the URL starts with is
-        preferred, then the longest base URL.
-        """
-        origin = urlsplit(url)[:2]
-        best: tuple[bool, int] | None = None
-        credentials: tuple[str, str] | None = None
-        for base, known in self._credentials:
-            closeness = (url.startswith(base), len(base))
-            if urlsplit(base)[:2] == origin and (best is None or closeness > best):
-                best, credentials = closeness, known
-        return credentials
-
-    def _with_retries(self, url: str, subject: str, request: Callable[[], _T]) -> _T:
-        """Call `request` up to MAX_TRIES times, while another try may help."""
+        if self._session is None:
+            self._session = open_session(self._cert)
         problem = ""
-        for attempt in range(1, MAX_TRIES + 1):
-            delay: float | None = None
+        for attempt in range(MAX_TRIES):
+            end = time.monotonic() + PAGE_TIMEOUT
+            activity.current.note_request(urlsplit(url).path.rstrip("/").rpartition("/")[2])
             try:
-                return request()
-            except _FinalError as error:
-                problem = str(error)
-                break
-            except _RetryableError as error:
+                with self._send(self._session, url, headers(), end) as response:
+                    if response.status_code not in _RETRY_STATUSES:
+                        return read(response, end)
+                    retry_after = response.headers.get("Retry-After", "")
+                    problem = f"answered with status {response.status_code}"
+                    raise _ResponseError(problem, _retry_delay(attempt, retry_after))
+            except _ResponseError as error:
                 problem, delay = str(error), error.delay
-            except OSError as error:  # those of requests, too
-                from .http_session import describe_failure
-
-                problem, retryable = describe_failure(error, self.timeout)
-                if not retryable:
-                    break
-            if attempt < MAX_TRIES:
-                time.sleep(_retry_delay(attempt, delay))
+            except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+                problem, may_help = describe_failure(error, self.timeout)
+                delay = _retry_delay(attempt) if may_help else None
+            if delay is None:
+                break
+            if attempt + 1 < MAX_TRIES:
+                time.sleep(delay)
         shown = redact_url(url)
         raise PackageIndexError(f"{subject}: {shown} {problem}", hint=_HINT, url=shown)
 
+    def _send(
+        self, session: requests.Session, url: str, headers: Mapping[str, str], end: float
+    ) -> requests.Response:
+        """Send a request. The headers must arrive in time, however slowly the server sends them.
 
-class _RetryableError(Exception):
-    """A response that asks for another try, `delay` seconds later if it names a time."""
-
-    def __init__(self, problem: str, delay: float | None) -> None:
-        super().__init__(problem)
-        self.delay = delay
-
-
-class _FinalError(Exception):
-    """A failure that another try would not change."""
-
-
-def _last_part(url: str) -> str:
-    """Return what a request is about: the package of a page, or a file."""
-    return url.partition("?")[0].partition("#")[0].rstrip("/").rpartition("/")[2]
-
-
-def _retry_delay(attempt: int, requested: float | None) -> float:
-    """Return the seconds to wait after a failed try; `requested` is what Retry-After asks for."""
-    if requested is not None:
-        return min(requested, MAX_RETRY_AFTER)
-    import random  # heavy, and few requests are repeated
-
-    jitter = 1 + random.random() / 2  # noqa: S311  spreads the load, hides nothing
-    return BACK_OFF * 2.0 ** (attempt - 1) * jitter
+        The time-outs of requests apply to each read, and a server can send single bytes for ever.
+        So another thread waits for the headers.
+        """
+        future: Future[requests.Response] = self._pool.submit(
+            session.get,
+            url,
+            headers=dict(headers),
+            auth=self.credentials(url),
+            timeout=self.timeout,
+            stream=True,
+        )
+        try:
+            return future.result(end - time.monotonic())
+        except TimeoutError:
+            if future.done():
+                raise
+            raise _too_slow() from None
 
 
-def _read_page(response: requests.Response) -> bytes:
-    """Read the body of a page. A body above the size limit is an error."""
-    encoding = response.headers.get("Content-Encoding", "")
-    if "," in encoding:  # 64 KiB could expand to gigabytes
-        raise _FinalError("sent a response that is compressed several times")
-    body = BytesIO()  # getvalue() shares the buffer: no second copy of megabytes
-    for chunk in response.iter_content(_CHUNK):
-        body.write(chunk)
-        if body.tell() > MAX_PAGE_BYTES:
-            raise _FinalError(f"sent more than {MAX_PAGE_BYTES >> 20} MiB")
-    return body.getvalue()
+def open_session(cert: str | None) -> requests.Session:
+    """Return a session. `cert` is a CA bundle that is used unless REQUESTS_CA_BUNDLE is set."""
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(_HOSTS, MAX_THREADS))
+    session.headers["User-Agent"] = "gpuenv"
+    session.hooks["response"].append(refuse_insecure_redirect)
+    # requests prefers REQUESTS_CA_BUNDLE to this setting.
+    session.verify = cert or os.environ.get("SSL_CERT_FILE") or True
+    return session
 
 
-def _read_file(response: requests.Response, size: int | None) -> Iterator[bytes]:
-    """Yield the body of a file. A body that is longer than `size` is an error.
+def refuse_insecure_redirect(response: requests.Response, **_: object) -> None:
+    """Refuse a redirect from https to another scheme, as a hook of requests."""
+    target = response.headers.get("Location", "") if response.is_redirect else ""
+    scheme = urlsplit(urljoin(response.url, target)).scheme
+    if response.url.startswith("https:") and scheme != "https":
+        raise _ResponseError("redirects from https to another scheme, which is not followed")
+
+
+def _chunks(response: requests.Response, end: float, speed: float | None = None) -> Iterator[bytes]:
+    """Yield the decoded body of a response as it arrives.
 
     Args:
         response: the response.
-        size: the number of bytes; None means Content-Length, which the HTTP client enforces.
+        end: when it must be complete, by the monotonic clock.
+        speed: data that arrives with so many bytes per second extends the time; None: no data does.
     """
-    if response.status_code not in (OK, PARTIAL):
-        return
-    if size is None and "Content-Length" not in response.headers:
-        size = MAX_FILE_BYTES
-    received = 0
-    for chunk in response.iter_content(_DOWNLOAD_CHUNK):
-        received += len(chunk)
-        if size is not None and received > size:
-            raise _FinalError(f"sent more than {size} bytes")
+    while chunk := response.raw.read1(_CHUNK, decode_content=True):
+        if speed:
+            end += len(chunk) / speed
+        if time.monotonic() > end:
+            raise _too_slow()
         yield chunk
 
 
-def _read_range(response: requests.Response, wanted: int) -> bytes:
-    """Read a part of a file. A result longer than `wanted` shows that the server sent too much."""
-    body = BytesIO()
-    for chunk in response.iter_content(_CHUNK):
-        body.write(chunk)
-        if body.tell() > wanted:
-            break
-    return body.getvalue()
-
-
-def _range_length(span: str) -> int:
-    """Return how many bytes "FIRST-LAST" or "-LENGTH" requests."""
-    first, _, last = span.rpartition("-")
-    return int(last) - int(first) + 1 if first else int(last)
+def _too_slow() -> _ResponseError:
+    return _ResponseError(f"sent no complete response within {PAGE_TIMEOUT:.0f} s")
 
 
 def _reply(response: requests.Response, body: bytes = b"") -> Reply:
@@ -348,15 +339,70 @@ def _reply(response: requests.Response, body: bytes = b"") -> Reply:
     return Reply(status=response.status_code, headers=headers, url=url, body=body)
 
 
-def _parse_retry_after(text: str | None) -> float | None:
-    """Return the seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3)."""
-    if not text:
-        return None
-    if text.strip().isdigit():
-        return float(text)
-    from email.utils import parsedate_to_datetime
+def _retry_delay(attempt: int, retry_after: str = "") -> float:
+    """Return the seconds to wait after a failed try: what Retry-After asks for, within a limit."""
+    import urllib3
 
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
-        return None
+        return min(urllib3.Retry().parse_retry_after(retry_after), MAX_RETRY_AFTER)
+    except urllib3.exceptions.InvalidHeader:
+        return BACK_OFF * 2.0**attempt
+
+
+def describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[str, bool]:
+    """Return (what to tell the user, whether another try may help).
+
+    Time-outs are not retried: they have waited long enough.
+
+    Args:
+        error: an error of requests, of urllib3 or of the system.
+        timeout: the seconds to wait for a connection and for data.
+    """
+    import requests
+    import urllib3
+
+    own, kinds = requests.exceptions, urllib3.exceptions
+    causes = list(_causes(error))
+    details = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
+    detail = details[-1] if details else ""  # that of the operating system
+    verdicts = [cause.verify_message for cause in causes if hasattr(cause, "verify_message")]
+    may_help = False
+    if any(isinstance(one, (own.ReadTimeout, kinds.ReadTimeoutError)) for one in causes):
+        problem = f"sent nothing for {timeout[1]:g} s"
+    elif isinstance(error, own.ConnectTimeout):
+        problem = f"accepted no connection within {timeout[0]:g} s"
+    elif verdicts:
+        problem = f"cannot be trusted: {verdicts[0]}"
+    elif isinstance(error, (own.SSLError, kinds.SSLError)):
+        problem, may_help = f"failed in the TLS handshake ({detail or 'no reason'})", True
+    elif isinstance(error, kinds.DecodeError):
+        problem, may_help = "sent a response that cannot be decoded", True
+    elif isinstance(error, kinds.ProtocolError):
+        problem, may_help = "closed the connection before the response was complete", True
+    elif isinstance(error, own.ProxyError):
+        detail = detail or "it refused"
+        problem, may_help = f"cannot be reached through the proxy ({detail})", True
+    elif isinstance(error, own.ConnectionError):
+        detail = detail or "the connection was closed without a response"
+        problem, may_help = f"cannot be reached ({detail})", True
+    elif isinstance(error, (own.RequestException, kinds.HTTPError)):
+        problem = f"cannot be requested: {type(error).__name__}"
+    else:  # an OSError of the disk, or a missing CA bundle
+        problem = f"cannot be requested: {' '.join(str(error).split())}"
+    return problem, may_help
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and all errors that it wraps, outermost first.
+
+    requests keeps them in `args`, urllib3 in `reason` and `__cause__`.
+    """
+    seen: list[BaseException] = []
+    queue: list[object] = [error]
+    while queue:
+        cause = queue.pop(0)
+        if isinstance(cause, BaseException) and cause not in seen:
+            seen.append(cause)
+            yield cause
+            reason = getattr(cause, "reason", None)
+            queue.extend((*cause.args, reason, cause.__cause__, cause.__context__))

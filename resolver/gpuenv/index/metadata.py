@@ -1,4 +1,4 @@
-"""The dependencies of a file: from its metadata file, from a part of the wheel, or the whole file.
+"""What files say of themselves: their requirements, their Requires-Python, their variants.
 
 Sources, in this order: the metadata file that the index serves beside the wheel (PEP 658, 714); the
 end of the wheel, by range requests (a zip file has its directory there); the whole wheel. A source
@@ -11,82 +11,282 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import re
+import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+import zipfile
+import zlib
+from collections.abc import Sequence
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
-from ..model import Requirement, Wheel
+import msgspec
+from packaging.metadata import parse_email
+from packaging.version import Version
+
+from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
+from ..model import IndexOptions, Wheel
+from ..requirements.parse import shortened
 from ..requirements.target import split_label
-from ..serialize import to_plain
+from ..requirements.versions import normalize_name, parse_requirement
 from .cache import Cache
-from .filenames import is_sdist
+from .filenames import is_sdist, parse_requires_python, repair_specifiers
 from .http import GONE, OK, PARTIAL, Transport
 from .keyed_memo import KeyedMemo
-from .page_fetcher import OFFLINE_HINT
-from .urls import file_url_to_path, redact_url
-
-if TYPE_CHECKING:  # few solves build, and few packages have variant wheels
-    from .source_builds import SourceBuilder
-    from .variants import ReleaseVariants
+from .pages import OFFLINE_HINT, parse_link
+from .protocol import DIRECT_URL, Metadata
+from .source_builds import DAMAGED_SDIST, SourceBuilder
+from .urls import file_url_to_path, path_to_file_url, redact_url
+from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
 
 BLOCK = 1 << 16  # the least bytes of a range request
+MAX_METADATA_BYTES = 64 << 20  # protects against zip bombs
+MAX_VARIANT_BYTES = 16 << 20  # a release with thousands of variants has less
 
 _CACHE_KIND = "metadata"
+_SIZES_KIND = "sizes"
 _VARIANTS_KIND = "variants"
-MAX_VARIANT_BYTES = 16 << 20  # a release with thousands of variants has less
 _CONTENT_RANGE = r"bytes (\d+)-(\d+)/(\d+)"
+_STATIC_METADATA = Version("2.2")  # the first version that has the field Dynamic (PEP 643)
+_RELEVANT_FIELDS = frozenset({"requires-dist", "provides-extra", "requires-python"})
+_DAMAGED_WHEEL = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
 
 
-# Building needs modules that take long to import, and few solves build.
-OpenBuilder = Callable[[], "SourceBuilder"]
-
-
-class MetadataReader:
-    """Reads the dependencies of files, over HTTP or from disk, through the cache.
+class FileReader:
+    """Reads files over HTTP or from disk, through the cache. Each is asked for once.
 
     Args:
         transport: sends the requests.
-        cache: stores the dependencies.
-        offline: use the cache only.
-        builder: opens what builds source distributions; None builds nothing.
+        cache: stores what was read.
+        options: `offline` uses the cache only.
+        builder: builds source distributions; None builds nothing.
     """
 
     def __init__(
         self,
         transport: Transport,
         cache: Cache,
-        *,
-        offline: bool = False,
-        builder: OpenBuilder | None = None,
+        options: IndexOptions,
+        builder: SourceBuilder | None = None,
     ) -> None:
-        self._transport, self._cache, self._offline = transport, cache, offline
+        self._transport, self._cache, self._options = transport, cache, options
         self._builder = builder
-        self._dependencies: KeyedMemo[tuple[str, str | None], tuple[Requirement, ...]] = KeyedMemo()
-        self._requires_python: dict[str, str | None] = {}  # by URL, like the sizes
-        self._sizes: dict[str, int] = {}
+        self._metadata: KeyedMemo[tuple[str, str | None], Metadata] = KeyedMemo()
+        self._at_urls: KeyedMemo[str, Wheel] = KeyedMemo()
 
-    def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """Return all requirements of a file, with their markers. Asks once for each file.
+    # ---- metadata
+
+    def metadata(self, wheel: Wheel) -> Metadata:
+        """Return the metadata of a file.
 
         Raises:
             PackageIndexError: the file cannot be fetched or read, or has the wrong hash.
             OfflineError: nothing about it is cached, and requests are not allowed.
             UnusableFileError: it is an sdist that cannot be built, or its metadata is of no use.
         """
-        return self._dependencies.get((wheel.url, wheel.sha256), lambda: self._find(wheel))
+        return self._metadata.get((wheel.url, wheel.sha256), lambda: self._find(wheel))
 
-    def requires_python(self, wheel: Wheel) -> str | None:
-        """Return Requires-Python of a file whose dependencies were read by this reader."""
-        return self._requires_python.get(wheel.url)
+    def _find(self, wheel: Wheel) -> Metadata:
+        built_key = None
+        if wheel.sha256 is not None and is_sdist(wheel.filename) and self._builder is not None:
+            built_key = f"{wheel.sha256} {self._builder.key}"
+        for known_key in filter(None, (wheel.sha256, built_key)):
+            cached = self._load(wheel, known_key)
+            if cached is not None:
+                return cached
+        key, size = wheel.sha256, None
+        if is_sdist(wheel.filename):
+            content, is_built = self._read_sdist(wheel)
+            key = built_key if is_built else key
+        elif wheel.url.startswith("file:"):
+            content = _read_local(wheel.url)
+        else:
+            content, size = self._fetch(wheel)
+        try:
+            metadata = parse_metadata(content, wheel).replace(size=size)
+        except UnusableFileError as error:
+            if key is not None:
+                header = {"refused": wheel.filename}
+                self._cache.put(_CACHE_KIND, key, header, msgspec.json.encode(error.reason))
+            raise
+        if key is not None:
+            self._cache.put(_CACHE_KIND, key, {"size": size}, msgspec.json.encode(metadata))
+        return metadata
+
+    def _load(self, wheel: Wheel, key: str) -> Metadata | None:
+        """Return the metadata from the cache.
+
+        Raises:
+            UnusableFileError: the file was found to be of no use before.
+        """
+        entry = self._cache.get(_CACHE_KIND, key)
+        if entry is None:
+            return None
+        refused = entry.text("refused")
+        if refused is None:
+            return msgspec.json.decode(entry.body, type=Metadata)
+        if refused == wheel.filename:
+            raise UnusableFileError(msgspec.json.decode(entry.body, type=Reason))
+        return None
+
+    def _require_network(self, subject: str) -> None:
+        if self._options.offline:
+            message = f"{subject} not in the cache and --offline is on"
+            raise OfflineError(message, hint=OFFLINE_HINT)
+
+    def _fetch(self, wheel: Wheel) -> tuple[bytes, int | None]:
+        """Return the metadata of a wheel on an index, and the bytes of the wheel if they show."""
+        self._require_network(f"the dependencies of {wheel.filename} are")
+        if isinstance(wheel.metadata, str):
+            # The metadata file is beside the wheel (PEP 658): .metadata after the path.
+            parts = urlsplit(wheel.url)
+            url = parts._replace(path=parts.path + ".metadata", fragment="").geturl()
+            reply = self._transport.get(url, f"metadata of {wheel.filename}")
+            if reply.status not in GONE:  # some mirrors announce one that they do not have
+                if reply.status != OK:
+                    raise PackageIndexError(
+                        f"metadata of {wheel.filename}: {redact_url(wheel.url)}.metadata "
+                        f"answered with status {reply.status}"
+                    )
+                if wheel.metadata:
+                    digest = hashlib.sha256(reply.body).hexdigest()
+                    _check_hash(f"{wheel.filename}.metadata", wheel.metadata, digest, wheel)
+                return reply.body, None
+        return self._read_remote(wheel, "METADATA")
+
+    def _read_remote(self, wheel: Wheel, member: str) -> tuple[bytes, int | None]:
+        """Return a file of a wheel's .dist-info folder by range requests, or of the whole wheel."""
+        try:
+            remote = RemoteFile(self._transport, wheel)
+            return read_wheel_metadata(remote, wheel.filename, member), remote.length
+        except NoRangesError:
+            with tempfile.TemporaryFile() as file:
+                self._download(wheel, file)
+                return read_wheel_metadata(file, wheel.filename, member), None
+
+    def _download(self, wheel: Wheel, file: BinaryIO) -> str:
+        """Write a file of an index to an open file. Return its sha256, which was checked."""
+        reply, digest = self._transport.download(wheel.url, wheel.filename, file, wheel.size)
+        if reply.status != OK:
+            raise PackageIndexError(
+                f"{wheel.filename}: {redact_url(wheel.url)} answered with status {reply.status}"
+            )
+        if wheel.sha256 is not None:
+            _check_hash(wheel.filename, wheel.sha256, digest, wheel)
+        return digest
+
+    def _read_sdist(self, wheel: Wheel) -> tuple[bytes, bool]:
+        """Return the metadata of a source distribution, and whether a build made it.
+
+        Raises:
+            UnusableFileError: it is no readable archive, or its build fails.
+        """
+        if self._builder is not None:
+            self._builder.require_hope(wheel)  # before a download
+        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
+            if wheel.url.startswith("file:"):
+                path = file_url_to_path(wheel.url)
+            else:
+                self._require_network(f"the dependencies of {wheel.filename} are")
+                path = os.path.join(folder, wheel.filename)
+                with open(path, "w+b") as file:
+                    self._download(wheel, file)
+            content = read_sdist_metadata(path, wheel.filename)
+            why = "it has no PKG-INFO" if content is None else _why_dynamic(content)
+            if content is not None and not why:
+                return content, False
+            if self._builder is None:
+                raise UnusableFileError(
+                    Reason(
+                        code="needs-build",
+                        subject=wheel.filename,
+                        need="a build to tell its dependencies",
+                        have=f"nothing is built here, and {why}",
+                        source="PEP 643",
+                    )
+                )
+            return self._builder.metadata(wheel, path, f"no wheel fits, and {why}"), True
 
     def size(self, wheel: Wheel) -> int | None:
-        """Return the bytes of a file if reading its dependencies revealed them."""
-        return self._sizes.get(wheel.url)
+        """Return the bytes of a file, by a range request of one byte whose response has the length.
+
+        None if the server does not tell; a lock can do without. The answer is cached by hash.
+        """
+        if wheel.size is not None or wheel.url.startswith("file:"):
+            return wheel.size
+        key = wheel.sha256 or ""
+        entry = self._cache.get(_SIZES_KIND, key) or self._cache.get(_CACHE_KIND, key)
+        size = entry.integer("size") if entry is not None else None
+        if size is None and not self._options.offline:
+            try:
+                reply = self._transport.get_range(wheel.url, wheel.filename, 0, 0)
+            except PackageIndexError:
+                return None
+            length = reply.headers.get("content-range", "").rpartition("/")[2]
+            size = int(length) if length.isdigit() else None
+            if size is not None and key:
+                self._cache.put(_SIZES_KIND, key, {"size": size}, b"")
+        return size
+
+    # ---- files at URLs
+
+    def direct(self, name: str, url: str) -> Wheel:
+        """Return the file of a package at a URL that a requirement names. Each is read once.
+
+        The file must have the sha256 of the URL's fragment. Without one the whole file is
+        downloaded to compute its hash, as pip does when it locks.
+
+        Raises:
+            InputError: the URL names no wheel or sdist, or one of another package.
+            OfflineError: the hash is not known, and requests are not allowed.
+            PackageIndexError: the file cannot be downloaded.
+        """
+        wheel = self._at_urls.get(url, lambda: self._read_direct(url))
+        if wheel.name != name:
+            raise InputError(f"{name} @ {redact_url(url)}: the file belongs to {wheel.name}")
+        return wheel
+
+    def _read_direct(self, url: str) -> Wheel:
+        wheel = parse_link(url, DIRECT_URL)
+        if wheel is None:
+            raise InputError(
+                f"{redact_url(url)} names no wheel and no source distribution "
+                "(NAME-VERSION-TAGS.whl)"
+            )
+        if wheel.url.startswith("file:"):
+            path = file_url_to_path(wheel.url)
+            if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
+                raise InputError(f"{path} is not a regular file")
+            try:
+                with open(path, "rb") as file:
+                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise InputError(f"{path} cannot be read: {error.strerror}") from None
+            if wheel.sha256 not in (None, sha256):
+                raise InputError(
+                    f"{path} has the sha256 {sha256}; the requirement names {wheel.sha256}"
+                )
+            return wheel.replace(sha256=sha256, size=os.path.getsize(path))
+        if wheel.sha256 is not None:
+            return wheel
+        if self._options.offline:
+            raise OfflineError(
+                f"{wheel.filename}: its URL has no #sha256=, and --offline is on",
+                hint=OFFLINE_HINT,
+            )
+        with tempfile.TemporaryFile() as file:
+            sha256 = self._download(wheel, file)
+            return wheel.replace(sha256=sha256, size=file.seek(0, os.SEEK_END))
+
+    # ---- variants
 
     def variants(
         self, wheels: Sequence[Wheel], listed: tuple[str, str | None] | None = None
@@ -99,47 +299,52 @@ class MetadataReader:
                 Then one wheel of each label is read.
 
         Raises:
-            PackageIndexError, OfflineError: as `dependencies`.
+            PackageIndexError, OfflineError: as `metadata`.
             UnusableFileError: the metadata does not follow PEP 825.
         """
-        from .variants import combine
-
-        name = wheels[0].name
-        if listed is not None:
-            url, sha256 = listed
-            filename = url.rpartition("/")[2]
-            return _parse_variants(self._read_variants_file(url, sha256, wheels[0]), name, filename)
-        by_label = {split_label(wheel.filename)[1]: wheel for wheel in reversed(wheels)}
-        parts = []
-        for label, wheel in by_label.items():
-            content = self._read_variant_of_wheel(wheel)
-            parts.append(_parse_variants(content, name, wheel.filename))
-            if [variant.label for variant in parts[-1].variants] != [label]:
-                wrong = ValueError(f"it does not describe the variant {label} alone")
-                raise _bad_variants(wheel.filename, wrong)
+        name, subject = wheels[0].name, f"{wheels[0].name} {wheels[0].version}"
         try:
+            if listed is not None:
+                subject = listed[0].rpartition("/")[2]
+                return parse(self._read_variants_file(*listed, wheels[0]), name)
+            parts = []
+            for wheel in {split_label(wheel.filename)[1]: wheel for wheel in wheels[::-1]}.values():
+                subject, label = wheel.filename, split_label(wheel.filename)[1]
+                parts.append(parse(self._read_variant_of_wheel(wheel), name))
+                if [variant.label for variant in parts[-1].variants] != [label]:
+                    raise ValueError(f"it does not describe the variant {label} alone")
+            subject = f"{name} {wheels[0].version}"
             return combine(parts)
         except ValueError as error:
-            raise _bad_variants(f"{name} {wheels[0].version}", error) from None
+            raise UnusableFileError(
+                Reason(
+                    code="bad-metadata",
+                    subject=subject,
+                    need="variant metadata as PEP 825 defines it",
+                    have=f"metadata with a mistake: {error}",
+                    source="PEP 825",
+                )
+            ) from None
 
     def _read_variants_file(self, url: str, sha256: str | None, wheel: Wheel) -> bytes:
-        """Return the file at a URL. A release may get more variants, so a hash decides its age."""
+        """Return the file at a URL. A release may get more variants, so a hash decides its age.
+
+        Raises:
+            ValueError: the index does not have the file.
+        """
         if url.startswith("file:"):
             with open(file_url_to_path(url), "rb") as file:
                 return file.read(MAX_VARIANT_BYTES)
         cached = self._cache.get(_VARIANTS_KIND, url)
-        is_same = cached is not None and sha256 is not None and cached.text("sha256") == sha256
-        if cached is not None and (is_same or self._offline):
-            return cached.body
+        if cached is not None:
+            is_same = sha256 is not None and cached.text("sha256") == sha256
+            if is_same or self._options.offline:
+                return cached.body
         filename = url.rpartition("/")[2]
-        if self._offline:
-            raise OfflineError(
-                f"{filename} is not in the cache and --offline is on", hint=OFFLINE_HINT
-            )
+        self._require_network(f"{filename} is")
         reply = self._transport.get(url, filename)
         if reply.status in GONE:
-            missing = ValueError("the index lists a file that it does not have")
-            raise _bad_variants(filename, missing)
+            raise ValueError("the index lists a file that it does not have")
         if reply.status != OK:
             raise PackageIndexError(
                 f"{filename}: {redact_url(url)} answered with status {reply.status}"
@@ -151,227 +356,16 @@ class MetadataReader:
         return reply.body
 
     def _read_variant_of_wheel(self, wheel: Wheel) -> bytes:
-        from .core_metadata import read_wheel_metadata
-        from .variants import WHEEL_FILE
-
         if wheel.url.startswith("file:"):
-            with open(file_url_to_path(wheel.url), "rb") as file:
-                return read_wheel_metadata(file, wheel.filename, WHEEL_FILE)
-        cached = None
-        if wheel.sha256 is not None:
-            cached = self._cache.get(_VARIANTS_KIND, wheel.sha256)
+            return _read_local(wheel.url, WHEEL_FILE)
+        cached = self._cache.get(_VARIANTS_KIND, wheel.sha256) if wheel.sha256 else None
         if cached is not None:
             return cached.body
-        if self._offline:
-            raise OfflineError(
-                f"the variant of {wheel.filename} is not in the cache and --offline is on",
-                hint=OFFLINE_HINT,
-            )
-        try:
-            content = read_wheel_metadata(
-                RemoteFile(self._transport, wheel), wheel.filename, WHEEL_FILE
-            )
-        except NoRangesError:
-            content = self._read_whole(wheel, WHEEL_FILE)
+        self._require_network(f"the variant of {wheel.filename} is")
+        content, _ = self._read_remote(wheel, WHEEL_FILE)
         if wheel.sha256 is not None:
             self._cache.put(_VARIANTS_KIND, wheel.sha256, {}, content)
         return content
-
-    def _find(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        for known_key in self._keys(wheel):
-            cached = self._load(wheel, known_key)
-            if cached is not None:
-                return cached
-        if is_sdist(wheel.filename):
-            content, key = self._read_sdist(wheel)
-        else:
-            content, key = self._read(wheel), wheel.sha256
-        from . import core_metadata  # slow: it loads email, tarfile and packaging
-
-        fields = core_metadata.parse_fields(content)
-        try:
-            core_metadata.check_identity(fields, wheel)
-            dependencies = core_metadata.parse_dependencies(fields, wheel.filename)
-        except UnusableFileError as error:
-            self._store_refusal(wheel, key, error.reason)
-            raise
-        self._requires_python[wheel.url] = core_metadata.parse_python_requirement(fields)
-        self._store(wheel, key, dependencies)
-        return dependencies
-
-    def _keys(self, wheel: Wheel) -> Iterator[str]:
-        """Yield the keys under which the cache may have the dependencies of a file."""
-        if wheel.sha256 is not None:
-            yield wheel.sha256
-            if is_sdist(wheel.filename) and self._builder is not None:
-                yield f"{wheel.sha256} {self._builder().key}"
-
-    def _load(self, wheel: Wheel, key: str) -> tuple[Requirement, ...] | None:
-        """Return the dependencies from the cache, and note the other facts of the entry.
-
-        Raises:
-            UnusableFileError: the file was found to be of no use before.
-        """
-        entry = self._cache.get(_CACHE_KIND, key)
-        if entry is None:
-            return None
-        refusal = entry.header.get("refusal")
-        if isinstance(refusal, dict) and entry.text("filename") == wheel.filename:
-            raise UnusableFileError(Reason(**refusal))
-        dependencies = _parse_cached(entry.body)
-        if dependencies is None:
-            return None
-        self._requires_python[wheel.url] = entry.text("requires_python")
-        size = entry.integer("size")
-        if size is not None:
-            self._sizes[wheel.url] = size
-        return dependencies
-
-    def _store(self, wheel: Wheel, key: str | None, dependencies: Sequence[Requirement]) -> None:
-        if key is None:
-            return
-        header = {
-            "filename": wheel.filename,
-            "requires_python": self._requires_python[wheel.url],
-            "size": self._sizes.get(wheel.url),
-        }
-        self._cache.put(_CACHE_KIND, key, header, _to_cached(dependencies))
-
-    def _store_refusal(self, wheel: Wheel, key: str | None, reason: Reason) -> None:
-        if key is None:
-            return
-        header = {"filename": wheel.filename, "refusal": to_plain(reason)}
-        self._cache.put(_CACHE_KIND, key, header, b"")
-
-    def _read_sdist(self, wheel: Wheel) -> tuple[bytes, str | None]:
-        """Return the metadata of a source distribution, and its key in the cache.
-
-        Raises:
-            UnusableFileError: it is no readable archive, or its build fails.
-        """
-        from .core_metadata import parse_fields, read_sdist_metadata, why_dynamic
-
-        if self._builder is not None:
-            self._builder().require_hope(wheel)  # before a download
-        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
-            path = self._archive(wheel, folder)
-            content = read_sdist_metadata(path, wheel.filename)
-            why = "it has no PKG-INFO" if content is None else why_dynamic(parse_fields(content))
-            if content is not None and not why:
-                return content, wheel.sha256
-            if self._builder is None:
-                raise UnusableFileError(
-                    Reason(
-                        code="needs-build",
-                        subject=wheel.filename,
-                        need="a build to tell its dependencies",
-                        have=f"nothing is built here, and {why}",
-                        source="PEP 643",
-                    )
-                )
-            builder = self._builder()
-            content = builder.metadata(wheel, path, f"no wheel fits, and {why}")
-            key = wheel.sha256 and f"{wheel.sha256} {builder.key}"
-            return content, key
-
-    def _archive(self, sdist: Wheel, folder: str) -> str:
-        """Return the path of a source distribution: where it is, or downloaded to a folder."""
-        if sdist.url.startswith("file:"):
-            return file_url_to_path(sdist.url)
-        self._require_network(sdist)
-        path = os.path.join(folder, sdist.filename)
-        with open(path, "w+b") as file:
-            self._download(sdist, file)
-        return path
-
-    def _read(self, wheel: Wheel) -> bytes:
-        if wheel.url.startswith("file:"):
-            from .core_metadata import read_local_metadata
-
-            return read_local_metadata(file_url_to_path(wheel.url))
-        self._require_network(wheel)
-        return self._fetch(wheel)
-
-    def _require_network(self, wheel: Wheel) -> None:
-        if self._offline:
-            raise OfflineError(
-                f"the dependencies of {wheel.filename} are not in the cache and --offline is on",
-                hint=OFFLINE_HINT,
-            )
-
-    def _fetch(self, wheel: Wheel) -> bytes:
-        if isinstance(wheel.metadata, str):
-            metadata = self._fetch_metadata_file(wheel, wheel.metadata)
-            if metadata is not None:
-                return metadata
-        from .core_metadata import read_wheel_metadata
-
-        try:
-            remote = RemoteFile(self._transport, wheel)
-            self._sizes[wheel.url] = remote.length
-            return read_wheel_metadata(remote, wheel.filename)
-        except NoRangesError:
-            return self._read_whole(wheel)
-
-    def _fetch_metadata_file(self, wheel: Wheel, sha256: str) -> bytes | None:
-        """Return the PEP 658 file. Some mirrors announce one that they do not have: None."""
-        subject = f"metadata of {wheel.filename}"
-        reply = self._transport.get(_metadata_url(wheel.url), subject)
-        if reply.status in GONE:
-            return None
-        if reply.status != OK:
-            raise PackageIndexError(
-                f"{subject}: {redact_url(wheel.url)}.metadata answered with status {reply.status}"
-            )
-        if sha256:
-            digest = hashlib.sha256(reply.body).hexdigest()
-            _check_hash(f"{wheel.filename}.metadata", sha256, digest, wheel)
-        return reply.body
-
-    def _read_whole(self, wheel: Wheel, member: str = "METADATA") -> bytes:
-        """Download the whole wheel and read its metadata, or another file beside it."""
-        from .core_metadata import read_wheel_metadata
-
-        with tempfile.TemporaryFile() as file:
-            self._download(wheel, file)
-            return read_wheel_metadata(file, wheel.filename, member)
-
-    def _download(self, wheel: Wheel, file: BinaryIO) -> None:
-        """Write a file of the index to an open file, and check its hash."""
-        reply, digest = self._transport.download(wheel.url, wheel.filename, file, wheel.size)
-        if reply.status != OK:
-            raise PackageIndexError(
-                f"{wheel.filename}: {redact_url(wheel.url)} answered with status {reply.status}"
-            )
-        if wheel.sha256 is not None:
-            _check_hash(wheel.filename, wheel.sha256, digest, wheel)
-
-
-def _parse_variants(content: bytes, name: str, filename: str) -> ReleaseVariants:
-    from .variants import parse
-
-    try:
-        return parse(content, name)
-    except ValueError as error:
-        raise _bad_variants(filename, error) from None
-
-
-def _bad_variants(subject: str, error: ValueError) -> UnusableFileError:
-    return UnusableFileError(
-        Reason(
-            code="bad-metadata",
-            subject=subject,
-            need="variant metadata as PEP 825 defines it",
-            have=f"metadata with a mistake: {error}",
-            source="PEP 825",
-        )
-    )
-
-
-def _metadata_url(url: str) -> str:
-    """Return the URL of the metadata file: .metadata after the path (PEP 658), before a query."""
-    parts = urlsplit(url)
-    return parts._replace(path=parts.path + ".metadata", fragment="").geturl()
 
 
 def _check_hash(filename: str, expected: str, actual: str, wheel: Wheel) -> None:
@@ -383,21 +377,178 @@ def _check_hash(filename: str, expected: str, actual: str, wheel: Wheel) -> None
         )
 
 
-def _to_cached(dependencies: Sequence[Requirement]) -> bytes:
-    rows = [[d.name, d.extras, d.specifier, d.marker, d.url] for d in dependencies]
-    return json.dumps(rows).encode()
+# ---- archives ------------------------------------------------------------------------------------
 
 
-def _parse_cached(body: bytes) -> tuple[Requirement, ...] | None:
+def requires_python_of(path: str) -> str | None:
+    """Return Requires-Python of a wheel on disk.
+
+    Raises:
+        PackageIndexError: the file cannot be read or has no metadata.
+    """
+    fields, _ = parse_email(_read_local(path_to_file_url(path)))
+    return parse_requires_python(fields.get("requires_python"))
+
+
+def _read_local(url: str, member: str = "METADATA") -> bytes:
+    path = file_url_to_path(url)
     try:
-        return tuple(
-            Requirement(
-                name=name, extras=tuple(extras), specifier=specifier, marker=marker, url=url
-            )
-            for name, extras, specifier, marker, url in json.loads(body)
+        with open(path, "rb") as file:
+            return read_wheel_metadata(file, path, member)
+    except OSError as error:
+        raise PackageIndexError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_wheel_metadata(file: BinaryIO | io.RawIOBase, filename: str, member: str) -> bytes:
+    """Return NAME-VERSION.dist-info/METADATA of an open wheel, or another file of that folder.
+
+    Args:
+        file: the wheel.
+        filename: its name, for messages.
+        member: the name of the file in the folder.
+
+    Raises:
+        PackageIndexError: the file is not a wheel, or it does not have exactly one such member.
+        UnusableFileError: it is a variant wheel that lacks the description of its variant.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            folders = {name.partition("/")[0] for name in archive.namelist() if "/" in name}
+            infos = [name for name in folders if name.endswith(".dist-info")]
+            members = [
+                info
+                for info in archive.infolist()
+                if info.filename in [f"{folder}/{member}" for folder in infos]
+            ]
+            if not members and member == WHEEL_FILE:
+                raise UnusableFileError(
+                    Reason(
+                        code="bad-metadata",
+                        subject=filename,
+                        need=f"a file {member} in its .dist-info folder",
+                        have="none",
+                        source="PEP 825",
+                    )
+                )
+            for count, kind in (
+                (len(members), f"{member} files"),
+                (len(infos), ".dist-info folders"),
+            ):
+                if count != 1:
+                    message = f"{filename}: it has {count} {kind}; a wheel has exactly one"
+                    raise PackageIndexError(message)
+            if members[0].file_size > MAX_METADATA_BYTES:
+                raise PackageIndexError(
+                    f"{filename}: its {member} is larger than {MAX_METADATA_BYTES >> 20} MiB"
+                )
+            return archive.read(members[0])
+    except _DAMAGED_WHEEL as error:
+        raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
+
+
+def read_sdist_metadata(path: str, filename: str) -> bytes | None:
+    """Return NAME-VERSION/PKG-INFO of a source distribution, None if it has none.
+
+    Raises:
+        UnusableFileError: it is no readable archive.
+    """
+    try:
+        if filename.endswith(".zip"):
+            with zipfile.ZipFile(path) as zipped:
+                for info in zipped.infolist():
+                    if _is_sdist_metadata(info.filename) and info.file_size <= MAX_METADATA_BYTES:
+                        return zipped.read(info)
+            return None
+        with tarfile.open(path, "r:gz") as packed:
+            for member in packed:
+                is_small = member.isfile() and member.size <= MAX_METADATA_BYTES
+                if is_small and _is_sdist_metadata(member.name):
+                    content = packed.extractfile(member)
+                    return content.read() if content is not None else b""
+    except DAMAGED_SDIST as error:
+        have = f"none ({error})"
+        raise UnusableFileError(
+            Reason(code="bad-metadata", subject=filename, need="a readable archive", have=have)
+        ) from None
+    return None
+
+
+def _is_sdist_metadata(member: str) -> bool:
+    folder, _, name = member.removeprefix("./").partition("/")
+    return bool(folder) and name == "PKG-INFO"
+
+
+# ---- fields --------------------------------------------------------------------------------------
+
+
+def parse_metadata(content: bytes, wheel: Wheel) -> Metadata:
+    """Return the metadata in METADATA or PKG-INFO, after a check of the name and the version.
+
+    pip checks these, too.
+
+    Raises:
+        PackageIndexError: it is no metadata.
+        UnusableFileError: it is the metadata of another release, or a requirement cannot be read.
+    """
+    fields, unreadable = parse_email(content)
+    name, version = fields.get("name", ""), fields.get("version", "")
+    is_same = not name or normalize_name(name) == wheel.name
+    try:
+        is_same = is_same and (not version or Version(version) == Version(wheel.version))
+    except ValueError:
+        is_same = False
+    if not is_same:
+        raise _bad_metadata(
+            wheel, f"metadata of {wheel.name} {wheel.version}", f"metadata of {name} {version}"
         )
-    except (ValueError, TypeError):
-        return None
+    if not name and "metadata_version" not in fields:
+        raise PackageIndexError(
+            f"{wheel.filename}: what its index serves as its metadata is not metadata"
+        )
+    dependencies = []
+    texts = [*fields.get("requires_dist", ()), *unreadable.get("requires-dist", ())]
+    for text in texts:
+        # packaging does not know the markers about the variant of a wheel (PEP 825).
+        plain, variant_marker = split_variant_marker(text)
+        try:
+            try:
+                requirement = parse_requirement(plain)
+            except InputError:
+                requirement = parse_requirement(repair_specifiers(plain))
+        except InputError:
+            have = f"the unreadable requirement {shortened(text)}"
+            raise _bad_metadata(wheel, "readable requirements", have, "PEP 508") from None
+        if variant_marker is not None:
+            requirement = requirement.replace(marker=variant_marker)
+        dependencies.append(requirement)
+    return Metadata(
+        dependencies=tuple(dependencies),
+        requires_python=parse_requires_python(fields.get("requires_python")),
+    )
+
+
+def _bad_metadata(wheel: Wheel, need: str, have: str, source: str = "") -> UnusableFileError:
+    return UnusableFileError(
+        Reason(code="bad-metadata", subject=wheel.filename, need=need, have=have, source=source)
+    )
+
+
+def _why_dynamic(content: bytes) -> str:
+    """Return why a wheel built from an sdist may not have the dependencies of its PKG-INFO.
+
+    That is: fields that matter are dynamic, or its version of the metadata does not say which
+    fields are (PEP 643). "" if the PKG-INFO is as good as the metadata of a wheel.
+    """
+    fields, _ = parse_email(content)
+    dynamic = {field.strip().lower() for field in fields.get("dynamic", ())} & _RELEVANT_FIELDS
+    if dynamic:
+        return f"it has dynamic {', '.join(sorted(dynamic))}"
+    version = fields.get("metadata_version", "")
+    try:
+        is_static = Version(version) >= _STATIC_METADATA
+    except ValueError:
+        is_static = False
+    return "" if is_static else f"its metadata is of version {version or 'unknown'}"
 
 
 # ---- range requests ------------------------------------------------------------------------------
@@ -420,15 +571,15 @@ class RemoteFile(io.RawIOBase):
         self._position = 0
         self._block_start, self._block = 0, b""
         # Not every server knows "the last N bytes"; with a known size it is not needed.
-        span = f"-{BLOCK}"
         if wheel.size:
-            span = f"{max(0, wheel.size - BLOCK)}-{wheel.size - 1}"
-        self.length = self._read_block(span)  # bytes of the whole file
+            self.length = self._read_block(max(0, wheel.size - BLOCK), wheel.size - 1)
+        else:
+            self.length = self._read_block(None, BLOCK)  # bytes of the whole file
 
-    def _read_block(self, span: str) -> int:
+    def _read_block(self, first: int | None, last: int) -> int:
         """Request a block. Return the bytes of the whole file."""
         filename = self._wheel.filename
-        reply = self._transport.get_range(self._wheel.url, filename, span)
+        reply = self._transport.get_range(self._wheel.url, filename, first, last)
         if reply.status in GONE:
             raise PackageIndexError(
                 f"{filename}: the index lists it, but {redact_url(self._wheel.url)} "
@@ -465,15 +616,11 @@ class RemoteFile(io.RawIOBase):
             return b""
         block_end = self._block_start + len(self._block)
         if not self._block_start <= self._position <= end <= block_end:
-            self._move_block(end)
+            last = min(max(end, self._position + self._size), self.length) - 1
+            length = self._read_block(self._position, last)
+            if length != self.length or self._block_start != self._position:
+                raise NoRangesError
         start = self._position - self._block_start
         data = self._block[start : end - self._block_start]
         self._position += len(data)
         return data
-
-    def _move_block(self, end: int) -> None:
-        """Read the block from the position to `end`, or a longer one."""
-        last = min(max(end, self._position + self._size), self.length) - 1
-        length = self._read_block(f"{self._position}-{last}")
-        if length != self.length or self._block_start != self._position or not self._block:
-            raise NoRangesError

@@ -9,27 +9,21 @@ Errors are remembered there, too, and raised when the resolver needs the answer.
 
 from __future__ import annotations
 
-import ctypes
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from queue import Queue
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
+from operator import itemgetter
 
 from ..errors import GpuEnvError
 from ..model import Requirement, Wheel
 from ..requirements.target import SDIST_RANK, TargetEnvironment
 from .filenames import is_sdist
+from .http import MAX_THREADS
 from .protocol import Index
-
-MAX_THREADS = 32  # threads wait for the index most of the time
-
-_M_MMAP_THRESHOLD = -3  # malloc.h
-_MMAP_THRESHOLD_BYTES = 1 << 17  # glibc's initial value
-_Job = Callable[[], object]
 
 
 class Prefetcher:
-    """Threads that follow requirements through an index until `stop`.
+    """Follows requirements through an index, in threads, until `stop`.
 
     Args:
         index: what to ask. It must remember its answers and allow calls from several threads.
@@ -37,6 +31,9 @@ class Prefetcher:
         environment: the target of the solve.
         constraints: the user's constraints.
         may_build: whether a package may be built from a source distribution.
+
+    Attributes:
+        jobs: all jobs that were started.
     """
 
     def __init__(
@@ -49,16 +46,12 @@ class Prefetcher:
     ) -> None:
         self._index, self._is_local, self._environment = index, is_local, environment
         self._may_build = may_build
-        self.jobs: Queue[_Job | None] = Queue()  # None ends a thread
-        self.threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(MAX_THREADS)
+        self.jobs: list[Future[None]] = []
         self._ranges: dict[str, list[str]] = {}  # the known specifiers of each package
         self._undecided: set[str] = set()  # packages whose known ranges exclude each other
         self._at_urls: set[str] = set()  # packages that are taken from a URL, not from an index
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
-        self._idle = 0  # threads that wait for a job
-        self._stopped = False
-        _return_freed_memory()
         for constraint in constraints:
             if self._applies(constraint, ()):
                 self._note(constraint)
@@ -69,38 +62,32 @@ class Prefetcher:
         for requirement in applicable:
             self._note(requirement)
         for requirement in applicable:
-            if requirement.name not in self._at_urls and not self._is_local(requirement.name):
-                self._submit(requirement)
+            name = requirement.name
+            key = name, requirement.extras, requirement.specifier
+            if name in self._at_urls or name in self._undecided or key in self._seen:
+                continue
+            if not self._is_local(name):
+                self._seen.add(key)
+                self._start(self._prefetch, name, requirement.extras)
 
-    def request(self, jobs: Iterable[_Job]) -> None:
-        """Start jobs. Never waits."""
-        with self._lock:
-            for job in jobs:
-                self._start(job)
+    def request(self, wheels: Iterable[Wheel]) -> None:
+        """Start to read the metadata of wheels. Never waits."""
+        for wheel in wheels:
+            self._start(self._index.metadata, wheel)
+
+    def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
+        """Start to read what a wheel requires. Never waits."""
+        self._start(self._follow, wheel, tuple(extras))
 
     def stop(self) -> None:
-        """Start no more requests. Threads end after the one that they wait for."""
-        self._stopped = True
-        for _ in self.threads:
-            self.jobs.put(None)
+        """Start no more requests."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, requirement: Requirement) -> None:
-        key = (requirement.name, requirement.extras, requirement.specifier)
-        with self._lock:
-            if key in self._seen or requirement.name in self._undecided or self._stopped:
-                return
-            self._seen.add(key)
-            self._start(lambda: self._prefetch(requirement.name, requirement.extras))
-
-    def _start(self, job: _Job) -> None:
-        if self._stopped:
-            return
-        if self.jobs.qsize() >= self._idle and len(self.threads) < MAX_THREADS:
-            # A daemon: when the process ends, nobody needs a late answer.
-            thread = threading.Thread(target=self._run, daemon=True)
-            self.threads.append(thread)
-            thread.start()
-        self.jobs.put(job)
+    def _start(self, job: Callable[..., object], *arguments: object) -> None:
+        try:
+            self.jobs.append(self._pool.submit(job, *arguments))  # type: ignore[arg-type]
+        except RuntimeError:  # it was stopped
+            pass
 
     def _note(self, requirement: Requirement) -> None:
         if requirement.url is not None:
@@ -110,96 +97,41 @@ class Prefetcher:
             ranges.append(requirement.specifier)
 
     def _applies(self, requirement: Requirement, extras: Sequence[str]) -> bool:
-        if requirement.marker is None:
-            return True
         try:
-            return self._environment.marker(requirement.marker, extras)
+            marker = requirement.marker
+            return marker is None or self._environment.marker(marker, extras)
         except GpuEnvError:
             return False  # the resolver reports it if it chooses the release
 
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            job = self.jobs.get()
-            with self._lock:
-                self._idle -= 1
-            try:
-                if job is None or self._stopped:
-                    return
-                job()
-            except GpuEnvError:
-                pass  # the index raises it again when the resolver asks
-            finally:
-                self.jobs.task_done()
-
     def _prefetch(self, name: str, extras: tuple[str, ...]) -> None:
-        wheel = self._likely_choice(name)
-        if wheel is None or self._stopped:
-            return
-        dependencies = self._index.dependencies(wheel)
-        self.follow(dependencies)
-        if extras:
-            self.follow(dependencies, extras)
-
-    def _likely_choice(self, name: str) -> Wheel | None:
-        """Return the wheel that is chosen if the known ranges are all that restricts a package.
+        """Read the wheel that is chosen if the known ranges are all that restricts a package.
 
         If none is in all ranges, some come from releases that are not chosen. Guesses about the
         package end then: of thousands of wheels none would be found, for each further range.
         """
-        ranges = list(self._ranges[name])
-        best: Wheel | None = None
-        for wheel in self._wheels(name, ranges):
-            if best is not None and wheel.version != best.version:
-                break
-            if not self._is_eligible(wheel):
+        environment, ranges = self._environment, list(self._ranges[name])
+        files = self._index.files(name, environment)
+        for version, group in groupby(files, lambda wheel: wheel.version):
+            contained = (environment.contains(text, version, True) for text in ranges)
+            if environment.is_prerelease(version) or not all(contained):
                 continue
-            if best is None or (self._rank(wheel) or 0) < (self._rank(best) or 0):
-                best = wheel
-        if best is None:
-            self._undecided.add(name)
-        return best
-
-    def _wheels(self, name: str, ranges: Sequence[str]) -> Iterator[Wheel]:
-        """Yield the wheels in some ranges; releases that need not be read are left out."""
-        releases = self._index.releases(name, self._environment)
-        if releases is None:
-            for wheel in self._index.wheels(name, self._environment):
-                if self._is_in(ranges, wheel.version):
-                    yield wheel
-            return
-        for version in releases.versions:
-            if self._is_in(ranges, version):
-                yield from releases.files(version)
-
-    def _is_in(self, ranges: Sequence[str], version: str) -> bool:
-        environment = self._environment
-        if environment.is_prerelease(version):
-            return False
-        return all(environment.contains(specifier, version, True) for specifier in ranges)
-
-    def _is_eligible(self, wheel: Wheel) -> bool:
-        environment = self._environment
-        is_allowed = wheel.yanked is None and environment.accepts_python(wheel.requires_python)
-        return is_allowed and self._rank(wheel) is not None
+            ranks = [(self._rank(wheel), wheel) for wheel in group]
+            fitting = [(rank, wheel) for rank, wheel in ranks if rank is not None]
+            if fitting:
+                self._follow(min(fitting, key=itemgetter(0))[1], extras)
+                return
+        self._undecided.add(name)
 
     def _rank(self, wheel: Wheel) -> int | None:
+        environment = self._environment
+        if wheel.yanked is not None or not environment.accepts_python(wheel.requires_python):
+            return None
         if is_sdist(wheel.filename):
             return SDIST_RANK if self._may_build(wheel.name) else None
-        return self._environment.rank(wheel.filename)
+        return environment.rank(wheel.filename)
 
-
-def _return_freed_memory() -> None:
-    """Make glibc return the memory of large buffers to the system when they are freed.
-
-    By default, it raises the size from which it does so when the first page of megabytes is freed,
-    and then keeps such buffers for each thread: more memory than the rest of a solve needs.
-    """
-    if sys.platform != "linux":
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # musl has no mallopt and keeps no such buffers
-        return
-    mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+    def _follow(self, wheel: Wheel, extras: tuple[str, ...]) -> None:
+        dependencies = self._index.metadata(wheel).dependencies
+        self.follow(dependencies)
+        if extras:
+            self.follow(dependencies, extras)

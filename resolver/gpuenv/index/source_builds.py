@@ -20,6 +20,7 @@ import tarfile
 import time
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -31,12 +32,21 @@ from ..errors import InputError, Reason, UnusableFileError
 from ..interpreters import Release, find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Wheel
 from ..prefix import interpreter_of
-from .core_metadata import DAMAGED_SDIST
 from .filenames import identify
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
 MOST_FAILURES = 3  # of a package; its other releases are not tried then
 TAIL = 20  # lines of the output of a failed build
+
+DAMAGED_SDIST = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+)
 
 _WATCHER = os.path.join(os.path.dirname(__file__), "build_watcher.py")
 _MISSING_MODULE = re.compile(r"No module named '(\w+)")

@@ -37,17 +37,17 @@ def fetch(wheel: Wheel, path: str, transport: Transport) -> None:
     try:
         if wheel.url.startswith("file:"):
             copy_file(wheel.url, partial)
+            digest = sha256_of(partial)
         else:
             with open(partial, "a+b") as file:
-                status = transport.resume(wheel.url, release, file, wheel.size).status
-            if status not in (OK, PARTIAL):
+                reply, digest = transport.download(wheel.url, release, file, wheel.size)
+            if reply.status not in (OK, PARTIAL):
                 os.unlink(partial)
-                raise InstallError(f"{subject}: the server answered with status {status}")
+                raise InstallError(f"{subject}: the server answered with status {reply.status}")
     except PackageIndexError as error:
         raise InstallError(error.message, hint="run the command again: it continues") from None
     except OSError as error:
         raise InstallError(f"{subject}: cannot be written: {error.strerror}") from None
-    digest = sha256_of(partial)
     if digest != wheel.sha256:
         os.unlink(partial)
         message = f"{subject} has the wrong hash: the lock says sha256 {wheel.sha256}"
@@ -104,14 +104,13 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
     """
     if all(pin.wheel.filename.endswith(".whl") for pin in lock.pins):
         return lock
-    cache = Cache()
-    default = default_index(cache)
+    default = default_index()
     builder = SourceBuilder(
         python or required_release(lock) or sys.executable,
         options,
         default_index=default.url,
         cert=default.cert,
-        folder=cache.folder,
+        folder=Cache().folder,
     )
     pins = []
     for pin in lock.pins:

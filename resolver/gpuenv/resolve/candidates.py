@@ -185,7 +185,7 @@ class CandidateStore:
                 return better
             # A better version may be listed that has no fitting file.
             contains = self.environment.contains
-            for file in (*self.index.wheels(name), *self.index.sdists(name)):
+            for file in self.index.files(name):
                 in_ranges = all(contains(text, file.version, True) for text in specifiers)
                 if in_ranges and not is_lesser(file.version):
                     return []
@@ -235,8 +235,7 @@ class CandidateStore:
         self._variants.clear()
 
     def _read_candidates(self, name: str) -> tuple[Candidate, ...]:
-        sdists = self.index.sdists(name)
-        best = self._best_files((*self.index.wheels(name, self.environment), *sdists), name)
+        best = self._best_files(self.index.files(name, self.environment), name)
         if any(split_label(file.filename)[1] for file in best):
             releases: dict[tuple[str, str], list[Wheel]] = {}
             for file in best:
@@ -244,8 +243,6 @@ class CandidateStore:
             self.chooser.read_ahead(releases.values())
             best = [file for release in releases.values() for file in self.chooser.sort(release)]
         candidates = [self._candidate(wheel) for wheel in best]
-        if sdists:  # they do not stand at the place of their version yet
-            candidates.sort(key=lambda candidate: version_key(candidate.version), reverse=True)
         if name in self._framework_of:
             self.sort_builds(candidates)
         if name in self._preferred_versions:
@@ -305,7 +302,7 @@ class CandidateStore:
         Raises:
             PackageIndexError: see Index.dependencies.
         """
-        return self.chooser.applicable(wheel, self.index.dependencies(wheel))
+        return self.chooser.applicable(wheel, self.index.metadata(wheel).dependencies)
 
     # ---- releases of frameworks with several ways
 

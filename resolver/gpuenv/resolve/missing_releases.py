@@ -51,7 +51,7 @@ def missing_release_reason(
         if store.admitted(name, candidates, ranges):
             return None
         return _not_admitted(store, subject, candidates).replace(dependent=dependent)
-    files = [*store.index.wheels(name), *store.index.sdists(name)]
+    files = store.index.files(name)
     unfit = [file for file in files if in_ranges(file.version)]
     if not files:
         have = "not found on any index"

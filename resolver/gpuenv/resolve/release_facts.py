@@ -310,7 +310,7 @@ class ReleaseFacts:
             yield HostRequirement(FILE_FACT, (not_cached(candidate.wheel),))
             return
         environment = self._store.environment
-        python = self._store.index.requires_python(candidate.wheel)
+        python = self._store.index.metadata(candidate.wheel).requires_python
         if python and not candidate.extras and not environment.accepts_python(python):
             reason = Reason(
                 code="requires-python",

@@ -185,7 +185,7 @@ class _Question:
         build = self._data.build(root.name, release, self.store.host.platform)
         if build is None or build.variant != variant:
             return root
-        if any(wheel.version == version for wheel in self.store.index.wheels(root.name)):
+        if any(wheel.version == version for wheel in self.store.index.files(root.name)):
             return root
         return PackageRequirement(root.name, root.extras, f"==={release}")
 

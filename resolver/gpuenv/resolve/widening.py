@@ -76,7 +76,7 @@ class Widening:
                 return
         # A known release without a wheel for the target has none on the live index either.
         needs_wheel = store.is_in_data(name) or not store.request.may_build(name)
-        wheels = store.index.wheels(name) if needs_wheel else ()
+        wheels = store.index.files(name) if needs_wheel else ()
         if self._any_in(specifiers, {wheel.version for wheel in wheels}):
             return
         if can_be(specifiers, store.environment.contains):

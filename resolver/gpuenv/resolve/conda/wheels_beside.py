@@ -16,7 +16,7 @@ from ...compat.data import CompatibilityData
 from ...compat.evaluate import OWNER_SOURCE
 from ...errors import InputError, Reason, UnusableFileError
 from ...index.multi_index import MultiIndex
-from ...index.protocol import Index
+from ...index.protocol import Index, Metadata
 from ...model import Pin, Plan, Request, Requirement, Value, Wheel
 from ...requirements.target import TargetEnvironment, parse_requirement, version_key
 from ...requirements.versions import normalize_name
@@ -226,15 +226,11 @@ class Beside(Index):
             return distribution
         return None
 
-    def has(self, name: str) -> bool:
-        """As index.protocol.Index."""
-        return self._held(name) is not None or self.inner.has(name)
-
-    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """As index.protocol.Index; a held name has one release."""
         distribution = self._held(name)
         if distribution is None:
-            return self.inner.wheels(name, environment)
+            return self.inner.files(name, environment)
         version = self.supply.versions[distribution]
         filename = f"{name.replace('-', '_')}-{version.replace('-', '_')}-py3-none-any.whl"
         wheel = Wheel(
@@ -248,19 +244,20 @@ class Beside(Index):
         )
         return (wheel,)
 
-    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+    def metadata(self, wheel: Wheel) -> Metadata:
         """As index.protocol.Index, with held names.
 
         Raises:
             UnusableFileError: The wheel cannot stand beside the conda packages.
         """
         if wheel.index == HELD:
-            return self._dependencies_of_extras(wheel)
+            return Metadata(dependencies=self._dependencies_of_extras(wheel))
         against = self.supply.against(wheel.name, wheel.version)
         if against is not None:
             self.refused.setdefault(wheel.name, against)
             raise UnusableFileError(against)
-        return tuple(map(self._renamed, self.inner.dependencies(wheel)))
+        metadata = self.inner.metadata(wheel)
+        return metadata.replace(dependencies=tuple(map(self._renamed, metadata.dependencies)))
 
     def _renamed(self, requirement: Requirement) -> Requirement:
         if requirement.name not in self.supply.versions:
@@ -276,7 +273,7 @@ class Beside(Index):
             if distribution is not None and parsed.extras:
                 self._with_extras.add(distribution)
 
-    def _dependencies_of_extras(self, wheel: Wheel) -> Sequence[Requirement]:
+    def _dependencies_of_extras(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Return what the extras of a held distribution require.
 
         conda installs the distribution's own dependencies, but not those of its extras.
@@ -285,8 +282,8 @@ class Beside(Index):
         if name not in self._with_extras:
             return ()
         key = version_key(wheel.version)
-        for release in self.inner.wheels(name):
-            if version_key(release.version) == key:
+        for release in self.inner.files(name):
+            if release.filename.endswith(".whl") and version_key(release.version) == key:
                 break
         else:
             subject, need = f"{name} {wheel.version}", "what its extras ask for"
@@ -295,13 +292,9 @@ class Beside(Index):
             raise UnusableFileError(reason)
         return tuple(
             self._renamed(requirement)
-            for requirement in self.inner.dependencies(release)
+            for requirement in self.inner.metadata(release).dependencies
             if "extra" in (requirement.marker or "")
         )
-
-    def sdists(self, name: str) -> Sequence[Wheel]:
-        """As the index; a held name has none."""
-        return () if self._held(name) else self.inner.sdists(name)
 
     def left_out(self, name: str) -> Sequence[str]:
         """As the index."""
@@ -314,10 +307,6 @@ class Beside(Index):
     def direct(self, name: str, url: str) -> Wheel:
         """As the index."""
         return self.inner.direct(name, url)
-
-    def requires_python(self, wheel: Wheel) -> str | None:
-        """As the index."""
-        return None if wheel.index == HELD else self.inner.requires_python(wheel)
 
     def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
         """As the index; conda supplies what a held distribution requires."""

@@ -1,0 +1,358 @@
+"""Where files come from: an index over HTTP, folders and pages (--find-links), own builds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+from ..errors import InputError, PackageIndexError
+from ..model import Wheel
+from ..requirements.target import TargetEnvironment
+from ..requirements.versions import is_prerelease, normalize_name, version_key
+from ..serialize import read_input
+from .filenames import SDIST_SUFFIXES, is_sdist
+from .keyed_memo import KeyedMemo
+from .metadata import requires_python_of
+from .pages import Page, PageReader, newest_first, parse_link, parse_page
+from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
+from .variants import index_file_name
+
+_CACHE_KIND = "files"
+_FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES)
+_PAGE_SUFFIXES = (".html", ".htm")
+_LAST_DAY = datetime(datetime.max.year, 12, 31, tzinfo=UTC)
+_DATE_LENGTH = len("2026-01-31")
+
+
+class Source(ABC):
+    """Files by package name. `label` names it in messages, without credentials."""
+
+    label: str
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Return whether the source lists any file of the package.
+
+        Raises:
+            PackageIndexError: the index failed.
+        """
+
+    @abstractmethod
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """See Index.files."""
+
+    def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
+        """Return the (URL, sha256) of the file about the variants of a release (PEP 825)."""
+        del wheel
+        return None
+
+
+class SimpleIndex(Source):
+    """One index over HTTP. Answers are remembered, errors too, so every page is requested once.
+
+    Args:
+        url: the URL that the packages' pages are below; it usually ends in /simple. Credentials in
+            it are sent to its host and appear nowhere else: `url` and `Wheel.index` have none.
+        pages: reads pages.
+        names: the packages that the index may supply; None is any package.
+        exclude_newer: a date (UTC, the whole day is included) or an RFC 3339 time. Files that were
+            uploaded at that time or later are left out, and files without an upload time, too. uv
+            has the same rule.
+
+    Raises:
+        InputError: `exclude_newer` is no date.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        pages: PageReader,
+        *,
+        names: Collection[str] | None = None,
+        exclude_newer: str | None = None,
+    ) -> None:
+        self.label = redact_url(url)
+        self.url = pages.transport.login(url).rstrip("/")
+        self._reader, self._names = pages, names
+        self._cutoff = parse_cutoff(exclude_newer) if exclude_newer is not None else None
+        self._pages: KeyedMemo[str, Page | None] = KeyedMemo()
+
+    def has(self, name: str) -> bool:
+        """Return whether the index lists any file of the package, usable or not.
+
+        So no later index supplies a package whose files here are all too new.
+        """
+        return self._page(name) is not None
+
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Return the files of a package; one that the index does not have (404) gives none."""
+        page = self._page(name)
+        files = page.files if page is not None else []
+        return [file for file in files if file.name == name and self._is_old_enough(file)]
+
+    def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
+        """Implement Source.variants_file."""
+        page = self._page(wheel.name)
+        return page.variant_files.get(index_file_name(wheel.filename)) if page is not None else None
+
+    def _page(self, name: str) -> Page | None:
+        if self._names is not None and name not in self._names:
+            return None
+        if not is_http_url(self.url):
+            raise InputError(
+                f"{self.label} is not the URL of an index: "
+                "it starts with neither https:// nor http://"
+            )
+        # A name that is not normalized could lead to another page, or to a folder above.
+        url = f"{self.url}/{quote(normalize_name(name), safe='')}/"
+        subject = f"index {redact_url(self.url)} failed for {name}"
+        return self._pages.get(name, lambda: self._reader.read(url, subject, self.url))
+
+    def _is_old_enough(self, wheel: Wheel) -> bool:
+        if self._cutoff is None:
+            return True
+        try:
+            uploaded = _with_zone(datetime.fromisoformat(wheel.upload_time or ""))
+        except ValueError:
+            return False
+        return uploaded < self._cutoff
+
+
+def parse_cutoff(text: str) -> datetime:
+    """Return the first moment that --exclude-newer leaves out; times without a zone are UTC.
+
+    Raises:
+        InputError: the text is neither a date nor a time.
+    """
+    try:
+        moment = _with_zone(datetime.fromisoformat(text))
+    except ValueError:
+        raise InputError(
+            f"--exclude-newer {text!r} is neither a date (2026-01-31) "
+            "nor a time (2026-01-31T12:00:00Z)"
+        ) from None
+    if len(text) <= _DATE_LENGTH and moment < _LAST_DAY:
+        moment += timedelta(days=1)
+    return moment
+
+
+def _with_zone(moment: datetime) -> datetime:
+    """Return a time with a zone, UTC by default: the local zone would make solves differ."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+class FindLinks(Source):
+    """The files of some locations. The first location wins if two have a file of the same name.
+
+    A location is a path or a file:// URL of: a folder of wheels; a folder with one folder per
+    package (the layout of PEP 503, with or without index.html); a wheel; an HTML page. Or it is an
+    http(s):// URL of an HTML page or of a wheel.
+
+    Local files have the size, sha256 and Requires-Python of the file itself. The hash is cached by
+    path, size and modification time, since a wheel can have gigabytes. --exclude-newer does not
+    apply, as in uv: upload times are not known, and the folder is the user's own choice.
+
+    Args:
+        locations: the locations, in the order of preference.
+        pages: reads pages.
+        index: the value of `Wheel.index`: "" for --find-links, the URL of a folder that serves as
+            an index.
+
+    Raises:
+        InputError: a location does not exist or has an unknown scheme.
+    """
+
+    def __init__(self, locations: Iterable[str], pages: PageReader, index: str = "") -> None:
+        self._pages, self.url = pages, index
+        self.label = redact_url(index) or "find-links"
+        self._locations = [self._resolve(location) for location in locations]
+        self._listings: dict[str, list[Wheel]] = {}  # by location
+        self._variant_files: dict[str, tuple[str, str | None]] = {}  # of pages on the web
+        self._completed: dict[str, Wheel] = {}  # by URL
+
+    def has(self, name: str) -> bool:
+        """Implement Source.has."""
+        return bool(self._listed(name))
+
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Implement Source.files. Only files that fit the environment are read and hashed.
+
+        Raises:
+            InputError: a location cannot be read.
+            PackageIndexError: a file is damaged.
+        """
+        files = []
+        for wheel in self._listed(name):
+            fits = environment is None or environment.rank(wheel.filename) is not None
+            if not (fits or is_sdist(wheel.filename)):
+                continue
+            if wheel.url not in self._completed:
+                self._completed[wheel.url] = self._complete(wheel)
+            files.append(self._completed[wheel.url])
+        return files
+
+    def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
+        """Implement Source.variants_file, by the file beside the wheel or on a page."""
+        name = index_file_name(wheel.filename)
+        if wheel.url.startswith("file:"):
+            path = os.path.join(os.path.dirname(file_url_to_path(wheel.url)), name)
+            return (path_to_file_url(path), None) if os.path.isfile(path) else None
+        return self._variant_files.get(name)
+
+    def _resolve(self, location: str) -> str:
+        """Return the URL of a web location without credentials, or the path of a local one."""
+        if is_http_url(location):
+            return self._pages.transport.login(location)
+        if "://" in location and not location.startswith("file://"):
+            schemes = "only file://, http:// and https:// can be read"
+            raise InputError(f"--find-links {redact_url(location)}: {schemes}")
+        is_url = location.startswith("file://")
+        path = file_url_to_path(location) if is_url else os.path.expanduser(location)
+        path = os.path.abspath(path)
+        if not os.path.exists(path):
+            raise InputError(
+                f"--find-links {path} does not exist",
+                hint="name a folder of wheels, a wheel or an HTML page",
+            )
+        return path
+
+    def _listed(self, name: str) -> list[Wheel]:
+        """Return the files of a package as the locations list them, newest first."""
+        listed: dict[str, Wheel] = {}
+        for location in self._locations:
+            if location not in self._listings:
+                is_web = is_http_url(location)
+                read = self._read_web if is_web else self._read_local
+                self._listings[location] = read(location)
+            wheels = self._listings[location]
+            folder = os.path.join(location, name)
+            if not is_http_url(location) and os.sep not in name and os.path.isdir(folder):
+                wheels = wheels + self._read_local(folder)
+            for wheel in wheels:
+                if wheel.name == name:
+                    listed.setdefault(wheel.filename, wheel)
+        return newest_first(listed.values())
+
+    def _read_web(self, url: str) -> list[Wheel]:
+        if os.path.basename(url.partition("#")[0].partition("?")[0]).endswith(_FILE_SUFFIXES):
+            wheel = parse_link(url, self.url)
+            return [wheel] if wheel is not None else []
+        page = self._pages.read(url, "--find-links", self.url)
+        if page is None:
+            raise InputError(f"--find-links {redact_url(url)} does not exist or lists no file")
+        self._variant_files.update(page.variant_files)
+        return page.files
+
+    def _read_local(self, path: str) -> list[Wheel]:
+        """List a folder (its index.html if it has one, otherwise its files), a page or a file."""
+        try:
+            if os.path.isdir(path):
+                page = os.path.join(path, "index.html")
+                if os.path.isfile(page):
+                    return self._read_local(page)
+                paths = [os.path.join(path, name) for name in sorted(os.listdir(path))]
+                wheels = [
+                    parse_link(path_to_file_url(one), self.url)
+                    for one in paths
+                    if os.path.isfile(one)
+                ]
+                return [wheel for wheel in wheels if wheel is not None]
+            if path.endswith(_FILE_SUFFIXES):
+                wheel = parse_link(path_to_file_url(path), self.url)
+                if wheel is None:
+                    raise InputError(
+                        f"--find-links {path}: its name is not that of a wheel "
+                        "(NAME-VERSION-TAGS.whl)"
+                    )
+                return [wheel]
+            if not path.endswith(_PAGE_SUFFIXES):
+                raise InputError(f"--find-links {path} is not a folder, a wheel or an HTML page")
+            listed = parse_page(read_input(path), "text/html", path_to_file_url(path), self.url)
+        except OSError as error:
+            raise InputError(f"--find-links {path} cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise InputError(f"--find-links {path} cannot be used: {error}") from None
+        # A page may list more files than the folder has, as in a partial mirror.
+        return [wheel for wheel in (listed.files if listed else ()) if _is_available(wheel.url)]
+
+    def _complete(self, wheel: Wheel) -> Wheel:
+        """Add the size, hash and Requires-Python of a local file."""
+        if not wheel.url.startswith("file:"):
+            return wheel
+        path, cache = file_url_to_path(wheel.url), self._pages.cache
+        try:
+            stat = os.stat(path)
+            key = f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}"
+            entry = cache.get(_CACHE_KIND, key)
+            if entry is not None:
+                sha256, requires_python = entry.body.decode(), entry.text("requires_python")
+            else:
+                requires_python = None
+                if not is_sdist(path):  # the field of an sdist can be dynamic
+                    requires_python = requires_python_of(path)
+                with open(path, "rb") as file:
+                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                header = {"requires_python": requires_python}
+                cache.put(_CACHE_KIND, key, header, sha256.encode())
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        # The hash of a page is preferred to the file's: the installer must notice a difference.
+        return wheel.replace(
+            size=stat.st_size,
+            sha256=wheel.sha256 or sha256,
+            requires_python=wheel.requires_python or requires_python,
+        )
+
+
+def _is_available(url: str) -> bool:
+    return not url.startswith("file:") or os.path.isfile(file_url_to_path(url))
+
+
+class WithOwnBuilds(Source):
+    """A package of a framework: files of one index, and builds of the framework's own indexes.
+
+    An own index supplies only builds that the main index lacks: files with a local version such as
+    2.14.1+cu126. Nightly builds are left out.
+
+    Args:
+        main: the index or the snapshot that has the package; None if none has.
+        own: the framework's own indexes.
+    """
+
+    def __init__(self, main: Source | None, own: Sequence[Source]) -> None:
+        self.label = own[0].label
+        self.main, self._own = main, own
+
+    def has(self, name: str) -> bool:
+        """Implement Source.has."""
+        return self.main is not None or any(source.has(name) for source in self._own)
+
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Implement Source.files."""
+        files = list(self.main.files(name, environment)) if self.main is not None else []
+        known = {file.filename for file in files}
+        for source in self._own:
+            try:
+                builds = source.files(name, environment)
+            except PackageIndexError as error:
+                error.hint = (
+                    "check the network, or use --default-index-only to leave this index out"
+                )
+                raise
+            for file in builds:
+                is_build = "+" in file.version and not is_prerelease(file.version)
+                if is_build and file.filename.endswith(".whl") and file.filename not in known:
+                    files.append(file)
+        return sorted(files, key=lambda file: version_key(file.version), reverse=True)
+
+    def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
+        """Implement Source.variants_file."""
+        for source in (self.main, *self._own):
+            found = source.variants_file(wheel) if source is not None else None
+            if found is not None:
+                return found
+        return None
