@@ -367,7 +367,7 @@ def describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[st
     detail = details[-1] if details else ""  # that of the operating system
     verdicts = [cause.verify_message for cause in causes if hasattr(cause, "verify_message")]
     may_help = False
-    if any(isinstance(one, (own.ReadTimeout, kinds.ReadTimeoutError)) for one in causes):
+    if any(isinstance(cause, (own.ReadTimeout, kinds.ReadTimeoutError)) for cause in causes):
         problem = f"sent nothing for {timeout[1]:g} s"
     elif isinstance(error, own.ConnectTimeout):
         problem = f"accepted no connection within {timeout[0]:g} s"

@@ -256,9 +256,9 @@ class FindLinks(Source):
                     return self._read_local(page)
                 paths = [os.path.join(path, name) for name in sorted(os.listdir(path))]
                 wheels = [
-                    parse_link(path_to_file_url(one), self.url)
-                    for one in paths
-                    if os.path.isfile(one)
+                    parse_link(path_to_file_url(file), self.url)
+                    for file in paths
+                    if os.path.isfile(file)
                 ]
                 return [wheel for wheel in wheels if wheel is not None]
             if path.endswith(_FILE_SUFFIXES):
@@ -352,7 +352,7 @@ class WithOwnBuilds(Source):
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
         """Implement Source.variants_file."""
         for source in (self.main, *self._own):
-            found = source.variants_file(wheel) if source is not None else None
-            if found is not None:
-                return found
+            place = source.variants_file(wheel) if source is not None else None
+            if place is not None:
+                return place
         return None
