@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from gpuenv.api import environments
 from gpuenv.binaries import elf
+from gpuenv.compat.data import load
 from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.verify import environment
 from gpuenv.verify.linkage import closure_check
@@ -133,11 +133,7 @@ def test_only_a_host_with_a_gpu_needs_libraries_of_the_system() -> None:
     v100 = Gpu(name="V100", compute_capability=(7, 0), index=0)
     for gpus, names in (((), []), ((v100,), ["tensorflow"])):
         host = Host(python=Python(version=(3, 9)), gpus=gpus)
-
-        def system(name: str, version: str, host: Host = host) -> Sequence[str]:
-            return environments._system_libraries(name, version, host)
-
-        found = environment._system_libraries(None, survey, host, system)
+        found = environment._system_libraries(None, survey, host, load())
         assert list(found) == names
         assert all("libcudnn.so.8" in files for files in found.values())
 

@@ -7,13 +7,12 @@ have what differs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypedDict, Unpack
 
 from .. import activity, interpreters, loader_env
-from ..binaries.served import judge
-from ..compat import conda_parts
-from ..errors import InputError, Reason
+from ..compat.conda_records import Record
+from ..errors import InputError
 from ..install import conda as conda_installer
 from ..install import conda_history, conda_prefix, environment_files, installers
 from ..install import wheels as wheel_installer
@@ -36,7 +35,7 @@ from ..resolve.requested import unknown_framework
 from ..verify import environment
 from . import conda, wheels
 from .data import carriers, compatibility_data
-from .fit import host_checks, lock_reasons, reasons_against, require_fit, rule_reasons
+from .fit import host_checks, lock_reasons, require_fit, rule_reasons
 from .hosts import Texts, require_request, require_texts, require_type, with_python_of
 
 # ---- solve ---------------------------------------------------------------------------------------
@@ -451,9 +450,8 @@ def verify(
                 device=device,
                 timeout=timeout,
                 verbose=verbose,
-                against=lambda pins: _reasons_against_installed(pins, target, host),
-                judge=lambda files: judge(files, host, data),
-                system=lambda name, version: _system_libraries(name, version, host),
+                data=data,
+                conda=_conda_records(prefix_of(target)),
                 fast=fast,
             )
     if not shown_as:
@@ -473,26 +471,13 @@ def _frameworks(lock: Lock | None, only: Sequence[str]) -> list[tuple[str, str, 
     return chosen
 
 
-def _reasons_against_installed(
-    pins: Iterable[tuple[str, str]], target: str, host: Host
-) -> tuple[Reason, ...]:
-    """Return what the rules say against the installed wheels and conda packages on a host."""
-    reasons = reasons_against(pins, host)
-    prefix = prefix_of(target)
-    if is_conda(prefix):
-        needed = {"name", "version", "build", "subdir"}
-        packages = conda_prefix.read_packages(prefix).values()
-        records = [record for record in packages if record.keys() >= needed]
-        against = conda_parts.lock_reasons(records, host, compatibility_data(), carriers())
-        # A CUDA build may be installed on a host without a GPU, such as a login node.
-        reasons += tuple(reason for reason in against if reason.code != "cuda-build")
-    return reasons
-
-
-def _system_libraries(name: str, version: str, host: Host) -> Sequence[str]:
-    """Return the files that an installed distribution opens and that the system must have."""
-    row = compatibility_data().system_cuda(name, version, host.platform)
-    return row.libraries if row is not None else ()
+def _conda_records(prefix: str) -> list[Record]:
+    """Return the records of the packages of a conda environment that the rules can read."""
+    if not is_conda(prefix):
+        return []
+    needed = {"name", "version", "build", "subdir"}
+    packages = conda_prefix.read_packages(prefix).values()
+    return [record for record in packages if record.keys() >= needed]
 
 
 def _shown_at(check: Check, folder: str, shown_as: str) -> Check:

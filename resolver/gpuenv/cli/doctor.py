@@ -26,10 +26,11 @@ from .flags import (
     add_common_flags,
     add_existing_target_flag,
     add_host_flags,
+    add_switch,
     add_timeout_flag,
 )
 from .output import print_result
-from .parser import Examples, Parser, add_switch
+from .parser import Examples, Parser
 from .requests import is_described, read_host
 
 HELP = "Diagnose an error log or this host, and suggest a fix"

@@ -25,6 +25,7 @@ from .flags import (
     add_lock_argument,
     add_place_flags,
     add_solve_flags,
+    add_switch,
     add_target_flags,
     add_wait_flag,
 )
@@ -36,7 +37,7 @@ from .output import (
     print_result,
     step_printer,
 )
-from .parser import Command, Parser, add_switch
+from .parser import Command, Parser
 from .requests import is_described, read_host, read_output, read_solve_request
 
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them

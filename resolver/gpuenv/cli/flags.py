@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS
+from typing import Any
 
 from ..install.wheels import WAIT
-from .parser import Flags, add_list, add_switch, seconds, waiting_seconds
+from .parser import Flags, seconds, waiting_seconds
 
 TIMEOUT = 300.0  # seconds for all checks
 FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
 HOST_FLAGS = ("host", "gpu", "driver", "python", "platform", "glibc")
+
+
+def add_list(to: Flags, *names: str, **options: Any) -> None:
+    """Add a flag that may be repeated."""
+    to.add_argument(*names, action="append", default=[], **options)
+
+
+def add_switch(to: Flags, *names: str, **options: Any) -> None:
+    """Add a flag without a value."""
+    to.add_argument(*names, action="store_true", **options)
 
 
 def add_common_flags(parser: Flags) -> None:

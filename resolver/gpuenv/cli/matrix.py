@@ -21,9 +21,9 @@ from ..model import IndexOptions
 from ..prefix import find_interpreter
 from ..render import matrix as render
 from ..render.plans import package_lines
-from .flags import add_common_flags, add_host_flags
+from .flags import add_common_flags, add_host_flags, add_switch
 from .output import print_result
-from .parser import Examples, Parser, add_switch, added_commands
+from .parser import Examples, Parser, added_commands
 from .requests import read_host
 
 HELP = "Show what is known about releases and GPUs"

@@ -242,16 +242,6 @@ def _value(action: Action, value: object, place: str) -> object:
 # ---- flags ---------------------------------------------------------------------------------------
 
 
-def add_list(to: Flags, *names: str, **options: Any) -> None:
-    """Add a flag that may be repeated."""
-    to.add_argument(*names, action="append", default=[], **options)
-
-
-def add_switch(to: Flags, *names: str, **options: Any) -> None:
-    """Add a flag without a value."""
-    to.add_argument(*names, action="store_true", **options)
-
-
 def seconds(text: str) -> float:
     """Parse the time of a flag: a positive number of seconds."""
     value = waiting_seconds(text)

@@ -21,10 +21,12 @@ from .flags import (
     add_common_flags,
     add_host_flags,
     add_installer_flags,
+    add_list,
     add_offline_flag,
+    add_switch,
 )
 from .output import print_json, print_report, step_printer
-from .parser import Examples, Parser, add_list, add_switch
+from .parser import Examples, Parser
 from .requests import is_described, read_host, read_request, refuse_nicknames
 
 HELP = "Install into the active environment, with pip's arguments"

@@ -15,12 +15,14 @@ from ..render.values import reasons_json
 from .flags import (
     add_common_flags,
     add_host_flags,
+    add_list,
     add_offline_flag,
     add_project_flag,
     add_refresh_flag,
+    add_switch,
 )
 from .output import print_errors, print_json, print_lines, print_report
-from .parser import Command, Parser, add_list, add_switch
+from .parser import Command, Parser
 from .requests import read_host, used_host_flags
 
 

@@ -23,9 +23,10 @@ from .flags import (
     add_existing_target_flag,
     add_host_flags,
     add_offline_flag,
+    add_switch,
 )
 from .output import print_errors, print_json
-from .parser import Examples, Parser, add_switch
+from .parser import Examples, Parser
 from .requests import read_host
 
 HELP = "Run a command or a script in an environment"

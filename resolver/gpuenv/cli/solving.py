@@ -26,9 +26,10 @@ from .flags import (
     add_host_flags,
     add_request_flags,
     add_solve_flags,
+    add_switch,
 )
 from .output import print_json, print_lines, print_report, print_result
-from .parser import Command, Parser, add_switch
+from .parser import Command, Parser
 from .requests import (
     active_conda_prefix,
     describe_from,

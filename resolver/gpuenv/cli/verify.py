@@ -15,10 +15,10 @@ from ..render import checks as render_checks
 from ..resolve.conda import virtual_packages
 from .bundle import write_bundle
 from .environments import active_environment, doctor_step, exit_on_signals, print_checks
-from .flags import TIMEOUT, add_common_flags, add_existing_target_flag
+from .flags import TIMEOUT, add_common_flags, add_existing_target_flag, add_list, add_switch
 from .hook import run_hook
 from .output import print_json
-from .parser import Examples, Parser, add_list, add_switch, seconds
+from .parser import Examples, Parser, seconds
 from .requests import require_folder
 
 HELP = "Prove that an environment works on this host"

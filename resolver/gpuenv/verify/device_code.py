@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from ..binaries.environment import CodeFile, scan_environment
-from ..binaries.served import JudgedFile
+from ..binaries.environment import scan_environment
+from ..binaries.served import JudgedFile, judge
 from ..compat.architectures import parse_target, show_code
+from ..compat.data import CompatibilityData
 from ..model import Check, Host, Mark, show_pair
 from ..probes.answers import SurveyAnswer
 from .installed import first_items
 
 NAME = "device code"
-Judge = Callable[[Iterable[CodeFile]], Sequence[JudgedFile]]
 
 
 def device_code_checks(
-    target: str, survey: SurveyAnswer, host: Host, judge: Judge, deadline: float
+    target: str, survey: SurveyAnswer, host: Host, data: CompatibilityData, deadline: float
 ) -> list[Check]:
     """Return a check for each distribution with a file that cannot run on a device of the host.
 
@@ -30,7 +30,7 @@ def device_code_checks(
         target: the folder of the environment, or its interpreter.
         survey: what is installed.
         host: without a GPU there is nothing to check.
-        judge: applies the rules to files.
+        data: the compatibility data.
         deadline: time.monotonic when reading stops.
     """
     if not host.gpus:
@@ -38,7 +38,7 @@ def device_code_checks(
     begin = time.monotonic()
     folders = sorted({str(row["folder"]) for row in survey["distributions"]})
     contents = scan_environment(target, more=folders, deadline=deadline)
-    judged = judge(contents.files)
+    judged = judge(contents.files, host, data)
     by_owner: dict[str, list[JudgedFile]] = {}  # what fails or may fail, by distribution or path
     for judged_file in judged:
         file = judged_file.file

@@ -11,25 +11,28 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 
-from ..errors import InputError
+from ..compat import conda_parts, evaluate
+from ..compat.conda_records import Carriers, Record
+from ..compat.data import CompatibilityData
+from ..errors import InputError, Reason
 from ..loader_env import interpreter
 from ..model import Check, Gpu, Host, Lock, Value
 from ..probes.answers import CudnnAnswer, SurveyAnswer
 from . import cudnn_log, devices, installed, loader
 from .dependencies import dependency_check
-from .device_code import Judge, device_code_checks
+from .device_code import device_code_checks
 from .devices import Logged
 from .frameworks import expected_cudnn, framework_checks
 from .linkage import closure_check
 from .probe_tests import cudnn_folder
-from .rule_checks import Against, suitability_checks
+from .rule_checks import suitability_checks
 from .runner import PROBES, Children, Outcome, RunProbe, has_probe
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
-SystemLibraries = Callable[[str, str], Sequence[str]]
 
 
 class _Target(Value):
@@ -86,9 +89,8 @@ def verify(
     env: Mapping[str, str] | None = None,
     verbose: bool = False,
     probes: str = PROBES,
-    against: Against | None = None,
-    judge: Judge | None = None,
-    system: SystemLibraries | None = None,
+    data: CompatibilityData | None = None,
+    conda: Sequence[Record] = (),
     fast: bool = False,
 ) -> tuple[Check, ...]:
     """Return the checks of the environment at `target`, in a fixed order.
@@ -103,10 +105,8 @@ def verify(
         env: the environment variables of the children; None is this process's.
         verbose: record every call in cuDNN's log of a failed run.
         probes: the folder of the probes.
-        against: returns what the compatibility rules say against (name, version) pairs; None skips
-        the rules.
-        judge: applies the rules to files with device code; None skips this.
-        system: returns the libraries that a distribution (name, version) uses of the system.
+        data: the compatibility data; None skips the rules and the device code.
+        conda: the records of the conda packages in the environment.
         fast: compare the sizes of files, not their hashes.
 
     Raises:
@@ -141,7 +141,7 @@ def verify(
         frameworks=to_run,
         folder=cudnn_folder(survey),
         origins=loader.Origins(variables),
-        system=_system_libraries(lock, survey, host, system),
+        system={} if data is None else _system_libraries(lock, survey, host, data),
         fast=fast,
     )
     checks = [*installed.survey_checks(lock, survey), dependency_check(survey)]
@@ -155,10 +155,10 @@ def verify(
         running = _start(about, pool, run_probe)
         closure = pool.submit(closure_check, survey, modules, about.origins, deadline, about.system)
         code = None
-        if judge is not None:
-            code = pool.submit(device_code_checks, target, survey, host, judge, deadline)
-        if against is not None:
+        if data is not None:
+            code = pool.submit(device_code_checks, target, survey, host, data, deadline)
             names = [name for name, _, _ in frameworks]
+            against = partial(_rule_reasons, conda=conda, host=host, data=data)
             checks += suitability_checks(lock, survey, host, against, names)
         checks += installed.file_checks(survey, running.files.result())
         checks.append(closure.result())
@@ -177,21 +177,33 @@ def _find_interpreter(target: str) -> str:
     return python
 
 
+def _rule_reasons(
+    pins: Iterable[tuple[str, str]], conda: Sequence[Record], host: Host, data: CompatibilityData
+) -> tuple[Reason, ...]:
+    """Return what the rules say against installed wheels and conda packages on a host."""
+    reasons = conda_parts.lock_reasons(conda, host, data, Carriers(data.folder)) if conda else ()
+    # A CUDA build may be installed on a host without a GPU, such as a login node.
+    of_conda = [reason for reason in reasons if reason.code != "cuda-build"]
+    return (*evaluate.pin_reasons(pins, host, data), *of_conda)
+
+
 def _system_libraries(
-    lock: Lock | None, survey: SurveyAnswer, host: Host, system: SystemLibraries | None
+    lock: Lock | None, survey: SurveyAnswer, host: Host, data: CompatibilityData
 ) -> dict[str, Sequence[str]]:
     """Return the libraries that distributions must find on a system with a GPU.
 
     A lock of CPU builds needs none of them.
     """
     is_for_cpu = lock is not None and not any(choice.cuda for choice in lock.choices)
-    if system is None or is_for_cpu or not host.gpus:
-        return {}
-    files = {}
+    files: dict[str, Sequence[str]] = {}
+    if is_for_cpu or not host.gpus:
+        return files
     for row in survey["distributions"]:
         name = str(row["name"])
-        files[name] = system(name, str(row["version"]))
-    return {name: names for name, names in files.items() if names}
+        needs = data.system_cuda(name, str(row["version"]), host.platform)
+        if needs is not None and needs.libraries:
+            files[name] = needs.libraries
+    return files
 
 
 def _in_turn(run_probe: RunProbe) -> RunProbe:
