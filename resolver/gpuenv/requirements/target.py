@@ -144,8 +144,6 @@ class TargetEnvironment:
         self.host = host
         self._glibc_minor = _glibc_minor(host)
         self._variables = marker_environment(host)
-        self._ranks: dict[str, int | None] = {}
-        self._markers: dict[tuple[str, tuple[str, ...]], bool] = {}
 
     @cached_property
     def _platforms(self) -> dict[str, int]:
@@ -176,10 +174,8 @@ class TargetEnvironment:
             return []
 
     def _tags_rank(self, tags: str) -> int | None:
-        if tags not in self._ranks:  # one triple serves many files of a page
-            places = [place for glibc, place in self._fits(tags) if glibc <= self._glibc_minor]
-            self._ranks[tags] = min(places, default=None)
-        return self._ranks[tags]
+        places = [place for glibc, place in self._fits(tags) if glibc <= self._glibc_minor]
+        return min(places, default=None)
 
     def rank(self, filename: str) -> int | None:
         """Return how well a wheel fits the target (smaller is better); None if it does not fit.
@@ -212,20 +208,16 @@ class TargetEnvironment:
         Raises:
             InputError: the marker cannot be evaluated.
         """
-        key = text, tuple(extras)
-        if key not in self._markers:
-            try:
-                marker = Marker(text)
-                self._markers[key] = any(
-                    marker.evaluate({**self._variables, "extra": extra})
-                    for extra in extras or ("",)
-                )
-            except (ValueError, RecursionError) as error:
-                detail = str(error).partition("\n")[0]
-                raise InputError(
-                    f"the environment marker {text!r} cannot be evaluated: {detail}"
-                ) from None
-        return self._markers[key]
+        try:
+            marker = Marker(text)
+            return any(
+                marker.evaluate({**self._variables, "extra": extra}) for extra in extras or ("",)
+            )
+        except (ValueError, RecursionError) as error:
+            detail = str(error).partition("\n")[0]
+            raise InputError(
+                f"the environment marker {text!r} cannot be evaluated: {detail}"
+            ) from None
 
     def accepts_python(self, requires_python: str | None) -> bool:
         """Return whether the target's Python satisfies a Requires-Python.

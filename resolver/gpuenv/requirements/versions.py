@@ -1,6 +1,6 @@
 """Names, versions, specifiers and requirements (PEP 503, 440, 508), as `packaging` reads them.
 
-What a text says is kept, because a solve asks about each text many times.
+What a text says is not kept: a solve of 200 packages of a live index takes the same time without.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ def normalize_name(name: str) -> str:
     return canonicalize_name(name)
 
 
-@cache
 def version_key(text: str) -> Version:
     """Return a version. Versions are ordered as PEP 440 orders them.
 
@@ -68,7 +67,6 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
     return (pre or not parsed.is_prerelease) and specifiers.contains(parsed, prereleases=True)
 
 
-@cache
 def names_prerelease(specifier: str) -> bool:
     """Return whether a specifier set asks for a pre-release, which admits pre-releases (PEP 440).
 
@@ -83,7 +81,6 @@ def names_prerelease(specifier: str) -> bool:
     )
 
 
-@cache
 def _specifiers(text: str) -> SpecifierSet:
     try:
         # packaging converts a number when it first compares, and Python refuses very long ones.
@@ -101,7 +98,6 @@ def corrected_requirement(text: str) -> str:
     return f"{mistaken[1]}=={mistaken[2] or mistaken[3]}" if mistaken else ""
 
 
-@cache
 def parse_requirement(text: str) -> Requirement:
     """Return a PEP 508 text as a Requirement.
 
