@@ -121,7 +121,7 @@ def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_pat
     )
     path = str(tmp_path / "pylock.toml")
     lock = gpuenv.lock(gpuenv.solve(Request(frameworks=tuple(made["framework"])), host))
-    pylock.write(path, pylock.dumps(lock))
+    pylock.write_texts({path: pylock.dumps(lock)})
     status, document, lines = explained([path, *case["flags"]], capsys)
     assert (status, document["possible"]) == (0 if case["possible"] else 3, case["possible"])
     assert kinds(document) == set(case["reasons"])

@@ -246,7 +246,7 @@ def machine(tmp_path: Path) -> Path:
     program.chmod(0o755)
     (tmp_path / "app").mkdir()
     lock = make_lock(make_wheel(tmp_path, "train", "1.0", "print('trained')\n"))
-    pylock.write(str(tmp_path / "app" / "pylock.toml"), pylock.dumps(lock))
+    pylock.write_texts({str(tmp_path / "app" / "pylock.toml"): pylock.dumps(lock)})
     return tmp_path
 
 

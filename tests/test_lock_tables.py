@@ -1108,7 +1108,7 @@ def test_where_there_can_be_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert "-o" in raised.value.hint
         assert good.read_text() == "1\n"
     monkeypatch.chdir(tmp_path)
-    pylock.write("c.toml", "5\n")
+    pylock.write_texts({"c.toml": "5\n"})
     assert (tmp_path / "c.toml").read_text() == "5\n"
 
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 from .. import api
 from ..errors import InputError
 from ..lock import conda_projects, tool_projects
-from ..lock.pylock import write
+from ..lock.pylock import write_texts
 from ..lock.tree import Tree
 from ..model import Request
 from ..render import trees
@@ -148,7 +148,7 @@ class Export(Command):
                 raise InputError(f"{tool} takes conda packages, and the lock has wheels")
             text = tool_projects.project_tables(tool, lock)
         if path is not None:
-            write(path, text)
+            write_texts({path: text})
         elif not arguments.json:
             sys.stdout.write(text)
         if arguments.json:

@@ -13,7 +13,7 @@ from ..compat.data import unread_package
 from ..detect.host import write_host
 from ..errors import InputError, NoSolutionError
 from ..index.urls import file_url_to_path, redact_url
-from ..lock.pylock import write
+from ..lock.pylock import write_texts
 from ..model import IndexOptions, Lock
 from ..render import locks, plans, refusals
 from ..render.text import Line
@@ -282,7 +282,7 @@ class Env(Command):
             if arguments.output is None:
                 message = f"--for {arguments.tool} with packages needs a file for their versions"
                 raise InputError(message, hint="name one: -o constraints.txt")
-            write(arguments.output, "".join(f"{line}\n" for line in settings.constraints))
+            write_texts({arguments.output: "".join(f"{line}\n" for line in settings.constraints)})
             variables.append((settings.constraints_variable, arguments.output))
         if arguments.json:
             table = settings.table

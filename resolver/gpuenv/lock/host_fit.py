@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from ..compat import evaluate
 from ..compat.architectures import reaches_floor
 from ..compat.data import CompatibilityData
+from ..compat.variants import FEATURES
 from ..errors import Reason
-from ..model import CudaVersion, Gpu, Host, Lock, Needs, show_pair
+from ..model import Host, Lock, Needs, show_pair
 
 SOURCE = "[tool.gpuenv.needs]"
+
+
+def _reason(code: str, need: str, have: str) -> Reason:
+    return Reason(code=code, subject="lock", need=need, have=have, source=SOURCE)
 
 
 def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:
@@ -16,21 +22,53 @@ def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:
     Unknown facts of the host are reasons too, with a code that ends in -unknown.
     """
     needs = lock.needs
-    reasons = _platform_reasons(needs, host) + _glibc_reasons(needs, host)
+    reasons: list[Reason] = []
+
+    if needs.platform and host.platform != needs.platform:
+        reasons.append(_reason("platform", needs.platform, host.platform))
+    if needs.python and host.python.version != needs.python:
+        need, have = show_pair(needs.python), show_pair(host.python.version)
+        reasons.append(_reason("python", f"Python {need}", f"Python {have}"))
+    if needs.glibc and host.os == "linux":
+        need = f"glibc {show_pair(needs.glibc)} or newer"
+        if host.glibc is None:
+            reasons.append(_reason("glibc-unknown", need, "unknown"))
+        elif host.glibc < needs.glibc:
+            reasons.append(_reason("glibc", need, f"glibc {show_pair(host.glibc)}"))
     if needs.driver is not None:
-        reasons += _driver_reasons(needs.driver, needs.cuda, host)
-        for gpu in host.gpus:
-            reasons += _gpu_reasons(needs, gpu)
+        reasons += _driver_reasons(needs.driver, needs, host)
     return tuple(reasons)
+
+
+def _driver_reasons(floor: str, needs: Needs, host: Host) -> list[Reason]:
+    """Return what is missing for a lock that needs a GPU and a driver for a toolkit."""
+    reasons = []
+    if not host.gpus:
+        reasons.append(_reason("no-gpu", "an NVIDIA GPU", "no visible GPU"))
+    need = f"driver {floor} or newer"
+    if host.driver is None and host.driver_cuda is not None and needs.cuda is not None:
+        # Only the driver's CUDA version is known (CONDA_OVERRIDE_CUDA): its major decides.
+        if host.driver_cuda[0] < needs.cuda[0]:
+            have = f"a driver for CUDA {show_pair(host.driver_cuda)}"
+            reasons.append(_reason("driver-cuda", f"a driver for CUDA {needs.cuda[0]}", have))
+    elif host.driver is None:
+        reasons.append(_reason("driver-unknown", need, "no driver found"))
+    elif not reaches_floor(host, floor, needs.cuda):
+        reasons.append(_reason("driver-floor", need, f"driver {host.driver}"))
+    need = f"compute capability {', '.join(map(show_pair, needs.compute_capabilities))}"
+    for gpu in host.gpus:
+        if gpu.compute_capability is None:
+            have = f"{gpu.name}, of unknown compute capability"
+            reasons.append(_reason("device-unknown", need, have))
+        elif gpu.compute_capability not in needs.compute_capabilities:
+            reasons.append(
+                _reason("device", need, f"{gpu.name}, {show_pair(gpu.compute_capability)}")
+            )
+    return reasons
 
 
 def variant_fit(lock: Lock, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
     """Return what speaks against the variant wheels of a lock on a host."""
-    if not lock.variants:
-        return ()
-    from ..compat import evaluate
-    from ..compat.variants import FEATURES
-
     versions = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
     reasons: list[Reason] = []
     for variant in lock.variants:
@@ -41,56 +79,3 @@ def variant_fit(lock: Lock, host: Host, data: CompatibilityData) -> tuple[Reason
             subject, variant.replace(properties=known), {}, host, data
         )
     return tuple(dict.fromkeys(reasons))
-
-
-def _reason(code: str, need: str, have: str) -> Reason:
-    return Reason(code=code, subject="lock", need=need, have=have, source=SOURCE)
-
-
-def _platform_reasons(needs: Needs, host: Host) -> list[Reason]:
-    reasons = []
-    if needs.platform and host.platform != needs.platform:
-        reasons.append(_reason("platform", needs.platform, host.platform))
-    if needs.python and host.python.version != needs.python:
-        need, have = show_pair(needs.python), show_pair(host.python.version)
-        reasons.append(_reason("python", f"Python {need}", f"Python {have}"))
-    return reasons
-
-
-def _glibc_reasons(needs: Needs, host: Host) -> list[Reason]:
-    if not needs.glibc or host.os != "linux":
-        return []
-    need = f"glibc {show_pair(needs.glibc)} or newer"
-    if host.glibc is None:
-        return [_reason("glibc-unknown", need, "unknown")]
-    if host.glibc < needs.glibc:
-        return [_reason("glibc", need, f"glibc {show_pair(host.glibc)}")]
-    return []
-
-
-def _driver_reasons(floor: str, cuda: CudaVersion | None, host: Host) -> list[Reason]:
-    """Return what is missing for a lock that needs a GPU and a driver for a toolkit."""
-    reasons = []
-    need = f"driver {floor} or newer"
-    if not host.gpus:
-        reasons.append(_reason("no-gpu", "an NVIDIA GPU", "no visible GPU"))
-    if host.driver is None and host.driver_cuda is not None and cuda is not None:
-        # Only the driver's CUDA version is known (CONDA_OVERRIDE_CUDA): its major decides.
-        if host.driver_cuda[0] < cuda[0]:
-            have = f"a driver for CUDA {show_pair(host.driver_cuda)}"
-            reasons.append(_reason("driver-cuda", f"a driver for CUDA {cuda[0]}", have))
-    elif host.driver is None:
-        reasons.append(_reason("driver-unknown", need, "no driver found"))
-    elif not reaches_floor(host, floor, cuda):
-        reasons.append(_reason("driver-floor", need, f"driver {host.driver}"))
-    return reasons
-
-
-def _gpu_reasons(needs: Needs, gpu: Gpu) -> list[Reason]:
-    served = ", ".join(map(show_pair, needs.compute_capabilities))
-    need = f"compute capability {served}"
-    if gpu.compute_capability is None:
-        return [_reason("device-unknown", need, f"{gpu.name}, of unknown compute capability")]
-    if gpu.compute_capability not in needs.compute_capabilities:
-        return [_reason("device", need, f"{gpu.name}, {show_pair(gpu.compute_capability)}")]
-    return []

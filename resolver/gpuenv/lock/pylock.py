@@ -195,11 +195,6 @@ def most_used_index(pins: Sequence[Pin]) -> str:
     return max(sorted(set(indexes)), key=indexes.count, default="")
 
 
-def write(path: str, text: str) -> None:
-    """Write a file whole or not at all. InputError if it cannot be written."""
-    write_texts({path: text})
-
-
 def write_texts(texts: Mapping[str, str]) -> None:
     """Write several files or none. InputError if one cannot be written."""
     check_places(texts)

@@ -50,9 +50,17 @@ def settings(tool: str, host: Host, plan: Plan | None, labels: Sequence[str] = (
         return _for_uv(host, plan, labels)
     if tool == "pip":
         return _for_pip(plan)
-    if tool == "conda":
-        return ToolSettings(variables=tuple(_conda_overrides(host)))
-    return ToolSettings(table=pixi_platform(host))
+    if tool == "pixi":
+        return ToolSettings(table=pixi_platform(host))
+    variables = []
+    if host.glibc is not None:
+        variables.append(("CONDA_OVERRIDE_GLIBC", show_pair(host.glibc)))
+    cuda, arch = "", ""  # hides a virtual package
+    capability = capability_of(host, "conda")
+    if capability is not None:
+        cuda, arch = _driver_cuda_of(host, "conda"), show_pair(capability)
+    variables += [("CONDA_OVERRIDE_CUDA", cuda), ("CONDA_OVERRIDE_CUDA_ARCH", arch)]
+    return ToolSettings(variables=tuple(variables))
 
 
 def capability_of(host: Host, tool: str) -> ComputeCapability | None:
@@ -79,7 +87,14 @@ def capability_of(host: Host, tool: str) -> ComputeCapability | None:
     return min(known, default=None)
 
 
-# ---- uv and pip ----------------------------------------------------------------------------------
+def _driver_cuda_of(host: Host, tool: str) -> str:
+    """Return the CUDA version of the driver, which a tool needs."""
+    if host.driver_cuda is None:
+        raise InputError(
+            f"{tool} needs the CUDA version of the driver, and no driver is known",
+            hint="name the driver: --driver 580.65.06",
+        )
+    return show_pair(host.driver_cuda)
 
 
 def _for_uv(host: Host, plan: Plan | None, labels: Sequence[str]) -> ToolSettings:
@@ -87,7 +102,11 @@ def _for_uv(host: Host, plan: Plan | None, labels: Sequence[str]) -> ToolSetting
     if host.gpus and host.driver:
         variables.append(("UV_CUDA_DRIVER_VERSION", host.driver))
     if plan is None or plan.variants:
-        variables += _provider_variables(host)
+        capability = capability_of(host, "uv")
+        if capability is not None:  # uv reads the variables of nvidia-variant-provider
+            prefix = "NV_VARIANT_PROVIDER_FORCE"
+            variables.append((f"{prefix}_CUDA_DRIVER_VERSION", _driver_cuda_of(host, "uv")))
+            variables.append((f"{prefix}_SM_ARCH", show_pair(capability)))
     if plan is None:
         return ToolSettings(variables=tuple(variables))
     for variant, label in zip(plan.variants, labels, strict=True):
@@ -99,43 +118,11 @@ def _for_uv(host: Host, plan: Plan | None, labels: Sequence[str]) -> ToolSetting
             )
     if plan.variants:
         variables.append(("UV_PREVIEW_FEATURES", "wheel-variants"))
-    backend = _torch_backend(plan)
-    if backend:
-        variables.append(("UV_TORCH_BACKEND", backend))
-    return ToolSettings(
-        variables=tuple(variables),
-        constraints=_constraints(plan),
-        constraints_variable="UV_CONSTRAINT",
-    )
-
-
-def _driver_cuda_of(host: Host, tool: str) -> str:
-    """Return the CUDA version of the driver, which a tool needs."""
-    if host.driver_cuda is None:
-        raise InputError(
-            f"{tool} needs the CUDA version of the driver, and no driver is known",
-            hint="name the driver: --driver 580.65.06",
-        )
-    return show_pair(host.driver_cuda)
-
-
-def _provider_variables(host: Host) -> list[tuple[str, str]]:
-    """Return the variables of nvidia-variant-provider, which uv reads as well."""
-    capability = capability_of(host, "uv")
-    if capability is None:
-        return []
-    return [
-        ("NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION", _driver_cuda_of(host, "uv")),
-        ("NV_VARIANT_PROVIDER_FORCE_SM_ARCH", show_pair(capability)),
-    ]
-
-
-def _torch_backend(plan: Plan) -> str:
-    """Return the part of PyTorch's index that has the torch of a plan; "" for another index."""
     for pin in plan.pins:
         if pin.wheel.name == "torch" and pin.wheel.index.startswith(_PYTORCH):
-            return pin.wheel.index.removeprefix(_PYTORCH).strip("/")
-    return ""
+            backend = pin.wheel.index.removeprefix(_PYTORCH).strip("/")
+            variables.append(("UV_TORCH_BACKEND", backend))
+    return _with_constraints(plan, variables, "UV_CONSTRAINT")
 
 
 def _for_pip(plan: Plan | None) -> ToolSettings:
@@ -149,41 +136,19 @@ def _for_pip(plan: Plan | None) -> ToolSettings:
         raise InexpressibleError(
             f"pip takes no variant wheel, and {name} is one", hint=_WITHOUT_SETTINGS
         )
-    variables = []
-    others = _other_indexes(plan)
-    if others:
-        variables.append(("PIP_EXTRA_INDEX_URL", " ".join(others)))
+    default = most_used_index(plan.pins)
+    indexes = {pin.wheel.index for pin in plan.pins} - {default}
+    others = sorted(index for index in indexes if index.startswith("http"))
+    variables = [("PIP_EXTRA_INDEX_URL", " ".join(others))] if others else []
+    return _with_constraints(plan, variables, "PIP_CONSTRAINT")
+
+
+def _with_constraints(plan: Plan, variables: list[tuple[str, str]], name: str) -> ToolSettings:
     return ToolSettings(
         variables=tuple(variables),
-        constraints=_constraints(plan),
-        constraints_variable="PIP_CONSTRAINT",
+        constraints=tuple(f"{pin.wheel.name}=={pin.wheel.version}" for pin in plan.pins),
+        constraints_variable=name,
     )
-
-
-def _other_indexes(plan: Plan) -> list[str]:
-    default = most_used_index(plan.pins)
-    indexes = {pin.wheel.index for pin in plan.pins}
-    return sorted(index for index in indexes if index.startswith("http") and index != default)
-
-
-def _constraints(plan: Plan) -> tuple[str, ...]:
-    return tuple(f"{pin.wheel.name}=={pin.wheel.version}" for pin in plan.pins)
-
-
-# ---- conda and pixi ------------------------------------------------------------------------------
-
-
-def _conda_overrides(host: Host) -> list[tuple[str, str]]:
-    """Return the variables of conda's virtual packages; "" hides one."""
-    variables = []
-    if host.glibc is not None:
-        variables.append(("CONDA_OVERRIDE_GLIBC", show_pair(host.glibc)))
-    capability = capability_of(host, "conda")
-    if capability is None:
-        return [*variables, ("CONDA_OVERRIDE_CUDA", ""), ("CONDA_OVERRIDE_CUDA_ARCH", "")]
-    variables.append(("CONDA_OVERRIDE_CUDA", _driver_cuda_of(host, "conda")))
-    variables.append(("CONDA_OVERRIDE_CUDA_ARCH", show_pair(capability)))
-    return variables
 
 
 _CONDA_PLATFORMS = {

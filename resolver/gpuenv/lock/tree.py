@@ -23,7 +23,8 @@ class Tree:
     """
 
     def __init__(self, lock: Lock) -> None:
-        self.pins: Mapping[str, Pin] = {pin.wheel.name: pin for pin in _all_pins(lock)}
+        beside = () if lock.wheels is None else lock.wheels.pins  # wheels beside conda packages
+        self.pins: Mapping[str, Pin] = {pin.wheel.name: pin for pin in (*lock.pins, *beside)}
         self.asked = _asked(lock, self.pins)
         required = {name for pin in self.pins.values() for name in pin.dependencies}
         loose = [name for name in self.pins if name not in required and name not in self.asked]
@@ -46,34 +47,24 @@ class Tree:
         normal = normalize_name(name)
         if normal not in self.pins:
             similar = [known for known in self.pins if normal in known][:3]
-            hint = f"did you mean {' or '.join(similar)}?" if similar else ""
-            hint = hint or "gpuenv tree lists the packages"
+            hint = "gpuenv tree lists the packages"
+            if similar:
+                hint = f"did you mean {' or '.join(similar)}?"
             raise InputError(f"{name}: is not in the lock", hint=hint)
         paths = [self._shortest(root, normal) for root in self.roots]
         return [path for path in paths if path]
 
     def _shortest(self, root: str, goal: str) -> tuple[str, ...]:
         """Return a shortest path, () without one."""
-        before: dict[str, str] = {root: ""}
+        paths: dict[str, tuple[str, ...]] = {root: (root,)}
         waiting = deque([root])
         while waiting:
             name = waiting.popleft()
-            if name == goal:
-                path = [name]
-                while before[path[-1]]:
-                    path.append(before[path[-1]])
-                return tuple(reversed(path))
             for dependency in self.dependencies(name):
-                if dependency not in before:
-                    before[dependency] = name
+                if dependency not in paths:
+                    paths[dependency] = (*paths[name], dependency)
                     waiting.append(dependency)
-        return ()
-
-
-def _all_pins(lock: Lock) -> list[Pin]:
-    """Return the pins of a lock, and of the wheels beside conda packages."""
-    beside = () if lock.wheels is None else lock.wheels.pins
-    return [*lock.pins, *beside]
+        return paths.get(goal, ())
 
 
 def _asked(lock: Lock, pins: Mapping[str, Pin]) -> Sequence[str]:
