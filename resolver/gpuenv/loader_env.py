@@ -15,7 +15,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 
 from .errors import InputError
 from .model import Value
@@ -143,108 +143,80 @@ def preload_entries(env: Mapping[str, str]) -> list[str]:
     return [entry for entry in re.split("[ :]", env.get("LD_PRELOAD", "")) if entry]
 
 
-def shadowed(names: Iterable[str], owned: Collection[str]) -> list[str]:
-    """Return the file names that the loader would use in place of a library of the environment."""
-    cudnn_majors = {_major(name) for name in owned if name.startswith("libcudnn")} - {""}
-    return [name for name in names if _shadows(name, owned, cudnn_majors)]
-
-
-def _shadows(name: str, owned: Collection[str], cudnn_majors: Collection[str]) -> bool:
-    if name in DRIVER_SONAMES:
-        return False
-    is_cudnn = name.startswith("libcudnn") and ".so." in name
-    return name in owned or (is_cudnn and _major(name) in cudnn_majors)
-
-
-def _major(name: str) -> str:
-    """Return 9 for libcudnn.so.9.20.0."""
-    return name.partition(".so.")[2].partition(".")[0]
-
-
 def loader_variables(
     env: Mapping[str, str], prefix: str, owned: Mapping[str, str]
 ) -> tuple[dict[str, str | None], list[Shadow]]:
     """Return the loader variables that change for an environment, and the shadowing entries.
 
-    The value None unsets a variable. Entries that shadow nothing stay, in their order.
+    The value None unsets a variable. Entries that shadow nothing stay, in their order. An entry of
+    LD_LIBRARY_PATH that also leads to the driver stays, after the folders of the environment's
+    libraries that it shadows.
 
     Args:
         owned: the libraries of the environment, as `libraries` returns them.
     """
-    path, path_shadows = _library_path(env, prefix, owned)
-    preload, preload_shadows = _preload(env, prefix, owned)
     changed: dict[str, str | None] = {}
-    if path_shadows:
-        changed["LD_LIBRARY_PATH"] = path or None
-    if preload_shadows:
-        changed["LD_PRELOAD"] = preload or None
-    return changed, [*path_shadows, *preload_shadows]
-
-
-def _library_path(
-    env: Mapping[str, str], prefix: str, owned: Mapping[str, str]
-) -> tuple[str, list[Shadow]]:
-    """Return LD_LIBRARY_PATH without the entries that shadow, and those entries.
-
-    An entry that also leads to the driver stays, after the folders of the environment's libraries
-    that it shadows.
-    """
+    shadows: list[Shadow] = []
     entries: list[str] = []
-    shadows = []
     for entry in path_entries(env):
         folder = entry or os.curdir
-        names = _shadows_in(folder, prefix, owned)
-        if not names:
-            entries.append(entry)
-            continue
-        kept = _leads_to_driver(folder)
+        names = dict.fromkeys(_searched_names(folder))
+        hidden = [name for name in names if _is_shadow(os.path.join(folder, name), prefix, owned)]
+        kept = not hidden or _leads_to_driver(folder)
         if kept:
-            entries += [os.path.dirname(owned[name]) for name in names if name in owned]
+            entries += [os.path.dirname(owned[name]) for name in hidden if name in owned]
             entries.append(entry)
-        shadow = Shadow(variable="LD_LIBRARY_PATH", entry=folder, libraries=tuple(names), kept=kept)
-        shadows.append(shadow)
-    return ":".join(dict.fromkeys(entries)), shadows
-
-
-def _preload(
-    env: Mapping[str, str], prefix: str, owned: Mapping[str, str]
-) -> tuple[str, list[Shadow]]:
-    """Return LD_PRELOAD without the entries that shadow, and those entries."""
-    entries = []
-    shadows = []
+        if hidden:
+            changed["LD_LIBRARY_PATH"] = None
+            shadow = Shadow(
+                variable="LD_LIBRARY_PATH", entry=folder, libraries=tuple(hidden), kept=kept
+            )
+            shadows.append(shadow)
+    if changed:
+        changed["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(entries)) or None
+    preloaded = []
     for entry in preload_entries(env):
-        name = os.path.basename(entry)
-        if _is_shadow(entry, name, prefix, owned):
+        if _is_shadow(entry, prefix, owned):
+            name = os.path.basename(entry)
             shadows.append(Shadow(variable="LD_PRELOAD", entry=entry, libraries=(name,)))
         else:
-            entries.append(entry)
-    return ":".join(entries), shadows
+            preloaded.append(entry)
+    if preloaded != preload_entries(env):
+        changed["LD_PRELOAD"] = ":".join(preloaded) or None
+    return changed, shadows
 
 
-def _shadows_in(folder: str, prefix: str, owned: Mapping[str, str]) -> list[str]:
-    """Return the file names in a folder that shadow the environment's libraries."""
+def _searched_names(folder: str) -> list[str]:
+    """Return the file names in a folder and in the subfolders of it that the loader searches."""
     names = _names(folder)
-    if "glibc-hwcaps" in names:  # the loader searches its subfolders first
-        levels = os.path.join(folder, "glibc-hwcaps")
-        for level in _names(levels):
-            names += _names(os.path.join(levels, level))
-    candidates = dict.fromkeys(shadowed(names, owned))
-    return [
-        name for name in candidates if _is_shadow(os.path.join(folder, name), name, prefix, owned)
-    ]
+    levels = os.path.join(folder, "glibc-hwcaps")
+    for level in _names(levels):
+        names += _names(os.path.join(levels, level))
+    return names
 
 
-def _is_shadow(path: str, name: str, prefix: str, owned: Mapping[str, str]) -> bool:
-    """Return whether a file of another place shadows a library of the environment."""
-    if not shadowed([name], owned):
+def _is_shadow(path: str, prefix: str, owned: Mapping[str, str]) -> bool:
+    """Return whether the loader would use a file in place of a library of the environment."""
+    name = os.path.basename(path)
+    if name in DRIVER_SONAMES:
         return False
+    own = owned.get(name)
+    if own is None:
+        if not name.startswith("libcudnn") or ".so." not in name:
+            return False
+        if _major(name) not in {_major(other) for other in owned if other.startswith("libcudnn")}:
+            return False
     if os.sep not in path:  # LD_PRELOAD=libcudnn.so.9 is searched for in all folders of the loader
         return True
-    own = owned.get(name)
     if own is not None and same_file(path, own):
         return False
     inside = os.path.realpath(prefix).rstrip(os.sep) + os.sep
     return not os.path.realpath(path).startswith(inside)
+
+
+def _major(name: str) -> str:
+    """Return 9 for libcudnn.so.9.20.0."""
+    return name.partition(".so.")[2].partition(".")[0]
 
 
 def _leads_to_driver(folder: str) -> bool:

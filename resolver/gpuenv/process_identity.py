@@ -8,6 +8,7 @@ these, and the time at which the process started.
 from __future__ import annotations
 
 import os
+import platform
 import sys
 
 from .digest import text_digest
@@ -41,7 +42,7 @@ def this_process() -> ProcessIdentity:
     """Return the identity of this process."""
     pid = os.getpid()
     return ProcessIdentity(
-        host=_host_name(),
+        host=platform.node(),
         pid=pid,
         started=_start_time(pid) or "",
         boot=_read("/proc/sys/kernel/random/boot_id"),
@@ -77,12 +78,6 @@ def read_tag(tag: str) -> ProcessIdentity | None:
 
 def _place_digest(process: ProcessIdentity) -> str:
     return text_digest("\n".join(process.place))[:12]
-
-
-def _host_name() -> str:
-    if sys.platform == "win32":
-        return os.environ.get("COMPUTERNAME", "")
-    return os.uname().nodename  # platform.node() does the same, but its import takes 4 ms
 
 
 def _start_time(pid: int) -> str | None:

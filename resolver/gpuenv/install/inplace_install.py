@@ -7,13 +7,17 @@ it, and complains afterwards.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
+from ..lock.pylock import DIRECT
 from ..model import Pin, Requirement, Value
-from ..requirements.target import TargetEnvironment, parse_requirement, version_key
-from ..requirements.versions import normalize_name
+from ..requirements.target import TargetEnvironment, parse_requirement
+from ..requirements.versions import same_version
 
 
 class Installed(Value):
@@ -44,28 +48,23 @@ InstalledByName = Mapping[str, Installed]
 
 def read_installed(rows: Iterable[Mapping[str, object]]) -> dict[str, Installed]:
     """Return {name: distribution} from the answer of the probe `needs`."""
-    installed = {}
-    for row in rows:
-        name, requires = str(row["name"]), row["requires"]
-        texts: tuple[str, ...] = ()
-        if isinstance(requires, (list, tuple)):
-            texts = tuple(map(str, requires))
-        installed[name] = Installed(
-            name=name, version=str(row["version"]), requires=texts, direct=bool(row["direct"])
-        )
-    return installed
+    return {row.name: row for row in msgspec.convert(rows, tuple[Installed, ...])}
 
 
-def _valid_requirements(distribution: Installed) -> Iterator[Requirement]:
-    """Yield what a distribution requires; texts that are no requirement are left out.
+def _needs(
+    distribution: Installed, environment: TargetEnvironment, extras: Sequence[str] = ()
+) -> list[Requirement]:
+    """Return what a distribution requires here; texts that are no requirement are left out.
 
     The metadata of an old distribution may hold anything.
     """
+    needs = []
     for text in distribution.requires:
-        try:
-            yield parse_requirement(text)
-        except InputError:
-            continue
+        with suppress(InputError):
+            requirement = parse_requirement(text)
+            if requirement.marker is None or environment.marker(requirement.marker, extras):
+                needs.append(requirement)
+    return needs
 
 
 def expand_direct(
@@ -91,10 +90,9 @@ def expand_direct(
         ):
             expanded.append(text)
             continue
-        for inner in _valid_requirements(distribution):
-            applies = inner.marker is None or environment.marker(inner.marker, requirement.extras)
-            if applies and inner.name != distribution.name:
-                expanded.append(str(inner.replace(marker=None)))
+        needs = _needs(distribution, environment, requirement.extras)
+        others = [inner for inner in needs if inner.name != distribution.name]
+        expanded += [str(inner.replace(marker=None)) for inner in others]
     return expanded
 
 
@@ -140,11 +138,10 @@ def constraints_of_installed(
     for distribution in installed.values():
         if distribution.name in without:
             continue
-        for inner in _valid_requirements(distribution):
-            applies = inner.marker is None or environment.marker(inner.marker, ())
-            if not inner.specifier or not applies:
-                continue
+        for inner in _needs(distribution, environment):
             present = installed.get(inner.name)
+            if not inner.specifier:
+                continue
             if present is None or environment.contains(inner.specifier, present.version, True):
                 source = f"{distribution.name} {distribution.version}"
                 constraints.append((f"{inner.name}{inner.specifier}", source))
@@ -155,19 +152,13 @@ def changed_pins(pins: Sequence[Pin], installed: InstalledByName) -> list[Pin]:
     """Return the pins that are not installed, or at another version."""
     changed = []
     for pin in pins:
-        distribution = installed.get(pin.wheel.name)
-        if distribution is None or not _is_same(pin, distribution):
+        wheel, distribution = pin.wheel, installed.get(pin.wheel.name)
+        if distribution is None or not same_version(wheel.version, distribution.version):
             changed.append(pin)
+        elif wheel.index == DIRECT and wheel.version == distribution.version:
+            # Of a file that the user named, another content may have the same version.
+            changed += [] if distribution.direct else [pin]
     return changed
-
-
-def _is_same(pin: Pin, distribution: Installed) -> bool:
-    if pin.wheel.version == distribution.version:
-        return pin.wheel.index != "url" or distribution.direct
-    try:
-        return version_key(pin.wheel.version) == version_key(distribution.version)
-    except InputError:
-        return False
 
 
 def folder_conflicts(
@@ -199,26 +190,15 @@ def folder_conflicts(
         wheel = new_owners[shared[0]]
         subject = f"{wheel.name} {wheel.version}"
         need = f"no {name}, whose folder {shared[0]} it writes into"
-        for dependent in _dependents(name, installed, environment):
-            if dependent.name not in planned:
+        for dependent in installed.values():
+            needs_it = any(inner.name == name for inner in _needs(dependent, environment))
+            if needs_it and dependent.name not in planned:
                 have = f"{dependent.name} {dependent.version}, which needs it"
                 reason = Reason(
                     code="file-owner", subject=subject, need=need, have=have, source="installed"
                 )
                 reasons.append(reason)
     return removed, reasons
-
-
-def _dependents(
-    name: str, installed: InstalledByName, environment: TargetEnvironment
-) -> Iterator[Installed]:
-    """Yield the installed distributions that require `name` here."""
-    for distribution in installed.values():
-        for inner in _valid_requirements(distribution):
-            applies = inner.marker is None or environment.marker(inner.marker, ())
-            if applies and normalize_name(inner.name) == name:
-                yield distribution
-                break
 
 
 def steps(pins: Sequence[Pin], removed: Sequence[str], installed: InstalledByName) -> list[Step]:

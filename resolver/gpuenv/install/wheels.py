@@ -25,7 +25,7 @@ from ..model import (
     show_pair,
 )
 from ..prefix import INSTALLATION_TOOLS, find_interpreter, interpreter_of, is_venv, venv_version
-from ..requirements.versions import version_key
+from ..requirements.versions import same_version
 from .downloads import download, with_local_files
 from .environment_files import (
     Build,
@@ -334,7 +334,7 @@ def _changes(
         row = PackageChange(name=name, before=before, after=after)
         if name not in installed:
             add.append(row)
-        elif not _is_same_version(before, after):
+        elif not same_version(before, after):
             changed.append(row)
         elif name not in kept_names:
             again.append(row)
@@ -347,13 +347,6 @@ def _changes(
         remove=tuple(PackageChange(name=name, before=installed[name]) for name in gone),
         confirm=tuple(name for name in gone if name not in recorded),
     )
-
-
-def _is_same_version(first: str, second: str) -> bool:
-    try:
-        return version_key(first) == version_key(second)
-    except InputError:
-        return first == second
 
 
 # ---- building -----------------------------------------------------------------------------------

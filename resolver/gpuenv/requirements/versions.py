@@ -43,6 +43,14 @@ def version_key(text: str) -> Version:
         ) from None
 
 
+def same_version(first: str, second: str) -> bool:
+    """Return whether two versions are equal, by PEP 440 or as texts: 1.0 and 1.0.0."""
+    try:
+        return first == second or version_key(first) == version_key(second)
+    except InputError:
+        return False
+
+
 def is_prerelease(version: str) -> bool:
     """Return whether PEP 440 calls a version an alpha, beta, candidate or development release."""
     return version_key(version).is_prerelease

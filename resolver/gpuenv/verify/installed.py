@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from packaging.version import InvalidVersion, Version
-
 from ..model import Check, Lock, Mark, show_pair
 from ..prefix import INSTALLATION_TOOLS
 from ..probes.answers import FilesAnswer, SurveyAnswer
+from ..requirements.versions import same_version
 from .runner import Outcome
 
 SHOWN = 6  # names in the evidence of one check
@@ -107,7 +106,7 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
         name, version = pin.wheel.name, pin.wheel.version
         if name not in installed:
             wrong.append(f"{name} {version} is not installed")
-        elif not _same_version(installed[name], version):
+        elif not same_version(installed[name], version):
             wrong.append(f"{name} is {installed[name]}, the lock says {version}")
     expected = {pin.wheel.name for pin in lock.pins} | INSTALLATION_TOOLS
     others = sorted(set(installed) - expected)
@@ -131,16 +130,6 @@ def _variant_check(lock: Lock, labels: Mapping[str, str | None]) -> Check:
         return Check("variants", "", "fail", first_texts(wrong))
     evidence = f"{len(lock.variants)} as locked"
     return Check("variants", "", "pass", evidence)
-
-
-def _same_version(first: str, second: str) -> bool:
-    """Return whether two versions are equal (PEP 440): 1.0 and 1.0.0, 1.0rc1 and 1.0.RC1."""
-    if first == second:
-        return True
-    try:
-        return Version(first) == Version(second)
-    except InvalidVersion:
-        return False
 
 
 # ---- owners -------------------------------------------------------------------------------------
