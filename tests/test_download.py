@@ -216,7 +216,8 @@ def test_a_bundle_for_another_python(
     assert "which pip cannot download" in capsys.readouterr().err
     version = importlib.metadata.version("msgspec")
     module = "msgspec/_core.cpython-399-x86_64-linux-gnu.so"
-    wheel = make_wheel(links, "msgspec", version, files={module: "for 3.99"})
+    files = {module: "for 3.99", "msgspec/__init__.py": "from . import _core"}
+    wheel = make_wheel(links, "msgspec", version, files=files)
     name = f"msgspec-{version}-cp399-cp399-manylinux_2_17_x86_64.whl"
     (links / wheel.filename).rename(links / name)
     assert bundle(tmp_path, path, server) == 0
@@ -224,6 +225,10 @@ def test_a_bundle_for_another_python(
         compiled = [name for name in archive.namelist() if name.endswith(".so")]
         assert compiled == [f"program/{module}"]
         assert archive.read(f"program/{module}") == b"for 3.99"
+    command = [sys.executable, "-I", "-S", str(tmp_path / "env.pyz"), "--target", "env"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "msgspec" in done.stderr
+    assert "start the bundle with the Python that its lock is for" in done.stderr
 
 
 def kill_when_unpacked(command: list[str], folder: Path, variables: dict[str, str]) -> None:

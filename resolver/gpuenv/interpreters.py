@@ -166,7 +166,7 @@ def find_base_interpreter(lock: Lock, python: str | None) -> str:
     if required is None:
         return sys.executable
     version = version_text(required)
-    if python is None or is_version(python):
+    if python is None or parse_version(python) is not None:
         interpreter = find_interpreter_of(required)
         if interpreter is not None:
             return interpreter
@@ -242,11 +242,6 @@ def version_text(release: Release) -> str:
     """Return (3, 13, True) as "3.13t"."""
     major, minor, free_threaded = release
     return f"{major}.{minor}t" if free_threaded else f"{major}.{minor}"
-
-
-def is_version(python: str) -> bool:
-    """Return whether a text is a version such as "3.12" or "3.13t", not an interpreter."""
-    return python.removesuffix("t").replace(".", "").isdigit()
 
 
 # ---- uv, pip and venv ----------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def downloaded_python(lock: Lock, target: str, python: str | None) -> str | None
     release = interpreters.required_release(lock)
     if lock.conda or release is None or is_venv(target):
         return python
-    if python is not None and not interpreters.is_version(python):
+    if python is not None and interpreters.parse_version(python) is None:
         return python
     try:
         return interpreters.find_base_interpreter(lock, python)

@@ -38,10 +38,11 @@ from packaging.utils import canonicalize_name
 from ..atomic_write import replace_file
 from ..errors import InputError
 from ..index.urls import file_url_to_path, path_to_file_url
-from ..interpreters import find_pip
+from ..interpreters import find_pip, find_target
 from ..lock import pylock
-from ..model import Lock, Wheel
+from ..model import Host, Lock, Wheel
 from ..requirements.target import TargetEnvironment
+from .bundle_main import OLDEST
 
 _MAIN = os.path.join(os.path.dirname(__file__), "bundle_main.py")
 _TABLE = "wheels.json"
@@ -194,6 +195,9 @@ def _program_files(lock: Lock, data: str, folder: str) -> dict[str, Path]:
 
     `folder` is for files that are not installed here.
     """
+    host = lock.host
+    if host.python.version < OLDEST:  # gpuenv runs with another Python there
+        host = host.replace(python=find_target(sys.executable, os.environ).python)
     own = Path(__file__).resolve().parent.parent
     files = _files_below(own, "gpuenv")
     files = {name: path for name, path in files.items() if "/matrix_data/" not in name}
@@ -212,8 +216,8 @@ def _program_files(lock: Lock, data: str, folder: str) -> dict[str, Path]:
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 names.append(canonicalize_name(requirement.name))
-        if name in _NEEDS_COMPILED and not _runs_here(distribution, lock):
-            files |= _files_for_lock(distribution, lock, os.path.join(folder, name))
+        if name in _NEEDS_COMPILED and not _fits(distribution, host):
+            files |= _files_for(distribution, host, os.path.join(folder, name))
         elif name != "gpuenv":
             files |= _files_of(distribution, compiled=name in _NEEDS_COMPILED)
     return files
@@ -240,22 +244,19 @@ def _files_of(distribution: metadata.Distribution, *, compiled: bool) -> dict[st
     return files
 
 
-def _runs_here(distribution: metadata.Distribution, lock: Lock) -> bool:
-    """Return whether the installed files of a distribution fit the host of a lock."""
-    environment = TargetEnvironment(lock.host)
+def _fits(distribution: metadata.Distribution, host: Host) -> bool:
+    """Return whether the installed files of a distribution fit a host."""
+    environment = TargetEnvironment(host)
     lines = (distribution.read_text("WHEEL") or "").splitlines()
     tags = [line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")]
     return any(environment.rank(f"{distribution.name}-0-{tag}.whl") is not None for tag in tags)
 
 
-def _files_for_lock(
-    distribution: metadata.Distribution, lock: Lock, folder: str
-) -> dict[str, Path]:
-    """Return the files of a distribution for the host of a lock; pip downloads them.
+def _files_for(distribution: metadata.Distribution, host: Host, folder: str) -> dict[str, Path]:
+    """Return the files of a distribution for a host; pip downloads them.
 
     InputError if pip finds no such wheel.
     """
-    host = lock.host
     major, minor = host.python.version
     abi = f"cp{major}{minor}{'t' if host.python.free_threaded else ''}"
     platforms = ["win_amd64"]

@@ -7,7 +7,8 @@ next run removes the folder of a killed one.
     python3 FILE [FLAG ...]              gpuenv sync with the lock and the wheels of the bundle
     python3 FILE COMMAND [ARGUMENT ...]  another command of gpuenv
 
-It starts on every Python 3, to say which release it needs.
+It starts on every Python 3, to say which release it needs. gpuenv has compiled modules for the
+Python of the lock.
 """
 
 import os
@@ -41,7 +42,10 @@ def main() -> int:
             archive.extractall(folder)
         sys.dont_write_bytecode = True
         sys.path.insert(0, os.path.join(folder, "program"))
-        run_command = import_module("gpuenv.cli").main  # the unpacked gpuenv
+        try:
+            run_command = import_module("gpuenv.cli").main  # the unpacked gpuenv
+        except ImportError as error:  # a compiled module
+            sys.exit(f"{error}: start the bundle with the Python that its lock is for")
         words = sys.argv[1:]
         if not words or words[0].startswith("-"):
             lock = os.path.join(folder, "pylock.toml")

@@ -135,8 +135,6 @@ def _sites(prefix: str) -> list[str]:
 
 def _path_of(site: str, name: str) -> str:
     """Return the path of a file that a RECORD in a folder of packages names."""
-    if ".." not in name and not name.startswith("/"):
-        return f"{site}/{name}"  # most of them: an environment has ten thousands
     return os.path.normpath(os.path.join(site, name)).replace(os.sep, "/")
 
 

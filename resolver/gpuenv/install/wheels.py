@@ -41,7 +41,7 @@ from .environment_files import (
     write_recorded_lock,
 )
 from .installers import Installer, find_installer
-from .transaction import Transaction, change, place_of, roll_back
+from .transaction import change, place_of, roll_back
 
 Progress = Callable[[str], None]
 Approve = Callable[[EnvironmentChanges], None]
@@ -92,7 +92,7 @@ def sync(
         NotVerifiedError: `prove` returned false.
         TargetBusyError: Another run changed the target all the time.
     """
-    report, options = progress or _ignore, builds or IndexOptions()
+    report = progress or _ignore
     target = place_of(target)
     _check_place(target)
     with change(target, wait=wait, report=report) as transaction:
@@ -101,17 +101,29 @@ def sync(
         if base is None and approve is not None:
             approve(work.changes)
         if base is not None or work.install or work.dropped:
-            _build(
-                lock,
-                work,
-                transaction,
-                tool=tool,
-                base=base,
-                builds=options,
-                record=record,
-                report=report,
+            stage = transaction.stage
+            if base is None:
+                link_environment(target, stage, work.kept, work.dropped, exact=work.exact)
+            else:
+                report(f"making {target} with {base}")
+                tool.make(base, stage, os.path.basename(target))
+            if work.install:
+                report(f"installing {len(work.install)} packages with {tool.name}")
+                with transaction.work_folder() as folder:
+                    changed = lock.replace(pins=work.install)
+                    tool.install(changed, interpreter_of(stage), folder, builds or IndexOptions())
+            old = re.compile(re.escape(os.fsencode(work.old_path)) + rb"(?![\w.-])")
+            new = os.fsencode(target).replace(b"\\", rb"\\")
+            rewrite_paths(stage, (transaction.final_path(), (old, new)))
+            build = Build(
+                token=transaction.token,
+                path=target,
+                made=work.made,
+                lock=record,
+                packages=work.recorded | _built_packages(lock, stage, tool.name),
             )
-            if prove is not None and not prove(interpreter_of(transaction.stage)):
+            write_build(stage, build)
+            if prove is not None and not prove(interpreter_of(stage)):
                 raise NotVerifiedError(
                     f"{target} is as it was: the new environment was not verified",
                     hint="--no-verify installs it",
@@ -349,54 +361,13 @@ def _changes(
     )
 
 
-# ---- building -----------------------------------------------------------------------------------
-
-
-def _build(
-    lock: Lock,
-    work: _Work,
-    transaction: Transaction,
-    *,
-    tool: Installer,
-    base: str | None,
-    builds: IndexOptions,
-    record: str,
-    report: Progress,
-) -> None:
-    """Make the new environment, with the path of the target in its scripts, and its record.
-
-    Args:
-        lock: The lock, or the part of it that changes.
-        work: What is installed, kept and left out.
-        transaction: Where the environment is made.
-        tool: The installer.
-        base: The interpreter that makes it; None makes it of what stays of the old one.
-        builds: Where build requirements come from.
-        record: The text of the lock for the record.
-        report: Called with a line before each step.
-    """
-    target, stage = transaction.target, transaction.stage
-    if base is None:
-        link_environment(target, stage, work.kept, work.dropped, exact=work.exact)
-    else:
-        report(f"making {target} with {base}")
-        tool.make(base, stage, os.path.basename(target))
-    if work.install:
-        report(f"installing {len(work.install)} packages with {tool.name}")
-        with transaction.work_folder() as folder:
-            changed = lock.replace(pins=work.install)
-            tool.install(changed, interpreter_of(stage), folder, builds)
-    old = re.compile(re.escape(os.fsencode(work.old_path)) + rb"(?![\w.-])")
-    new = os.fsencode(target).replace(b"\\", rb"\\")
-    rewrite_paths(stage, (transaction.final_path(), (old, new)))
-    packages = dict(work.recorded)
+def _built_packages(lock: Lock, stage: str, tool: str) -> dict[str, BuiltPackage]:
+    """Return what the record says of each package. InstallError if one is not there."""
     infos = {package.name: package.info for package in read_packages(stage)}
+    built = {}
     for wheel in (pin.wheel for pin in lock.pins):
         digest = record_digest(stage, infos[wheel.name]) if wheel.name in infos else ""
         if not digest:
-            raise InstallError(f"{tool.name} has not installed {wheel.name} {wheel.version}")
-        packages[wheel.name] = BuiltPackage(wheel.version, wheel.sha256, digest)
-    build = Build(
-        token=transaction.token, path=target, made=work.made, lock=record, packages=packages
-    )
-    write_build(stage, build)
+            raise InstallError(f"{tool} has not installed {wheel.name} {wheel.version}")
+        built[wheel.name] = BuiltPackage(wheel.version, wheel.sha256, digest)
+    return built
