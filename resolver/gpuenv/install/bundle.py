@@ -23,7 +23,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -147,7 +146,13 @@ def copy_file(url: str, path: str) -> None:
 
 
 def write_bundle(
-    lock: Lock, wheels: Mapping[str, str], members: Mapping[str, bytes], path: str, data: str
+    lock: Lock,
+    wheels: Mapping[str, str],
+    members: Mapping[str, bytes],
+    path: str,
+    *,
+    data: str,
+    folder: str,
 ) -> None:
     """Write a bundle.
 
@@ -157,6 +162,7 @@ def write_bundle(
         members: More members of the archive.
         path: The bundle. An old file is replaced when the new one is complete.
         data: The folder of the compatibility data.
+        folder: A folder for temporary files.
 
     Raises:
         InputError: gpuenv or a distribution that it requires has no list of its files, or cannot
@@ -164,8 +170,8 @@ def write_bundle(
         OSError: As the system reports it.
     """
     table: Table = {}
-    with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, replace_file(path) as bundle:
-        program = _program_files(lock, data, folder)
+    program = _program_files(lock, data, folder)
+    with replace_file(path) as bundle:
         for name in wheels:
             offset = bundle.tell()
             with open(wheels[name], "rb") as source:

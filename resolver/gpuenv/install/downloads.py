@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,9 +63,8 @@ def download(
         raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
     missing = 0
     with (
-        hold(os.path.join(folder, ".gpuenv"), folder, wait, report),
+        hold(os.path.join(folder, ".gpuenv"), folder, wait, report) as sources,
         Transport() as transport,
-        tempfile.TemporaryDirectory(prefix="gpuenv-") as sources,
     ):
         known = _built_in(folder)
         here = lock.replace(pins=tuple(_built_for(pin, known, folder) for pin in lock.pins))
@@ -127,7 +125,7 @@ def download_bundle(
     if not os.access(above, os.W_OK | os.X_OK):
         raise InputError(f"--bundle {path}: the folder above it cannot be written")
     own = os.path.join(above, f".{name}.gpuenv")
-    with hold(own, path, wait, report):
+    with hold(own, path, wait, report) as work:
         place = folder or os.path.join(own, "wheels")
         download(files, place, wait=wait, progress=progress, builds=builds)
         report(f"writing {path}")
@@ -136,7 +134,7 @@ def download_bundle(
         locked = {pin.wheel.sha256 for pin in lock.pins}
         used = {sdist: row for sdist, row in built.items() if sdist in locked}
         paths = {name: os.path.join(place, name) for name in wheels}
-        write_bundle(lock, paths, {_BUILT: msgspec.json.encode(used)}, path, data)
+        write_bundle(lock, paths, {_BUILT: msgspec.json.encode(used)}, path, data=data, folder=work)
         shutil.rmtree(os.path.join(own, "wheels"), ignore_errors=True)
     return sha256_of(path)
 

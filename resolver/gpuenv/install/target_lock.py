@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
 
@@ -25,9 +26,10 @@ import msgspec
 from ..errors import InputError, TargetBusyError
 from ..process_identity import ProcessIdentity, has_ended, this_process
 
-LOCK = "lock"
+LOCK, WORK = "lock", "work"
 _CLAIM = "claim-"  # the beginning of the names of the files that are linked to the lock
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two attempts
+_REMOVALS, _REMOVAL_PAUSE = 20, 0.1  # attempts, seconds
 
 
 class _Holder(ProcessIdentity):
@@ -37,8 +39,10 @@ class _Holder(ProcessIdentity):
 
 
 @contextlib.contextmanager
-def hold(folder: str, target: str, wait: float, report: Callable[[str], None]) -> Iterator[None]:
+def hold(folder: str, target: str, wait: float, report: Callable[[str], None]) -> Iterator[str]:
     """Hold the lock of a target. The folder of the lock is made, and removed if it is empty.
+
+    Yields a new folder for temporary files. It is removed at the end, or by the next run.
 
     Args:
         folder: The folder of the lock, beside the target.
@@ -51,7 +55,7 @@ def hold(folder: str, target: str, wait: float, report: Callable[[str], None]) -
         TargetBusyError: Another process held the lock all the time.
     """
     own = _Holder(token=os.urandom(8).hex(), **msgspec.structs.asdict(this_process()))
-    path = os.path.join(folder, LOCK)
+    path, work = os.path.join(folder, LOCK), os.path.join(folder, WORK)
     _acquire(folder, own, target, wait, report)
     try:
         # The claims of killed processes. A running one whose claim is removed tries again.
@@ -59,8 +63,11 @@ def hold(folder: str, target: str, wait: float, report: Callable[[str], None]) -
             if name.startswith(_CLAIM):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))
-        yield
+        remove(work)
+        os.mkdir(work)
+        yield work
     finally:
+        remove(work)
         with contextlib.suppress(OSError):
             if _read_holder(path) == own:
                 os.unlink(path)
@@ -143,3 +150,19 @@ def _break_lock(path: str, holder: _Holder) -> None:
         is_same_file = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
         if is_same_file and _read_holder(path) == holder:
             os.unlink(path)
+
+
+def remove(path: str) -> None:
+    """Remove a file or a folder. The next run removes what cannot be removed now.
+
+    An installer that was just killed may write its last files meanwhile.
+    """
+    for _ in range(_REMOVALS):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        if not os.path.lexists(path):
+            return
+        time.sleep(_REMOVAL_PAUSE)

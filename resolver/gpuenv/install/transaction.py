@@ -6,7 +6,7 @@ Beside the target DIR/NAME there is a folder DIR/.NAME.gpuenv with
     new-TOKEN       the environment that is being built
     old-TOKEN       the environment that new-TOKEN has replaced, until it is named `previous`
     previous        the environment before the last change, for `gpuenv rollback`
-    work-TOKEN      temporary files of the installer
+    work            temporary files of the installer
     trash-TOKEN     what is being removed
 
 The target is exchanged with new-TOKEN by one call of the kernel, which no process can see half
@@ -25,21 +25,18 @@ import ctypes
 import errno
 import os
 import re
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 from ..errors import InputError, InstallError
 from ..model import Value
 from .environment_files import read_build
-from .target_lock import LOCK, hold
+from .target_lock import LOCK, WORK, hold, remove
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
 # What renameat2 fails with where the kernel or the file system cannot exchange.
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _PREVIOUS = "previous"
-_REMOVALS, _REMOVAL_PAUSE = 20, 0.1  # attempts, seconds
 
 
 class ImmovableError(InstallError):
@@ -47,10 +44,11 @@ class ImmovableError(InstallError):
 
 
 class Transaction(Value):
-    """The right to change a target, and the folder beside it."""
+    """The right to change a target, the folder beside it, and one for temporary files."""
 
     target: str
     folder: str
+    work: str
     token: str
 
     @property
@@ -65,16 +63,6 @@ class Transaction(Value):
         """
         name = re.escape(f".gpuenv/new-{self.token}".encode())
         return re.compile(rb"/\.([^/\n]*)" + name), rb"/\1"
-
-    @contextlib.contextmanager
-    def work_folder(self) -> Iterator[str]:
-        """Make a folder for temporary files. It is removed at the end, or by the next run."""
-        path = os.path.join(self.folder, f"work-{self.token}")
-        os.mkdir(path)
-        try:
-            yield path
-        finally:
-            _remove(path)
 
     def commit(self) -> None:
         """Put the new environment at the target. The old one becomes the previous one."""
@@ -119,14 +107,15 @@ def change(target: str, *, wait: float, report: Callable[[str], None]) -> Iterat
     if not name:
         raise InputError(f"--target {target}: is not a folder for an environment")
     folder = os.path.join(above, f".{name}.gpuenv")
-    with hold(folder, target, wait, report):
+    with hold(folder, target, wait, report) as work:
         _recover(folder, target)
-        transaction = Transaction(target=target, folder=folder, token=os.urandom(8).hex())
+        token = os.urandom(8).hex()
+        transaction = Transaction(target=target, folder=folder, work=work, token=token)
         try:
             yield transaction
         finally:
             if os.path.lexists(transaction.stage):
-                _remove(transaction.stage)
+                remove(transaction.stage)
 
 
 def roll_back(target: str, *, wait: float, report: Callable[[str], None]) -> None:
@@ -149,7 +138,7 @@ def roll_back(target: str, *, wait: float, report: Callable[[str], None]) -> Non
 
 def _recover(folder: str, target: str) -> None:
     """Complete or undo what an interrupted run left. The caller holds the lock."""
-    names = [name for name in os.listdir(folder) if name not in (LOCK, _PREVIOUS)]
+    names = [name for name in os.listdir(folder) if name not in (LOCK, WORK, _PREVIOUS)]
     # First what decides which environment is at the target.
     for name in sorted(names, key=lambda name: not name.startswith("old-")):
         path = os.path.join(folder, name)
@@ -166,7 +155,7 @@ def _recover(folder: str, target: str) -> None:
             if build is not None and build.token == token:
                 _keep_as_previous(folder, path)
         if os.path.lexists(path):
-            _remove(path)
+            remove(path)
 
 
 def _keep_as_previous(folder: str, old: str) -> None:
@@ -176,23 +165,7 @@ def _keep_as_previous(folder: str, old: str) -> None:
         os.rename(previous, trash)
     os.rename(old, previous)
     if os.path.lexists(trash):
-        _remove(trash)
-
-
-def _remove(path: str) -> None:
-    """Remove a file or a folder. The next run removes what cannot be removed now.
-
-    An installer that was just killed may write its last files meanwhile.
-    """
-    for _ in range(_REMOVALS):
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        if not os.path.lexists(path):
-            return
-        time.sleep(_REMOVAL_PAUSE)
+        remove(trash)
 
 
 # ---- the exchange -------------------------------------------------------------------------------

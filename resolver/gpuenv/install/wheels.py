@@ -109,9 +109,8 @@ def sync(
                 tool.make(base, stage, os.path.basename(target))
             if work.install:
                 report(f"installing {len(work.install)} packages with {tool.name}")
-                with transaction.work_folder() as folder:
-                    changed = lock.replace(pins=work.install)
-                    tool.install(changed, interpreter_of(stage), folder, builds or IndexOptions())
+                changed, options = lock.replace(pins=work.install), builds or IndexOptions()
+                tool.install(changed, interpreter_of(stage), transaction.work, options)
             old = re.compile(re.escape(os.fsencode(work.old_path)) + rb"(?![\w.-])")
             new = os.fsencode(target).replace(b"\\", rb"\\")
             rewrite_paths(stage, (transaction.final_path(), (old, new)))
