@@ -13,7 +13,6 @@ from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Plan, Python, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, version_key
 from gpuenv.resolve import solver
-from gpuenv.resolve.widening import can_be
 from test_resolution import DATA, versions
 from universe import Universe
 
@@ -332,19 +331,3 @@ def test_the_snapshot_knows_what_it_leaves_out() -> None:
         assert not set(left) & set(kept)
         assert all(version_key(kept[-1]) < version_key(one) < version_key(kept[0]) for one in left)
     assert snapshot.left_out("nothing") == []
-
-
-CAN = [
-    ">=1.0 <2", ">1 <1.1", "==1.* !=1.0", "<1", "<=0", "===1.0 >=1", ">=1.0rc1 <1.0rc3", "",
-    "==2.1.* ~=2.1",
-]  # fmt: skip
-CANNOT = [
-    ">=2 <2", "==1.0 ==2.0", "~=1.4.2 <1.4.2", "==1.0 !=1.0", ">1.0 <=1.0", "==1.0+a ==1.0+b",
-    "==1.0rc1 >=1",
-    ">=1.0rc1 <1.0", ">=2.1 ==2.0.*",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", [*CAN, *CANNOT])
-def test_whether_any_version_can_be(text: str) -> None:
-    assert can_be(text.split(), TargetEnvironment(HOST).contains) is (text in CAN)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..errors import InputError, OfflineError, PackageIndexError, Reason
+from packaging.specifiers import SpecifierSet
+
+from ..errors import OfflineError, PackageIndexError, Reason
 from ..requirements.target import version_key
 from ..requirements.versions import names_prerelease
 from .candidates import CandidateStore, is_exact
@@ -79,7 +81,7 @@ class Widening:
         wheels = store.index.files(name) if needs_wheel else ()
         if self._any_in(specifiers, {wheel.version for wheel in wheels}):
             return
-        if can_be(specifiers, store.environment.contains):
+        if not SpecifierSet(",".join(filter(None, specifiers))).is_unsatisfiable():
             is_old_build = is_users and self._any_in(specifiers, rows)
             self._ask(name, required=is_old_build or self._is_required(name))
 
@@ -169,24 +171,3 @@ class Widening:
             self._store.forget(package)
         if widened:
             raise MoreReleasesError(name)
-
-
-def can_be(specifiers: Sequence[str], contains: Callable[[str, str, bool], bool]) -> bool:
-    """Return whether some version can satisfy all specifier sets, whether or not it is known.
-
-    Ranges change only at the versions that they name. So these versions and ones just above
-    them stand for all versions.
-    """
-    bounds = {"0"}
-    for specifier in specifiers:
-        for clause in specifier.split(","):
-            bound = clause.strip().lstrip("=<>!~ ").removesuffix(".*")
-            if bound:
-                bounds |= {bound, f"{bound}.0.0.0.1", f"{bound}.post1"}
-    for bound in bounds:
-        try:
-            if all(contains(specifier, bound, True) for specifier in specifiers):
-                return True
-        except InputError:  # 1.0rc1.0.0.0.1 is not a version
-            continue
-    return False
