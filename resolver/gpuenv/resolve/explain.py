@@ -233,8 +233,8 @@ def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
     if not isinstance(requirement, PackageRequirement):
         return []
     constraints = question.store.constraints.ranges.get(requirement.name, ())
-    missing = missing_release_reason(store, requirement, constraints, _dependent(cause))
-    reasons = [] if missing is None else [missing]
+    missing = missing_release_reason(store, requirement, constraints)
+    reasons = [] if missing is None else [missing.replace(dependent=_dependent(cause))]
     name = requirement.name
     has_facts = store.is_in_data(name) or not store.request.may_build(name)
     if not reasons and requirement.url is None and has_facts:

@@ -21,10 +21,7 @@ NO_CANDIDATE = "no release of it can be chosen"  # the text if no file is missin
 
 
 def missing_release_reason(
-    store: CandidateStore,
-    requirement: PackageRequirement,
-    constraints: Sequence[str] = (),
-    dependent: str = "",
+    store: CandidateStore, requirement: PackageRequirement, constraints: Sequence[str] = ()
 ) -> Reason | None:
     """Return why no file of a package is a candidate for a requirement; None if one is.
 
@@ -32,35 +29,25 @@ def missing_release_reason(
         store: the candidates.
         requirement: the requirement.
         constraints: further ranges, those of the user's constraints.
-        dependent: the release that has the requirement; "" is the request.
     """
-    name, subject = requirement.name, str(requirement)
-    contains = store.environment.contains
-    ranges = [text for text in (requirement.specifier, *constraints) if text]
-
-    def in_ranges(version: str) -> bool:
-        return all(contains(specifier, version, True) for specifier in ranges)
-
+    name, subject, contains = requirement.name, str(requirement), store.environment.contains
     if requirement.url is not None:
         if store.at_url(name, requirement.url):
             return None
-        reason = _unfit_files(store, name, subject, [store.index.direct(name, requirement.url)])
-        return reason.replace(dependent=dependent)
-    candidates = [release for release in store.candidates(name) if in_ranges(release.version)]
+        return _unfit_files(store, name, subject, [store.index.direct(name, requirement.url)])
+    ranges = [text for text in (requirement.specifier, *constraints) if text]
+    candidates = store.in_ranges(store.candidates(name), ranges)
     if candidates:
-        if store.admitted(name, candidates, ranges):
-            return None
-        return _not_admitted(store, subject, candidates).replace(dependent=dependent)
+        is_admitted = store.admitted(name, candidates, ranges)
+        return None if is_admitted else _not_admitted(store, subject, candidates)
     files = store.index.files(name)
-    unfit = [file for file in files if in_ranges(file.version)]
     if not files:
         have = "not found on any index"
-        reason = Reason(code="not-in-index", subject=name, need="a wheel", have=have)
-    elif unfit:
-        reason = _unfit_files(store, name, subject, unfit)
-    else:
-        reason = _no_version(store, requirement, constraints, files)
-    return reason.replace(dependent=dependent)
+        return Reason(code="not-in-index", subject=name, need="a wheel", have=have)
+    unfit = [file for file in files if all(contains(text, file.version, True) for text in ranges)]
+    if unfit:
+        return _unfit_files(store, name, subject, unfit)
+    return _no_version(store, requirement, constraints, files)
 
 
 def missing_dependency_reason(
