@@ -581,9 +581,9 @@ def test_the_metadata_of_each_release_with_variants_is_read_once(
         filename = "-".join(filter(None, ("demo", version, "py3-none-any", label))) + ".whl"
         url = f"{scheme}://files.test/{filename}"
         wheels.append(Wheel(name="demo", version=version, filename=filename, url=url, sha256="a"))
-    chooser.read_ahead([[wheel] for wheel in wheels])
+    chooser.sort(wheels)
     assert sorted(index.read) == read
-    chooser.read_ahead([[wheel] for wheel in wheels])
+    chooser.sort(wheels)
     assert sorted(index.read) == read
 
 

@@ -236,13 +236,7 @@ class CandidateStore:
 
     def _read_candidates(self, name: str) -> tuple[Candidate, ...]:
         best = self._best_files(self.index.files(name, self.environment), name)
-        if any(split_label(file.filename)[1] for file in best):
-            releases: dict[tuple[str, str], list[Wheel]] = {}
-            for file in best:
-                releases.setdefault((file.version, file.index), []).append(file)
-            self.chooser.read_ahead(releases.values())
-            best = [file for release in releases.values() for file in self.chooser.sort(release)]
-        candidates = [self._candidate(wheel) for wheel in best]
+        candidates = [self._candidate(wheel) for wheel in self.chooser.sort(best)]
         if name in self._framework_of:
             self.sort_builds(candidates)
         if name in self._preferred_versions:

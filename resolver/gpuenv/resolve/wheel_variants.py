@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ..binaries.wheel import wheel_code
@@ -63,49 +63,52 @@ class VariantChooser:
         return self._judged.get(wheel.url)
 
     def sort(self, wheels: Sequence[Wheel]) -> list[Wheel]:
-        """Sort the wheels of one release on one index, the best one first.
+        """Sort the wheels of each release of a package on each index, the best one first.
 
         Order: variants that suit the host, as PEP 825 orders them; wheels that are no variants;
         variants with doubts; variants that do not suit the host.
         """
-        variant_wheels = list(filter(_label, wheels))
-        if not variant_wheels:
+        if not any(map(_label, wheels)):
             return list(wheels)
-        release, error = self._read(variant_wheels)
-        order = _Order(release, self._host)
-        keys: dict[str, tuple[int, list[SortKey], str]] = {}
+        releases: dict[tuple[str, str], list[Wheel]] = {}
         for wheel in wheels:
-            label = _label(wheel)
-            if not label:
-                keys[wheel.url] = (1, [], "")
-                continue
-            if wheel.url not in self._judged:
-                self._judged[wheel.url] = self._judge(wheel, label, order, error)
-            judged = self._judged[wheel.url]
-            group = 0
-            if judged.reasons:
-                group = 2 if all(map(is_doubt, judged.reasons)) else 3
-            keys[wheel.url] = (group, order.key(judged.variant), label)
-        return sorted(wheels, key=lambda wheel: keys[wheel.url])
+            releases.setdefault((wheel.version, wheel.index), []).append(wheel)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            read = pool.map(self._read, releases.values())
+        ordered: list[Wheel] = []
+        for files, (release, error) in zip(releases.values(), read, strict=True):
+            order = _Order(release, self._host)
+            keys: dict[str, tuple[int, list[SortKey], str]] = {}
+            for wheel in files:
+                label = _label(wheel)
+                if not label:
+                    keys[wheel.url] = (1, [], "")
+                    continue
+                if wheel.url not in self._judged:
+                    self._judged[wheel.url] = self._judge(wheel, label, order, error)
+                judged = self._judged[wheel.url]
+                group = 0
+                if judged.reasons:
+                    group = 2 if all(map(is_doubt, judged.reasons)) else 3
+                keys[wheel.url] = (group, order.key(judged.variant), label)
+            ordered += sorted(files, key=lambda wheel: keys[wheel.url])
+        return ordered
 
     def metadata(self, wheel: Wheel) -> str:
         """Return the metadata of the variant of a wheel that was judged, as JSON text."""
         return variants.metadata_of(self._read([wheel])[0], _label(wheel))
 
-    def read_ahead(self, releases: Iterable[Sequence[Wheel]]) -> None:
-        """Read the metadata of several releases at once."""
-        variant_wheels = [list(filter(_label, wheels)) for wheels in releases]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(self._read, filter(None, variant_wheels)))
-
     def _read(
         self, wheels: Sequence[Wheel]
     ) -> tuple[ReleaseVariants, UnusableFileError | OfflineError | None]:
-        """Return the metadata of a release, and why it cannot be used."""
+        """Return the metadata of the variants of a release, and why it cannot be used."""
+        variant_wheels = list(filter(_label, wheels))
+        if not variant_wheels:
+            return ReleaseVariants(), None
         key = (wheels[0].name, wheels[0].version, wheels[0].index)
         if key not in self._releases:
             try:
-                self._releases[key] = self._index.variants(wheels), None
+                self._releases[key] = self._index.variants(variant_wheels), None
             except (UnusableFileError, OfflineError) as error:
                 self._releases[key] = ReleaseVariants(), error
         return self._releases[key]
@@ -174,7 +177,7 @@ class VariantChooser:
             "" if no variant suits.
         """
         labels = set(filter(None, map(_label, wheels)))
-        release, _ = self._read(list(filter(_label, wheels)))
+        release, _ = self._read(wheels)
         order = _Order(release, self._host, capability)
         fitting = [
             (order.key(variant), variant.label)
