@@ -15,7 +15,6 @@ release on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ..errors import Reason, is_doubt
 from ..model import (
@@ -29,14 +28,11 @@ from ..model import (
     WheelVariant,
     parse_release,
 )
-from . import rules
+from . import rules, variants
 from .architectures import show_code
 from .data import CompatibilityData
 from .extensions import FRAMEWORK, BuiltFor, release_of
 from .parts import FrameworkBuild, Package, Parts, parts_of_pins
-
-if TYPE_CHECKING:  # few packages have variant wheels
-    from .variants import NvidiaClaims
 
 Facts = dict[str, tuple[Reason, ...]]
 
@@ -104,8 +100,9 @@ def library_reasons(
         return _not_in_data("library-unknown", subject)
     if not host.gpus:
         return {}
-    if library.by_cuda:
-        return _best_facts(subject, library, host, data)
+    if library.by_cuda:  # one library for each CUDA version: one of them must run
+        every = [library_reasons(subject, choice, host, data) for choice in library.choices()]
+        return next((facts for facts in every if not any(facts.values())), every[0])
     facts = {"__sm": rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)}
     if library.cuda is not None:
         facts["__driver"] = driver_reasons(subject, library.cuda, host, data)
@@ -122,15 +119,6 @@ def requested_library_reasons(
     if library is not None and library.cuda is None and library.cuda_major:
         library = library.replace(cuda=(library.cuda_major, 0))
     return library_reasons(subject, library, host, data)
-
-
-def _best_facts(subject: str, library: Library, host: Host, data: CompatibilityData) -> Facts:
-    """Apply R1 and R2 to a distribution with a library for each CUDA version: one must run."""
-    every = [library_reasons(subject, choice, host, data) for choice in library.choices()]
-    for facts in every:
-        if not any(facts.values()):
-            return facts
-    return every[0]
 
 
 def _not_in_data(code: str, subject: str) -> Facts:
@@ -200,13 +188,9 @@ def variant_reasons(
         Codes: those of the rules, needs-gpu, variant-namespace, variant-property, cpu-feature,
         cpu-unknown.
     """
-    from . import variants  # few packages have variant wheels
-
     reasons: list[Reason] = []
-    claims = variants.nvidia_claims(variant)
-    if claims is not None and variants.NVIDIA not in listed:
-        code = variant.code or claims.code
-        reasons += _nvidia_reasons(subject, claims, code, host, data)
+    if variants.NVIDIA not in listed:
+        reasons += _nvidia_reasons(subject, variant, host, data)
     for namespace, feature, values in variant.properties:
         need = f"{namespace} {feature} {' or '.join(values)}"
         if namespace in listed:
@@ -226,6 +210,27 @@ def variant_reasons(
     return tuple(dict.fromkeys(reasons))
 
 
+def _nvidia_reasons(
+    subject: str, variant: WheelVariant, host: Host, data: CompatibilityData
+) -> Iterator[Reason]:
+    claims = variants.nvidia_claims(variant)
+    if claims is None:
+        return
+    for text in claims.unreadable:
+        yield _variant_reason("variant-property", subject, f"nvidia {text}", "no known meaning")
+    if not host.gpus:
+        yield _variant_reason("needs-gpu", subject, "a GPU", "a host without one")
+        return
+    yield from (reason for reason in host_reasons(host, data) if not is_doubt(reason))
+    bounds = rules.cuda_bound_reasons(subject, claims.lower, claims.upper, host.driver_cuda)
+    yield from bounds
+    if claims.lower and not bounds:
+        yield from driver_reasons(subject, min(claims.lower), host, data)
+    code = variant.code or claims.code
+    if code is not None:
+        yield from code_reasons(subject, code, host)
+
+
 def claim_reasons(subject: str, variant: WheelVariant) -> tuple[Reason, ...]:
     """Return what the properties of a variant wheel say and its libraries contradict.
 
@@ -236,45 +241,18 @@ def claim_reasons(subject: str, variant: WheelVariant) -> tuple[Reason, ...]:
     Returns:
         One reason, or none. Code: variant-claim.
     """
-    from . import variants
-
     claims, scanned = variants.nvidia_claims(variant), variant.code
     if scanned is None or claims is None or claims.code is None:
         return ()
+    claimed = claims.code
     missing = Code(
-        sass=_without(claims.code.sass, scanned.sass), ptx=_without(claims.code.ptx, scanned.ptx)
+        sass=tuple(target for target in claimed.sass or () if target not in (scanned.sass or ())),
+        ptx=tuple(target for target in claimed.ptx or () if target not in (scanned.ptx or ())),
     )
     if not missing.sass and not missing.ptx:
         return ()
     need, have = f"{show_code(missing)}, as its properties say", show_code(scanned)
     return (_variant_reason("variant-claim", subject, need, f"{have} in its libraries"),)
-
-
-def _without(targets: tuple[str, ...] | None, present: tuple[str, ...] | None) -> tuple[str, ...]:
-    return tuple(target for target in targets or () if target not in (present or ()))
-
-
-def _nvidia_reasons(
-    subject: str,
-    claims: NvidiaClaims,
-    code: Code | None,
-    host: Host,
-    data: CompatibilityData,
-) -> Iterator[Reason]:
-    for text in claims.unreadable:
-        yield _variant_reason("variant-property", subject, f"nvidia {text}", "no known meaning")
-    if not host.gpus:
-        yield _variant_reason("needs-gpu", subject, "a GPU", "a host without one")
-        return
-    for reason in host_reasons(host, data):
-        if not is_doubt(reason):
-            yield reason
-    bounds = rules.cuda_bound_reasons(subject, claims.lower, claims.upper, host.driver_cuda)
-    yield from bounds
-    if claims.lower and not bounds:
-        yield from driver_reasons(subject, min(claims.lower), host, data)
-    if code is not None:
-        yield from rules.device_reasons(subject, code, host.gpus, host.driver_cuda)
 
 
 def _variant_reason(code: str, subject: str, need: str, have: str) -> Reason:
@@ -382,101 +360,9 @@ def environment_findings(parts: Parts, host: Host, data: CompatibilityData) -> I
     """
     if host.gpus:
         yield from _device_findings(parts, host, data)
-    else:
-        yield from _unused_builds(parts)
-    yield from _known_bad(parts, host, data)
-    yield from _bad_pairs(parts, host, data)
-    for part in parts.builds:
-        if part.on_path:
-            yield from _cudnn_of_build(part, parts, host)
-    yield from _companion_variants(parts)
-    yield from _extensions(parts, data)
-    yield from _owners(parts, data)
-
-
-def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
-    """R1, R2, R3, R6, R7 and R9 on a host with a GPU."""
-    if parts.libraries or parts.toolkits or any(map(_may_need_driver, parts.builds)):
-        yield from _about((), host_reasons(host, data))
-    for part in parts.builds:
-        facts = build_reasons(part.subject, part.build, host, data, on_path=part.on_path)
-        for reasons in facts.values():
-            yield from _about((part.package,), reasons)
-    for toolkit in parts.toolkits:
-        reasons = driver_reasons(toolkit.package.subject, toolkit.cuda, host, data)
-        yield from _about((toolkit.package.name,), reasons)
-    if not parts.toolkits and not _build_toolkits(parts):
-        yield from _library_floors(parts, host, data)
-    for library in parts.libraries:
-        package = library.package
-        facts = library_reasons(package.subject, _loaded(library.library, parts), host, data)
-        for reasons in facts.values():
-            yield from _about((package.name,), reasons)
-    yield from _about((), _unknown_driver(parts, host, data))
-
-
-def _loaded(library: Library | None, parts: Parts) -> Library | None:
-    """Return the library that is loaded from a distribution with one for each CUDA version."""
-    if library is None or not library.by_cuda:
-        return library
-    for cuda in _torch_toolkits(parts):
-        return library.of_cuda(cuda) or library
-    return library
-
-
-def _torch_toolkits(parts: Parts) -> list[CudaVersion]:
-    own = (part.build for part in parts.builds if part.framework == FRAMEWORK and part.on_path)
-    return [build.cuda for build in own if build is not None and build.cuda is not None]
-
-
-def _may_need_driver(part: FrameworkBuild) -> bool:
-    """Return whether a build is not known to be a CPU build."""
-    return part.build is None or part.build.cuda is not None
-
-
-def _about(packages: tuple[str, ...], reasons: Iterable[Reason]) -> Iterator[Finding]:
-    for reason in reasons:
-        yield Finding(reason=reason, packages=packages)
-
-
-def _build_toolkits(parts: Parts) -> list[CudaVersion]:
-    builds = (part.build for part in parts.builds)
-    return [build.cuda for build in builds if build is not None and build.cuda is not None]
-
-
-def _library_floors(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
-    """R1 by the CUDA major of the libraries, for an environment without a CUDA framework."""
-    for part in parts.libraries:
-        if part.library is not None and part.library.cuda_major:
-            cuda = (part.library.cuda_major, 0)
-            reasons = driver_reasons(part.package.subject, cuda, host, data)
-            yield from _about((part.package.name,), reasons)
-
-
-def _unknown_driver(parts: Parts, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
-    """R1 on a host whose driver release is not known: the floor that it must meet."""
-    if host.driver is not None:
-        return ()
-    toolkits = _build_toolkits(parts) + [toolkit.cuda for toolkit in parts.toolkits]
-    if not toolkits:
-        majors = [part.library.cuda_major for part in parts.libraries if part.library is not None]
-        toolkits = [(major, 0) for major in majors if major]
-    floors = []
-    for cuda in toolkits:
-        floor = data.driver_floor(cuda, host.os)
-        if floor is not None:
-            floors.append(floor)
-    if not floors:
-        return ()
-    release, source = max(floors, key=lambda floor: parse_release(floor[0]))
-    need, have = f"driver {release} or newer", "a driver release that is not known"
-    reason = Reason(code="driver-unknown", subject="driver", need=need, have=have, source=source)
-    return (reason,)
-
-
-def _unused_builds(parts: Parts) -> Iterator[Finding]:
-    for part in parts.builds:
-        if part.build is not None and part.build.cuda is not None and part.on_path:
+    frameworks = {part.framework: part for part in parts.builds if part.on_path}
+    for part in frameworks.values():
+        if not host.gpus and part.build is not None and part.build.cuda is not None:
             reason = Reason(
                 code="gpu-unused",
                 subject=part.subject,
@@ -485,14 +371,93 @@ def _unused_builds(parts: Parts) -> Iterator[Finding]:
                 source=part.build.code.source,
             )
             yield Finding(reason=reason, packages=(part.package,))
-
-
-def _known_bad(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
     for package in parts.packages:
-        reasons = known_bad_reasons(
-            package.distribution, package.version, host, data, package.subject
-        )
+        subject = package.subject
+        reasons = known_bad_reasons(package.distribution, package.version, host, data, subject)
         yield from _about((package.name,), reasons)
+    yield from _bad_pairs(parts, host, data)
+    for part in frameworks.values():
+        yield from _cudnn_of_build(part, parts, host)
+    for part in parts.builds:  # a companion must be built for the same CUDA as its framework
+        base = frameworks[part.framework].build if part.framework in frameworks else None
+        if part.on_path or base is None or part.build is None:
+            continue
+        # A companion that fits several releases of its framework links the CUDA runtime only.
+        if len(part.build.companions) == 1 and part.build.variant != base.variant:
+            reason = Reason(
+                code="cuda-variant",
+                subject=part.subject,
+                need=f"the CUDA build of {base.name} {base.local}, {base.variant}",
+                have=part.build.variant,
+                source=part.build.code.source,
+            )
+            yield Finding(reason=reason, packages=(part.package,))
+    if FRAMEWORK in frameworks:
+        yield from _extensions(frameworks[FRAMEWORK], parts, data)
+    # R5: two distributions that install the same files.
+    owners: dict[str, dict[str, str]] = {}  # folder -> distribution -> a package of it
+    for package in parts.packages:
+        for folder in data.slots(package.distribution):
+            owners.setdefault(folder, {}).setdefault(package.distribution, package.name)
+    names = {folder: list(members.values()) for folder, members in owners.items()}
+    for reason in rules.owner_reasons(names):
+        yield Finding(reason=reason, packages=tuple(sorted(names[reason.subject])))
+
+
+def _about(packages: tuple[str, ...], reasons: Iterable[Reason]) -> Iterator[Finding]:
+    for reason in reasons:
+        yield Finding(reason=reason, packages=packages)
+
+
+def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
+    """R1, R2, R3, R6, R7 and R9 on a host with a GPU."""
+    builds = [part.build for part in parts.builds if part.build is not None]
+    toolkits = [build.cuda for build in builds if build.cuda is not None]
+    # A build of which nothing is known may need a driver.
+    if parts.libraries or parts.toolkits or toolkits or len(builds) < len(parts.builds):
+        yield from _about((), host_reasons(host, data))
+    for part in parts.builds:
+        facts = build_reasons(part.subject, part.build, host, data, on_path=part.on_path)
+        for reasons in facts.values():
+            yield from _about((part.package,), reasons)
+    for toolkit in parts.toolkits:
+        reasons = driver_reasons(toolkit.package.subject, toolkit.cuda, host, data)
+        yield from _about((toolkit.package.name,), reasons)
+    toolkits += [toolkit.cuda for toolkit in parts.toolkits]
+    torch = next(
+        (
+            part.build.cuda
+            for part in parts.builds
+            if part.framework == FRAMEWORK and part.on_path and part.build and part.build.cuda
+        ),
+        None,
+    )
+    # Without a CUDA framework, R1 counts by the CUDA major of the libraries.
+    of_libraries = []
+    for cuda_library in () if toolkits else parts.libraries:
+        package, library = cuda_library.package, cuda_library.library
+        if library is not None and library.cuda_major:
+            of_libraries.append((library.cuda_major, 0))
+            reasons = driver_reasons(package.subject, of_libraries[-1], host, data)
+            yield from _about((package.name,), reasons)
+    for cuda_library in parts.libraries:
+        package, library = cuda_library.package, cuda_library.library
+        if library is not None and library.by_cuda and torch is not None:
+            library = library.of_cuda(torch) or library  # the one that is loaded
+        for reasons in library_reasons(package.subject, library, host, data).values():
+            yield from _about((package.name,), reasons)
+    floors = [data.driver_floor(cuda, host.os) for cuda in toolkits or of_libraries]
+    known = [floor for floor in floors if floor is not None]
+    if host.driver is None and known:  # the floor that the driver must meet
+        release, source = max(known, key=lambda floor: parse_release(floor[0]))
+        reason = Reason(
+            code="driver-unknown",
+            subject="driver",
+            need=f"driver {release} or newer",
+            have="a driver release that is not known",
+            source=source,
+        )
+        yield Finding(reason=reason)
 
 
 def _bad_pairs(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
@@ -508,15 +473,7 @@ def _bad_pairs(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Fi
     for pair, members in sides.items():
         if len(members) > 1:
             first, second = members["a"], members["b"]
-            severity, text, source = verdicts[pair]
-            reason = rules.bad_pair_reason(
-                first.subject,
-                second.subject,
-                pair=pair,
-                severity=severity,
-                text=text,
-                source=source,
-            )
+            reason = rules.bad_pair_reason(first.subject, second.subject, pair, verdicts[pair])
             yield Finding(reason=reason, packages=(first.name, second.name))
 
 
@@ -556,70 +513,26 @@ def _cudnn_of_build(part: FrameworkBuild, parts: Parts, host: Host) -> Iterator[
         yield Finding(reason=reason, packages=(part.package,))
 
 
-def _companion_variants(parts: Parts) -> Iterator[Finding]:
-    """A companion must be built for the same CUDA as its framework."""
-    own = {part.framework: part.build for part in parts.builds if part.on_path}
-    for part in parts.builds:
-        base, build = own.get(part.framework), part.build
-        if part.on_path or base is None or build is None:
-            continue
-        # A companion that fits several releases of its framework links the CUDA runtime only.
-        if len(build.companions) == 1 and build.variant != base.variant:
-            reason = Reason(
-                code="cuda-variant",
-                subject=part.subject,
-                need=f"the CUDA build of {base.name} {base.local}, {base.variant}",
-                have=build.variant,
-                source=build.code.source,
-            )
-            yield Finding(reason=reason, packages=(part.package,))
-
-
-def _extensions(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
-    """R10 for extensions whose names say for which torch they were built."""
-    versions = {package.name: package.version for package in parts.packages}
-    for part in parts.builds:
-        if part.framework != FRAMEWORK or not part.on_path:
-            continue
-        torch = f"{part.package} {versions[part.package]}"
-        actual = _actual_torch(versions[part.package], part.build, data)
-        for package in parts.packages:
-            if package.built_for is not None:
-                reasons = rules.extension_reasons(package.subject, package.built_for, torch, actual)
-                yield from _about((package.name, part.package), reasons)
-        for cuda_library in parts.libraries:
-            majors = cuda_library.library.cuda_majors() if cuda_library.library is not None else ()
-            if not data.is_extension(cuda_library.package.distribution) or not majors:
-                continue
-            if actual.cuda_major and actual.cuda_major not in majors:
-                built_for = BuiltFor(cuda_major=max(majors))
-                reasons = rules.extension_reasons(
-                    cuda_library.package.subject, built_for, torch, actual
-                )
-                yield from _about((cuda_library.package.name, part.package), reasons)
-
-
-def _actual_torch(version: str, build: Build | None, data: CompatibilityData) -> BuiltFor:
-    """Return the release, CUDA major and ABI of a torch, as an extension would name them."""
-    release = release_of(version)
-    if build is None:
-        return BuiltFor(release=release)
-    abi = data.cxx11_abi(build)
-    return BuiltFor(
-        release=release,
-        cuda_major=0 if build.cuda is None else build.cuda[0],
-        cxx11_abi=None if abi is None else abi[0],
-    )
-
-
-def _owners(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
-    """R5: two distributions that install the same files."""
-    owners: dict[str, dict[str, Package]] = {}  # folder -> distribution -> a package of it
+def _extensions(part: FrameworkBuild, parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
+    """R10 for extensions whose names or libraries say for which torch they were built."""
+    version = next(package.version for package in parts.packages if package.name == part.package)
+    torch, actual = f"{part.package} {version}", BuiltFor(release=release_of(version))
+    if part.build is not None:
+        abi = data.cxx11_abi(part.build)
+        actual = actual.replace(
+            cuda_major=0 if part.build.cuda is None else part.build.cuda[0],
+            cxx11_abi=None if abi is None else abi[0],
+        )
     for package in parts.packages:
-        for folder in data.slots(package.distribution):
-            owners.setdefault(folder, {}).setdefault(package.distribution, package)
-    names: dict[str, list[str]] = {}
-    for folder, members in owners.items():
-        names[folder] = [package.name for package in members.values()]
-    for reason in rules.owner_reasons(names):
-        yield Finding(reason=reason, packages=tuple(sorted(names[reason.subject])))
+        if package.built_for is not None:
+            reasons = rules.extension_reasons(package.subject, package.built_for, torch, actual)
+            yield from _about((package.name, part.package), reasons)
+    for cuda_library in parts.libraries:
+        package, library = cuda_library.package, cuda_library.library
+        majors = library.cuda_majors() if library is not None else ()
+        if not data.is_extension(package.distribution) or not majors:
+            continue
+        if actual.cuda_major and actual.cuda_major not in majors:
+            built_for = BuiltFor(cuda_major=max(majors))
+            reasons = rules.extension_reasons(package.subject, built_for, torch, actual)
+            yield from _about((package.name, part.package), reasons)

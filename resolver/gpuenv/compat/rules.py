@@ -364,10 +364,9 @@ def bad_release_reasons(subject: str, verdict: tuple[str, str, str] | None) -> t
     return (reason,)
 
 
-def bad_pair_reason(
-    subject: str, other: str, *, pair: str, severity: str, text: str, source: str
-) -> Reason:
+def bad_pair_reason(subject: str, other: str, pair: str, verdict: tuple[str, str, str]) -> Reason:
     """R4: two releases that must not meet are both there. Codes: bad-pair, known-avoid."""
+    severity, text, source = verdict
     code = "bad-pair" if severity == "broken" else "known-avoid"
     need = f"only one {pair}: {text}"
     return Reason(code=code, subject=subject, need=need, have=other, source=source)
