@@ -144,98 +144,62 @@ def common_code(codes: Sequence[Code], devices: Sequence[ComputeCapability]) -> 
     """
     if len(codes) == 1:
         return codes[0]
-    sources = dict.fromkeys(code.source for code in codes if code.source)
+    sass_lists = [code.sass for code in codes if code.sass is not None]
+    ptx_lists = [code.ptx for code in codes if code.ptx is not None]
+    makers = [code.made_by for code in codes if code.ptx]
+    known = [maker for maker in makers if maker is not None]
     scanned = bool(codes) and all(code.evidence == "scanned" for code in codes)
     return Code(
-        sass=_common_sass(codes, devices),
-        ptx=_common_ptx(codes),
-        made_by=_newest_ptx_toolkit(codes),
+        sass=_common_sass(sass_lists, devices) if len(sass_lists) == len(codes) else None,
+        ptx=_common_ptx(ptx_lists) if len(ptx_lists) == len(codes) else None,
+        made_by=max(known, default=None) if len(known) == len(makers) else None,
         evidence="scanned" if scanned else "documented",
-        source="; ".join(sources),
+        source="; ".join(dict.fromkeys(code.source for code in codes if code.source)),
     )
 
 
-def _common_sass(
-    codes: Sequence[Code], devices: Sequence[ComputeCapability]
-) -> tuple[str, ...] | None:
-    """Return the targets that stand for the devices that every code serves by SASS.
+def _sorted_union(target_lists: Iterable[Iterable[str]]) -> list[str]:
+    union = {target for targets in target_lists for target in targets}
+    return sorted(sorted(union), key=parse_target)
 
-    Targets that all codes name come first. Another target is added if it serves devices that no
-    target serves yet, and only devices that all codes serve: sm_90 of one library and sm_90a of
+
+def _common_sass(
+    target_lists: Sequence[Collection[str]], devices: Iterable[ComputeCapability]
+) -> tuple[str, ...]:
+    """Return the targets that stand for the devices that every list serves by SASS.
+
+    Targets that all lists name come first. Another target is added if it serves devices that no
+    target serves yet, and only devices that all lists serve: sm_90 of one library and sm_90a of
     another give sm_90a.
     """
-    target_lists: list[tuple[str, ...]] = []
-    for code in codes:
-        if code.sass is None:
-            return None
-        target_lists.append(code.sass)
-    common = _in_all(target_lists)
-    served = set(devices)
-    for targets in target_lists:
-        served &= _devices_served(targets, devices)
-    for target in _sorted_union(target_lists):
-        serves = _devices_served((target,), devices)
-        if serves <= served and not serves <= _devices_served(common, devices):
+
+    def served(targets: Iterable[str]) -> set[ComputeCapability]:
+        return {device for device in devices if any_sass_runs(targets, device)}
+
+    union = _sorted_union(target_lists)
+    common = [target for target in union if all(target in targets for targets in target_lists)]
+    served_by_all = set(devices).intersection(*map(served, target_lists))
+    for target in union:
+        if served([target]) <= served_by_all and not served([target]) <= served(common):
             common.append(target)
     return tuple(sorted(common, key=parse_target))
 
 
-def _in_all(target_lists: Sequence[Sequence[str]]) -> list[str]:
-    """Return the targets of the first list that every list has."""
-    if not target_lists:
-        return []
-    first, *others = target_lists
-    return [target for target in first if all(target in targets for targets in others)]
-
-
-def _sorted_union(target_lists: Iterable[Iterable[str]]) -> list[str]:
-    union: set[str] = set()
-    for targets in target_lists:
-        union.update(targets)
-    return sorted(sorted(union), key=parse_target)
-
-
-def _devices_served(
-    targets: Collection[str], devices: Iterable[ComputeCapability]
-) -> set[ComputeCapability]:
-    return {device for device in devices if any_sass_runs(targets, device)}
-
-
-def _common_ptx(codes: Sequence[Code]) -> tuple[str, ...] | None:
-    """Return the PTX targets all of whose devices every code serves; None if one is unknown."""
-    target_lists: list[tuple[str, ...]] = []
-    for code in codes:
-        if code.ptx is None:
-            return None
-        target_lists.append(code.ptx)
-    return tuple(
-        target
-        for target in _sorted_union(target_lists)
-        if all(_includes_ptx(targets, target) for targets in target_lists)
-    )
-
-
-def _includes_ptx(targets: Iterable[str], other: str) -> bool:
-    """Return whether one of the PTX targets serves every device that another target serves.
+def _common_ptx(target_lists: Sequence[Iterable[str]]) -> tuple[str, ...]:
+    """Return the PTX targets all of whose devices every list serves.
 
     compute_90 of one library and compute_90a of another have compute_90a in common.
     """
-    capability, suffix = parse_target(other)
-    return any(
-        ptx_runs(target, capability)
-        and _WIDEST_FIRST.index(parse_target(target)[1]) <= _WIDEST_FIRST.index(suffix)
-        for target in targets
+
+    def includes(targets: Iterable[str], other: str) -> bool:
+        capability, suffix = parse_target(other)
+        return any(
+            ptx_runs(target, capability)
+            and _WIDEST_FIRST.index(parse_target(target)[1]) <= _WIDEST_FIRST.index(suffix)
+            for target in targets
+        )
+
+    union = _sorted_union(target_lists)
+    return tuple(
+        target for target in union if all(includes(targets, target) for targets in target_lists)
     )
-
-
-def _newest_ptx_toolkit(codes: Iterable[Code]) -> CudaVersion | None:
-    """Return the newest toolkit that made PTX of the codes; None if one of them is unknown."""
-    newest: CudaVersion | None = None
-    for code in codes:
-        if not code.ptx:
-            continue
-        if code.made_by is None:
-            return None
-        if newest is None or code.made_by > newest:
-            newest = code.made_by
-    return newest

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 
 from ..errors import InputError
 from ..model import Build, Code, Framework, Library, Value, Wheel, show_pair
@@ -98,7 +99,11 @@ class Catalog:
             for member in members:
                 variants += self._variants_of_distribution(member, platform)
         else:
-            raise InputError(f"nothing is known about {name}", hint=_hint(normalized, self.names()))
+            close = get_close_matches(normalized, self.names(), n=3, cutoff=0.6)
+            hint = "`gpuenv matrix list` names all"
+            if close:
+                hint = f"did you mean {' or '.join(close)}?"
+            raise InputError(f"nothing is known about {name}", hint=hint)
         return Entry(
             name=normalized,
             kind="library" if framework is None else "framework",
@@ -118,8 +123,14 @@ class Catalog:
         """
         entry = self.entry(name, platform)
         prefix, _, local = version.partition("+")
+        # Variants that share versions: a framework's all, a library's by distribution.
+        groups: dict[str, list[Variant]] = {name: [] for name in entry.distributions}
+        for release in entry.releases:
+            for variant in release.variants:
+                key = variant.distribution if entry.kind == "library" else ""
+                groups.setdefault(key, []).append(variant)
         variants: list[Variant] = []
-        for group in _groups(entry):
+        for group in groups.values():
             meant = pick({public(variant.version) for variant in group}, prefix)
             same = [variant for variant in group if public(variant.version) == meant]
             variants += [variant for variant in same if local in ("", variant.variant)]
@@ -141,13 +152,11 @@ class Catalog:
         near = known[max(0, len(newer) - 2) : len(newer) + 3]
         hint = f"near it are {', '.join(near)}"
         for_gpu = f"{entry.name}-gpu"  # TensorFlow 2.10 for Windows is tensorflow-gpu
-        if for_gpu in self.names() and self._has_release(for_gpu, version, platform):
-            hint += f"; {for_gpu} has it: `gpuenv matrix show {for_gpu} {version}`"
+        if for_gpu in self.names():
+            versions = {release.version for release in self.entry(for_gpu, platform).releases}
+            if pick(versions, public(version)) is not None:
+                hint += f"; {for_gpu} has it: `gpuenv matrix show {for_gpu} {version}`"
         return InputError(f"no release is known as {where}", hint=hint)
-
-    def _has_release(self, name: str, version: str, platform: str) -> bool:
-        versions = {release.version for release in self.entry(name, platform).releases}
-        return pick(versions, public(version)) is not None
 
     # ---- frameworks
 
@@ -162,7 +171,9 @@ class Catalog:
             distribution = way.requires[0].partition("[")[0]
             versions = list(self._pythons_of(distribution, platform))
             if not versions:  # without an index: the carriers have the framework's own versions
-                versions = self._library_versions(way.carriers, platform)
+                for name in way.carriers:
+                    releases = self._data.releases(name, platform)
+                    versions += [library.version for library in releases]
             for version in dict.fromkeys(versions):
                 if is_prerelease(version):
                     continue
@@ -171,13 +182,6 @@ class Catalog:
                     build = build.replace(name=distribution)
                     variants.append(self._variant_of_build(build, ("default",)))
         return variants
-
-    def _library_versions(self, distributions: Iterable[str], platform: str) -> list[str]:
-        versions: list[str] = []
-        for name in distributions:
-            releases = self._data.releases(name, platform)
-            versions += [library.version for library in releases]
-        return versions
 
     def _variants_of_builds(self, distribution: str, platform: str) -> list[Variant]:
         """Return a distribution's builds; builds of several indexes with the same facts are one."""
@@ -214,7 +218,9 @@ class Catalog:
             known.update(framework.distributions)
         if name in known:
             return [name]
-        return _by_major(distribution for distribution in known if short_name(distribution) == name)
+        members = [distribution for distribution in known if short_name(distribution) == name]
+        # nvidia-cublas-cu11, -cu12, and nvidia-cublas last: the name since CUDA 13.
+        return sorted(members, key=lambda name: (re.search(r"-cu\d\d$", name) is None, name))
 
     def _variants_of_distribution(self, name: str, platform: str) -> list[Variant]:
         releases = self._data.releases(name, platform)
@@ -229,16 +235,12 @@ class Catalog:
             else:  # the code was read from the file, not derived from the framework
                 variants.append(variant.replace(code=library.code, bad=library.bad))
         for library in by_version.values():
-            if library.by_cuda:
-                variants += self._variants_by_cuda(library)
-            else:
+            if not library.by_cuda:
                 variants.append(self._variant_of_library(library))
+            for choice in library.choices():
+                tag = "cu" + show_pair(choice.cuda or (0, 0)).replace(".", "")
+                variants.append(self._variant_of_library(choice).replace(variant=tag))
         return variants
-
-    def _variants_by_cuda(self, library: Library) -> Iterator[Variant]:
-        for choice in library.choices():
-            tag = "cu" + show_pair(choice.cuda or (0, 0)).replace(".", "")
-            yield self._variant_of_library(choice).replace(variant=tag)
 
     def _variant_of_library(self, library: Library) -> Variant:
         major = str(library.cuda_major) if library.cuda_major else None
@@ -285,23 +287,6 @@ def _releases(variants: Iterable[Variant]) -> tuple[Release, ...]:
     return tuple(Release(version=version, variants=tuple(groups[version])) for version in versions)
 
 
-def _groups(entry: Entry) -> list[list[Variant]]:
-    """Group variants that share versions: a framework's all, a library's by distribution."""
-    groups: dict[str, list[Variant]] = {}
-    if entry.kind == "library":
-        groups = {name: [] for name in entry.distributions}
-    for release in entry.releases:
-        for variant in release.variants:
-            key = variant.distribution if entry.kind == "library" else ""
-            groups.setdefault(key, []).append(variant)
-    return list(groups.values())
-
-
-def _by_major(distributions: Iterable[str]) -> list[str]:
-    """Sort nvidia-cublas-cu11, -cu12, and nvidia-cublas last: the name since CUDA 13."""
-    return sorted(distributions, key=lambda name: (re.search(r"-cu\d\d$", name) is None, name))
-
-
 def public(version: str) -> str:
     """Return a version without its local part: 2.13.0+cu126 -> 2.13.0."""
     return version.partition("+")[0]
@@ -333,10 +318,3 @@ def pick(versions: Iterable[str], prefix: str) -> str | None:
         if version.startswith(f"{prefix}."):
             return version
     return None
-
-
-def _hint(name: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else "`gpuenv matrix list` names all"

@@ -6,7 +6,7 @@ the device code), provider-variant-x86-64 and provider-variant-aarch64 (features
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..model import Code, ComputeCapability, CudaVersion, Host, Value, WheelVariant
 from .architectures import parse_target, ptx_runs, sass_runs
@@ -14,7 +14,7 @@ from .architectures import parse_target, ptx_runs, sass_runs
 NVIDIA, X86_64, AARCH64 = "nvidia", "x86_64", "aarch64"
 LOWER, UPPER, SM = "cuda_version_lower_bound", "cuda_version_upper_bound", "sm_arch"
 LEVEL, VERSION, ON = "level", "version", "on"
-_REAL, _VIRTUAL = "_real", "_virtual"
+_REAL, _VIRTUAL = "real", "virtual"
 
 # The levels of x86-64 (System V ABI, AMD64 supplement, table 3.1). Features have the names that
 # Linux gives them. The most important feature comes first.
@@ -67,59 +67,61 @@ class NvidiaClaims(Value):
 
 
 def nvidia_claims(variant: WheelVariant) -> NvidiaClaims | None:
-    """Return what a variant says in the namespace nvidia; None if it says nothing."""
-    features = {row[1]: row[2] for row in variant.properties if row[0] == NVIDIA}
-    if not features:
-        return None
-    bounds: dict[str, tuple[CudaVersion, ...]] = {}
-    unreadable = []
-    for feature, values in sorted(features.items()):
-        known = [value for value in values if _is_known(feature, value)]
-        if not known:
-            unreadable.append(f"{feature} {' or '.join(values)}")
-        elif feature != SM:
-            bounds[feature] = tuple(sorted(map(_cuda_version, known)))
-    code = None
-    if any(_is_known(SM, value) for value in features.get(SM, ())):
-        made_by = min(bounds[LOWER]) if LOWER in bounds else None
-        code = _claimed_code(features[SM], made_by, variant.label)
-    return NvidiaClaims(
-        lower=bounds.get(LOWER), upper=bounds.get(UPPER), code=code, unreadable=tuple(unreadable)
-    )
-
-
-def _claimed_code(values: Sequence[str], made_by: CudaVersion | None, label: str) -> Code:
-    """Return the device code that values of sm_arch name.
+    """Return what a variant says in the namespace nvidia; None if it says nothing.
 
     The toolkit that made the PTX is not among the properties. The oldest CUDA that the driver must
     have stands for it: the publisher promises that the wheel runs with such a driver.
     """
-    known = [value for value in values if _is_known(SM, value)]
-    sass = [value.removesuffix(_REAL) for value in known if value.endswith(_REAL)]
-    ptx = [value.removesuffix(_VIRTUAL) for value in known if value.endswith(_VIRTUAL)]
-    return Code(
-        sass=tuple(sorted(sass, key=parse_target)),
-        ptx=tuple(sorted(ptx, key=parse_target)),
-        made_by=made_by,
-        source=f"the properties of the variant {label}",
+    features = {row[1]: row[2] for row in variant.properties if row[0] == NVIDIA}
+    if not features:
+        return None
+    bounds: dict[str, tuple[CudaVersion, ...]] = {}
+    unreadable, targets = [], []
+    for feature, values in sorted(features.items()):
+        if feature == SM:
+            targets = [target for target in map(_target, values) if target is not None]
+            known = bool(targets)
+        else:
+            versions = filter(None, map(_cuda_version, values if feature in (LOWER, UPPER) else ()))
+            bounds[feature] = tuple(sorted(versions))
+            known = bool(bounds[feature])
+        if not known:
+            unreadable.append(f"{feature} {' or '.join(values)}")
+    code = None
+    if targets:
+        sass = {target for target, is_real in targets if is_real}
+        ptx = {target for target, is_real in targets if not is_real}
+        code = Code(
+            sass=tuple(sorted(sass, key=parse_target)),
+            ptx=tuple(sorted(ptx, key=parse_target)),
+            made_by=min(bounds.get(LOWER, ()), default=None),
+            source=f"the properties of the variant {variant.label}",
+        )
+    return NvidiaClaims(
+        lower=bounds.get(LOWER) or None,
+        upper=bounds.get(UPPER) or None,
+        code=code,
+        unreadable=tuple(unreadable),
     )
 
 
-def _is_known(feature: str, value: str) -> bool:
+def _target(value: str) -> tuple[str, bool] | None:
+    """Return ("90a", True) for 90a_real and ("90", False) for 90_virtual; None for another text."""
+    target, _, kind = value.rpartition("_")
     try:
-        if feature == SM:
-            parse_target(value.removesuffix(_REAL).removesuffix(_VIRTUAL))
-            return value.endswith((_REAL, _VIRTUAL))
-        _cuda_version(value)
+        parse_target(target)
     except ValueError:
-        return False
-    return feature in (LOWER, UPPER)
+        return None
+    return (target, kind == _REAL) if kind in (_REAL, _VIRTUAL) else None
 
 
-def _cuda_version(value: str) -> CudaVersion:
-    """Return "12.8" as (12, 8) and "12" as (12, 0). ValueError for another text."""
+def _cuda_version(value: str) -> CudaVersion | None:
+    """Return "12.8" as (12, 8) and "12" as (12, 0). None for another text."""
     major, _, minor = value.partition(".")
-    return int(major), int(minor or "0")
+    try:
+        return int(major), int(minor or "0")
+    except ValueError:
+        return None
 
 
 # ---- the values that suit a host -----------------------------------------------------------------
@@ -133,21 +135,36 @@ def suitable_values(
     Of the namespace nvidia a value suits if it suits any device; whether all values together serve
     every device is a question for the rules.
     """
+    if namespace == NVIDIA and feature == SM:
+        return _suitable_targets(values, host)
     if namespace == NVIDIA:
-        return _suitable_for_devices(feature, values, host)
+        known = [(_cuda_version(value), value) for value in values if feature in (LOWER, UPPER)]
+        # An unknown driver meets every bound.
+        reached = [
+            (bound, value)
+            for bound, value in known
+            if bound is not None
+            and (host.driver_cuda is None or (host.driver_cuda < bound) == (feature == UPPER))
+        ]
+        return tuple(value for _, value in sorted(reached, key=lambda pair: pair[0], reverse=True))
     suitable = [value for value in values if _suits_cpu(namespace, feature, value, host)]
     if (namespace, feature) == (X86_64, LEVEL):
         suitable.sort(reverse=True)
     return tuple(suitable)
 
 
-def _suitable_for_devices(feature: str, values: Iterable[str], host: Host) -> tuple[str, ...]:
-    known = [value for value in values if _is_known(feature, value)]
-    if feature == SM:
-        serving = [value for value in known if _serves_any(value, host)]
-        return tuple(sorted(serving, key=_sm_order, reverse=True))
-    reached = [value for value in known if _bound_holds(feature, _cuda_version(value), host)]
-    return tuple(sorted(reached, key=_cuda_version, reverse=True))
+def _suitable_targets(values: Iterable[str], host: Host) -> tuple[str, ...]:
+    serving = []
+    for value in values:
+        parsed = _target(value)
+        if parsed is None:
+            continue
+        target, is_real = parsed
+        runs = sass_runs if is_real else ptx_runs
+        capabilities = [gpu.compute_capability for gpu in host.gpus]
+        if any(capability is None or runs(target, capability) for capability in capabilities):
+            serving.append((is_real, parse_target(target), value))
+    return tuple(value for *_, value in sorted(serving, key=lambda row: row[:2], reverse=True))
 
 
 def provider_sm_values(values: Iterable[str], capability: ComputeCapability) -> tuple[str, ...]:
@@ -157,52 +174,21 @@ def provider_sm_values(values: Iterable[str], capability: ComputeCapability) -> 
     the major version itself. uv has the same rule.
     """
     major, minor = capability
-    supported = [f"{major}{lower}{_REAL}" for lower in range(minor, -1, -1)]
-    supported.append(f"{major}0{_VIRTUAL}")
+    supported = [f"{major}{lower}_{_REAL}" for lower in range(minor, -1, -1)]
+    supported.append(f"{major}0_{_VIRTUAL}")
     names = set(values)
     return tuple(value for value in supported if value in names)
-
-
-def _bound_holds(feature: str, bound: CudaVersion, host: Host) -> bool:
-    """Return whether the driver of a host meets a bound; an unknown driver does."""
-    if host.driver_cuda is None:
-        return True
-    if feature == UPPER:
-        return host.driver_cuda < bound
-    return host.driver_cuda >= bound
-
-
-def _serves_any(value: str, host: Host) -> bool:
-    target = value.removesuffix(_REAL).removesuffix(_VIRTUAL)
-    runs = sass_runs if value.endswith(_REAL) else ptx_runs
-    for gpu in host.gpus:
-        if gpu.compute_capability is None or runs(target, gpu.compute_capability):
-            return True
-    return False
-
-
-def _sm_order(value: str) -> tuple[bool, tuple[int, int], str]:
-    target = value.removesuffix(_REAL).removesuffix(_VIRTUAL)
-    return (value.endswith(_REAL), *parse_target(target))
-
-
-def _has_level(level: str, host: Host) -> bool:
-    if level not in _LEVELS:
-        return False
-    if not host.cpu:
-        return True
-    names = list(_LEVELS)
-    needed: set[str] = set()
-    for name in names[: names.index(level) + 1]:
-        needed.update(_LEVELS[name])
-    return needed <= set(host.cpu)
 
 
 def _suits_cpu(namespace: str, feature: str, value: str, host: Host) -> bool:
     if host.machine != namespace:
         return False
     if (namespace, feature) == (X86_64, LEVEL):
-        return _has_level(value, host)
+        levels = list(_LEVELS)
+        if value not in levels or not host.cpu:
+            return value in levels
+        reached = levels[: levels.index(value) + 1]
+        return all(set(_LEVELS[level]) <= set(host.cpu) for level in reached)
     if (namespace, feature) == (AARCH64, VERSION):
         return value == _BASE_VERSION or not host.cpu
     return value == ON and (feature in host.cpu or not host.cpu)

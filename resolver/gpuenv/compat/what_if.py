@@ -28,39 +28,29 @@ def drivers(host: Host, data: CompatibilityData) -> tuple[ChangedHost, ...]:
     """
     if not host.gpus or host.driver is None:
         return ()
-    last_branch = _last_branch(host, data)
+    # The newest branch that supports all GPUs; None if no branch dropped any.
+    dropped = [data.last_branches.get(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
+    last_branch = min((branch for branch, _ in filter(None, dropped)), default=None)
     newest = data.newest_branch() if last_branch is None else last_branch
     releases = [
         release for release in data.driver_steps(host.os) if driver_branch(release) <= newest
     ]
+    changes = {}
     if last_branch is not None and driver_branch(host.driver) > last_branch:
-        if not releases:
-            return ()
-        change = f"a driver of branch R{last_branch}, the last one for this GPU"
-        return (ChangedHost(change=change, host=_with_driver(host, releases[-1], data)),)
-    changed = []
-    for release in releases:
-        if not reaches_release(host.driver, release):
-            newer = _with_driver(host, release, data)
-            changed.append(ChangedHost(change=_or_newer(release), host=newer))
-    return tuple(changed)
-
-
-def _last_branch(host: Host, data: CompatibilityData) -> int | None:
-    """Return the newest branch that supports all GPUs of a host; None if no branch dropped any."""
-    capabilities = {gpu.compute_capability for gpu in host.gpus if gpu.compute_capability}
-    dropped = capabilities & data.last_branches.keys()
-    return min((data.last_branches[capability][0] for capability in dropped), default=None)
-
-
-def _or_newer(release: str) -> str:
-    if release.endswith(".00"):
-        return f"a driver of branch R{driver_branch(release)} or newer"
-    return f"driver {release} or newer"
-
-
-def _with_driver(host: Host, release: str, data: CompatibilityData) -> Host:
-    return host.replace(driver=release, driver_cuda=data.driver_cuda(release))
+        for release in releases[-1:]:
+            changes[release] = f"a driver of branch R{last_branch}, the last one for this GPU"
+    else:
+        for release in releases:
+            if not reaches_release(host.driver, release):
+                changes[release] = f"driver {release} or newer"
+                if release.endswith(".00"):
+                    changes[release] = f"a driver of branch R{driver_branch(release)} or newer"
+    return tuple(
+        ChangedHost(
+            change=change, host=host.replace(driver=release, driver_cuda=data.driver_cuda(release))
+        )
+        for release, change in changes.items()
+    )
 
 
 def pythons(host: Host) -> Iterator[ChangedHost]:
@@ -107,33 +97,26 @@ def gpus(host: Host, data: CompatibilityData) -> Iterator[ChangedHost]:
     newer: list[ComputeCapability] = []
     older: list[ComputeCapability] = []
     for capability in data.capabilities():
-        if capability in TEGRA or not _driver_supports(host, capability, data):
+        first, _ = data.first_branches.get(capability, (0, ""))
+        last = data.last_branches.get(capability)
+        supported = last is None  # do not suggest a GPU that today's drivers have dropped
+        if host.driver is not None:
+            branch = driver_branch(host.driver)
+            supported = first <= branch and (last is None or branch <= last[0])
+        if capability in TEGRA or not supported:
             continue
         if not current or capability > max(current):
             newer.append(capability)
         elif capability < min(current):
             older.append(capability)
     for capability in (*newer, *reversed(older)):
-        names = _gpu_names(capability, data)
+        all_names = data.gpu_names()
+        names = [name for name in all_names if data.compute_capability(name) == capability]
         if names:
-            change = f"a GPU of compute capability {show_pair(capability)} ({', '.join(names)})"
+            examples = ", ".join(names[:EXAMPLES])
+            change = f"a GPU of compute capability {show_pair(capability)} ({examples})"
             gpu = Gpu(name=names[0], compute_capability=capability)
             yield ChangedHost(change=change, host=host.replace(gpus=(gpu,), problems=()))
-
-
-def _gpu_names(capability: ComputeCapability, data: CompatibilityData) -> list[str]:
-    names = (name for name in data.gpu_names() if data.compute_capability(name) == capability)
-    return list(names)[:EXAMPLES]
-
-
-def _driver_supports(host: Host, capability: ComputeCapability, data: CompatibilityData) -> bool:
-    last = data.last_branches.get(capability)
-    if host.driver is None:
-        return last is None  # do not suggest a GPU that today's drivers have dropped
-    branch, first = driver_branch(host.driver), data.first_branches.get(capability)
-    if first is not None and branch < first[0]:
-        return False
-    return last is None or branch <= last[0]
 
 
 def without_gpu(host: Host) -> ChangedHost:
