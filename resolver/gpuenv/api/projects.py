@@ -15,14 +15,13 @@ from ..project import edit, init, profiles, read
 from ..project.init import Beginning
 from ..project.profiles import Profile, Project, State
 from ..project.shared_versions import SharedVersion, share_versions, versions_of
-from ..requirements import pyproject
 from ..resolve.plan import digest
 from ..resolve.requested import with_versions
 from ..serialize import read_input, read_toml
 from . import environments
 from .data import compatibility_data, data_version, matrix_catalog
 from .fit import lock_reasons
-from .hosts import describe, with_python_of
+from .hosts import with_python_of
 
 
 class LockedProfile(Value):
@@ -70,11 +69,7 @@ def read_project(folder: str = "") -> Project:
 
     InputError says what is wrong with it, and where.
     """
-
-    def dependencies(path: str, extras: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
-        return pyproject.read_project(path, extras, groups).requirements
-
-    return read.read_project(folder, compatibility_data(), profile_host, dependencies)
+    return read.read_project(folder, compatibility_data())
 
 
 def has_profiles(folder: str = "") -> bool:
@@ -85,13 +80,7 @@ def has_profiles(folder: str = "") -> bool:
 
 def profile_host(profile: Profile) -> Host:
     """Return the host that a profile describes. It holds no fact of this machine."""
-    return describe(
-        profiles.base_host(profile),
-        gpus=profile.gpus or ("none",),
-        driver=profile.driver,
-        platform=profile.platform or None,
-        glibc=profile.glibc,
-    )
+    return profiles.host_of(profile, compatibility_data())
 
 
 @contextmanager
@@ -110,17 +99,11 @@ def changed_requirements(
     Raises:
         InputError: a requirement cannot be added or removed.
     """
-    data = compatibility_data()
     path = os.path.join(folder, read.FILE)
     read_toml(path)  # raises an InputError that says what is wrong, and where
     before = read_input(path)
-    after = edit.edited(
-        before.decode(),
-        path,
-        add=add,
-        remove=remove,
-        is_framework=lambda name: data.framework(name) is not None,
-    )
+    text = before.decode()
+    after = edit.edited(text, path, add=add, remove=remove, data=compatibility_data())
     write_whole(path, after.encode())
     try:
         yield

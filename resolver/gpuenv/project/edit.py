@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tomlkit
 from tomlkit.items import AbstractTable, Array
 
+from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..requirements.target import normalize_name, parse_requirement
 
@@ -17,7 +18,7 @@ def edited(
     *,
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
-    is_framework: Callable[[str], bool],
+    data: CompatibilityData,
 ) -> str:
     """Return the text of a pyproject.toml with other requirements.
 
@@ -29,7 +30,7 @@ def edited(
         path: its path, for messages.
         add: PEP 508 texts; one replaces a requirement of the same name.
         remove: names.
-        is_framework: returns whether a name is that of a framework.
+        data: the compatibility data, which knows the frameworks.
 
     Raises:
         InputError: a requirement cannot be read, or no list has a name of `remove`.
@@ -70,7 +71,7 @@ def edited(
         elif isinstance(project, AbstractTable):
             arrays[-1].append(requirement)
         else:
-            key = "frameworks" if is_framework(name) else "requirements"
+            key = "frameworks" if data.framework(name) is not None else "requirements"
             _array(own, key, f"{path}: tool.gpuenv").append(requirement)
     return tomlkit.dumps(document)
 

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
+from ..compat.data import CompatibilityData
+from ..detect import described
 from ..errors import InputError, Reason, TamperedError
 from ..model import (
     ComputeCapability,
@@ -154,13 +156,22 @@ class Comparison(Value):
 # ---- what a profile asks for ---------------------------------------------------------------------
 
 
-def base_host(profile: Profile) -> Host:
-    """Return a Linux host with the profile's Python, to be described further.
+def host_of(profile: Profile, data: CompatibilityData) -> Host:
+    """Return the host that a profile describes. It holds no fact of this machine.
 
-    It holds no fact of this machine.
+    InputError names the host flags.
     """
     version = parse_pair(profile.python.removesuffix("t"))
-    return Host(python=Python(version=version, free_threaded=profile.python.endswith("t")))
+    python = Python(version=version, free_threaded=profile.python.endswith("t"))
+    return described.describe(
+        Host(python=python),
+        data,
+        gpus=profile.gpus or ("none",),
+        driver=profile.driver,
+        python=None,
+        platform=profile.platform or None,
+        glibc=profile.glibc,
+    )
 
 
 def request(profile: Profile, preferences: Sequence[tuple[str, str]] = ()) -> Request:

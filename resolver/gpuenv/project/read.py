@@ -7,7 +7,7 @@ allowed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
@@ -17,15 +17,13 @@ from msgspec import Meta
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError
-from ..model import Host
+from ..requirements import pyproject
 from ..requirements.parse import build_names, no_build_names
 from ..requirements.target import parse_requirement
 from ..serialize import read_toml
-from .profiles import GLIBC, PLATFORM, Profile, Project
+from .profiles import GLIBC, PLATFORM, Profile, Project, host_of
 
 FILE = "pyproject.toml"
-Describe = Callable[[Profile], Host]
-Dependencies = Callable[[str, Sequence[str], Sequence[str]], Sequence[str]]
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 # The kinds of values: the type, and what a message calls it.
@@ -69,16 +67,12 @@ def has_table(data: Mapping[str, object]) -> bool:
     return isinstance(tools, dict) and "gpuenv" in tools
 
 
-def read_project(
-    folder: str, data: CompatibilityData, describe: Describe, dependencies: Dependencies
-) -> Project:
+def read_project(folder: str, data: CompatibilityData) -> Project:
     """Read the profiles of the pyproject.toml in a folder.
 
     Args:
         folder: the folder, "" for the working folder.
         data: the compatibility data, which knows the frameworks.
-        describe: returns the host of a profile; its errors name the host flags.
-        dependencies: returns the requirements of the project itself for (path, extras, groups).
 
     Raises:
         InputError: the file has a mistake.
@@ -100,7 +94,8 @@ def read_project(
     _check_indexes(top)
     own: Sequence[str] = ()
     if top.values.get("project-dependencies"):
-        own = dependencies(path, top.values.get("extras", ()), top.values.get("groups", ()))
+        extras, groups = top.values.get("extras", ()), top.values.get("groups", ())
+        own = pyproject.read_project(path, extras, groups).requirements
     else:
         for key in ("extras", "groups"):
             if key in top.values:
@@ -118,7 +113,7 @@ def read_project(
         table = _Table(path, f"tool.gpuenv.profiles.{name}", fields, _PROFILE_KEYS, top.values)
         profile = _profile(name, table, data, own)
         try:
-            platform = describe(profile).platform
+            platform = host_of(profile, data).platform
         except InputError as error:
             # It names the host flags; the keys have the same names without the dashes.
             message, hint = error.message.replace("--", ""), error.hint.replace("--", "")
