@@ -196,9 +196,9 @@ def test_a_tampered_reference_is_seen(
     """The comparison can fail: a copy of the probes whose reference is other."""
     probes = tmp_path / "probes"
     shutil.copytree(PROBES, probes)
-    script = (probes / "convolution.py").read_text()
-    assert "sums = [0.0] * W" in script
-    (probes / "convolution.py").write_text(script.replace("sums = [0.0] * W", "sums = [1.0] * W"))
+    script, line = (probes / "_reference.py").read_text(), "value / (UNIT * UNIT) for value in sums"
+    assert line in script
+    (probes / "_reference.py").write_text(script.replace(line, f"1 + {line}"))
     libcuda = build("cuda_stub.c", CUDA, native)
     checks = verify(
         None,
@@ -210,7 +210,7 @@ def test_a_tampered_reference_is_seen(
     )
     (bad,) = [one for one in checks if one.status == "fail"]
     assert bad.name == "cudnn convolution"
-    assert "float32 on the default stream: 3840 of 3840 values are wrong" in bad.evidence
+    assert "float32 on the default stream: 8192 of 8192 values are wrong" in bad.evidence
 
 
 def test_a_fleet_sees_one_bit_that_no_tolerance_does(
