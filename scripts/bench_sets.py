@@ -76,8 +76,7 @@ class Runner:
 
     def run(self, tools: Sequence[str], warm_runs: int) -> Row:
         """Return the times, verdicts and pins of the runs of each tool."""
-        self.bench.fresh("warm")()
-        os.unlink(self.lock)  # of the solve that found the default index
+        self.bench.empty("warm")()
         runs = {"gpuenv": self._gpuenv, "uv": self._uv}
         rows: Row = {tool: {"cold": runs[tool]()} for tool in tools}
         warm = [{tool: runs[tool]("--offline") for tool in tools} for _ in range(warm_runs)]

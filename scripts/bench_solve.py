@@ -7,7 +7,7 @@ gpuenv runs as users have it: its wheel is installed into a new environment. The
 run in turn, one after the other, so that a drift of the machine meets all alike. Prints medians,
 the range, ratios, peak memory, and for every limit whether it is met. The sets:
 
-a  torch, from gpuenv's snapshot: the first run of all, and with the default index in the cache
+a  torch, from gpuenv's snapshot: the first run of all, and later ones
 c  torch and tensorflow
 d  all five frameworks, for a driver of CUDA 12
 e  torch and 40 common packages, which are on the live index
@@ -118,9 +118,6 @@ class Bench:
         self.folder, self.runs = folder, runs
         self.gpuenv = os.path.join(scripts, "gpuenv")
         self.uv = uv_program()
-        self.template = self.path(
-            "template"
-        )  # gpuenv's cache as it is once the default index is known
         self.caches = {
             name: self.path(name)
             for name in ("none", "cold", "warm", "uv-warm", "uv-cold", "pip-warm")
@@ -140,9 +137,6 @@ class Bench:
             self.plain.setdefault("PIP_CERT", default.cert)
             self.plain.setdefault("SSL_CERT_FILE", default.cert)
         self.environment = {**self.plain, "UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": self.index}
-        # Another solve in the environment of all later ones: pip's settings are part of the key.
-        known = {**self.plain, "GPUENV_CACHE_DIR": self.template}
-        self.measure(Command(self.ours(["cupy"]), known, _nothing))
 
     def path(self, name: str) -> str:
         """Return a path in the folder of this run."""
@@ -178,15 +172,6 @@ class Bench:
             self.path("uv.txt"),
         ]
         return [*plain, *flags]
-
-    def fresh(self, cache: str) -> Callable[[], None]:
-        """Return a function that leaves only the default index in a cache of gpuenv."""
-
-        def make() -> None:
-            self.empty(cache)()
-            shutil.copytree(self.template, self.caches[cache])
-
-        return make
 
     def empty(self, cache: str) -> Callable[[], None]:
         """Return a function that empties a cache."""
@@ -279,7 +264,7 @@ def _offline_and_warm(
     words = bench.of_uv(letter, ways, "--cache-dir", bench.caches["uv-warm"])
     uv = Command(words, bench.environment, bench.forget)
     ours = Command(
-        bench.ours(frameworks, flags, driver), bench.of_ours("cold"), bench.fresh("cold")
+        bench.ours(frameworks, flags, driver), bench.of_ours("cold"), bench.empty("cold")
     )
     bench.warm(uv, ours)
     return {
@@ -292,7 +277,7 @@ def set_a(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     """Return the commands and limits for torch from the snapshot."""
     commands = _offline_and_warm(bench, "a", ["torch"], ["torch"], NEW)
     cold = bench.of_uv("a", ["torch"], "--cache-dir", bench.caches["uv-cold"])
-    first = "gpuenv, first run"  # it also asks pip for the default index
+    first = "gpuenv, first run"
     commands[first] = Command(bench.ours(["torch"]), bench.of_ours("none"), bench.empty("none"))
     commands["uv, online and cold"] = Command(cold, bench.environment, bench.empty("uv-cold"))
     return commands, [
@@ -340,10 +325,10 @@ def set_e(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     """
     more = COMMON.split()
     cold = Command(
-        bench.ours(["torch"], more), bench.of_ours("cold", offline=False), bench.fresh("cold")
+        bench.ours(["torch"], more), bench.of_ours("cold", offline=False), bench.empty("cold")
     )
     warm = Command(
-        bench.ours(["torch"], more), bench.of_ours("warm", offline=False), bench.fresh("warm")
+        bench.ours(["torch"], more), bench.of_ours("warm", offline=False), bench.empty("warm")
     )
     uv = Command(
         bench.of_uv("e", ["torch", *more], "--cache-dir", bench.caches["uv-cold"]),
@@ -389,7 +374,7 @@ def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     ours = Command(
         bench.ours(["torch==2.15.0", "tensorflow"], ["numpy<1"]),
         bench.of_ours("cold", offline=False),
-        bench.fresh("cold"), status=3,
+        bench.empty("cold"), status=3,
     )  # fmt: skip
     uv = Command(
         bench.of_uv("f", asked, "--cache-dir", bench.caches["uv-warm"]),

@@ -68,9 +68,9 @@ def test_pages_are_read_as_the_peps_say(case: dict[str, Any]) -> None:
         assert found is None
         return
     assert found is not None
-    assert len(found.files) == len(case["rows"])
+    assert len(found.files()) == len(case["rows"])
     for row in case["rows"]:
-        assert row in [{key: getattr(file, key) for key in row} for file in found.files]
+        assert row in [{key: getattr(file, key) for key in row} for file in found.files()]
 
 
 @pytest.mark.parametrize("style", ["json", "html", "plain"])
@@ -149,7 +149,7 @@ def test_the_order_is_that_of_pep_440(versions: list[str]) -> None:
         for version in versions
     ]
     page = parse_page(json.dumps({"files": files}).encode(), "application/json", "https://a.test/")
-    found = page.files if page is not None else []
+    found = page.files() if page is not None else []
     assert [row.version for row in found[::2]] == sorted(versions, key=Version, reverse=True)
     assert [row.filename[-14] for row in found] == ["2", "3"] * len(versions)
 

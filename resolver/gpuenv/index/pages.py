@@ -17,6 +17,7 @@ import msgspec
 
 from ..errors import OfflineError, PackageIndexError
 from ..model import IndexOptions, Value, Wheel
+from ..requirements.target import TargetEnvironment, wheel_tags
 from ..requirements.versions import version_key
 from .cache import Cache, CacheEntry
 from .filenames import SDIST_SUFFIXES, identify, parse_requires_python
@@ -235,27 +236,40 @@ def _checked_url(url: str, page_url: str) -> str | None:
 
 
 class Page(Value):
-    """The files of a page: wheels and source distributions, newest first and by file name.
+    """The files of a page: wheels and source distributions.
 
-    `variant_files` are (URL, sha256) of the files that describe the variants of releases (PEP 825).
+    A solve needs few of the thousands of wheels of a page, so others stay JSON.
+
+    Attributes:
+        wheels: {tags: the wheels that have these, as a JSON list}; "" for source distributions.
+        variant_files: (URL, sha256) of the files that describe the variants of releases (PEP 825).
     """
 
-    files: list[Wheel]
+    wheels: dict[str, msgspec.Raw]
     variant_files: dict[str, tuple[str, str | None]]
+
+    def files(self, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Return the files, newest first and by file name; with an environment, those that fit."""
+        files: list[Wheel] = []
+        for tags, group in self.wheels.items():
+            if environment is None or not tags or environment.fits(tags):
+                files += msgspec.json.decode(group, type=list[Wheel])
+        return newest_first(files)
 
 
 def _page(tables: Iterable[_Table], page_url: str, index: str) -> Page:
-    files: list[Wheel] = []
+    groups: dict[str, list[Wheel]] = {}
     variant_files: dict[str, tuple[str, str | None]] = {}
     for table in tables:
         wheel = _wheel(table, page_url, index)
         if wheel is not None:
-            files.append(wheel)
+            groups.setdefault(wheel_tags(wheel.filename), []).append(wheel)
         elif table["filename"].endswith(INDEX_FILE_SUFFIX):
             url = _checked_url(table["url"], page_url)
             if url is not None:
                 variant_files[table["filename"]] = url, _sha256(table.get("hashes"))
-    return Page(files=newest_first(files), variant_files=variant_files)
+    wheels = {tags: msgspec.Raw(msgspec.json.encode(group)) for tags, group in groups.items()}
+    return Page(wheels=wheels, variant_files=variant_files)
 
 
 def newest_first(files: Iterable[Wheel]) -> list[Wheel]:

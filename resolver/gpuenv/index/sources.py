@@ -91,7 +91,7 @@ class SimpleIndex(Source):
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
         """Return the files of a package; one that the index does not have (404) gives none."""
         page = self._page(name)
-        files = page.files if page is not None else []
+        files = page.files(environment) if page is not None else []
         return [file for file in files if file.name == name and self._is_old_enough(file)]
 
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
@@ -245,7 +245,7 @@ class FindLinks(Source):
         if page is None:
             raise InputError(f"--find-links {redact_url(url)} does not exist or lists no file")
         self._variant_files.update(page.variant_files)
-        return page.files
+        return page.files()
 
     def _read_local(self, path: str) -> list[Wheel]:
         """List a folder (its index.html if it has one, otherwise its files), a page or a file."""
@@ -277,7 +277,7 @@ class FindLinks(Source):
         except ValueError as error:
             raise InputError(f"--find-links {path} cannot be used: {error}") from None
         # A page may list more files than the folder has, as in a partial mirror.
-        return [wheel for wheel in (listed.files if listed else ()) if _is_available(wheel.url)]
+        return [wheel for wheel in (listed.files() if listed else ()) if _is_available(wheel.url)]
 
     def _complete(self, wheel: Wheel) -> Wheel:
         """Add the size, hash and Requires-Python of a local file."""
