@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from html.parser import HTMLParser
+from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -40,6 +41,9 @@ _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES, ".egg", ".exe", ".tar.bz2")  # what c
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9:/._+~%-]*")
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters that pip and uv leave as they are
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+# One thread at a time parses a page: each large page takes tens of megabytes meanwhile.
+_parsing = Lock()
 
 _Table = Mapping[str, Any]  # a file as the JSON of PEP 691 has it
 
@@ -324,7 +328,8 @@ class PageReader:
             page = _unpack(stored)
             header = {**stored.header, **header}
         else:
-            page = _page_of(reply, url, subject, index)
+            with _parsing:
+                page = _page_of(reply, url, subject, index)
         if page is None:
             # It is stored for --offline only: it may be uploaded the next moment.
             header = {"time": 0.0, "fresh": 0.0}
