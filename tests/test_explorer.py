@@ -15,6 +15,7 @@ from gpuenv.compat.data import CompatibilityData
 from gpuenv.errors import NoSolutionError
 from gpuenv.index.factory import open_indexes
 from gpuenv.model import IndexOptions, Request, parse_release, show_pair
+from gpuenv.render.values import reasons_json
 from gpuenv.resolve import answer_tables
 from gpuenv.resolve.answer_tables import AnswerTables
 from gpuenv_explorer import pages
@@ -243,7 +244,8 @@ def test_a_release_that_the_rules_accept_on_a_jetson_has_the_reason_of_the_solve
     assert (reason.code, 0) == (code, doubt)
     subject, need, _, source = (tables["texts"][text] for text in texts)
     assert reason.subject == subject and reason.source == source
-    assert reason.need == need.replace("{gpu}", "Jetson AGX Orin").replace("{capability}", "8.7")
+    _, _, shown_need, _ = shown_fields(reason)
+    assert shown_need == need.replace("{gpu}", "Jetson AGX Orin").replace("{capability}", "8.7")
 
 
 def test_an_interpreter_without_cuda_builds_is_refused_differently_on_a_jetson():
@@ -349,6 +351,12 @@ def test_the_page_is_one_small_file_without_addresses_to_load(tables):
     assert "</script" not in json.dumps(tables)
 
 
+def shown_fields(reason):
+    """Return the fields of a reason that the page shows, as the JSON documents have them."""
+    [row] = reasons_json([reason])
+    return [row[field] for field in ("code", "subject", "need", "have")]
+
+
 def solver_answer(framework, gpus, driver, python, platform):
     host = api.describe(gpus=gpus, driver=driver or None, python=python, platform=platform)
     request = Request(frameworks=(framework,))
@@ -356,12 +364,12 @@ def solver_answer(framework, gpus, driver, python, platform):
         plan = api.solve(request, host.replace(glibc=None), IndexOptions(offline=True))
     except NoSolutionError as error:
         reason = error.explanation.reasons[0]
-        return {"refusal": [reason.code, reason.subject, reason.need, reason.have]}
+        return {"refusal": shown_fields(reason)}
     choice = plan.choices[0]
     skipped = {}
     for rejection in plan.skipped:
         reason = rejection.reasons[0]
-        skipped[rejection.version] = [reason.code, reason.subject, reason.need, reason.have]
+        skipped[rejection.version] = shown_fields(reason)
     return {"version": choice.version, "variant": choice.variant, "skipped": skipped}
 
 

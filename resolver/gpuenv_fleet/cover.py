@@ -5,6 +5,7 @@ A set of items is a bit mask. What one group can hold, a part of it can hold too
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -61,71 +62,38 @@ def fewest_groups(items: Sequence[int], family: Family, budget: int = BUDGET) ->
         family: which items may share a group.
         budget: the steps after which the search ends without a proof.
     """
-    groups = _first_fit(items, family)
-    rivals = [next(members(group)) for group in groups]
-    if _all_conflict(rivals, family):
-        return Grouping(groups=tuple(groups))
-    search = _Search(_most_conflicts_first(items, family), family, groups, budget)
-    search.run()
-    return Grouping(groups=tuple(search.best), proved=search.steps < budget)
-
-
-def _first_fit(items: Sequence[int], family: Family) -> list[int]:
-    """Put each item into the first group that can hold it."""
-    groups: list[int] = []
+    first: list[int] = []  # each item in the first group that can hold it
     for item in items:
-        for number, group in enumerate(groups):
+        for number, group in enumerate(first):
             if family.holds(group | 1 << item):
-                groups[number] |= 1 << item
+                first[number] |= 1 << item
                 break
         else:
-            groups.append(1 << item)
-    return groups
+            first.append(1 << item)
+    rivals = [next(members(group)) for group in first]
+    if not any(family.holds(1 << a | 1 << b) for a, b in itertools.combinations(rivals, 2)):
+        return Grouping(groups=tuple(first))  # no two of them share a group: each needs its own
 
-
-def _all_conflict(items: Sequence[int], family: Family) -> bool:
-    """Return whether no two items can share a group: then each needs its own."""
-    for number, item in enumerate(items):
-        if any(family.holds(1 << item | 1 << other) for other in items[:number]):
-            return False
-    return True
-
-
-def _most_conflicts_first(items: Sequence[int], family: Family) -> list[int]:
     def conflicts(item: int) -> int:
-        pairs = (1 << item | 1 << other for other in items if other != item)
-        return sum(not family.holds(pair) for pair in pairs)
+        return sum(not family.holds(1 << item | 1 << other) for other in items if other != item)
 
-    return sorted(items, key=lambda item: -conflicts(item))
+    ordered = sorted(items, key=conflicts, reverse=True)
+    best, steps = first, 0
 
-
-class _Search:
-    """Branch and bound: an item joins a group that can hold it, or begins one."""
-
-    def __init__(
-        self, items: Sequence[int], family: Family, groups: Sequence[int], budget: int
-    ) -> None:
-        self.items, self.family, self.budget = items, family, budget
-        self.best = list(groups)
-        self.steps = 0
-
-    def run(self) -> None:
-        """Search until it is proved that there are no fewer groups, or the budget is spent."""
-        self._place(0, [])
-
-    def _place(self, number: int, groups: list[int]) -> None:
-        self.steps += 1
-        if self.steps >= self.budget or len(groups) >= len(self.best):
+    def place(number: int, groups: list[int]) -> None:
+        """Branch and bound: an item joins a group that can hold it, or begins one."""
+        nonlocal best, steps
+        steps += 1
+        if steps >= budget or len(groups) >= len(best):
             return
-        if number == len(self.items):
-            self.best = list(groups)
+        if number == len(ordered):
+            best = groups
             return
-        item = 1 << self.items[number]
+        item = 1 << ordered[number]
         for index, group in enumerate(groups):
-            if self.family.holds(group | item):
-                groups[index] = group | item
-                self._place(number + 1, groups)
-                groups[index] = group
-        groups.append(item)
-        self._place(number + 1, groups)
-        groups.pop()
+            if family.holds(group | item):
+                place(number + 1, [*groups[:index], group | item, *groups[index + 1 :]])
+        place(number + 1, [*groups, item])
+
+    place(0, [])
+    return Grouping(groups=tuple(best), proved=steps < budget)

@@ -381,8 +381,10 @@ class _Numbers:
 
     def reason(self, reason: Reason, **texts: str) -> int:
         """Return the number of a reason. `texts` replace its own fields."""
-        fields = (texts.get(name, getattr(reason, name)) for name in _TEXTS)
-        numbers = [number(self.texts, field) for field in fields]
+        fields = {name: texts.get(name, getattr(reason, name)) for name in _TEXTS}
+        if reason.dependent:  # as in the JSON documents
+            fields["need"] += f", for {reason.dependent}"
+        numbers = [number(self.texts, field) for field in fields.values()]
         doubt = is_doubt(reason)
         row: tuple[str | int, ...] = (reason.code, int(doubt), *numbers)
         known = number(self.reasons, row)
