@@ -20,7 +20,7 @@ clock = time.perf_counter
 start = clock()
 import gpuenv
 from gpuenv import api
-from gpuenv.cli import solve as command
+from gpuenv import cli
 from gpuenv.resolve import solver
 from gpuenv.lock import pylock
 imported = clock()

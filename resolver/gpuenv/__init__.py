@@ -11,12 +11,9 @@ This module exports the public names. `gpuenv.api` composes the stages.
 
 from __future__ import annotations
 
-# Four packages have the name of a function of the API. Python binds a package to its parent at its
-# first import, so the packages are imported before the functions, which then keep the names.
-from . import detect as _detect  # noqa: F401
-from . import install as _install  # noqa: F401
-from . import lock as _lock  # noqa: F401
-from . import verify as _verify  # noqa: F401
+# Four packages have the name of a function of the API: detect, install, lock and verify. Python
+# binds a package to its parent at its first import. The API imports these packages, so that the
+# functions, which are imported from it afterwards, keep the names.
 from .api import (
     add_profiles,
     compatibility_data,
@@ -80,6 +77,7 @@ from .model import (
     reaches_release,
 )
 from .model import html_of as _html_of
+from .render.notebook import to_html as _to_html
 from .serialize import host_from_plain, to_plain
 from .version import __version__
 
@@ -144,13 +142,6 @@ __all__ = [
     "verify",
     "write_lock",
 ]
-
-
-def _to_html(value: object) -> str | None:
-    """Return the HTML of a value for notebooks."""
-    from .render.notebook import to_html
-
-    return to_html(value)
 
 
 _html_of[:] = [_to_html]

@@ -1,23 +1,20 @@
 """The program: `gpuenv` and `python -m gpuenv`."""
 
 import contextlib
-import gc
 import os
 import sys
+
+from .cli import main as run_command
 
 
 def main() -> None:
     """Run the command line and end the process."""
-    # Collecting garbage costs 3 % of a solve, and a command ends before it frees anything.
-    gc.disable()
-    from .cli import main as run_command
-
     _open_closed_streams()
     status = run_command()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
-    # Taking the interpreter apart costs 10 % of a solve. All output is written.
+    # All output is written. A thread that waits for an index must not hold the process.
     os._exit(status)
 
 
