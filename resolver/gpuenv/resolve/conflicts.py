@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 
 from ..errors import GpuEnvError, PackageIndexError, Reason, is_doubt
 from .candidates import CandidateStore
 from .graph import (
-    AgreementId,
     AgreementRequirement,
     BadPairRequirement,
     FrameworkRequirement,
@@ -66,25 +65,19 @@ class Trials:
         key = _key(roots, sparse)
         if key in self._results:
             return self._results[key]
-        result = self._solve(roots, sparse, max_conflicts)
+        result: list[Node] | ImpossibleError | None = None
+        if self._trials_left > 0:
+            self._trials_left -= 1
+            try:
+                result = self._attempt(roots, sparse, max_conflicts)
+                self._solved.append(frozenset(map(str, roots)))
+            except ImpossibleError as error:
+                result = error.with_traceback(None)
+            except GpuEnvError:  # an index did not answer, or too many conflicts
+                pass
         if result is not None or max_conflicts == MAX_TRIAL_CONFLICTS:
             self._results[key] = result
         return result
-
-    def _solve(
-        self, roots: Sequence[NodeRequirement], sparse: Collection[str], max_conflicts: int
-    ) -> list[Node] | ImpossibleError | None:
-        if self._trials_left <= 0:
-            return None
-        self._trials_left -= 1
-        try:
-            nodes = self._attempt(roots, sparse, max_conflicts)
-        except ImpossibleError as error:
-            return error.with_traceback(None)
-        except GpuEnvError:  # an index did not answer, or too many conflicts
-            return None
-        self._solved.append(frozenset(map(str, roots)))
-        return nodes
 
     def fails(self, roots: Sequence[NodeRequirement]) -> bool:
         """Return whether it is known that requirements have no solution together.
@@ -99,9 +92,7 @@ class Trials:
     def nodes(self, roots: Sequence[NodeRequirement], sparse: Collection[str] = ()) -> list[Node]:
         """Return the candidates of a solution (see `solve`); [] if there is none."""
         result = self.solve(roots, sparse)
-        if isinstance(result, list):
-            return result
-        return []
+        return result if isinstance(result, list) else []
 
 
 def _key(roots: Sequence[NodeRequirement], sparse: Collection[str] = ()) -> tuple[object, ...]:
@@ -160,210 +151,161 @@ def _larger_group(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Root
     return []
 
 
-def group_conflicts(
-    store: CandidateStore,
-    facts: ReleaseFacts,
-    trials: Trials,
-    group: Roots,
-) -> tuple[Reason, ...]:
+def group_conflicts(facts: ReleaseFacts, trials: Trials, group: Roots) -> tuple[Reason, ...]:
     """Return on what the members of a group conflict.
 
     First the newest release of each member against those of the others, then what the members'
     further releases say about the same topics. Codes: cuda-major, cuda-variant, two-owners,
     bad-pair, conflict (ranges of one package that no release meets).
     """
-    members = [_Member(store, facts, root, trials.nodes((root,))) for root in group]
-    reasons: dict[Reason, None] = {}  # in order, each once
+    members = [_Member(facts, root, trials.nodes((root,))) for root in group]
+    reasons: list[Reason] = []
     for member, other in combinations(members, 2):
-        reasons.update(dict.fromkeys(member.conflicts_with(other)))
+        reasons += _range_conflicts(facts.store, member, other)
+        reasons += _disagreements(member, other)
     if any(reason.code in ("cuda-major", "cuda-variant") for reason in reasons):
         for member, other in permutations(members, 2):
-            reasons.update(dict.fromkeys(member.further_conflicts_with(other)))
-    return tuple(reasons)
+            reasons += _further_conflicts(facts, member, other)
+    return tuple(dict.fromkeys(reasons))
 
 
 class _Member:
     """One requirement of the request, with everything that its newest solution requires.
 
     Attributes:
+        root: the requirement.
         label: the newest release, or the requirement if it has no solution.
-        required: node -> (who requires it, the requirement).
+        ranges: package -> (who requires it, the requirement).
+        agreements: topic -> (who requires a value, the requirement).
     """
 
-    def __init__(
-        self,
-        store: CandidateStore,
-        facts: ReleaseFacts,
-        root: NodeRequirement,
-        nodes: Sequence[Node],
-    ) -> None:
-        self._store = store
-        self._facts = facts
-        self._root = root
-        self.required: dict[Identifier, list[tuple[str, NodeRequirement]]] = {
-            root.identifier: [(REQUEST, root)]
-        }
+    def __init__(self, facts: ReleaseFacts, root: NodeRequirement, nodes: Sequence[Node]) -> None:
+        self.root = root
+        self.ranges: dict[Identifier, list[tuple[str, PackageRequirement]]] = {}
+        self.agreements: dict[Identifier, list[tuple[str, AgreementRequirement]]] = {}
+        self._add(REQUEST, root)
         own = [node for node in nodes if node.identifier == root.identifier]
-        others = [node for node in nodes if node.identifier != root.identifier]
         self.label = _label(own[0]) if own else str(root)
-        for node in (*own, *others):
+        files = [node.wheel for node in own if not isinstance(node, Token)]
+        for node in (*own, *(node for node in nodes if node not in own)):
             try:
                 requirements = facts.requirements_of(node)
             except PackageIndexError:
                 continue
             parent = self.label
-            if node not in own and not _is_file_of(node, own):
+            # jax 0.12.0 is the distribution of jax 0.12.0 (cuda12).
+            is_own_file = not isinstance(node, Token) and any(node.wheel is file for file in files)
+            if node not in own and not is_own_file:
                 parent = f"{_label(node)} (for {self.label})"
             for requirement in requirements:
-                self.required.setdefault(requirement.identifier, []).append((parent, requirement))
+                self._add(parent, requirement)
 
-    def conflicts_with(self, other: _Member) -> Iterator[Reason]:
-        """Yield a reason for each name that no release suits, and each topic without agreement.
+    def _add(self, parent: str, requirement: NodeRequirement) -> None:
+        if isinstance(requirement, PackageRequirement):
+            self.ranges.setdefault(requirement.identifier, []).append((parent, requirement))
+        elif isinstance(requirement, AgreementRequirement):
+            self.agreements.setdefault(requirement.identifier, []).append((parent, requirement))
 
-        Ranges of the members' own requirements hide those of packages that they bring.
-        """
-        shared = [node for node in self.required if node in other.required]
-        direct: list[Reason] = []
-        indirect: list[Reason] = []
-        for node in shared:
-            if not isinstance(node, PackageId):
-                continue
-            for is_direct, reason in self._range_conflicts(node, other):
-                if is_direct:
-                    direct.append(reason)
-                else:
-                    indirect.append(reason)
-        yield from direct or indirect
-        for node in shared:
-            if isinstance(node, AgreementId):
-                yield from self._disagreements(node, other)
-
-    def further_conflicts_with(self, other: _Member) -> Iterator[Reason]:
-        """Yield what the further releases of this member say about the topics of the other.
-
-        If the host refuses a release, the reasons of the host.
-        """
-        for release in self._releases():
-            refusals = [reason for reason in self._facts.reasons(release) if not is_doubt(reason)]
-            yield from refusals
-            if refusals or release.label == self.label:
-                continue
-            for agreement in self._facts.agreements(release):
-                opposite = other._opposite(agreement)
-                if opposite is not None:
-                    code, need = _code(agreement), _topic_text(agreement)
-                    have = _with_owner(*opposite)
-                    yield Reason(code=code, subject=release.label, need=need, have=have)
-
-    def _agreements(self, node: AgreementId) -> list[tuple[str, AgreementRequirement]]:
-        agreements = []
-        for parent, requirement in self.required.get(node, ()):
-            if isinstance(requirement, AgreementRequirement):
-                agreements.append((parent, requirement))
-        return agreements
-
-    def _opposite(self, agreement: AgreementRequirement) -> tuple[str, AgreementRequirement] | None:
-        """Return who requires another value of the same topic first, and the requirement."""
-        for parent, own in self._agreements(agreement.identifier):
-            if not own.agrees_with(agreement):
-                return parent, own
-        return None
-
-    def _disagreements(self, node: AgreementId, other: _Member) -> Iterator[Reason]:
-        """Yield the first two requirements of a topic that have no common value."""
-        for parent, requirement in self._agreements(node):
-            opposite = other._opposite(requirement)
-            if opposite is not None:
-                yield self._disagreement(parent, requirement, other, *opposite)
-                return
-
-    def _disagreement(
-        self,
-        parent: str,
-        requirement: AgreementRequirement,
-        other: _Member,
-        other_parent: str,
-        opposite: AgreementRequirement,
-    ) -> Reason:
-        code = _code(requirement)
-        if code == "two-owners":
-            folder = requirement.topic.removeprefix(OWNER)
-            owner = self._owner_text(requirement.value)
-            other_owner = other._owner_text(opposite.value)
-            have = f"{owner} and {other_owner}"
-            return Reason(code=code, subject=folder, need="one owner", have=have)
-        if isinstance(requirement, BadPairRequirement):
-            need = f"only one {requirement.pair}: {requirement.text}"
-            return Reason(code=code, subject=parent, need=need, have=other_parent)
-        have = _with_owner(other_parent, opposite)
-        return Reason(code=code, subject=parent, need=_topic_text(requirement), have=have)
-
-    def _owner_text(self, name: str) -> str:
+    def owner_text(self, name: str) -> str:
         """Return "nvidia-cudnn-cu13==9.26.0.51 of torch 2.15.0"."""
-        texts = []
-        for _, requirement in self.required.get(PackageId(name), ()):
-            if isinstance(requirement, PackageRequirement):
-                texts.append(str(requirement))
+        texts = [str(requirement) for _, requirement in self.ranges.get(PackageId(name), ())]
         return f"{max(texts, key=len, default=name)} of {self.label}"
 
-    def _range_conflicts(self, node: PackageId, other: _Member) -> Iterator[tuple[bool, Reason]]:
-        """Yield ranges of one package that no release meets together.
 
-        The flag says whether both members have the requirement themselves.
-        """
-        own_labels, other_labels = (self.label, REQUEST), (other.label, REQUEST)
+def _range_conflicts(store: CandidateStore, member: _Member, other: _Member) -> list[Reason]:
+    """Return ranges of two members on one package that no release meets together.
+
+    Ranges of the members' own requirements hide those of packages that they bring.
+    """
+    own_labels = (member.label, REQUEST, other.label)
+    direct: list[Reason] = []
+    indirect: list[Reason] = []
+    for node in member.ranges:
         compared = set()
-        for parent, requirement in self.required[node]:
-            for other_parent, opposite in other.required[node]:
-                if not isinstance(requirement, PackageRequirement):
-                    continue
-                if not isinstance(opposite, PackageRequirement):
-                    continue
-                texts = (str(requirement), str(opposite))
-                if texts in compared:
-                    continue
-                compared.add(texts)
-                if not self._meet(requirement, opposite):
-                    is_direct = parent in own_labels and other_parent in other_labels
-                    yield is_direct, _range_reason(parent, requirement, other_parent, opposite)
-
-    def _meet(self, requirement: PackageRequirement, opposite: PackageRequirement) -> bool:
-        """Return whether some release meets two requirements on one package."""
-        if requirement.url or opposite.url:
-            return requirement.url == opposite.url or not (requirement.url and opposite.url)
-        specifiers = (requirement.specifier, opposite.specifier)
-        ranges = [specifier for specifier in specifiers if specifier]
-        contains = self._store.environment.contains
-        for candidate in self._store.candidates(requirement.name):
-            if all(contains(specifier, candidate.version, True) for specifier in ranges):
-                return True
-        return False
-
-    def _releases(self) -> Iterator[Release]:
-        """Yield the releases in the range of the requirement that a host like this may use."""
-        root, store = self._root, self._store
-        releases: Sequence[Release] = ()
-        specifier = ""
-        if isinstance(root, FrameworkRequirement):
-            releases, specifier = store.variants(root.framework), root.specifier
-        elif isinstance(root, PackageRequirement) and root.url is None:
-            specifier = root.specifier
-            if store.framework_of(root.name) is not None:
-                releases = store.candidates(root.name)
-        for release in releases:
-            # On a host with a GPU, CPU builds are no alternatives.
-            is_cpu = release.build is not None and release.build.cuda is None
-            if release.is_yanked or (is_cpu and store.host.gpus):
+        for pair in product(member.ranges[node], other.ranges.get(node, ())):
+            (parent, requirement), (other_parent, opposite) = pair
+            texts = (str(requirement), str(opposite))
+            if texts in compared or _meet(store, requirement, opposite):
                 continue
-            if store.environment.contains(specifier, release.version, True):
-                yield release
+            compared.add(texts)
+            is_direct = parent in own_labels[:2] and other_parent in own_labels[1:]
+            if parent == REQUEST:
+                (parent, requirement), (other_parent, opposite) = reversed(pair)
+            origin = f"which {other_parent} needs"
+            if other_parent == REQUEST:
+                origin = "as requested"
+            need, have = str(requirement), f"{opposite}, {origin}"
+            reason = Reason(code="conflict", subject=parent, need=need, have=have)
+            (direct if is_direct else indirect).append(reason)
+    return direct or indirect
 
 
-def _is_file_of(node: Node, own: Sequence[Node]) -> bool:
-    """Return whether a node is the distribution of a variant: jax 0.12.0 of jax 0.12.0 (cuda12)."""
-    if isinstance(node, Token):
-        return False
-    return any(not isinstance(other, Token) and node.wheel is other.wheel for other in own)
+def _meet(
+    store: CandidateStore, requirement: PackageRequirement, opposite: PackageRequirement
+) -> bool:
+    """Return whether some release meets two requirements on one package."""
+    if requirement.url or opposite.url:
+        return requirement.url == opposite.url or not (requirement.url and opposite.url)
+    candidates = store.candidates(requirement.name)
+    return bool(store.in_ranges(candidates, [requirement.specifier, opposite.specifier]))
+
+
+def _disagreements(member: _Member, other: _Member) -> Iterator[Reason]:
+    """Yield the first two requirements of each topic that have no common value."""
+    for node in member.agreements:
+        for parent, requirement in member.agreements[node]:
+            opposite = _opposite(other, requirement)
+            if opposite is None:
+                continue
+            code, topic = _code(requirement), requirement.topic
+            subject, need, have = parent, _topic_text(requirement), _with_owner(*opposite)
+            if code == "two-owners":
+                subject, need = topic.removeprefix(OWNER), "one owner"
+                owner = member.owner_text(requirement.value)
+                have = f"{owner} and {other.owner_text(opposite[1].value)}"
+            elif isinstance(requirement, BadPairRequirement):
+                need, have = f"only one {requirement.pair}: {requirement.text}", opposite[0]
+            yield Reason(code=code, subject=subject, need=need, have=have)
+            break
+
+
+def _opposite(
+    member: _Member, agreement: AgreementRequirement
+) -> tuple[str, AgreementRequirement] | None:
+    """Return who requires another value of the same topic first, and the requirement."""
+    for parent, requirement in member.agreements.get(agreement.identifier, ()):
+        if not requirement.agrees_with(agreement):
+            return parent, requirement
+    return None
+
+
+def _further_conflicts(facts: ReleaseFacts, member: _Member, other: _Member) -> Iterator[Reason]:
+    """Yield what the further releases of a member say about the topics of another one.
+
+    If the host refuses a release, the reasons of the host.
+    """
+    root, store = member.root, facts.store
+    releases: Sequence[Release] = ()
+    if isinstance(root, FrameworkRequirement):
+        releases = store.in_ranges(store.variants(root.framework), [root.specifier])
+    elif isinstance(root, PackageRequirement) and root.url is None:
+        is_build = store.framework_of(root.name) is not None
+        candidates = store.candidates(root.name) if is_build else ()
+        releases = store.in_ranges(candidates, [root.specifier])
+    for release in releases:
+        # On a host with a GPU, CPU builds are no alternatives.
+        is_cpu = release.build is not None and release.build.cuda is None
+        if release.is_yanked or (is_cpu and store.host.gpus):
+            continue
+        refusals = [reason for reason in facts.reasons(release) if not is_doubt(reason)]
+        yield from refusals
+        if refusals or release.label == member.label:
+            continue
+        for agreement in facts.agreements(release):
+            opposite = _opposite(other, agreement)
+            if opposite is not None:
+                code, need, have = _code(agreement), _topic_text(agreement), _with_owner(*opposite)
+                yield Reason(code=code, subject=release.label, need=need, have=have)
 
 
 def _label(node: Node) -> str:
@@ -371,15 +313,15 @@ def _label(node: Node) -> str:
 
 
 def _code(agreement: AgreementRequirement) -> str:
-    topic = agreement.topic
-    if topic.startswith(CUDA_MAJOR):
-        return "cuda-major"
-    if topic.startswith(CUDA_BUILD):
-        return "cuda-variant"
-    if topic.startswith(OWNER):
-        return "two-owners"
-    if topic.startswith(TORCH_ABI):
-        return "extension-abi"
+    prefixes = {
+        CUDA_MAJOR: "cuda-major",
+        CUDA_BUILD: "cuda-variant",
+        OWNER: "two-owners",
+        TORCH_ABI: "extension-abi",
+    }
+    for prefix, code in prefixes.items():
+        if agreement.topic.startswith(prefix):
+            return code
     return "bad-pair"
 
 
@@ -395,19 +337,3 @@ def _topic_text(agreement: AgreementRequirement) -> str:
 
 def _with_owner(parent: str, agreement: AgreementRequirement) -> str:
     return f"{parent}, which needs {_topic_text(agreement)}"
-
-
-def _range_reason(
-    parent: str,
-    requirement: PackageRequirement,
-    other_parent: str,
-    opposite: PackageRequirement,
-) -> Reason:
-    if parent == REQUEST:
-        parent, other_parent = other_parent, parent
-        requirement, opposite = opposite, requirement
-    origin = f"which {other_parent} needs"
-    if other_parent == REQUEST:
-        origin = "as requested"
-    have = f"{opposite}, {origin}"
-    return Reason(code="conflict", subject=parent, need=str(requirement), have=have)

@@ -5,8 +5,7 @@ missing_releases has the reasons about files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Change, Explanation, Reason
 from ..model import Framework
@@ -14,8 +13,6 @@ from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .conflicts import REQUEST, Trials, conflicting_groups, group_conflicts
 from .graph import (
-    FILE_FACT,
-    PYTHON_FACT,
     Candidate,
     Cause,
     FrameworkRequirement,
@@ -36,20 +33,19 @@ MAX_EDIT_TRIALS = 40
 SUBJECTS = 5  # requirements that name a request
 
 
-class Question(Protocol):
-    """A request that was tried on a host, and why it is impossible."""
-
-    store: CandidateStore
-    facts: ReleaseFacts
-    roots: Sequence[NodeRequirement]
-    failure: ImpossibleError
-
-
-def explain(question: Question, trials: Trials, alternatives: Alternatives | None) -> Explanation:
+def explain(
+    facts: ReleaseFacts,
+    roots: Sequence[NodeRequirement],
+    failure: ImpossibleError,
+    trials: Trials,
+    alternatives: Alternatives | None,
+) -> Explanation:
     """Explain why a request has no solution.
 
     Args:
-        question: the request.
+        facts: the releases on the host.
+        roots: the requirements of the request.
+        failure: why they are impossible together.
         trials: solves parts of the request.
         alternatives: solves changed requests. None: look for no changes.
 
@@ -57,67 +53,50 @@ def explain(question: Question, trials: Trials, alternatives: Alternatives | Non
         Every reason, by the requirements that fail alone or together, and the smallest changes
         that help.
     """
-    roots = question.roots
     groups = conflicting_groups(trials, roots)
-    reasons: list[Reason] = []
+    found: list[Reason] = []
     for group in groups:
-        reasons += _group_reasons(question, trials, group)
+        reasons: Sequence[Reason]
+        if len(group) == 1:
+            reasons = list(_requirement_reasons(facts, group[0]))
+        else:
+            reasons = group_conflicts(facts, trials, group)
+        if not reasons:
+            result = trials.solve(group)
+            if isinstance(result, ImpossibleError):
+                reasons = _cause_reasons(facts, result.causes)
+        found += reasons
     if not groups:
         for root in roots:
-            reasons += _requirement_reasons(question, root)
-        reasons += _cause_reasons(question, question.failure.causes)
-    reasons = list(dict.fromkeys(reasons))
+            found += _requirement_reasons(facts, root)
+        found += _cause_reasons(facts, failure.causes)
+    found = list(dict.fromkeys(found))
     changes: tuple[Change, ...] = ()
     if alternatives is not None:
         trials.allow(MAX_EDIT_TRIALS)
-        changes = tuple(smallest_changes(alternatives, trials, groups or [tuple(roots)], reasons))
-    return Explanation(subject=_subject(roots), reasons=tuple(reasons), changes=changes)
-
-
-def _subject(roots: Sequence[NodeRequirement]) -> str:
-    """Name a request: "torch and jax", "torch and jax and numpy and 12 more"."""
+        changes = tuple(smallest_changes(alternatives, trials, groups or [tuple(roots)], found))
     names = [str(root) for root in roots[:SUBJECTS]]
     if roots[SUBJECTS:]:
         names.append(f"{len(roots) - SUBJECTS} more")
-    return " and ".join(names)
-
-
-def _group_reasons(
-    question: Question, trials: Trials, group: tuple[NodeRequirement, ...]
-) -> list[Reason]:
-    if len(group) == 1:
-        reasons = list(_requirement_reasons(question, group[0]))
-    else:
-        reasons = list(group_conflicts(question.store, question.facts, trials, group))
-    if not reasons:
-        result = trials.solve(group)
-        if isinstance(result, ImpossibleError):
-            reasons = _cause_reasons(question, result.causes)
-    return reasons
+    return Explanation(subject=" and ".join(names), reasons=tuple(found), changes=changes)
 
 
 # ---- reasons against one requirement ------------------------------------------------------------
 
 
-def _requirement_reasons(question: Question, root: NodeRequirement) -> Iterator[Reason]:
+def _requirement_reasons(facts: ReleaseFacts, root: NodeRequirement) -> Iterator[Reason]:
     """Yield why a requirement of the request is impossible alone."""
-    if isinstance(root, FrameworkRequirement):
-        yield from _framework_reasons(question, root)
-    elif isinstance(root, PackageRequirement):
-        yield from _package_reasons(question, root)
-
-
-def _framework_reasons(question: Question, root: FrameworkRequirement) -> Iterator[Reason]:
-    variants = question.store.variants(root.framework)
-    contains = question.store.environment.contains
-    in_range = [variant for variant in variants if contains(root.specifier, variant.version, True)]
-    yield from _cuda_platform_reasons(question.store, root.framework, in_range)
-    if in_range:
-        yield from _reasons_against_all(question, in_range)
+    if isinstance(root, PackageRequirement):
+        yield from _package_reasons(facts, root)
+    if not isinstance(root, FrameworkRequirement):
         return
-    for way in root.framework.ways:
-        name = parse_requirement(way.requires[0]).name
-        yield from _package_reasons(question, PackageRequirement(name, (), root.specifier))
+    in_range = facts.store.in_ranges(facts.store.variants(root.framework), [root.specifier])
+    yield from _cuda_platform_reasons(facts.store, root.framework, in_range)
+    yield from _reasons_against_all(facts, in_range)
+    if not in_range:
+        for way in root.framework.ways:
+            name = parse_requirement(way.requires[0]).name
+            yield from _package_reasons(facts, PackageRequirement(name, (), root.specifier))
 
 
 def _cuda_platform_reasons(
@@ -148,151 +127,117 @@ def _cuda_platform_reasons(
             )
 
 
-def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[Reason]:
-    missing = missing_release_reason(question.store, root)
+def _package_reasons(facts: ReleaseFacts, root: PackageRequirement) -> Iterator[Reason]:
+    missing = missing_release_reason(facts.store, root)
     if missing is not None:
         yield missing
     if root.url is not None:
-        yield from _reasons_against_all(question, question.store.at_url(root.name, root.url))
+        yield from _reasons_against_all(facts, facts.store.at_url(root.name, root.url))
         return
-    against = list(_reasons_against_all(question, _in_range(question, root)))
+    against = list(_reasons_against_all(facts, _in_range(facts.store, root)))
     if against:
-        yield from missing_build_reasons(question.store, question.facts, root)
+        yield from missing_build_reasons(facts.store, facts, root)
     yield from against
 
 
-def _reasons_against_all(question: Question, releases: Iterable[Release]) -> Iterator[Reason]:
+def _reasons_against_all(facts: ReleaseFacts, releases: Iterable[Release]) -> Iterator[Reason]:
     """Yield the reasons against releases if there is one against each of them.
 
     If one release has nothing against it, the host is not what prevents the solution.
     """
     reasons: list[Reason] = []
     for release in releases:
-        against = reasons_against(question.store, question.facts, release)
+        against = reasons_against(facts.store, facts, release)
         if not against:
             return
         reasons += against
     yield from reasons
 
 
-# ---- the causes that resolvelib names -----------------------------------------------------------
+# ---- the causes of a resolution -----------------------------------------------------------------
 
 
-def _cause_reasons(question: Question, causes: Sequence[Cause]) -> list[Reason]:
+def _cause_reasons(facts: ReleaseFacts, causes: Sequence[Cause]) -> list[Reason]:
     """Return the requirements on one package that no release meets together, and unusable files."""
-    ranges = [cause for cause in causes if not isinstance(cause.requirement, HostRequirement)]
-    owners = _owners(ranges)
-    conflicts: list[Reason] = []
-    details: list[Reason] = []
-    reasons: list[Reason] = []
-    for cause in ranges:
-        missing = _missing_for_cause(question, cause)
-        conflict = _conflict_reason(question, cause, owners[cause.requirement.identifier])
-        conflicts.append(conflict)
-        details += missing
-        reasons += [conflict, *missing]
-    fact_reasons = _file_reasons(causes)
-    reasons += fact_reasons
-    if not details and not fact_reasons:
-        return reasons
-    # That no release fits what was requested says nothing if another reason says why.
-    empty = [
-        conflict
-        for conflict in conflicts
-        if (conflict.subject, conflict.code) == (REQUEST, "no-candidate")
-    ]
-    return [reason for reason in reasons if not any(reason is conflict for conflict in empty)]
-
-
-def _file_reasons(causes: Sequence[Cause]) -> list[Reason]:
-    """Return the reasons of files that cannot be used."""
-    reasons: list[Reason] = []
+    # requirement: the packages and versions that have it. There may be hundreds of releases.
+    owners: dict[tuple[Identifier, str], set[tuple[str, str]]] = {}
     for cause in causes:
-        requirement = cause.requirement
-        if not isinstance(requirement, HostRequirement):
+        key = (cause.requirement.identifier, str(cause.requirement))
+        owners.setdefault(key, set()).add(_owner(cause))
+    reasons: list[Reason] = []
+    vague: list[Reason] = []
+    details: list[Reason] = []
+    for cause in causes:
+        if isinstance(cause.requirement, HostRequirement):
             continue
-        if requirement.identifier in (FILE_FACT, PYTHON_FACT):
-            reasons += requirement.reasons
-    return reasons
+        conflict, missing = _conflict_reason(facts, cause, owners), _missing(facts, cause)
+        if (conflict.subject, conflict.code) == (REQUEST, "no-candidate"):
+            vague.append(conflict)
+        reasons += [conflict, *missing]
+        details += missing
+    for cause in causes:
+        if isinstance(cause.requirement, HostRequirement):
+            details += cause.requirement.reasons
+            reasons += cause.requirement.reasons
+    # That no release fits what was requested says nothing if another reason says why.
+    return [reason for reason in reasons if not details or reason not in vague]
 
 
-def _dependent(cause: Cause) -> str:
-    """Return the release that has the requirement of a cause; "" is the request."""
-    if isinstance(cause.parent, Candidate):
-        return f"{cause.parent.name} {cause.parent.version}"
-    return ""
+def _owner(cause: Cause) -> tuple[str, str]:
+    """Return the package and version that have a requirement; ("", "") is the request."""
+    parent = cause.parent
+    return (parent.name, parent.version) if isinstance(parent, Candidate) else ("", "")
 
 
-def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
+def _missing(facts: ReleaseFacts, cause: Cause) -> list[Reason]:
     """Return why no release can be chosen for the requirement of a cause, if one reason is enough.
 
     The compatibility data tells it of its packages. For others, it would take the dependencies of
     every release.
     """
-    requirement, store = cause.requirement, question.store
+    requirement, store = cause.requirement, facts.store
     if not isinstance(requirement, PackageRequirement):
         return []
-    constraints = question.store.constraints.ranges.get(requirement.name, ())
-    missing = missing_release_reason(store, requirement, constraints)
-    reasons = [] if missing is None else [missing.replace(dependent=_dependent(cause))]
     name = requirement.name
+    constraints = store.constraints.ranges.get(name, ())
+    missing = missing_release_reason(store, requirement, constraints)
+    if missing is not None:
+        return [missing.replace(dependent=" ".join(_owner(cause)).strip())]
     has_facts = store.is_in_data(name) or not store.request.may_build(name)
-    if not reasons and requirement.url is None and has_facts:
-        reasons += _reasons_against_all(question, _in_range(question, requirement))
-    return reasons
+    if requirement.url is not None or not has_facts:
+        return []
+    return list(_reasons_against_all(facts, _in_range(store, requirement)))
 
 
-def _in_range(question: Question, requirement: PackageRequirement) -> list[Candidate]:
-    store, specifier = question.store, requirement.specifier
-    candidates = store.candidates(requirement.name)
-    contains = store.environment.contains
-    in_range = [
-        candidate for candidate in candidates if contains(specifier, candidate.version, True)
-    ]
-    return store.admitted(requirement.name, in_range, (specifier,))
+def _in_range(store: CandidateStore, requirement: PackageRequirement) -> list[Candidate]:
+    name, ranges = requirement.name, [requirement.specifier]
+    return store.admitted(name, store.in_ranges(store.candidates(name), ranges), ranges)
 
 
-# {requirement on a node: {package that has it: its releases}}. The request is the package "".
-_Owners = dict[str, dict[str, set[str]]]
-
-
-def _owners(causes: Sequence[Cause]) -> dict[Identifier, _Owners]:
-    """Return who has the requirements on each node. There may be hundreds of releases."""
-    owners: dict[Identifier, _Owners] = {}
-    for cause in causes:
-        package, version = _package_and_version(cause)
-        on_node = owners.setdefault(cause.requirement.identifier, {})
-        releases = on_node.setdefault(str(cause.requirement), {})
-        releases.setdefault(package, set()).add(version)
-    return owners
-
-
-def _package_and_version(cause: Cause) -> tuple[str, str]:
-    parent = cause.parent
-    return (parent.name, parent.version) if isinstance(parent, Candidate) else ("", "")
-
-
-def _conflict_reason(question: Question, cause: Cause, owners: _Owners) -> Reason:
+def _conflict_reason(
+    facts: ReleaseFacts, cause: Cause, owners: Mapping[tuple[Identifier, str], set[tuple[str, str]]]
+) -> Reason:
     """Return a requirement with the others on the same node, constraints included.
 
     Another release of the package that has the requirement excludes nothing.
     """
-    requirement = cause.requirement
-    package, version = _package_and_version(cause)
+    requirement, own = cause.requirement, _owner(cause)
+    need = str(requirement)
     others = set()
-    for text, releases in owners.items():
-        has_other_package = bool(releases.keys() - {package})
-        if has_other_package or version in releases[package]:
+    for (node, text), releases in owners.items():
+        excludes = any(
+            package != own[0] or (package, version) == own for package, version in releases
+        )
+        if node == requirement.identifier and excludes:
             others.add(text)
     name = ""
     if isinstance(requirement, PackageRequirement):
         name = requirement.name
     elif isinstance(requirement, FrameworkRequirement):
         name = requirement.framework.distribution
-    for text in question.store.constraints.texts(name):
-        others.add(f"the constraint {text}")
-    others.discard(str(requirement))
-    subject, need = _dependent(cause) or REQUEST, str(requirement)
+    others.update(f"the constraint {text}" for text in facts.store.constraints.texts(name))
+    others.discard(need)
+    subject = " ".join(own).strip() or REQUEST
     if not others:
         return Reason(code="no-candidate", subject=subject, need=need, have=NO_CANDIDATE)
     return Reason(code="conflict", subject=subject, need=need, have=", ".join(sorted(others)))

@@ -39,12 +39,13 @@ class ReleaseFacts:
     """Answers about releases on the host of a candidate store.
 
     Attributes:
+        store: the candidates.
         host_doubts: doubts about the host itself.
         offline: what was not in the cache. A solution may exist without.
     """
 
     def __init__(self, store: CandidateStore) -> None:
-        self._store = store
+        self.store = store
         self._host = store.host
         self._data = store.data
         self._facts: dict[Release, Facts] = {}
@@ -94,7 +95,7 @@ class ReleaseFacts:
         """Return the reason against a release without a wheel if the user allows no build of it."""
         if not isinstance(release, Candidate) or not release.needs_build:
             return ()
-        if self._store.request.may_build(release.name):
+        if self.store.request.may_build(release.name):
             return ()
         have = "only a source distribution, and --no-build"
         subject = f"{release.name} {release.version}"
@@ -105,13 +106,13 @@ class ReleaseFacts:
         if isinstance(release, Variant):
             framework, build, tag = release.framework.name, release.build, release.way.variant
             subject = release.label
-        elif self._store.on_path(release.name):
+        elif self.store.on_path(release.name):
             framework, build = release.name, release.build
             tag = "" if build is None else build.variant
             subject = f"{release.name} {release.version}"
         else:
             return ()
-        chosen = dict(self._store.request.builds)
+        chosen = dict(self.store.request.builds)
         wanted = chosen.get(framework, chosen.get(EVERY_FRAMEWORK))
         cuda = None if build is None else build.cuda
         names = [tag] if cuda is None else [tag, show_pair(cuda), str(cuda[0])]
@@ -144,7 +145,7 @@ class ReleaseFacts:
             return {}  # the properties of the variant say what it needs
         if candidate.build is not None:
             return self._build_facts(candidate.build)
-        name, store = candidate.name, self._store
+        name, store = candidate.name, self.store
         subject = f"{name} {candidate.version}"
         if store.framework_of(name) is not None:
             on_path = store.on_path(name)
@@ -158,7 +159,7 @@ class ReleaseFacts:
         return self._with_host_reasons(facts)
 
     def _build_facts(self, build: Build) -> Facts:
-        subject, on_path = f"{build.name} {build.local}", self._store.on_path(build.name)
+        subject, on_path = f"{build.name} {build.local}", self.store.on_path(build.name)
         facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=on_path)
         return self._with_host_reasons(facts)
 
@@ -209,8 +210,8 @@ class ReleaseFacts:
         doubt. If the extra brings the device code, too (JAX), the release has no such variant.
         """
         requirement = parse_requirement(variant.way.requires[0])
-        markers = extra_markers(self._store, variant)
-        matches = self._store.environment.marker
+        markers = extra_markers(self.store, variant)
+        matches = self.store.environment.marker
         missing = [
             extra
             for extra in requirement.extras
@@ -301,7 +302,7 @@ class ReleaseFacts:
             if built_for is not None and built_for.release:  # R10
                 yield PackageRequirement(FRAMEWORK, (), f"=={built_for.release}.*")
         try:
-            dependencies = self._store.dependencies(candidate.wheel)
+            dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:
             yield HostRequirement(FILE_FACT, (error.reason,))
             return
@@ -309,8 +310,8 @@ class ReleaseFacts:
             self.offline.append(error)
             yield HostRequirement(FILE_FACT, (not_cached(candidate.wheel),))
             return
-        environment = self._store.environment
-        python = self._store.index.metadata(candidate.wheel).requires_python
+        environment = self.store.environment
+        python = self.store.index.metadata(candidate.wheel).requires_python
         if python and not candidate.extras and not environment.accepts_python(python):
             reason = Reason(
                 code="requires-python",
@@ -321,7 +322,7 @@ class ReleaseFacts:
             yield HostRequirement(PYTHON_FACT, (reason,))
         built = candidate.build or candidate.library
         if built is None and candidate.extras:
-            built = self._store.build_of_extras(candidate)
+            built = self.store.build_of_extras(candidate)
         for dependency in dependencies:
             marker = dependency.marker
             if marker is None or environment.marker(marker, candidate.extras):
@@ -343,7 +344,7 @@ class ReleaseFacts:
 
         As an ordinary requirement it would pin the release to itself.
         """
-        url, store = requirement.url, self._store
+        url, store = requirement.url, self.store
         at_url = (candidate,) if url is None else store.at_url(candidate.name, url)
         is_same_file = any(candidate.wheel is other.wheel for other in at_url)
         contains = store.environment.contains
@@ -378,9 +379,9 @@ class ReleaseFacts:
                 if majors:
                     yield AgreementRequirement(CUDA_MAJOR, *map(str, majors))
             return
-        framework = self._store.framework_of(candidate.name)
+        framework = self.store.framework_of(candidate.name)
         # A companion of several framework releases links the CUDA runtime only.
-        needs_build = self._store.on_path(candidate.name) or len(build.companions) == 1
+        needs_build = self.store.on_path(candidate.name) or len(build.companions) == 1
         if framework is not None and framework.companions and needs_build:
             yield AgreementRequirement(f"{CUDA_BUILD}{framework.name}", build.variant)
         if build.cuda is not None:

@@ -28,7 +28,7 @@ from .graph import (
 from .plan import build_plan
 from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
-from .requested import NamedFramework, read_request
+from .requested import read_request
 from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
 from .skipped import Solution
 from .suggestions import Alternatives
@@ -72,24 +72,24 @@ def solve(
         InputError: the request cannot be read.
         PackageIndexError: an index failed.
     """
-    question = _Question(request, host, data, index, environment_for, data_version=data_version)
-    plan = question.plan(widen)
+    data_version = data_version or data.version
+    question = _Question(request, host, data, index, environment_for(host))
+    plan = question.plan(data_version, widen)
     if plan is not None:
         return plan
 
     def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
         try:
-            changed = _Question(
-                changed_request,
-                changed_host,
-                data,
-                index,
-                environment_for,
-                data_version=data_version,
-            )
-            if changed_host == host and _has_same_candidates(changed_request, request):
-                changed.share_candidates(question)
-            return changed.plan(None)
+            environment = environment_for(changed_host)
+            changed = _Question(changed_request, changed_host, data, index, environment)
+            other_texts = {
+                name: getattr(changed_request, name)
+                for name in ("frameworks", "requirements", "constraints")
+            }
+            if changed_host == host and changed_request == request.replace(**other_texts):
+                changed.store = question.store.for_request(changed_request)
+                changed.facts = question.facts
+            return changed.plan(data_version, None)
         except GpuEnvError:
             return None
 
@@ -101,7 +101,7 @@ def solve(
     # Each requirement is tried alone, and at most once more to find a larger group.
     trials = Trials(question.attempt, max(MAX_TRIALS, 2 * len(question.roots)))
     trials.note(question.roots, question.failure)
-    explanation = explain(question, trials, alternatives)
+    explanation = explain(question.facts, question.roots, question.failure, trials, alternatives)
     reasons = (*explanation.reasons, *question.index_doubts)
     raise NoSolutionError(explanation.replace(reasons=reasons))
 
@@ -110,11 +110,14 @@ class _Question:
     """A request on a host. It can be solved whole or in parts.
 
     Attributes:
+        store, facts: the candidates and what they require.
+        roots: the requirements of the request, its frameworks first.
         failure: why the last resolution of the whole request was impossible.
         index_doubts: the indexes that did not answer during it.
     """
 
     failure: ImpossibleError
+    index_doubts: tuple[Reason, ...] = ()
 
     def __init__(
         self,
@@ -122,28 +125,22 @@ class _Question:
         host: Host,
         data: CompatibilityData,
         index: Index,
-        environment_for: EnvironmentFor,
-        *,
-        data_version: str,
+        environment: TargetEnvironment,
     ) -> None:
-        self._environment = environment_for(host)
-        self._data = data
-        self._data_version = data_version or data.version
-        self.store = CandidateStore(request, host, data, index, self._environment)
+        self.store = CandidateStore(request, host, data, index, environment)
         self.facts = ReleaseFacts(self.store)
         self.roots: Sequence[NodeRequirement] = self.requirements_of_request(request)
-        frameworks, others = read_request(request, data, self._environment)
-        nodes = [root.identifier for root in _framework_requirements(frameworks, data)]
-        self._framework_order: Sequence[Identifier] = list(dict.fromkeys(nodes))
-        ways = [way for framework, _ in frameworks for way in framework.ways]
-        names = {parse_requirement(way.requires[0]).name for way in ways}
-        self._user_names = frozenset(names.union(requirement.name for requirement in others))
-        self.index_doubts: tuple[Reason, ...] = ()
-
-    def share_candidates(self, other: _Question) -> None:
-        """Use the candidates that another question on the same host has read."""
-        self.store = other.store.for_request(self.store.request)
-        self.facts = other.facts
+        self._framework_order: dict[Identifier, None] = {}  # in order, each once
+        names = set()
+        for root in self.roots:
+            if isinstance(root, FrameworkRequirement):
+                self._framework_order[root.identifier] = None
+                names |= {parse_requirement(way.requires[0]).name for way in root.framework.ways}
+            elif isinstance(root, PackageRequirement):
+                names.add(root.name)
+                if self.store.on_path(root.name) and root.url is None:
+                    self._framework_order[root.identifier] = None
+        self._user_names = frozenset(names)
 
     def requirements_of_request(self, request: Request) -> list[NodeRequirement]:
         """Return what a request on this host requires, its frameworks first.
@@ -151,45 +148,47 @@ class _Question:
         Raises:
             InputError: as read_request, or the request is empty.
         """
-        frameworks, others = read_request(request, self._data, self._environment)
         if not request.frameworks and not request.requirements:
             raise InputError(
                 "nothing to solve: name a framework (--framework torch) or a requirement"
             )
-        roots = list(_framework_requirements(frameworks, self._data))
+        data, environment = self.store.data, self.store.environment
+        frameworks, others = read_request(request, data, environment)
+        roots: list[NodeRequirement] = []
+        for framework, parsed in frameworks:
+            if is_single_distribution(framework):
+                name = normalize_name(framework.distribution)
+                root = PackageRequirement(name, parsed.extras, parsed.specifier)
+                roots.append(self._build_of_default_index(root))
+            else:
+                is_limited = framework != data.framework(framework.name)
+                text = str(parsed.replace(marker=None)) if is_limited else ""
+                roots.append(FrameworkRequirement(framework, parsed.specifier, text))
         for requirement in others:
-            marker = requirement.marker
-            if marker is None or self._environment.marker(marker, ()):
-                roots.append(
-                    PackageRequirement(
-                        requirement.name,
-                        requirement.extras,
-                        requirement.specifier,
-                        requirement.url,
-                    )
-                )
-        return [self._build_of_default_index(root) for root in roots]
+            if requirement.marker is None or environment.marker(requirement.marker, ()):
+                name, extras = requirement.name, requirement.extras
+                root = PackageRequirement(name, extras, requirement.specifier, requirement.url)
+                roots.append(root)
+        return roots
 
-    def _build_of_default_index(self, root: NodeRequirement) -> NodeRequirement:
+    def _build_of_default_index(self, root: PackageRequirement) -> PackageRequirement:
         """Return torch===2.4.0 for torch==2.4.0+cu121 if that is the build of the default index.
 
         It stands there under the plain version. An index that has the file under the name that
         was asked for supplies it.
         """
-        if not isinstance(root, PackageRequirement) or root.url is not None:
-            return root
         version = root.specifier.removeprefix("==")
         release, plus, variant = version.partition("+")
         if not plus or not self.store.on_path(root.name):
             return root
-        build = self._data.build(root.name, release, self.store.host.platform)
+        build = self.store.data.build(root.name, release, self.store.host.platform)
         if build is None or build.variant != variant:
             return root
         if any(wheel.version == version for wheel in self.store.index.files(root.name)):
             return root
         return PackageRequirement(root.name, root.extras, f"==={release}")
 
-    def plan(self, widen: Callable[[str], bool] | None) -> Plan | None:
+    def plan(self, data_version: str, widen: Callable[[str], bool] | None) -> Plan | None:
         """Return the plan; None if resolution is impossible.
 
         Raises:
@@ -214,7 +213,7 @@ class _Question:
             except ImpossibleError:
                 pass  # the doubts become warnings
         widening.stop()
-        plan = build_plan(Solution(resolver, self.roots, nodes), self._data_version)
+        plan = build_plan(Solution(resolver, self.roots, nodes), data_version)
         _check_hashes(plan)
         return plan
 
@@ -223,17 +222,17 @@ class _Question:
 
         They have all releases of it, so no index can change that answer.
         """
-        stack = [root for root in self.roots if self._is_of_stack(root)]
+        covers = self.store.data.covers
+        stack = [
+            root
+            for root in self.roots
+            if not isinstance(root, PackageRequirement) or covers(root.name)
+        ]
         try:
             self.attempt(stack)
         except ImpossibleError:
             return True
         return False
-
-    def _is_of_stack(self, root: NodeRequirement) -> bool:
-        if isinstance(root, PackageRequirement):
-            return self.store.is_in_data(root.name)
-        return isinstance(root, FrameworkRequirement)
 
     def attempt(
         self,
@@ -280,7 +279,7 @@ class _Question:
                     self.store,
                     self.facts,
                     requirements,
-                    self._framework_order,
+                    list(self._framework_order),
                     widening=widening,
                     lenient=lenient,
                     sparse=sparse,
@@ -290,29 +289,6 @@ class _Question:
                 return resolver, list(result.mapping.values())
             except MoreReleasesError:
                 continue
-
-
-def _has_same_candidates(request: Request, other: Request) -> bool:
-    """Return whether two requests differ in their requirements and constraints only."""
-    return other == request.replace(
-        frameworks=other.frameworks,
-        requirements=other.requirements,
-        constraints=other.constraints,
-    )
-
-
-def _framework_requirements(
-    frameworks: Sequence[NamedFramework], data: CompatibilityData
-) -> Iterator[NodeRequirement]:
-    for framework, parsed in frameworks:
-        if is_single_distribution(framework):
-            name = normalize_name(framework.distribution)
-            yield PackageRequirement(name, parsed.extras, parsed.specifier)
-        elif framework == data.framework(framework.name):
-            yield FrameworkRequirement(framework, parsed.specifier)
-        else:
-            text = str(parsed.replace(marker=None))
-            yield FrameworkRequirement(framework, parsed.specifier, text)
 
 
 def _same_versions(
@@ -337,16 +313,11 @@ def _check_hashes(plan: Plan) -> None:
         return
     known = {name for name, _ in request.hashes}
     for pin in plan.pins:
-        wheel = pin.wheel
+        name, version, sha256 = pin.wheel.name, pin.wheel.version, pin.wheel.sha256
         # The URL of a requirement can have the hash itself.
-        if wheel.name in known or _is_in_url(wheel.sha256, request):
-            continue
-        release = f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}"
-        raise InputError(
-            f"hash-checking mode: the requirements have no hash of {wheel.name} {wheel.version}",
-            hint=f"if it is to be trusted, add {release}",
-        )
-
-
-def _is_in_url(sha256: str | None, request: Request) -> bool:
-    return any(f"sha256={sha256}" in text for text in request.requirements)
+        is_in_url = any(f"sha256={sha256}" in text for text in request.requirements)
+        if name not in known and not is_in_url:
+            raise InputError(
+                f"hash-checking mode: the requirements have no hash of {name} {version}",
+                hint=f"if it is to be trusted, add {name}=={version} --hash=sha256:{sha256}",
+            )
