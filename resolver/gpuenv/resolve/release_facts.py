@@ -63,10 +63,9 @@ class ReleaseFacts:
 
     def facts(self, release: Release) -> Facts:
         """Return every host fact that a release needs, each with all reasons against it."""
-        facts = self._facts.get(release)
-        if facts is None:
-            facts = self._facts[release] = self._find_facts(release)
-        return facts
+        if release not in self._facts:
+            self._facts[release] = self._find_facts(release)
+        return self._facts[release]
 
     def reasons(self, release: Release) -> list[Reason]:
         """Return every reason of the host and the data against a release."""
@@ -86,50 +85,16 @@ class ReleaseFacts:
 
     def _find_facts(self, release: Release) -> Facts:
         other_build = self._other_build(release)
-        if other_build:
-            return {"__build": other_build}
-        forbidden = self._forbidden_build(release)
-        return {"__file": forbidden} if forbidden else self._facts_of_release(release)
-
-    def _forbidden_build(self, release: Release) -> tuple[Reason, ...]:
-        """Return the reason against a release without a wheel if the user allows no build of it."""
-        if not isinstance(release, Candidate) or not release.needs_build:
-            return ()
-        if self.store.request.may_build(release.name):
-            return ()
-        have = "only a source distribution, and --no-build"
-        subject = f"{release.name} {release.version}"
-        return (Reason(code="only-sdist", subject=subject, need="a wheel", have=have),)
-
-    def _other_build(self, release: Release) -> tuple[Reason, ...]:
-        """Return the reason against a build that is not the one that the user chose by hand."""
-        if isinstance(release, Variant):
-            framework, build, tag = release.framework.name, release.build, release.way.variant
-            subject = release.label
-        elif self.store.on_path(release.name):
-            framework, build = release.name, release.build
-            tag = "" if build is None else build.variant
-            subject = f"{release.name} {release.version}"
-        else:
-            return ()
-        chosen = dict(self.store.request.builds)
-        wanted = chosen.get(framework, chosen.get(EVERY_FRAMEWORK))
-        cuda = None if build is None else build.cuda
-        names = [tag] if cuda is None else [tag, show_pair(cuda), str(cuda[0])]
-        if wanted is None or wanted in names:
-            return ()
-        have = tag or "an unknown build"
-        if cuda is not None:
-            have += f", for CUDA {show_pair(cuda)}"
-        need = f"the build {wanted}, which was chosen by hand"
-        if wanted[0].isdigit():
-            need = f"for CUDA {wanted}, which was chosen by hand"
-        return (Reason(code="other-build", subject=subject, need=need, have=have),)
-
-    def _facts_of_release(self, release: Release) -> Facts:
+        if other_build is not None:
+            return {"__build": (other_build,)}
         if isinstance(release, Variant):
             facts = self._variant_facts(release)
             names: Sequence[str] = release.way.carriers
+        elif release.needs_build and not self.store.request.may_build(release.name):
+            have = "only a source distribution, and --no-build"
+            subject = f"{release.name} {release.version}"
+            reason = Reason(code="only-sdist", subject=subject, need="a wheel", have=have)
+            return {"__file": (reason,)}
         else:
             facts, names = self._candidate_facts(release), (release.name,)
             if release.judged is not None and release.judged.reasons:
@@ -139,6 +104,31 @@ class ReleaseFacts:
             if bad:
                 facts = facts | {"__data": facts.get("__data", ()) + bad}
         return facts
+
+    def _other_build(self, release: Release) -> Reason | None:
+        """Return the reason against a build that is not the one that the user chose by hand."""
+        if isinstance(release, Variant):
+            framework, build, tag = release.framework.name, release.build, release.way.variant
+            subject = release.label
+        elif self.store.on_path(release.name):
+            framework, build = release.name, release.build
+            tag = "" if build is None else build.variant
+            subject = f"{release.name} {release.version}"
+        else:
+            return None
+        chosen = dict(self.store.request.builds)
+        wanted = chosen.get(framework, chosen.get(EVERY_FRAMEWORK))
+        cuda = None if build is None else build.cuda
+        names = [tag] if cuda is None else [tag, show_pair(cuda), str(cuda[0])]
+        if wanted is None or wanted in names:
+            return None
+        have = tag or "an unknown build"
+        if cuda is not None:
+            have += f", for CUDA {show_pair(cuda)}"
+        need = f"the build {wanted}, which was chosen by hand"
+        if wanted[0].isdigit():
+            need = f"for CUDA {wanted}, which was chosen by hand"
+        return Reason(code="other-build", subject=subject, need=need, have=have)
 
     def _candidate_facts(self, candidate: Candidate) -> Facts:
         if candidate.variant is not None and candidate.build is not None and candidate.build.cuda:
@@ -151,9 +141,7 @@ class ReleaseFacts:
             on_path = store.on_path(name)
             return evaluate.build_reasons(subject, None, self._host, self._data, on_path=on_path)
         library = candidate.library
-        if library is None and not self._data.is_library(name):
-            return {}
-        if library is None and not self._host.gpus:
+        if library is None and not (self._data.is_library(name) and self._host.gpus):
             return {}
         facts = evaluate.requested_library_reasons(subject, library, self._host, self._data)
         return self._with_host_reasons(facts)
@@ -170,36 +158,26 @@ class ReleaseFacts:
         return facts | {"__driver": self._host_reasons + facts["__driver"]}
 
     def _variant_facts(self, variant: Variant) -> Facts:
+        subject, build, framework = variant.label, variant.build, variant.framework
+        has_carriers = [bool(way.carriers) for way in framework.ways]
         if not self._host.gpus:
-            return self._facts_without_gpu(variant)
-        if not any(way.carriers for way in variant.framework.ways):
+            is_limited = framework != self._data.framework(framework.name)
+            if is_limited or not all(has_carriers):
+                return {}  # the user asks for a CUDA build, or there is a CPU variant
+            have = "a host without one"
+            reason = Reason(code="needs-gpu", subject=subject, need="a GPU", have=have)
+            return {"__sm": (reason,)}
+        if not any(has_carriers):
             return {}  # the user asks for the CPU build; the plan has a warning
-        subject, build = variant.label, variant.build
         if build is None:
-            carriers = " and ".join(variant.way.carriers)
-            facts = evaluate.build_reasons(
-                f"{subject}: {carriers}", None, self._host, self._data, on_path=True
-            )
-        else:
-            facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=True)
+            subject += f": {' and '.join(variant.way.carriers)}"
+        facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=True)
+        if build is not None:
             if build.cuda is None:
                 return facts
             facts = self._with_host_reasons(facts)
         library_reasons = self._missing_libraries(variant)
-        if not library_reasons:
-            return facts
-        return facts | {"__extra": library_reasons}
-
-    def _facts_without_gpu(self, variant: Variant) -> Facts:
-        framework = variant.framework
-        if not all(way.carriers for way in framework.ways):
-            return {}  # the framework has a CPU variant
-        if framework != self._data.framework(framework.name):
-            return {}  # the user asks for a CUDA build
-        reason = Reason(
-            code="needs-gpu", subject=variant.label, need="a GPU", have="a host without one"
-        )
-        return {"__sm": (reason,)}
+        return facts | {"__extra": library_reasons} if library_reasons else facts
 
     def _missing_libraries(self, variant: Variant) -> tuple[Reason, ...]:
         """Return the reason against a release that brings no CUDA libraries.
