@@ -279,7 +279,8 @@ class CandidateStore:
     def _candidate(self, wheel: Wheel) -> Candidate:
         name, version, platform = wheel.name, wheel.version, self.host.platform
         judged, build, library = self.chooser.judged(wheel), None, None
-        if name in self._framework_of:
+        framework = self.framework_of(name)
+        if framework is not None:
             if judged is None:
                 build = self.data.build(name, version, platform)
             else:
@@ -288,7 +289,7 @@ class CandidateStore:
             library = self.data.extension(name, version, platform)
         elif self.data.is_library(name):
             library = self.data.library(name, version, platform)
-        return Candidate(wheel, build, library, judged)
+        return Candidate(wheel, framework, build, library, judged)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """Return the requirements of a file; markers about its variant are evaluated.

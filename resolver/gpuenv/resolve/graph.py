@@ -18,7 +18,7 @@ Requirements and candidates are compared by identity: a resolution reads each of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from resolvelib.structs import RequirementInformation
 
@@ -214,7 +214,8 @@ class Candidate:
 
     Attributes:
         wheel: the file: the wheel that fits best, or a source distribution.
-        build: what the compatibility data has about a framework's or companion's build.
+        framework: the framework that this is a build of, or a companion's build for.
+        build: what the compatibility data has about the build.
         library: what the compatibility data has about a CUDA library.
         judged: what is known about a variant wheel; None for any other file.
         extras: those of a node such as torch[a].
@@ -222,9 +223,10 @@ class Candidate:
     """
 
     wheel: Wheel
-    build: Build | None = None
-    library: Library | None = None
-    judged: JudgedVariant | None = None
+    framework: Framework | None
+    build: Build | None
+    library: Library | None
+    judged: JudgedVariant | None
     extras: tuple[str, ...] = ()
     _nodes: dict[tuple[str, ...], Candidate] = field(default_factory=dict)
 
@@ -232,6 +234,11 @@ class Candidate:
         self.name = self.wheel.name
         self.version = self.wheel.version
         self.identifier = PackageId.of(self.name, self.extras)
+
+    @property
+    def on_path(self) -> bool:
+        """Whether its code runs in a convolution (see CandidateStore.on_path)."""
+        return self.framework is not None and self.framework.distribution == self.name
 
     @property
     def is_yanked(self) -> bool:
@@ -267,8 +274,7 @@ class Candidate:
         if not extras:
             return self
         if extras not in self._nodes:
-            node = Candidate(self.wheel, self.build, self.library, self.judged, extras)
-            self._nodes[extras] = node
+            self._nodes[extras] = replace(self, extras=extras, _nodes={})
         return self._nodes[extras]
 
     def __repr__(self) -> str:

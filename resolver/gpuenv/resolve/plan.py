@@ -181,7 +181,7 @@ def _needs(solution: Solution) -> Needs:
     if not host.gpus or not toolkits:
         return needs
     for candidate in solution.pinned.values():
-        if candidate.build is not None and store.on_path(candidate.name):
+        if candidate.build is not None and candidate.on_path:
             codes.append(candidate.build.code)
         library = candidate.library
         if library is not None and library.by_cuda:

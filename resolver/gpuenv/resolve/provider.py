@@ -248,15 +248,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         for place, match in enumerate(matches):
             node = match
             if isinstance(match, Candidate):
-                if place in _BATCHES and match not in self._requested:
-                    self._read_ahead(matches[place : _BATCHES[place]])
                 node = match.with_extras(extras)
+                if place in _BATCHES and match not in self._requested:
+                    following = matches[place : _BATCHES[place]]
+                    self._requested.update(following)
+                    wheels = [release.wheel for release in following]
+                    self.store.index.request_dependencies(wheels)
             if excluded.isdisjoint((match, node)) and not self.is_refused(match):
                 yield node
-
-    def _read_ahead(self, releases: Sequence[Release]) -> None:
-        self._requested.update(releases)
-        self.store.index.request_dependencies([release.wheel for release in releases])
 
     def _matching(
         self, name: str, requirements: Sequence[NodeRequirement], *, keep_all: bool
@@ -311,7 +310,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                 newest.setdefault(".".join(match.version.split(".")[:2]), match.version)
             return [match for match in best if match.version in newest.values()]
         if keep_all:
-            best += [match for match in matches if match not in set(best)]
+            taken = set(best)
+            best += [match for match in matches if match not in taken]
         return best
 
     def _variants(self, requirements: Sequence[NodeRequirement]) -> Sequence[Variant]:
@@ -349,19 +349,17 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             return isinstance(requirement, HostRequirement) and not self.is_blocked(requirement)
         if isinstance(requirement, SameFileRequirement):
             return candidate.wheel is requirement.wheel
-        if isinstance(requirement, PackageRequirement):
-            is_at = requirement.url is None or self._is_at(requirement.url, candidate)
-            return is_at and self._is_in(requirement.specifier, candidate)
-        if isinstance(requirement, FrameworkRequirement):
-            return self._is_in(requirement.specifier, candidate)
+        url = requirement.url if isinstance(requirement, PackageRequirement) else None
+        if url is not None and not self._is_at(url, candidate):
+            return False
+        if isinstance(requirement, (PackageRequirement, FrameworkRequirement)):
+            contains = self.store.environment.contains
+            return contains(requirement.specifier, candidate.version, True)
         return False
 
     def _is_at(self, url: str, release: Release) -> bool:
         at_url = self.store.at_url(release.wheel.name, url)
         return any(release.wheel is other.wheel for other in at_url)
-
-    def _is_in(self, specifier: str, release: Release) -> bool:
-        return self.store.environment.contains(specifier, release.version, True)
 
     def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
         """Return the requirements of a candidate on this host (see ReleaseFacts)."""

@@ -110,7 +110,7 @@ class ReleaseFacts:
         if isinstance(release, Variant):
             framework, build, tag = release.framework.name, release.build, release.way.variant
             subject = release.label
-        elif self.store.on_path(release.name):
+        elif release.on_path:
             framework, build = release.name, release.build
             tag = "" if build is None else build.variant
             subject = f"{release.name} {release.version}"
@@ -135,13 +135,11 @@ class ReleaseFacts:
             return {}  # the properties of the variant say what it needs
         if candidate.build is not None:
             return self._build_facts(candidate.build)
-        name, store = candidate.name, self.store
-        subject = f"{name} {candidate.version}"
-        if store.framework_of(name) is not None:
-            on_path = store.on_path(name)
+        subject, on_path = f"{candidate.name} {candidate.version}", candidate.on_path
+        if candidate.framework is not None:
             return evaluate.build_reasons(subject, None, self._host, self._data, on_path=on_path)
         library = candidate.library
-        if library is None and not (self._data.is_library(name) and self._host.gpus):
+        if library is None and not (self._data.is_library(candidate.name) and self._host.gpus):
             return {}
         facts = evaluate.requested_library_reasons(subject, library, self._host, self._data)
         return self._with_host_reasons(facts)
@@ -340,8 +338,19 @@ class ReleaseFacts:
             if release.build is not None and release.build.cuda is not None:
                 yield AgreementRequirement(CUDA_MAJOR, str(release.build.cuda[0]))
             return
-        yield from self._cuda_agreements(release)
-        yield from self._extension_agreements(release)
+        yield from _cuda_agreements(release)
+        built_for = self._data.built_for(release.name, release.version)  # R10
+        if release.name == FRAMEWORK and release.build is not None:
+            abi = self._data.cxx11_abi(release.build)
+            if abi is not None:
+                topic = f"{TORCH_ABI}{release_of(release.version)} with"
+                yield AgreementRequirement(topic, abi_text(abi[0]))
+        elif built_for is not None:
+            if built_for.cuda_major is not None:
+                yield AgreementRequirement(CUDA_MAJOR, str(built_for.cuda_major))
+            if built_for.cxx11_abi is not None:
+                topic = f"{TORCH_ABI}{built_for.release} with"
+                yield AgreementRequirement(topic, abi_text(built_for.cxx11_abi))
         for folder in self._data.slots(release.name):
             yield AgreementRequirement(f"{OWNER}{folder}", release.name)
         pairs = self._data.bad_pairs(release.name, release.version)
@@ -349,38 +358,21 @@ class ReleaseFacts:
             if evaluate.pair_counts(self._host, several_gpus=several_gpus):
                 yield BadPairRequirement(pair, side, text)
 
-    def _cuda_agreements(self, candidate: Candidate) -> Iterator[AgreementRequirement]:
-        build = candidate.build
-        if build is None:
-            if candidate.library is not None:
-                majors = candidate.library.cuda_majors()
-                if majors:
-                    yield AgreementRequirement(CUDA_MAJOR, *map(str, majors))
-            return
-        framework = self.store.framework_of(candidate.name)
+
+def _cuda_agreements(release: Candidate) -> Iterator[AgreementRequirement]:
+    """Yield the CUDA build and the CUDA major of a release of a distribution."""
+    build, framework = release.build, release.framework
+    if build is not None:
         # A companion of several framework releases links the CUDA runtime only.
-        needs_build = self.store.on_path(candidate.name) or len(build.companions) == 1
-        if framework is not None and framework.companions and needs_build:
+        needs_build = release.on_path or len(build.companions) == 1
+        if needs_build and framework is not None and framework.companions:
             yield AgreementRequirement(f"{CUDA_BUILD}{framework.name}", build.variant)
         if build.cuda is not None:
             yield AgreementRequirement(CUDA_MAJOR, str(build.cuda[0]))
-
-    def _extension_agreements(self, candidate: Candidate) -> Iterator[AgreementRequirement]:
-        """Yield what torch and its extensions must agree on (R10), besides torch's release."""
-        if candidate.name == FRAMEWORK and candidate.build is not None:
-            abi = self._data.cxx11_abi(candidate.build)
-            if abi is not None:
-                release = release_of(candidate.version)
-                yield AgreementRequirement(f"{TORCH_ABI}{release} with", abi_text(abi[0]))
-            return
-        built_for = self._data.built_for(candidate.name, candidate.version)
-        if built_for is None:
-            return
-        if built_for.cuda_major is not None:
-            yield AgreementRequirement(CUDA_MAJOR, str(built_for.cuda_major))
-        if built_for.cxx11_abi is not None:
-            value = abi_text(built_for.cxx11_abi)
-            yield AgreementRequirement(f"{TORCH_ABI}{built_for.release} with", value)
+    elif release.library is not None:
+        majors = release.library.cuda_majors()
+        if majors:
+            yield AgreementRequirement(CUDA_MAJOR, *map(str, majors))
 
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:

@@ -109,7 +109,7 @@ class Solution:
             self._requirements.setdefault(_key(root), []).append(("", "the request", root))
         releases: list[Release] = [*self.variants.values(), *self.candidates]
         for release in releases:
-            is_framework = isinstance(release, Variant) or self.store.on_path(release.name)
+            is_framework = isinstance(release, Variant) or release.on_path
             for requirement in self.facts.requirements_of(release):
                 # The CUDA libraries follow the frameworks, and not the other way round.
                 if is_framework or not isinstance(requirement, AgreementRequirement):
@@ -129,7 +129,7 @@ class Solution:
                 named.add(root.name)
                 skipped += self._better_of_package(root, self.pinned[root.name])
         for name, candidate in self.pinned.items():
-            if self.store.on_path(name) and name not in named:
+            if candidate.on_path and name not in named:
                 root = PackageRequirement(name, (), "")
                 skipped += self._better_of_package(root, candidate)
         for candidate in self.pinned.values():
