@@ -54,7 +54,7 @@ def explain(
         that help.
     """
     groups = conflicting_groups(trials, roots)
-    found: list[Reason] = []
+    all_reasons: list[Reason] = []
     for group in groups:
         reasons: Sequence[Reason]
         if len(group) == 1:
@@ -65,20 +65,22 @@ def explain(
             result = trials.solve(group)
             if isinstance(result, ImpossibleError):
                 reasons = _cause_reasons(facts, result.causes)
-        found += reasons
+        all_reasons += reasons
     if not groups:
         for root in roots:
-            found += _requirement_reasons(facts, root)
-        found += _cause_reasons(facts, failure.causes)
-    found = list(dict.fromkeys(found))
+            all_reasons += _requirement_reasons(facts, root)
+        all_reasons += _cause_reasons(facts, failure.causes)
+    all_reasons = list(dict.fromkeys(all_reasons))
     changes: tuple[Change, ...] = ()
     if alternatives is not None:
         trials.allow(MAX_EDIT_TRIALS)
-        changes = tuple(smallest_changes(alternatives, trials, groups or [tuple(roots)], found))
+        changes = tuple(
+            smallest_changes(alternatives, trials, groups or [tuple(roots)], all_reasons)
+        )
     names = [str(root) for root in roots[:SUBJECTS]]
     if roots[SUBJECTS:]:
         names.append(f"{len(roots) - SUBJECTS} more")
-    return Explanation(subject=" and ".join(names), reasons=tuple(found), changes=changes)
+    return Explanation(subject=" and ".join(names), reasons=tuple(all_reasons), changes=changes)
 
 
 # ---- reasons against one requirement ------------------------------------------------------------
