@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuenv.digest import text_digest
 from gpuenv.index.cache import FORMAT, Cache, CacheEntry, cache_folder
+from gpuenv.serialize import text_digest
 
 HOME = "~/.cache/gpuenv"
 FOLDERS = [

@@ -15,7 +15,7 @@ PACKAGE = RESOLVER / "gpuenv"
 ADDED = {"gpuenv_fleet": set(), "gpuenv_explorer": {"gpuenv_fleet"}}
 # A package imports packages of lower layers only. Packages of one layer do not import each other.
 LAYERS = (
-    {"version", "model", "activity", "digest"},
+    {"version", "model", "activity"},
     {"errors", "process_identity"},
     {"atomic_write", "prefix", "serialize"},
     {"interpreters", "loader_env", "requirements"},

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuenv.digest import text_digest
 from gpuenv.errors import InputError, Reason, TamperedError
 from gpuenv.lock import conda_formats, pylock
 from gpuenv.lock.fields import (
@@ -23,7 +22,7 @@ from gpuenv.lock.fields import (
     write_table,
 )
 from gpuenv.model import Choice, Code, Lock, Needs, WheelVariant
-from gpuenv.serialize import canonical_json
+from gpuenv.serialize import canonical_json, text_digest
 
 LOCKS = Path(__file__).parent / "data" / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))

@@ -7,11 +7,11 @@ these, and the time at which the process started.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import sys
 
-from .digest import text_digest
 from .model import Value
 
 _STARTED = 19  # the index of `starttime` behind the name of the program, proc_pid_stat(5)
@@ -77,7 +77,9 @@ def read_tag(tag: str) -> ProcessIdentity | None:
 
 
 def _place_digest(process: ProcessIdentity) -> str:
-    return text_digest("\n".join(process.place))[:12]
+    return hashlib.sha256("\n".join(process.place).encode("utf-8", "surrogatepass")).hexdigest()[
+        :12
+    ]
 
 
 def _start_time(pid: int) -> str | None:

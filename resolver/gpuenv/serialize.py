@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
 import stat
 import time
+import tomllib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -69,8 +71,6 @@ def _read_pipe(file: FileIO, path: str) -> bytes:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Return the content of a TOML text. ValueError if it is not TOML."""
-    import tomllib  # compiles patterns for 2 ms, and most solves read no TOML
-
     lines = (line for line in text.splitlines() if line.count(".") >= _DEEPEST_KEY)
     if any(re.search(_DEEP_KEY, line) for line in lines):  # tomllib takes minutes for such a key
         raise ValueError(f"a key has more than {_DEEPEST_KEY} parts")
@@ -98,6 +98,11 @@ def canonical_json(value: object) -> str:
     What JSON has no form for is written as its `str`.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text in UTF-8, as 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_toml(path: str) -> dict[str, Any]:

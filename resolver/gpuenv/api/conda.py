@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from ..digest import text_digest
 from ..errors import Explanation, InputError, NoSolutionError, NotVerifiedError, TamperedError
 from ..index.multi_index import MultiIndex
 from ..install import conda as installer
@@ -21,6 +20,7 @@ from ..requirements.conda_projects import read_project_file
 from ..requirements.target import parse_requirement
 from ..requirements.versions import contains, normalize_name
 from ..resolve.conda import planning, solvers, virtual_packages, wheels_beside
+from ..serialize import text_digest
 from . import wheels
 from .data import carriers, compatibility_data
 

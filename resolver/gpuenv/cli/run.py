@@ -7,7 +7,6 @@ import signal
 from argparse import REMAINDER, Namespace
 
 from .. import api, loader_env
-from ..digest import text_digest
 from ..errors import InputError, NotVerifiedError
 from ..index.cache import cache_folder
 from ..model import Check, IndexOptions, Request
@@ -15,7 +14,7 @@ from ..prefix import is_venv
 from ..render.changes import run_json, shadow_lines
 from ..requirements.script import Script, read_script
 from ..requirements.target import TargetEnvironment
-from ..serialize import canonical_json, to_plain
+from ..serialize import canonical_json, text_digest, to_plain
 from .environments import active_environment
 from .flags import (
     TIMEOUT,

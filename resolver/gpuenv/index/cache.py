@@ -17,9 +17,8 @@ from contextlib import suppress
 
 from platformdirs import user_cache_dir
 
-from ..digest import text_digest
 from ..model import Value
-from ..serialize import canonical_json
+from ..serialize import canonical_json, text_digest
 
 FORMAT = 11
 

@@ -2,8 +2,8 @@
 
 pylock.py         Plan -> pylock.toml (PEP 751) with [tool.gpuenv], and back; pip requirements
 conda_formats.py  conda's @EXPLICIT files and conda-lock.yml, written and read
-fields.py         the fields of model.Lock as both formats keep them, listed once; the numbers of
-                  the formats, the migrations from older ones, and the refusal of newer ones
+fields.py         the types of the fields that locks have; the numbers of the formats, the
+                  migrations from older ones, and the refusal of newer ones
 grammar.py        whether the texts of a package are names, versions, file names and URLs
 host_fit.py       whether a lock fits a host
 tool_settings.py  settings that make other tools take the same builds

@@ -19,12 +19,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ..digest import text_digest
 from ..errors import InputError, TamperedError
 from ..index.urls import without_credentials
 from ..model import Lock, Pin, Plan, Wheel
 from ..resolve.conda import virtual_packages
-from ..serialize import canonical_json, from_plain, read_input, to_plain
+from ..serialize import canonical_json, from_plain, read_input, text_digest, to_plain
 from . import conda_foreign, grammar
 from .fields import CONDA, CondaTable, Document
 from .pylock import host_to_lock, refuse_missing_hashes

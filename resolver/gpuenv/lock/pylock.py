@@ -16,12 +16,11 @@ import tomli_w
 from packaging.pylock import Package, PackageArchive, Pylock, PylockValidationError
 
 from ..atomic_write import write_all
-from ..digest import text_digest
 from ..errors import InputError, TamperedError
 from ..index import variants
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
-from ..serialize import canonical_json, parse_toml, read_input
+from ..serialize import canonical_json, parse_toml, read_input, text_digest
 from . import grammar
 from .fields import PYLOCK, Document, read_table, write_table
 

@@ -4,7 +4,7 @@
 - files: requirement and constraint files, as pip reads them
 - pyproject: [project] and [dependency-groups] of a pyproject.toml
 - target: what wheels, markers and specifiers say to a host (PEP 425, 508)
-- versions: names, versions and specifiers (PEP 503, 440), the fast path beside packaging
+- versions: names, versions and specifiers (PEP 503, 440)
 - conda_versions: conda's versions and ranges
 
 Every mistake is one line that names the file and the line. What a lock cannot hold is refused:

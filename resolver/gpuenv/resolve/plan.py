@@ -7,11 +7,10 @@ from collections.abc import Container, Iterator, Mapping
 
 from ..compat.evaluate import needs_of_gpus
 from ..compat.user_rows import SOURCE
-from ..digest import text_digest
 from ..errors import Reason, is_doubt
 from ..model import Build, Choice, CudaVersion, Framework, Needs, Pin, Plan, Way
 from ..requirements.target import normalize_name, parse_requirement
-from ..serialize import canonical_json
+from ..serialize import canonical_json, text_digest
 from .candidates import is_single_distribution
 from .graph import FrameworkId, FrameworkRequirement, PackageRequirement, Release
 from .release_facts import extra_markers
