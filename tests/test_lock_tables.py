@@ -952,7 +952,14 @@ SOURCE = {**FILE, "name": "base-1.0.tar.gz", "url": "https://x/base-1.0.tar.gz"}
         ({**BASE, "wheels": [{**FILE, "url": 7}]}, "Unexpected type int"),
         ({**BASE, "wheels": [{**FILE, "name": "-r x"}]}, "Invalid wheel filename '-r x'"),
         ({"version": "1.0", "wheels": [FILE]}, "Missing required value"),
-        ({**BASE, "wheels": [FILE], "dependencies": [{}]}, "name"),
+        (
+            {**BASE, "wheels": [FILE], "dependencies": [{}]},
+            "package base depends on a package without",
+        ),
+        ({**BASE, "wheels": 1, "variants-json": {}}, "Unexpected type int"),
+        ({**BASE, "wheels": [1], "variants-json": {}}, "Unexpected type int"),
+        ({**BASE, "wheels": [{"name": 1}], "variants-json": {}}, "Missing required value"),
+        ({**BASE, "wheels": [FILE], "variants-json": 1}, "package base: variants-json: "),
         ({**BASE, "wheels": [FILE], "variants-json": {}}, "package base: variants-json: "),
     ],
 )

@@ -256,8 +256,8 @@ def loads(text: str, path: str) -> Lock:
         packages = validated(document).packages
         if isinstance(table, dict):
             lock = _lock_of(packages, described, table)
-    except (ValueError, KeyError) as error:
-        problem = f": {error.args[0]}"
+    except ValueError as error:
+        problem = f": {error}"
     if is_edited:
         # The problem may be what the edit has made, such as a file of another version.
         message = f"{path}: was edited after it was locked{problem}"
@@ -289,22 +289,27 @@ def with_ordinary_names(document: Document) -> dict[str, Document]:
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and VARIANTS_JSON in package:
             described[str(package.get("name"))] = package[VARIANTS_JSON]
-            for wheel in package.get("wheels", ()):
-                filename = wheel.get("name") or wheel.get("path") or wheel.get("url", "")
-                wheel["name"] = split_label(_last_part(filename))[0]
+            wheels = package.get("wheels")
+            for wheel in wheels if isinstance(wheels, list) else ():
+                if isinstance(wheel, dict):
+                    place = wheel.get("name") or wheel.get("path") or wheel.get("url")
+                    wheel["name"] = split_label(_last_part(str(place)))[0]
     return described
 
 
 def _lock_of(packages: Sequence[Package], described: Document, table: Document) -> Lock:
     pins = []
     for package in packages:
+        names = [other.get("name", "") for other in package.dependencies or ()]
+        if not all(name and isinstance(name, str) for name in names):
+            raise ValueError(f"package {package.name} depends on a package without a name")
         pin = Pin(
             wheel=_wheel(package, has_label=package.name in described),
-            dependencies=tuple(other["name"] for other in package.dependencies or ()),
+            dependencies=tuple(names),
             publishers=tuple(map(canonical_json, package.attestation_identities or ())),
         )
         pins.append(pin)
-    metadata = tuple((name, canonical_json(variants)) for name, variants in described.items())
+    metadata = tuple((name, canonical_json(item)) for name, item in described.items())
     lock = Lock(pins=tuple(pins), variant_metadata=metadata, **read_table(table))
     for name, text in metadata:
         where = f"package {name}: {VARIANTS_JSON}"
