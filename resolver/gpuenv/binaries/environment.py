@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
+from packaging.direct_url import DirectUrl, DirectUrlValidationError
+
 from ..model import Value
 from ..prefix import find_interpreter, is_conda, read_record, sites
 from ..requirements.target import normalize_name
@@ -150,13 +152,13 @@ def _editable(info: str, owner: str) -> list[_Root]:
     """Return the folder of the project that a distribution is installed from in editable mode."""
     try:
         with open(os.path.join(info, "direct_url.json"), encoding="utf-8") as file:
-            content = json.load(file)
-        url, editable = content["url"], content["dir_info"]["editable"]
-    except (OSError, ValueError, KeyError, TypeError):
+            direct = DirectUrl.from_dict(json.load(file))
+    except (OSError, ValueError, DirectUrlValidationError):
         return []
-    parts = urlsplit(str(url))
+    parts, kind = urlsplit(direct.url), direct.dir_info
     folder = unquote(parts.path)
-    if not editable or parts.scheme != "file" or not os.path.isdir(folder):
+    is_editable = kind is not None and kind.editable
+    if not is_editable or parts.scheme != "file" or not os.path.isdir(folder):
         return []
     return [_Root(folder=folder, project=owner)]
 

@@ -26,42 +26,31 @@ _NOT_FOUND_MESSAGES = (
     f"dlopen({_SONAME}",
 )
 # nvml.h, nvmlReturn_t.
-_NO_PERMISSION = 4
 _NOT_FOUND = 6
-_DRIVER_NOT_LOADED = 9
 _LIBRARY_NOT_FOUND = 12
 _FUNCTION_NOT_FOUND = 13
-_GPU_IS_LOST = 15
-_RESET_REQUIRED = 16
 _LIB_RM_VERSION_MISMATCH = 18
-_UNKNOWN = 999
-_DEVICE_ERRORS = (_GPU_IS_LOST, _RESET_REQUIRED)
+_DEVICE_ERRORS = (15, 16)  # the device is lost, or needs a reset
 # nvml.h, nvmlComputeMode_t.
 _COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 # NVML error -> (problem code, hint)
 _PROBLEMS = {
-    _NO_PERMISSION: (
+    4: (
         "no-permission",
         "give this user access to /dev/nvidia*, or run as a user who has it",
     ),
-    _DRIVER_NOT_LOADED: (
+    9: (
         "driver-not-loaded",
         "load the kernel module (modprobe nvidia) or reboot; after a kernel update, rebuild it",
     ),
     _LIBRARY_NOT_FOUND: ("nvml-library-not-found", "reinstall the driver's libraries"),
-    _GPU_IS_LOST: (
-        "gpu-lost",
-        "the device fell off the bus: see the kernel log (Xid 79) and reboot",
-    ),
-    _RESET_REQUIRED: (
-        "gpu-reset-required",
-        "reset the device (nvidia-smi --gpu-reset) or reboot",
-    ),
+    15: ("gpu-lost", "the device fell off the bus: see the kernel log (Xid 79) and reboot"),
+    16: ("gpu-reset-required", "reset the device (nvidia-smi --gpu-reset) or reboot"),
     _LIB_RM_VERSION_MISMATCH: (
         "driver-library-mismatch",
         "reboot, or unload and reload the nvidia kernel modules",
     ),
-    _UNKNOWN: (
+    999: (
         "nvml-unknown-error",
         "in a container that lost its devices, restart it; otherwise see the kernel log",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import sys
 from collections.abc import Mapping
@@ -120,12 +121,8 @@ def read(root: str, env: Mapping[str, str], libc: str | None = None) -> System:
 
 def machine_here() -> tuple[str, str]:
     """Return (os, machine) of this process, spelled as in Host."""
-    if sys.platform == "win32":
-        kind = "windows"
-        machine = os.environ.get("PROCESSOR_ARCHITECTURE", "AMD64")
-    else:
-        kind = sys.platform
-        machine = os.uname().machine
+    kind = "windows" if sys.platform == "win32" else sys.platform
+    machine = platform.machine()
     return kind, _MACHINES.get(machine.lower(), machine)
 
 
