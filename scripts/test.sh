@@ -8,7 +8,7 @@ python3 -m venv .venv
 # Nothing is compiled here: the tests import a part of what is installed.
 .venv/bin/python scripts/install_tests.py '.[test,lint]'
 # The type checker takes one core for a while; the tests wait for no result of it.
-.venv/bin/mypy -p gpuenv &
+.venv/bin/mypy -p gpuenv -p gpuenv_explorer -p gpuenv_fleet &
 types=$!
 status=0
 # The usual run takes every third case of the longest tests (tests/conftest.py).

@@ -102,20 +102,11 @@ def is_secret(name: str) -> bool:
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return the relevant variables, sorted. The value of a secret one is replaced."""
-    relevant = {}
-    for name, value in sorted(env.items()):
-        if not _is_relevant(name):
-            continue
-        relevant[name] = value
-        if is_secret(name):
-            relevant[name] = GONE
-    return relevant
-
-
-def _is_relevant(name: str) -> bool:
-    if name in ALONE:
-        return True
-    return name.startswith(PREFIXES) and not name.startswith(FOREIGN)
+    return {
+        name: GONE if is_secret(name) else value
+        for name, value in sorted(env.items())
+        if name in ALONE or (name.startswith(PREFIXES) and not name.startswith(FOREIGN))
+    }
 
 
 def scrubbed(text: str, names: Names) -> str:
@@ -125,7 +116,13 @@ def scrubbed(text: str, names: Names) -> str:
             text = re.sub(rf"{re.escape(home.rstrip('/'))}(?![\w-])", "~", text)
     for pattern, replacement in _COMPILED:
         text = pattern.sub(replacement, text)
-    text = _QUAD.sub(lambda match: _address(match, names.versions), text)
+
+    def address(match: re.Match[str]) -> str:
+        numbers = [int(part) for part in match.groups()]
+        is_version = match[0] in names.versions or max(numbers) > 255
+        return match[0] if is_version or numbers[0] == 127 else "ADDRESS"
+
+    text = _QUAD.sub(address, text)
     text = _without_names(text, names.hosts, "HOST")
     return _without_names(text, names.users, "USER")
 
@@ -140,15 +137,6 @@ def _without_names(text: str, known: Iterable[str], replacement: str) -> str:
     return text
 
 
-def _address(match: re.Match[str], versions: Iterable[str]) -> str:
-    text = match[0]
-    if text in versions or text.startswith("127."):
-        return text
-    if any(int(part) > 255 for part in match.groups()):
-        return text
-    return "ADDRESS"
-
-
 # ---- data ---------------------------------------------------------------------------------------
 
 
@@ -161,25 +149,16 @@ def clean(value: object, names: Names) -> object:
     if isinstance(value, str):
         return scrubbed(value, names)
     if isinstance(value, Mapping):
-        return _clean_fields(value, names)
+        return {
+            scrubbed(str(name), names): GONE
+            if isinstance(item, str) and is_secret(str(name))
+            else clean(item, names)
+            for name, item in value.items()
+            if name not in LEFT_OUT
+        }
     if isinstance(value, (list, tuple)):
         return [clean(item, names) for item in value]
     return value
-
-
-def _clean_fields(fields: Mapping[object, object], names: Names) -> dict[str, object]:
-    cleaned: dict[str, object] = {}
-    for name, value in fields.items():
-        if name in LEFT_OUT:
-            continue
-        cleaned[scrubbed(str(name), names)] = _clean_field(str(name), value, names)
-    return cleaned
-
-
-def _clean_field(name: str, value: object, names: Names) -> object:
-    if isinstance(value, str) and is_secret(name):
-        return GONE
-    return clean(value, names)
 
 
 # ---- the report ---------------------------------------------------------------------------------
