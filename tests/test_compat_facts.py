@@ -952,10 +952,10 @@ def test_an_installed_gpuenv_has_its_data_in_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matrix, "__file__", str(tmp_path / "lib" / "gpuenv" / "compat" / "data.py"))
-    assert matrix._own_folder() == str(tmp_path / "matrix_data")  # a checkout
+    assert matrix.data_folder() == str(tmp_path / "matrix_data")  # a checkout
     installed = tmp_path / "lib" / "gpuenv" / "matrix_data"
     installed.mkdir(parents=True)
-    assert matrix._own_folder() == str(installed)
+    assert matrix.data_folder() == str(installed)
 
 
 @pytest.mark.parametrize("skew", SKEWS)

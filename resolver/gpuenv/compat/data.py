@@ -97,13 +97,26 @@ class _Tables(Value, forbid_unknown_fields=False):
 
 
 def data_folder() -> str:
-    """Return the folder of the data: gpuenv-matrix's if it is newer, otherwise gpuenv's own."""
-    own, package = _own_folder(), _installed_package()
-    if package is None:
+    """Return the folder of the data: gpuenv-matrix's if it is newer, otherwise gpuenv's own.
+
+    gpuenv's own is in the package, or in a checkout.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = os.path.join(package, "matrix_data")
+    if not os.path.isdir(own):
+        own = os.path.join(os.path.dirname(os.path.dirname(package)), "matrix_data")
+    newer = _installed_package()
+    if newer is None or newer.SCHEMA != SCHEMA:
         return own
-    folder = os.path.dirname(os.path.abspath(str(package.__file__)))
-    is_newer = package.SCHEMA == SCHEMA and _date(folder) > _date(own)
-    return folder if is_newer else own
+    folder = os.path.dirname(os.path.abspath(str(newer.__file__)))
+    dates = []
+    for path in (own, folder):
+        try:
+            tables = decode(os.path.join(path, "tables.json"), _Tables)
+            dates.append(tables.version.partition(".")[0])
+        except DataError:
+            dates.append("")
+    return folder if dates[1] > dates[0] else own
 
 
 def unread_package() -> tuple[str, int] | None:
@@ -120,23 +133,6 @@ def _installed_package() -> ModuleType | None:
         return importlib.import_module("gpuenv_matrix")
     except ImportError:
         return None
-
-
-def _date(folder: str) -> str:
-    """Return the date of the data in a folder, "" if it is unknown."""
-    try:
-        return decode(os.path.join(folder, "tables.json"), _Tables).version.partition(".")[0]
-    except DataError:
-        return ""
-
-
-def _own_folder() -> str:
-    """Return the folder of the data that came with gpuenv: in the package, or in a checkout."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    installed = os.path.join(package, "matrix_data")
-    if os.path.isdir(installed):
-        return installed
-    return os.path.join(os.path.dirname(os.path.dirname(package)), "matrix_data")
 
 
 def load(folder: str | None = None, user_rows: UserRows | None = None) -> CompatibilityData:
@@ -216,7 +212,6 @@ class CompatibilityData:
                 path = os.path.join(folder, "frameworks", name + ".toml")
                 self._frameworks[name] = read_framework(path)
         self._builds: dict[str, Builds] = {}
-        self._variants: dict[tuple[str, str, str, str], Build | None] = {}
         self._releases: dict[str, Releases] = {}
 
     def _listed(self, folder: str, suffix: str) -> list[str]:
@@ -286,12 +281,6 @@ class CompatibilityData:
 
         Its code is what all of its carriers have in common. None if nothing is known of them.
         """
-        key = (framework.name, way.variant, version, platform)
-        if key not in self._variants:
-            self._variants[key] = self._variant(framework, way, version, platform)
-        return self._variants[key]
-
-    def _variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
         releases = [self._releases_of(name) for name in way.carriers if name in self._libraries]
         libraries = [rows.upto(version, platform, way.local) for rows in releases]
         carriers = [library for library in libraries if library is not None]

@@ -6,11 +6,14 @@ Examples: flash_attn 2.8.3+cu12torch2.8cxx11abiTRUE, torch_scatter 2.1.2+pt28cu1
 
 from __future__ import annotations
 
-from functools import cache
+import re
 
 from ..model import Value
 
 FRAMEWORK = "torch"
+_RELEASE = re.compile(r"(?<![a-z])((?:py)?torch|pyt|pt)[_.]?(\d+(?:\.\d+)*)")
+_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)")
+_ABI = re.compile(r"cxx11abi(true|false|1|0)")
 
 
 class BuiltFor(Value):
@@ -48,33 +51,21 @@ def of_version(version: str, *, names_cuda: bool = False) -> BuiltFor | None:
     Returns:
         None if the version names no build of torch.
     """
-    local = version.partition("+")[2].lower()
-    if not names_cuda:
-        return _naming_torch(local)
-    built_for = _parse(local)
-    return None if built_for == BuiltFor() else built_for
+    built_for = _parse(version.partition("+")[2].lower())
+    names_torch = built_for != BuiltFor() if names_cuda else built_for.release
+    return built_for if names_torch else None
 
 
 def of_build_string(build: str) -> BuiltFor | None:
     """Read a conda build string: "py312_torch_2.4.0_cu121". None if it names no build of torch."""
-    return _naming_torch(build.lower())
-
-
-def _naming_torch(text: str) -> BuiltFor | None:
-    """Read a text if it names a release of torch."""
-    if not any(word in text for word in ("pt", "pyt", "torch")):
-        return None
-    built_for = _parse(text)
+    built_for = _parse(build.lower())
     return built_for if built_for.release else None
 
 
-@cache
 def _parse(text: str) -> BuiltFor:
-    import re  # compiling the patterns takes 1 ms, and most versions have no local part
-
-    release = re.search(r"(?<![a-z])((?:py)?torch|pyt|pt)[_.]?(\d+(?:\.\d+)*)", text)
-    cuda = re.search(r"(?<![a-z])cu(?:da)?(1\d)", text)
-    abi = re.search(r"cxx11abi(true|false|1|0)", text)
+    release = _RELEASE.search(text)
+    cuda = _CUDA.search(text)
+    abi = _ABI.search(text)
     return BuiltFor(
         release=_release(release[1], release[2]) if release else "",
         cuda_major=int(cuda[1]) if cuda else None,

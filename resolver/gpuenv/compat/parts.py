@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..model import Build, CudaVersion, Framework, Library, Value, Way
+from ..model import Build, CudaVersion, Library, Value
 from ..requirements.target import normalize_name
 from .data import CompatibilityData
 from .extensions import BuiltFor
@@ -80,14 +80,18 @@ def parts_of_pins(pins: Iterable[tuple[str, str]], platform: str, data: Compatib
         data: the compatibility data.
     """
     versions = {normalize_name(name): version for name, version in pins}
-    packages: dict[str, Package] = {}
-    for name, version in versions.items():
-        built_for = data.built_for(name, version)
-        packages[name] = Package(name=name, version=version, distribution=name, built_for=built_for)
-    carriers = _carriers(data)
+    packages = [
+        Package(
+            name=name, version=version, distribution=name, built_for=data.built_for(name, version)
+        )
+        for name, version in versions.items()
+    ]
+    # A framework's own library counts with the framework's build.
+    ways = [way for framework in data.all_frameworks() for way in framework.ways]
+    carriers = {name for way in ways for name in way.carriers}
     libraries = []
-    for name, package in packages.items():
-        # A framework's own library counts with the framework's build.
+    for package in packages:
+        name = package.name
         if data.is_library(name) and name not in carriers:
             library = data.library(name, package.version, platform)
             libraries.append(CudaLibrary(package=package, library=library))
@@ -96,7 +100,7 @@ def parts_of_pins(pins: Iterable[tuple[str, str]], platform: str, data: Compatib
             if library is not None:
                 libraries.append(CudaLibrary(package=package, library=library))
     return Parts(
-        packages=tuple(packages.values()),
+        packages=tuple(packages),
         builds=tuple(_builds(versions, platform, data)),
         libraries=tuple(libraries),
     )
@@ -116,55 +120,28 @@ def _builds(
 ) -> Iterator[FrameworkBuild]:
     """Yield the frameworks and the companions among the packages."""
     for framework in data.all_frameworks():
-        if [way.variant for way in framework.ways] == ["*"]:
-            yield from _builds_by_version(framework, versions, platform, data)
+        if [way.variant for way in framework.ways] == ["*"]:  # versions name builds: 2.13.0+cu126
+            for name in framework.distributions:
+                if name in versions:
+                    yield FrameworkBuild(
+                        package=name,
+                        framework=framework.name,
+                        subject=f"{name} {versions[name]}",
+                        build=data.build(name, versions[name], platform),
+                        on_path=name == framework.distribution,
+                    )
             continue
-        way = _installed_way(framework, versions, platform)
-        if way is not None:
-            distribution = _distribution_of(way)
-            version = versions[distribution]
-            yield FrameworkBuild(
-                package=distribution,
-                framework=framework.name,
-                subject=f"{framework.name} {version} ({way.variant})",
-                build=data.variant(framework, way, version, platform),
-                on_path=True,
-            )
-
-
-def _builds_by_version(
-    framework: Framework, versions: Mapping[str, str], platform: str, data: CompatibilityData
-) -> Iterator[FrameworkBuild]:
-    """Yield the builds of a framework whose versions name the build: torch 2.13.0+cu126."""
-    for name in framework.distributions:
-        if name in versions:
-            yield FrameworkBuild(
-                package=name,
-                framework=framework.name,
-                subject=f"{name} {versions[name]}",
-                build=data.build(name, versions[name], platform),
-                on_path=name == framework.distribution,
-            )
-
-
-def _installed_way(framework: Framework, versions: Mapping[str, str], platform: str) -> Way | None:
-    """Return the way with the most carriers whose carriers are all there; a CPU way has none."""
-    for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
-        if way.platforms and platform not in way.platforms:
-            continue
-        if _distribution_of(way) in versions and way.has_carriers(versions):
-            return way
-    return None
-
-
-def _distribution_of(way: Way) -> str:
-    return normalize_name(way.requires[0].partition("[")[0])
-
-
-def _carriers(data: CompatibilityData) -> set[str]:
-    """Return the distributions that hold the code of a framework."""
-    names: set[str] = set()
-    for framework in data.all_frameworks():
-        for way in framework.ways:
-            names.update(way.carriers)
-    return names
+        # The way with the most carriers whose carriers are all there counts; a CPU way has none.
+        for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
+            distribution = normalize_name(way.requires[0].partition("[")[0])
+            is_here = platform in (way.platforms or (platform,))
+            if is_here and distribution in versions and way.has_carriers(versions):
+                version = versions[distribution]
+                yield FrameworkBuild(
+                    package=distribution,
+                    framework=framework.name,
+                    subject=f"{framework.name} {version} ({way.variant})",
+                    build=data.variant(framework, way, version, platform),
+                    on_path=True,
+                )
+                break

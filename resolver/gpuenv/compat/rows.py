@@ -216,17 +216,26 @@ class Builds:
             self._partners[name, version] = partners
             for partner in partners:
                 self._companions.setdefault(partner, []).append((name, version))
-        self._found: dict[tuple[str, str, str], Build | None] = {}
 
     def find(self, distribution: str, version: str, platform: str) -> Build | None:
         """Return the build of the framework or of a companion that a version names."""
-        key = (distribution, version, platform)
-        if key not in self._found:
-            find = self._companion
-            if distribution == self.framework.distribution:
-                find = self._own
-            self._found[key] = find(distribution, version, platform)
-        return self._found[key]
+        if distribution != self.framework.distribution:
+            return self._companion(distribution, version, platform)
+        row = self._rows.get((version, platform))
+        if row is None:
+            return None
+        return Build(
+            name=distribution,
+            version=row.version,
+            local=version,
+            variant=row.variant,
+            index=row.index,
+            platform=platform,
+            cuda=_pair_or_none(row.cuda),
+            cudnn=row.cudnn,
+            code=row.code(),
+            companions=tuple(self._companions.get(row.version, ())),
+        )
 
     def all(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
         """Return the builds on a platform, newest first, in a version the default index first.
@@ -252,23 +261,6 @@ class Builds:
         builds.sort(key=lambda build: build.index != "default")
         builds.sort(key=lambda build: version_key(build.version), reverse=True)
         return builds
-
-    def _own(self, distribution: str, local: str, platform: str) -> Build | None:
-        row = self._rows.get((local, platform))
-        if row is None:
-            return None
-        return Build(
-            name=distribution,
-            version=row.version,
-            local=local,
-            variant=row.variant,
-            index=row.index,
-            platform=platform,
-            cuda=_pair_or_none(row.cuda),
-            cudnn=row.cudnn,
-            code=row.code(),
-            companions=tuple(self._companions.get(row.version, ())),
-        )
 
     def _companion(self, distribution: str, local: str, platform: str) -> Build | None:
         """Return a companion's build: it has the CUDA of the framework that it was built with."""
@@ -317,35 +309,30 @@ class Releases:
         self._rows = {(row.version, row.platform): row for row in content.releases}
         for row in convert(more, list[ReleaseRow], f"a row of {distribution} of the user"):
             self._rows.setdefault((row.version, row.platform), row)
-        self._found: dict[tuple[str, str], Library] = {}
 
     def find(self, version: str, platform: str) -> Library | None:
         """Return what is known about a release on a platform."""
-        key = (version, platform)
-        if key in self._rows and key not in self._found:
-            row, code = self._rows[key], self._rows[key].code()
-            cuda = _pair_or_none(row.cuda)
-            self._found[key] = Library(
-                name=self._distribution,
-                version=version,
-                platform=platform,
-                cuda_major=(cuda or (0, 0))[0] if self.major is None else self.major,
-                code=code,
-                bad=self._bad(self._distribution, version),
-                cuda=cuda,
-                cudnn=row.cudnn,
-                by_cuda=tuple(
-                    (
-                        parse_pair(part.cuda),
-                        code.replace(
-                            sass=part.sass, ptx=part.ptx, made_by=_pair_or_none(part.made_by)
-                        ),
-                    )
-                    for part in row.by_cuda
-                ),
-                url=row.url,
-            )
-        return self._found.get(key)
+        row = self._rows.get((version, platform))
+        if row is None:
+            return None
+        cuda, code = _pair_or_none(row.cuda), row.code()
+        by_cuda = []
+        for part in row.by_cuda:
+            made_by = _pair_or_none(part.made_by)
+            own = code.replace(sass=part.sass, ptx=part.ptx, made_by=made_by)
+            by_cuda.append((parse_pair(part.cuda), own))
+        return Library(
+            name=self._distribution,
+            version=version,
+            platform=platform,
+            cuda_major=(cuda or (0, 0))[0] if self.major is None else self.major,
+            code=code,
+            bad=self._bad(self._distribution, version),
+            cuda=cuda,
+            cudnn=row.cudnn,
+            by_cuda=tuple(by_cuda),
+            url=row.url,
+        )
 
     def reaches(self, version: str) -> bool:
         """Return whether there is a release of that version or an older one, on any platform."""

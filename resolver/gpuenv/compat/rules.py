@@ -80,17 +80,14 @@ def serves(
     if code.unknown_below is not None:
         undecided = undecided or capability < code.unknown_below
     if code.ptx is None:
-        undecided = undecided or _newer_than_some(capability, code.sass or ())
+        oldest = min((parse_target(target)[0] for target in code.sass or ()), default=None)
+        undecided = undecided or (oldest is not None and oldest <= capability)
     elif any_ptx_runs(code.ptx, capability):
         if driver_cuda is None or code.made_by is None:
             return "unknown"
         if driver_cuda >= code.made_by:
             return "ptx"
     return "unknown" if undecided else None
-
-
-def _newer_than_some(capability: ComputeCapability, targets: Iterable[str]) -> bool:
-    return any(parse_target(target)[0] <= capability for target in targets)
 
 
 def serves_all(
@@ -124,39 +121,25 @@ def device_reasons(
 def _device_reason(
     subject: str, code: Code, gpu: Gpu, driver_cuda: CudaVersion | None, answer: str | None
 ) -> Reason:
-    capability = gpu.compute_capability
+    capability, made_by = gpu.compute_capability, code.made_by
     source = f"{BINARY_SOURCE}; {code.source}" if code.source else BINARY_SOURCE
     if capability is None:
-        return Reason(
-            code="device-unknown",
-            subject=subject,
-            need=show_code(code),
-            have=f"{gpu.name}, of unknown compute capability",
-            source=source,
-        )
-    if capability in TEGRA:
+        name, need = "device-unknown", show_code(code)
+        have = f"{gpu.name}, of unknown compute capability"
+    elif capability in TEGRA:
+        name, source = "jetson-wheel", JETSON_SOURCE
         need = f"a wheel for JetPack from NVIDIA's Jetson index ({gpu.name})"
         have = f"a wheel for Arm servers ({show_code(code)})"
-        return Reason(
-            code="jetson-wheel", subject=subject, need=need, have=have, source=JETSON_SOURCE
-        )
-    only_newer_driver = answer is None and any_ptx_runs(code.ptx or (), capability)
-    if only_newer_driver and code.made_by is not None:
-        return Reason(
-            code="ptx-needs-newer-driver",
-            subject=subject,
-            need=f"a driver for CUDA {show_pair(code.made_by)} to compile its PTX for {gpu.name}",
-            have=f"a driver for CUDA {show_pair(driver_cuda)}",
-            source=PTX_SOURCE,
-        )
-    older = code.unknown_below is not None and capability < code.unknown_below
-    return Reason(
-        code="no-code-for-device" if answer is None else "code-unknown",
-        subject=subject,
-        need=f"code for compute capability {show_pair(capability)} ({gpu.name})",
-        have=show_code(Code(sass=None) if older else code),
-        source=source,
-    )
+    elif answer is None and made_by is not None and any_ptx_runs(code.ptx or (), capability):
+        name, source = "ptx-needs-newer-driver", PTX_SOURCE
+        need = f"a driver for CUDA {show_pair(made_by)} to compile its PTX for {gpu.name}"
+        have = f"a driver for CUDA {show_pair(driver_cuda)}"
+    else:
+        name = "no-code-for-device" if answer is None else "code-unknown"
+        need = f"code for compute capability {show_pair(capability)} ({gpu.name})"
+        older = code.unknown_below is not None and capability < code.unknown_below
+        have = show_code(Code(sass=None) if older else code)
+    return Reason(code=name, subject=subject, need=need, have=have, source=source)
 
 
 def needs_jetson_wheels(gpus: Iterable[Gpu]) -> bool:
@@ -194,30 +177,21 @@ def driver_reasons(
     Returns:
         Codes: driver-floor, driver-floor-unknown, driver-cuda.
     """
-    if host.driver is None:
-        return _driver_cuda_reasons(subject, cuda, host.driver_cuda, floor)
-    have = f"driver {host.driver}"
-    if floor is None:
-        older_major = _driver_cuda_reasons(subject, cuda, host.driver_cuda, floor)
-        if older_major or (host.driver_cuda is not None and host.driver_cuda >= cuda):
-            return older_major
+    release, source = floor or ("", "")
+    driver_cuda, have = host.driver_cuda, f"driver {host.driver}"
+    if host.driver is not None and floor is not None:
+        if reaches_floor(host, release, cuda):
+            return ()
+        code, need = "driver-floor", f"driver {release} or newer for CUDA {show_pair(cuda)}"
+    elif driver_cuda is not None and driver_cuda[0] < cuda[0]:
+        code, need = "driver-cuda", f"a driver for CUDA {cuda[0]}"
+        have = f"a driver for CUDA {show_pair(driver_cuda)}"
+    elif host.driver is None or (driver_cuda is not None and driver_cuda >= cuda):
+        return ()
+    else:
+        code = "driver-floor-unknown"
         need = f"a driver for CUDA {show_pair(cuda)}, whose oldest driver is not known"
-        return (Reason(code="driver-floor-unknown", subject=subject, need=need, have=have),)
-    release, source = floor
-    if reaches_floor(host, release, cuda):
-        return ()
-    need = f"driver {release} or newer for CUDA {show_pair(cuda)}"
-    return (Reason(code="driver-floor", subject=subject, need=need, have=have, source=source),)
-
-
-def _driver_cuda_reasons(
-    subject: str, cuda: CudaVersion, driver_cuda: CudaVersion | None, floor: tuple[str, str] | None
-) -> tuple[Reason, ...]:
-    if driver_cuda is None or driver_cuda[0] >= cuda[0]:
-        return ()
-    need, have = f"a driver for CUDA {cuda[0]}", f"a driver for CUDA {show_pair(driver_cuda)}"
-    source = floor[1] if floor is not None else ""
-    return (Reason(code="driver-cuda", subject=subject, need=need, have=have, source=source),)
+    return (Reason(code=code, subject=subject, need=need, have=have, source=source),)
 
 
 def cuda_bound_reasons(
@@ -266,23 +240,19 @@ def first_branch_reasons(
     """
     if host.driver is None:
         return ()
-    reasons: list[Reason] = []
+    reasons: dict[Reason, None] = {}  # each once, in the order of the GPUs
     for gpu in host.gpus:
-        capability = gpu.compute_capability
-        if capability is None or capability not in first_branches:
-            continue
-        first, source = first_branches[capability]
+        first, source = first_branches.get(gpu.compute_capability or (0, 0), (0, ""))
         if driver_branch(host.driver) < first:
-            reasons.append(
-                Reason(
-                    code="gpu-needs-newer-driver",
-                    subject=gpu.name,
-                    need=f"a driver of branch R{first} or newer",
-                    have=f"driver {host.driver}",
-                    source=source,
-                )
+            reason = Reason(
+                code="gpu-needs-newer-driver",
+                subject=gpu.name,
+                need=f"a driver of branch R{first} or newer",
+                have=f"driver {host.driver}",
+                source=source,
             )
-    return tuple(dict.fromkeys(reasons))
+            reasons[reason] = None
+    return tuple(reasons)
 
 
 def branch_reasons(
@@ -302,24 +272,24 @@ def branch_reasons(
     if host.driver is None or not host.gpus:
         return ()
     branch, have = driver_branch(host.driver), f"driver {host.driver}"
-    reasons: list[Reason] = []
+    reasons: dict[Reason, None] = {}  # each once, in the order of the GPUs
     for gpu in host.gpus:
-        capability = gpu.compute_capability
-        if capability is None or capability not in last_branches:
-            continue
-        last, source = last_branches[capability]
-        if branch <= last:
-            continue
-        need = f"a driver of branch R{last} or older for compute capability {show_pair(capability)}"
-        reasons.append(
-            Reason(
-                code="gpu-dropped-by-driver", subject=gpu.name, need=need, have=have, source=source
+        last, source = last_branches.get(gpu.compute_capability or (0, 0), (branch, ""))
+        if branch > last:
+            capability = show_pair(gpu.compute_capability)
+            reason = Reason(
+                code="gpu-dropped-by-driver",
+                subject=gpu.name,
+                need=f"a driver of branch R{last} or older for compute capability {capability}",
+                have=have,
+                source=source,
             )
-        )
+            reasons[reason] = None
     if branch > newest_branch:
         need = f"a driver branch that the data knows (R{newest_branch} or older)"
-        reasons.append(Reason(code="driver-branch-unknown", subject="driver", need=need, have=have))
-    return tuple(dict.fromkeys(reasons))
+        reason = Reason(code="driver-branch-unknown", subject="driver", need=need, have=have)
+        reasons[reason] = None
+    return tuple(reasons)
 
 
 def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[Reason, ...]:
@@ -387,29 +357,30 @@ def extension_reasons(
     Returns:
         Codes: extension-release, extension-cuda, extension-abi.
     """
-    reasons = []
+    needs = []
     if built_for.release not in ("", actual.release):
-        need = f"{FRAMEWORK} {built_for.release}, for which it was built"
-        reasons.append(_extension_reason("extension-release", subject, need, torch))
+        needs.append(("extension-release", f"{FRAMEWORK} {built_for.release}", torch))
     if None not in (built_for.cuda_major, actual.cuda_major) and (
         built_for.cuda_major != actual.cuda_major
     ):
-        need = f"{FRAMEWORK} for CUDA {built_for.cuda_major}, for which it was built"
-        have = f"{torch}, a CPU build"
-        if actual.cuda_major:
-            have = f"{torch} for CUDA {actual.cuda_major}"
-        reasons.append(_extension_reason("extension-cuda", subject, need, have))
+        have = f"{torch} for CUDA {actual.cuda_major}" if actual.cuda_major else ""
+        need = f"{FRAMEWORK} for CUDA {built_for.cuda_major}"
+        needs.append(("extension-cuda", need, have or f"{torch}, a CPU build"))
     if None not in (built_for.cxx11_abi, actual.cxx11_abi) and (
         built_for.cxx11_abi != actual.cxx11_abi
     ):
-        need = f"{FRAMEWORK} with {abi_text(built_for.cxx11_abi)}, for which it was built"
-        have = f"{torch} with {abi_text(actual.cxx11_abi)}"
-        reasons.append(_extension_reason("extension-abi", subject, need, have))
-    return tuple(reasons)
-
-
-def _extension_reason(code: str, subject: str, need: str, have: str) -> Reason:
-    return Reason(code=code, subject=subject, need=need, have=have, source=EXTENSION_SOURCE)
+        need = f"{FRAMEWORK} with {abi_text(built_for.cxx11_abi)}"
+        needs.append(("extension-abi", need, f"{torch} with {abi_text(actual.cxx11_abi)}"))
+    return tuple(
+        Reason(
+            code=code,
+            subject=subject,
+            need=f"{need}, for which it was built",
+            have=have,
+            source=EXTENSION_SOURCE,
+        )
+        for code, need, have in needs
+    )
 
 
 def owner_reasons(owners: Mapping[str, Iterable[str]]) -> tuple[Reason, ...]:
@@ -422,18 +393,14 @@ def owner_reasons(owners: Mapping[str, Iterable[str]]) -> tuple[Reason, ...]:
         One reason for each folder with several owners, in the order of the folders' names.
         Code: two-owners.
     """
-    reasons = []
-    for folder in sorted(owners):
-        names = sorted(set(owners[folder]))
-        if len(names) > 1:
-            have = " and ".join(names)
-            reasons.append(
-                Reason(
-                    code="two-owners",
-                    subject=folder,
-                    need="one owner",
-                    have=have,
-                    source=OWNER_SOURCE,
-                )
-            )
-    return tuple(reasons)
+    return tuple(
+        Reason(
+            code="two-owners",
+            subject=folder,
+            need="one owner",
+            have=" and ".join(sorted(set(owners[folder]))),
+            source=OWNER_SOURCE,
+        )
+        for folder in sorted(owners)
+        if len(set(owners[folder])) > 1
+    )
