@@ -57,7 +57,7 @@ _Side = tuple[tuple[str, ...], str]  # distributions, versions
 _Branches = tuple[tuple[int, tuple[ComputeCapability, ...], str], ...]
 
 
-class RuleRow(Value):
+class RuleRow(Value, forbid_unknown_fields=False):
     """A row of a table of libraries.toml, as written there. () and "" mean that nothing is said."""
 
     distributions: tuple[str, ...] = ()
@@ -462,7 +462,7 @@ class CompatibilityData:
 
     def rule_rows(self, table: str) -> Sequence[RuleRow]:
         """Return the rows of a table of libraries.toml."""
-        return self._tables.rules[table]
+        return self._tables.rules.get(table, ())
 
     # ---- GPUs and drivers
 
