@@ -1,15 +1,14 @@
-"""The solver for wheels. resolvelib makes every resolution.
+"""The solver for wheels. Its resolver implements the interfaces of resolvelib.
 
 - solver: solve() and the request as requirements
 - requested: the frameworks and the other requirements that a request names
 - graph: the nodes of the resolution graph, their requirements and candidates
-- candidates: the candidate store, which lists and orders releases
+- candidates: the candidate store: lists and orders releases, and says which may be taken
 - wheel_variants: the variant wheels of a release: which suit a host, and in which order
-- release_facts: what a release requires of the host and of other builds
-- selection: which releases a set of requirements admits
+- release_facts: what a release requires: of the host, of other builds, and its packages
 - widening: asks the live index for releases that the snapshot leaves out
 - provider: the resolvelib provider
-- resolution: resolves, learns from conflicts, and finds what is to blame for each
+- resolution: the resolver, which learns from conflicts
 - plan: the plan of a solution
 - conflicts: which parts of an impossible request conflict
 - skipped: what was chosen, and why better releases were not
