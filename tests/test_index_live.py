@@ -731,8 +731,8 @@ class Shipped(Snapshot):
             else ()
         )
 
-    def metadata(self, wheel: Wheel) -> Metadata:
-        return Metadata()
+    def metadata(self, wheel: Wheel) -> Metadata | None:
+        return None if wheel.url else Metadata()
 
 
 @pytest.fixture

@@ -289,11 +289,14 @@ def test_the_closure_is_whole(snapshot: Snapshot) -> None:
         serving: dict[Requirement, list[Any]] = {}
         while reached:
             wheel, extras = reached.pop()
-            if (wheel.metadata, extras) in seen or not environment.accepts_python(
-                wheel.requires_python
-            ):
+            if (
+                wheel.name,
+                wheel.index,
+                wheel.metadata,
+                extras,
+            ) in seen or not environment.accepts_python(wheel.requires_python):
                 continue
-            seen.add((wheel.metadata, extras))
+            seen.add((wheel.name, wheel.index, wheel.metadata, extras))
             for need in snapshot.metadata(wheel).dependencies:
                 if need.marker is not None and not environment.marker(need.marker, extras):
                     continue

@@ -63,13 +63,8 @@ def open_indexes(
     )
     transport = Transport(cert=default.cert)
     pages = PageReader(transport, cache, options)
-    builder = SourceBuilder(
-        (*python.version, python.free_threaded),
-        options,
-        default_index=default.url,
-        cert=default.cert,
-        folder=cache.folder,
-    )
+    release = (*python.version, python.free_threaded)
+    builder = SourceBuilder(release, options, default, cache.folder)
     default_source, extra = None, []
     if not options.no_index:
         default_source = open_index(options.index_url or default.url, pages, options)

@@ -34,7 +34,7 @@ MIN_SPEED = 16 << 10  # bytes per second that a file must reach after PAGE_TIMEO
 MAX_PAGE_BYTES = 256 << 20  # far above the largest page of any index
 MAX_RANGE_BYTES = 64 << 20
 MAX_FILE_BYTES = 256 << 20  # limit for a file whose size neither the index nor the server states
-MAX_THREADS = 16  # requests at once; threads wait for the index most of the time
+MAX_THREADS = 10  # requests at once; more need more than 200 MiB for large pages
 
 OK, PARTIAL, NOT_MODIFIED, UNAUTHORIZED, FORBIDDEN = 200, 206, 304, 401, 403
 UNSATISFIABLE = 416

@@ -68,7 +68,6 @@ class MultiIndex(Index):
         self._own = dict(own or {})
         self._open_index = open_index
         self._opened: dict[str, Source] = {}  # frameworks' own indexes, by URL
-        self._shipped: dict[str, dict[str | None, Wheel]] = {}  # {name: {sha256: the file}}
         self._bindings: dict[str, _Binding] = {}
         self._prefetcher: Prefetcher | None = None
         self._live = frozenset(() if offline else live)
@@ -180,16 +179,10 @@ class MultiIndex(Index):
 
     def metadata(self, wheel: Wheel) -> Metadata:
         """Implement Index.metadata. A file that the snapshot has, too, is not asked for."""
-        snapshot, name = self._snapshot, wheel.name
-        if snapshot is None or wheel.index == DIRECT_URL:
-            return self._reader.metadata(wheel)
-        if isinstance(wheel.metadata, tuple):
-            return snapshot.metadata(wheel)
-        if name not in self._shipped:
-            files = snapshot.files(name) if snapshot.has(name) else ()
-            self._shipped[name] = {file.sha256: file for file in files}
-        shipped = self._shipped[name].get(wheel.sha256)
-        return self._reader.metadata(wheel) if shipped is None else snapshot.metadata(shipped)
+        shipped = None
+        if self._snapshot is not None and wheel.index != DIRECT_URL:
+            shipped = self._snapshot.metadata(wheel)
+        return shipped or self._reader.metadata(wheel)
 
     def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
         """Implement Index.variants."""

@@ -26,6 +26,8 @@ _DEFAULT, _PYTORCH = "default", "pytorch"
 _LABELS = (_PYTORCH, _DEFAULT)
 _VARIANT = "{variant}"  # stands for "cu126" and the like in the URL of the PyTorch index
 
+_SHA256, _METADATA = 3, 8  # fields of a file
+
 _Target = tuple[Python, str, tuple[int, int] | None]  # interpreter, platform, glibc
 
 
@@ -95,23 +97,31 @@ class Snapshot(Source):
             self._files[key] = files
         return self._files[key]
 
-    def metadata(self, wheel: Wheel) -> Metadata:
-        """Return the metadata of a wheel of the snapshot."""
-        path, number = wheel.metadata
-        try:
-            texts = self._packages[path]["metadata"][number]
-            return Metadata(dependencies=tuple(map(parse_requirement, texts)))
-        except (LookupError, TypeError, ValueError, AttributeError):
-            problem = f"the requirements of {wheel.filename} cannot be read"
-            raise self._damaged(path, problem) from None
+    def metadata(self, wheel: Wheel) -> Metadata | None:
+        """Return the metadata of a file by its sha256; None if the snapshot does not have it."""
+        for package in self._packages_of(wheel.name):
+            number = package["numbers"].get(wheel.sha256)
+            if number is not None:
+                try:
+                    requirements = map(parse_requirement, package["metadata"][number])
+                    return Metadata(dependencies=tuple(requirements))
+                except (LookupError, TypeError, ValueError, AttributeError):
+                    problem = f"the requirements of {wheel.filename} cannot be read"
+                    raise self._damaged(package["path"], problem) from None
+        return None
 
     def _packages_of(self, name: str) -> list[dict[str, Any]]:
         packages = []
-        for path in [f"{label}/{name}.json" for label in _LABELS]:
-            if path.removesuffix(".json") in self._listed:
-                if path not in self._packages:
-                    self._packages[path] = self._read(path)
-                packages.append({**self._packages[path], "path": path})
+        for path in [f"{label}/{name}" for label in _LABELS if f"{label}/{name}" in self._listed]:
+            if path not in self._packages:
+                package = self._read(f"{path}.json")
+                try:
+                    rows = [row for of_tags in package["files"].values() for row in of_tags]
+                    package["numbers"] = {row[_SHA256]: row[_METADATA] for row in rows}
+                except (LookupError, TypeError, AttributeError):
+                    raise self._damaged(f"{path}.json", "its files cannot be read") from None
+                self._packages[path] = {**package, "path": f"{path}.json"}
+            packages.append(self._packages[path])
         return packages
 
     def _wheels(
@@ -141,7 +151,7 @@ class Snapshot(Source):
                     yanked=yanked,
                     upload_time=time,
                     index=index.replace(_VARIANT, location),
-                    metadata=(package["path"], metadata),
+                    metadata=metadata,
                 )
             )
         return wheels

@@ -32,6 +32,7 @@ from ..errors import InputError, Reason, UnusableFileError
 from ..interpreters import Release, find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Wheel
 from ..prefix import interpreter_of
+from .default_index import DefaultIndex
 from .filenames import identify
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
@@ -80,8 +81,7 @@ class SourceBuilder:
         python: the interpreter to build for, or its release. Where no such interpreter is here,
             that of gpuenv tells the metadata, as in uv; it builds no wheel for another one.
         options: where build requirements come from.
-        default_index: the index for what the options do not name.
-        cert: the CA bundle of the indexes.
+        default: the index for what the options do not name.
         folder: the folder of the cache, which keeps the wheels.
     """
 
@@ -89,13 +89,11 @@ class SourceBuilder:
         self,
         python: str | Release,
         options: IndexOptions,
-        *,
-        default_index: str,
-        cert: str | None,
+        default: DefaultIndex,
         folder: str,
     ) -> None:
         self._wanted, self._options = python, options
-        self._default_index, self._cert, self._folder = default_index, cert, folder
+        self._default, self._folder = default, folder
         self._failures: dict[str, list[BuildFailedError]] = {}  # by package
 
     @cached_property
@@ -226,12 +224,12 @@ class SourceBuilder:
         links = [os.path.abspath(link) for link in options.find_links if os.path.exists(link)]
         links += [link for link in options.find_links if not os.path.exists(link)]
         settings = {
-            "UV_DEFAULT_INDEX": options.index_url or self._default_index,
+            "UV_DEFAULT_INDEX": options.index_url or self._default.url,
             "UV_INDEX": " ".join(options.extra_index_urls),
             "UV_FIND_LINKS": ",".join(links),
             "PIP_EXTRA_INDEX_URL": " ".join(options.extra_index_urls),
             "PIP_FIND_LINKS": " ".join(links),
-            "SSL_CERT_FILE": self._cert or "",
+            "SSL_CERT_FILE": self._default.cert or "",
         }
         if options.index_url:
             settings["PIP_INDEX_URL"] = options.index_url

@@ -105,13 +105,8 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
     if all(pin.wheel.filename.endswith(".whl") for pin in lock.pins):
         return lock
     default = default_index()
-    builder = SourceBuilder(
-        python or required_release(lock) or sys.executable,
-        options,
-        default_index=default.url,
-        cert=default.cert,
-        folder=Cache().folder,
-    )
+    release = python or required_release(lock) or sys.executable
+    builder = SourceBuilder(release, options, default, Cache().folder)
     pins = []
     for pin in lock.pins:
         sdist = pin.wheel
