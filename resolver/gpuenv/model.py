@@ -323,6 +323,11 @@ class Way(Value):
     platforms: tuple[str, ...] = ()  # those that have it; () is all
     local: str = ""
 
+    @property
+    def distribution(self) -> str:
+        """The distribution that has the framework's version, such as jax."""
+        return self.requires[0].partition("[")[0]
+
     def has_carriers(self, versions: Mapping[str, str]) -> bool:
         """Return whether the carriers are among distributions, {name: version}."""
         return all(
@@ -343,6 +348,20 @@ class Framework(Value):
     companions: tuple[str, ...] = ()  # distributions whose builds must match the framework's CUDA
     indexes: tuple[str, ...] = ()  # URLs with {variant}: used for this framework's packages only
     packages: tuple[str, ...] = ()  # the distributions that may come from those indexes
+
+    def installed_way(self, versions: Mapping[str, str], platform: str) -> Way | None:
+        """Return the way with the most carriers whose carriers are all there; a CPU way has none.
+
+        Args:
+            versions: {name: version} of what is installed.
+            platform: that of the installation.
+        """
+        for way in sorted(self.ways, key=lambda way: -len(way.carriers)):
+            if way.platforms and platform not in way.platforms:
+                continue
+            if way.distribution in versions and way.has_carriers(versions):
+                return way
+        return None
 
     @property
     def distributions(self) -> tuple[str, ...]:

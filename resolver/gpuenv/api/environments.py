@@ -465,7 +465,7 @@ def _frameworks(lock: Lock | None, only: Sequence[str]) -> list[tuple[str, str, 
     pinned = set() if lock is None else {pin.wheel.name for pin in lock.pins}
     chosen = []
     for framework in compatibility_data().all_frameworks():
-        ways = {way.requires[0].partition("[")[0] for way in framework.ways}  # cupy-cuda12x, ...
+        ways = {way.distribution for way in framework.ways}  # cupy-cuda12x, ...
         if (lock is None or ways & pinned) and (not only or framework.name in only):
             chosen.append((framework.name, framework.import_name, framework.probe))
     return chosen

@@ -99,7 +99,7 @@ class InplaceTarget:
         self.framework_of: dict[str, str] = {}  # by distribution
         for framework in compatibility_data().all_frameworks():
             for way in framework.ways:
-                name = parse_requirement(way.requires[0]).name
+                name = way.distribution
                 self.framework_of[name] = framework.name
 
     def plan(

@@ -94,7 +94,7 @@ class Catalog:
         variants: list[Variant] = []
         if framework is not None:
             variants = self._variants_of_framework(framework, platform)
-            members = sorted({way.requires[0].partition("[")[0] for way in framework.ways})
+            members = sorted({way.distribution for way in framework.ways})
         elif members:
             for member in members:
                 variants += self._variants_of_distribution(member, platform)
@@ -168,7 +168,7 @@ class Catalog:
             if way.variant == "*":
                 variants += self._variants_of_builds(framework.distribution, platform)
                 continue
-            distribution = way.requires[0].partition("[")[0]
+            distribution = way.distribution
             versions = list(self._pythons_of(distribution, platform))
             if not versions:  # without an index: the carriers have the framework's own versions
                 for name in way.carriers:

@@ -270,7 +270,7 @@ class CompatibilityData:
             if build.index == "default":
                 yield build.local
         for framework in self._frameworks.values():
-            distributions = {way.requires[0].partition("[")[0] for way in framework.ways}
+            distributions = {way.distribution for way in framework.ways}
             if distribution in distributions:
                 for carrier in {name for way in framework.ways for name in way.carriers}:
                     for release in self.releases(carrier):

@@ -131,17 +131,13 @@ def _builds(
                         on_path=name == framework.distribution,
                     )
             continue
-        # The way with the most carriers whose carriers are all there counts; a CPU way has none.
-        for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
-            distribution = normalize_name(way.requires[0].partition("[")[0])
-            is_here = platform in (way.platforms or (platform,))
-            if is_here and distribution in versions and way.has_carriers(versions):
-                version = versions[distribution]
-                yield FrameworkBuild(
-                    package=distribution,
-                    framework=framework.name,
-                    subject=f"{framework.name} {version} ({way.variant})",
-                    build=data.variant(framework, way, version, platform),
-                    on_path=True,
-                )
-                break
+        way = framework.installed_way(versions, platform)
+        if way is not None:
+            version = versions[way.distribution]
+            yield FrameworkBuild(
+                package=way.distribution,
+                framework=framework.name,
+                subject=f"{framework.name} {version} ({way.variant})",
+                build=data.variant(framework, way, version, platform),
+                on_path=True,
+            )

@@ -182,7 +182,7 @@ def _installed_frameworks(
 
 def _installed_version(framework: Framework, installed: Mapping[str, str]) -> str | None:
     """Return the installed version of a framework, whichever distribution provides it."""
-    providers = [way.requires[0].partition("[")[0] for way in framework.ways]
+    providers = [way.distribution for way in framework.ways]
     for name in (framework.distribution, *providers):
         if name in installed:
             return installed[name]

@@ -360,7 +360,7 @@ def _distributions(data: CompatibilityData) -> dict[str, str]:
     for framework in data.all_frameworks():
         names[framework.distribution] = framework.name
         for way in framework.ways:
-            names[parse_requirement(way.requires[0]).name] = framework.name
+            names[way.distribution] = framework.name
     return names
 
 

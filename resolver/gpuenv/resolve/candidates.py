@@ -314,7 +314,7 @@ class CandidateStore:
             for way in framework.ways:
                 if way.platforms and platform not in way.platforms:
                     continue
-                for candidate in self.candidates(parse_requirement(way.requires[0]).name):
+                for candidate in self.candidates(way.distribution):
                     build = self.data.variant(framework, way, candidate.version, platform)
                     if build is not None or not way.local:  # the data has every build of this kind
                         variants.append(Variant(framework, way, candidate.wheel, build))

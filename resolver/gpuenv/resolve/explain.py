@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Change, Explanation, Reason
 from ..model import Framework
-from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .conflicts import REQUEST, Trials, conflicting_groups, group_conflicts
 from .graph import (
@@ -97,7 +96,7 @@ def _requirement_reasons(facts: ReleaseFacts, root: NodeRequirement) -> Iterator
     yield from _reasons_against_all(facts, in_range)
     if not in_range:
         for way in root.framework.ways:
-            name = parse_requirement(way.requires[0]).name
+            name = way.distribution
             yield from _package_reasons(facts, PackageRequirement(name, (), root.specifier))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from ..compat.evaluate import needs_of_gpus
 from ..compat.user_rows import SOURCE
 from ..errors import Reason, is_doubt
-from ..model import Build, Choice, CudaVersion, Framework, Needs, Pin, Plan, Way
+from ..model import Build, Choice, CudaVersion, Needs, Pin, Plan
 from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json, text_digest
 from .candidates import is_single_distribution
@@ -103,29 +103,16 @@ def _choices(solution: Solution) -> tuple[Choice, ...]:
                 pin = solution.pinned[root.name]
                 choices[name] = _choice(solution, name, pin.version, pin.build, "unknown")
     for framework in data.all_frameworks():
-        installed = _installed_way(framework, solution)
+        installed = framework.installed_way(solution.versions, store.host.platform)
         if framework.name in choices or installed is None:
             continue
-        pin = solution.pinned[_distribution(installed)]
+        pin = solution.pinned[installed.distribution]
         build = pin.build
         if build is None and not is_single_distribution(framework):
             build = data.variant(framework, installed, pin.version, store.host.platform)
         name, way = framework.name, installed.variant
         choices[name] = _choice(solution, name, pin.version, build, way)
     return tuple(choices.values())
-
-
-def _installed_way(framework: Framework, solution: Solution) -> Way | None:
-    """Return the way whose carriers are pinned. A CPU way has no carriers and comes last."""
-    versions = {name: candidate.version for name, candidate in solution.pinned.items()}
-    for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
-        if _distribution(way) in versions and way.has_carriers(versions):
-            return way
-    return None
-
-
-def _distribution(way: Way) -> str:
-    return parse_requirement(way.requires[0]).name
 
 
 def _choice(
@@ -246,10 +233,10 @@ def _cpu_warnings(
     for framework in solution.store.data.all_frameworks():
         if is_single_distribution(framework) or FrameworkId.of(framework.name) in solution.variants:
             continue
-        way = _installed_way(framework, solution)
+        way = framework.installed_way(solution.versions, solution.store.host.platform)
         if way is None or (way.carriers and has_cuda_libraries):
             continue
-        name = _distribution(way)
+        name = way.distribution
         build = "a build without its CUDA libraries" if way.carriers else "a CPU build"
         dependents = [other for other, names in dependencies.items() if name in names]
         yield Reason(

@@ -10,7 +10,6 @@ from resolvelib.structs import State
 
 from .. import activity
 from ..index.protocol import Index
-from ..requirements.target import parse_requirement
 from .candidates import CandidateStore, is_pinned
 from .graph import (
     AgreementId,
@@ -103,7 +102,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         for root in roots:
             if isinstance(root, FrameworkRequirement):
                 ways = root.framework.ways
-                names.update(parse_requirement(way.requires[0]).name for way in ways)
+                names.update(way.distribution for way in ways)
             elif isinstance(root, PackageRequirement):
                 if root.identifier in frameworks:
                     names.add(root.name)
@@ -326,7 +325,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         matches = self.store.in_ranges(self.store.variants(framework), ranges)
         if not matches:
             for way in framework.ways:
-                self.widening.try_for(parse_requirement(way.requires[0]).name, ranges)
+                self.widening.try_for(way.distribution, ranges)
         return self.store.admitted(framework.distribution, matches, ranges)
 
     def is_refused(self, release: Release) -> bool:

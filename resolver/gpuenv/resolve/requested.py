@@ -60,7 +60,7 @@ def framework_names(data: CompatibilityData) -> dict[str, Framework]:
         names[framework.name] = framework
         names[normalize_name(framework.distribution)] = framework
         for way in framework.ways:
-            names[_distribution(way)] = framework
+            names[way.distribution] = framework
             if not way.carriers:
                 names[f"{framework.name}-cpu"] = framework
     return names
@@ -150,7 +150,7 @@ def _limited(framework: Framework, texts: Sequence[Requirement]) -> Framework:
     if extras:
         further = f"[{','.join(extras)}]"
         ways = [
-            way.replace(requires=(*way.requires, f"{_distribution(way)}{further}")) for way in ways
+            way.replace(requires=(*way.requires, f"{way.distribution}{further}")) for way in ways
         ]
     if tuple(ways) == framework.ways:
         return framework
@@ -166,7 +166,7 @@ def _named_ways(framework: Framework, requirement: Requirement) -> list[Way]:
     if name == f"{framework.name}-cpu":
         return [way.replace(requires=(name,)) for way in ways if not way.carriers]
     if name != framework.name:
-        ways = [way for way in ways if _distribution(way) == name]
+        ways = [way for way in ways if way.distribution == name]
     by_extra = []
     for way in ways:
         for extra in requirement.extras:
@@ -174,7 +174,7 @@ def _named_ways(framework: Framework, requirement: Requirement) -> list[Way]:
                 continue
             own = parse_requirement(way.requires[0]).extras
             if own and extra not in own:
-                written = f"{_distribution(way)}[{extra}]"
+                written = f"{way.distribution}[{extra}]"
                 by_extra.append(way.replace(requires=(written, *way.requires[1:])))
             else:
                 by_extra.append(way)
@@ -188,7 +188,3 @@ def _names_way(extra: str, way: Way) -> bool:
         return True
     own = parse_requirement(way.requires[0]).extras
     return any(extra == name or extra.startswith(f"{name}-") for name in own)
-
-
-def _distribution(way: Way) -> str:
-    return parse_requirement(way.requires[0]).name

@@ -76,6 +76,7 @@ class Solution:
     Attributes:
         candidates: every chosen node of a distribution, nodes with extras included.
         pinned: the node without extras of each distribution, sorted by name.
+        versions: the version of each distribution.
         variants: the chosen variant of each framework with several ways.
     """
 
@@ -96,6 +97,7 @@ class Solution:
         for candidate in sorted(self.candidates, key=lambda candidate: candidate.name):
             if not candidate.extras:
                 self.pinned[candidate.name] = candidate
+        self.versions = {name: candidate.version for name, candidate in self.pinned.items()}
         self.variants: dict[Identifier, Variant] = {}
         for node in nodes:
             if isinstance(node, Variant):

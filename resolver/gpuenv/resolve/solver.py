@@ -12,7 +12,7 @@ from ..compat.data import CompatibilityData
 from ..errors import GpuEnvError, InputError, NoSolutionError, Reason
 from ..index.protocol import Index
 from ..model import Host, Plan, Request
-from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
+from ..requirements.target import TargetEnvironment, normalize_name
 from .candidates import CandidateStore, is_single_distribution
 from .conflicts import MAX_TRIAL_CONFLICTS, Trials
 from .explain import explain
@@ -135,7 +135,7 @@ class _Question:
         for root in self.roots:
             if isinstance(root, FrameworkRequirement):
                 self._framework_order[root.identifier] = None
-                names |= {parse_requirement(way.requires[0]).name for way in root.framework.ways}
+                names |= {way.distribution for way in root.framework.ways}
             elif isinstance(root, PackageRequirement):
                 names.add(root.name)
                 if self.store.on_path(root.name) and root.url is None:

@@ -196,7 +196,7 @@ def _owned_by_frameworks(
             owned[companion] = _refusal("other-build", need, have)
         distributions = [framework.distribution]
         for way in framework.ways:
-            distributions += [parse_requirement(way.requires[0]).name, *way.carriers]
+            distributions += [way.distribution, *way.carriers]
         for distribution in distributions:
             owned[distribution] = _refusal("two-frameworks", f"one {name} in a prefix", have)
     return owned
