@@ -6,7 +6,7 @@ error and no signal.
 
 pyelftools is not used. It reads each field by a call, and whole hash tables before the dynamic
 section: it reads 1,210 libraries in 2.2 s, this module in 0.1 s; a damaged file with a dynamic
-section of 300 MB takes 29 s, here 0.5 s; and a limit on its reading that prevents this refuses
+section of 300 MB takes minutes, here 1 s; and a limit on its reading that prevents this refuses
 libraries with many symbols (libtriton.so).
 """
 
