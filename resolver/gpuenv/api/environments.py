@@ -32,7 +32,6 @@ from ..model import (
 from ..prefix import find_interpreter, is_conda, is_venv, prefix_of
 from ..requirements.conda_projects import PIXI_TOML
 from ..resolve.requested import unknown_framework
-from ..verify import environment
 from . import conda, wheels
 from .data import carriers, compatibility_data
 from .fit import host_checks, lock_reasons, require_fit, rule_reasons
@@ -416,6 +415,8 @@ def verify(
     Raises:
         InputError: there is no environment at the target, or no framework has the name.
     """
+    from ..verify import environment  # other verbs do not need the checks
+
     if lock is not None:
         require_type(lock, Lock, "lock")
     require_type(host, Host, "host")

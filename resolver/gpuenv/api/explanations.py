@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat import what_if
 from ..compat.what_if import ChangedHost
-from ..doctor import diagnosis
 from ..errors import Change, GpuEnvError, NoSolutionError, Reason, TamperedError, is_doubt
 from ..lock.other_tools import read_any_lock
 from ..model import Host, IndexOptions, Plan, Rejection, Request, Value
@@ -17,6 +16,9 @@ from . import environments
 from .data import compatibility_data
 from .fit import lock_reasons, reasons_against
 from .hosts import describe
+
+if TYPE_CHECKING:
+    from ..doctor.diagnosis import Examination
 
 # Reasons that another Python may resolve.
 _ABOUT_PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-wheel-for-target"})
@@ -186,7 +188,7 @@ def examine(
     timeout: float = 300.0,
     root: str = "/",
     flags: Sequence[str] = (),
-) -> diagnosis.Examination:
+) -> Examination:
     """Diagnose a failure by a log, by this host and by an environment. No file is changed.
 
     Args:
@@ -208,6 +210,8 @@ def examine(
     Raises:
         InputError: there is no interpreter at the target.
     """
+    from ..doctor import diagnosis  # a tenth of the time of a solve, which does not need it
+
     stages = diagnosis.Stages(
         data=compatibility_data(),
         verify=partial(environments.verify, None),

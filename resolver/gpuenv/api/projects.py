@@ -11,7 +11,7 @@ from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError
 from ..lock import pylock
 from ..model import Host, IndexOptions, Lock, Plan, Value
 from ..prefix import is_conda, is_venv
-from ..project import edit, init, profiles, read
+from ..project import init, profiles, read
 from ..project.init import Beginning
 from ..project.profiles import Profile, Project, State
 from ..project.shared_versions import SharedVersion, share_versions, versions_of
@@ -99,6 +99,8 @@ def changed_requirements(
     Raises:
         InputError: a requirement cannot be added or removed.
     """
+    from ..project import edit  # tomlkit, which only this needs
+
     path = os.path.join(folder, read.FILE)
     read_toml(path)  # raises an InputError that says what is wrong, and where
     before = read_input(path)

@@ -1,8 +1,8 @@
 """The command line.
 
 A command parses flags, calls `gpuenv.api`, and prints through `gpuenv.render`. It implements
-`Command`: each is a module, or a class where a module has several. Its `run(arguments)` returns the
-exit status:
+`Command`: each is a module, or a class where a module has several (GROUPS). Its `run(arguments)`
+returns the exit status:
 
     0 done; 1 a check failed or a lock does not fit; 2 bad usage or input; 3 no solution; 4 the
     network, an index, an installer or the operating system failed; 130 interrupted
@@ -14,28 +14,19 @@ describe, `output` prints. `hook` is `gpuenv verify --hook`, `bundle` is `gpuenv
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib import import_module
 from typing import cast
 
-from .. import api
 from ..errors import GpuEnvError, InputError
-from ..index.cache import cache_folder
 from ..render import plans
-from ..render.values import quantity_text, size
 from ..version import __version__
-from . import doctor, matrix, pip, run, verify
-from .environments import Download, Install, Rollback, Sync
-from .flags import add_common_flags
-from .locks import Export, Outdated, ShowTree, Why
-from .output import configure, print_errors, print_json, print_lines, print_report
+from .output import configure, print_errors, print_json
 from .parser import Command, Parser, added_commands, apply_settings, find_settings
-from .projects import Init, LockProfiles
-from .solving import Detect, Env, Explain, Solve
 
 PROGRAM = "gpuenv: GPU environments that are known to work"
 SYSTEM_FAILURE = 4
@@ -144,7 +135,11 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
 
 def load_command(name: str) -> Command:
     """Return a command, of gpuenv or of another package."""
-    return COMMANDS[name] if name in COMMANDS else cast(Command, added_commands()[name].load())
+    if name not in COMMANDS:
+        return cast(Command, added_commands()[name].load())
+    module, _, command = COMMANDS[name].partition(":")
+    loaded = import_module(f"{__name__}.{module}")
+    return cast(Command, getattr(loaded, command)() if command else loaded)
 
 
 def command_groups() -> dict[str, tuple[str, ...]]:
@@ -192,37 +187,6 @@ def _report(error: GpuEnvError, *, json: bool) -> int:
     return error.exit_status
 
 
-# ---- commands about this program -----------------------------------------------------------------
-
-
-class Help(Command):
-    """`gpuenv help`: the help of the program, or of a command."""
-
-    HELP = "Print the help of a command"
-    DESCRIPTION = "Print the commands, or the arguments and examples of one command."
-    EXAMPLES = (("gpuenv help solve", "Print the help of a command"),)
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv help`."""
-        parser.add_argument("command", metavar="COMMAND", nargs="?", help="The command")
-        add_common_flags(parser)
-
-    def run(self, arguments: Namespace) -> int:
-        """Print the help."""
-        name, known = arguments.command, all_commands()
-        if name is not None and name not in known:
-            hint = "gpuenv help lists the commands"
-            raise InputError(f"there is no command {name}{suggestion(name, known)}", hint=hint)
-        if arguments.json:
-            names = known if name is None else [name]
-            print_json({command: load_command(command).HELP for command in names})
-        elif name is None:
-            print_lines(program_lines())
-        else:
-            print_lines(command_parser(name).format_help().rstrip().split("\n"))
-        return 0
-
-
 def program_lines() -> list[str]:
     """Return the help of the program: its commands, each in a line."""
     lines = [PROGRAM, "", "Usage: gpuenv COMMAND [OPTIONS]"]
@@ -235,118 +199,32 @@ def program_lines() -> list[str]:
     return lines
 
 
-class Completion(Command):
-    """`gpuenv completion`: scripts that complete commands, flags and their values in a shell."""
-
-    HELP = "Print a script that completes commands and flags in a shell"
-    DESCRIPTION = "Print a completion script. The shell reads it when it starts."
-    EXAMPLES = (
-        ("gpuenv completion bash > ~/.local/share/bash-completion/completions/gpuenv", "For bash"),
-        ("gpuenv completion zsh > ~/.zfunc/_gpuenv", "For zsh, with ~/.zfunc in fpath"),
-        ("gpuenv completion fish > ~/.config/fish/completions/gpuenv.fish", "For fish"),
-    )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv completion`."""
-        parser.add_argument(
-            "shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="The shell"
-        )
-        add_common_flags(parser)
-
-    def run(self, arguments: Namespace) -> int:
-        """Print the script; with --json the flags of each command, with the values of each."""
-        import shtab  # no other command needs it
-
-        program = Parser(prog="gpuenv", description=PROGRAM)
-        commands = program.add_commands()
-        frameworks = api.compatibility_data().frameworks()
-        document: dict[str, dict[str, tuple[str, ...]]] = {}
-        for name in all_commands():
-            command = load_command(name)
-            parser = commands.add_parser(name, help=command.HELP)
-            command.add_arguments(parser)
-            known = document[name] = {}
-            for action in parser.shown_actions():
-                if action.dest == "framework":
-                    action.choices = frameworks
-                values = tuple(map(str, action.choices or ()))
-                if not values and action.nargs != 0:
-                    vars(action)["complete"] = shtab.FILE
-                known.update(dict.fromkeys(action.option_strings, values))
-                if not action.option_strings:  # the values of a positional argument are words
-                    known.update(dict.fromkeys(values, ()))
-        if arguments.json:
-            print_json(document)
-        else:
-            print(shtab.complete(program, arguments.shell))
-        return 0
-
-
-class Cache(Command):
-    """`gpuenv cache`: where the cache is, how large it is, and an end to it."""
-
-    HELP = "Show or empty the cache"
-    DESCRIPTION = (
-        "The cache has pages and metadata of indexes, and the environments of scripts. "
-        "GPUENV_CACHE_DIR names another folder."
-    )
-    EXAMPLES = (
-        ("gpuenv cache size", "Show how large the cache is"),
-        ("gpuenv cache clean", "Remove everything in it"),
-    )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv cache`."""
-        parser.add_argument(
-            "action", metavar="dir|size|clean", choices=("dir", "size", "clean"), help="What to do"
-        )
-        add_common_flags(parser)
-
-    def run(self, arguments: Namespace) -> int:
-        """Print the folder or its size, or remove its content."""
-        folder = cache_folder()  # it need not exist
-        files = count = 0
-        for place, _, names in os.walk(folder):
-            for name in names:
-                with suppress(OSError):  # another process removed it
-                    count += os.lstat(os.path.join(place, name)).st_size
-                    files += 1
-        if arguments.action == "clean" and os.path.isdir(folder):
-            for name in os.listdir(folder):
-                # Another file in the folder, which gpuenv has not written, stays.
-                if name in ("builds", "scripts") or (name[:1] == "v" and name[1:].isdecimal()):
-                    try:
-                        shutil.rmtree(os.path.join(folder, name))
-                    except OSError as error:
-                        message = f"{error.filename}: cannot be removed: {error.strerror}"
-                        raise InputError(message) from None
-        if arguments.json:
-            print_json({"folder": folder, "files": files, "bytes": count})
-        elif arguments.action == "dir":
-            print_lines([folder])
-        elif arguments.action == "size":
-            print_lines([f"{folder}: {quantity_text(files, 'file')}, {size(count)}"])
-        else:
-            print_report([f"removed {quantity_text(files, 'file')}, {size(count)}, from {folder}"])
-        return 0
-
-
-# The own commands, by what they are about.
-GROUPS: dict[str, dict[str, Command]] = {
+# The own commands, by what they are about: each with its module, or its class in a module. Only
+# what the command needs is imported.
+GROUPS = {
     "Environments": {
-        "solve": Solve(),
-        "install": Install(),
-        "sync": Sync(),
-        "download": Download(),
-        "rollback": Rollback(),
-        "verify": verify,
-        "run": run,
-        "pip": pip,
+        "solve": "solving:Solve",
+        "install": "environments:Install",
+        "sync": "environments:Sync",
+        "download": "environments:Download",
+        "rollback": "environments:Rollback",
+        "verify": "verify",
+        "run": "run",
+        "pip": "pip",
     },
-    "Projects and clusters": {"init": Init(), "lock": LockProfiles()},
-    "Other tools": {"env": Env(), "export": Export()},
-    "Locks": {"tree": ShowTree(), "why": Why(), "outdated": Outdated()},
-    "Answers": {"doctor": doctor, "explain": Explain(), "detect": Detect(), "matrix": matrix},
-    "This program": {"help": Help(), "completion": Completion(), "cache": Cache()},
+    "Projects and clusters": {"init": "projects:Init", "lock": "projects:LockProfiles"},
+    "Other tools": {"env": "solving:Env", "export": "locks:Export"},
+    "Locks": {"tree": "locks:ShowTree", "why": "locks:Why", "outdated": "locks:Outdated"},
+    "Answers": {
+        "doctor": "doctor",
+        "explain": "solving:Explain",
+        "detect": "solving:Detect",
+        "matrix": "matrix",
+    },
+    "This program": {
+        "help": "program:Help",
+        "completion": "program:Completion",
+        "cache": "program:Cache",
+    },
 }
-COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}

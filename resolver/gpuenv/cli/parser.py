@@ -22,13 +22,15 @@ from argparse import (
     _SubParsersAction,
 )
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from platformdirs import user_config_dir
 
 from ..errors import InputError
 from ..serialize import read_toml
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 60
@@ -156,6 +158,8 @@ class Parser(ArgumentParser):
 
 def added_commands() -> dict[str, EntryPoint]:
     """Return the commands of other packages by name; "matrix.html" is `gpuenv matrix html`."""
+    from importlib.metadata import entry_points  # slow, and the own commands do not need it
+
     return {entry.name: entry for entry in entry_points(group="gpuenv.commands")}
 
 
