@@ -77,7 +77,6 @@ from .model import (
     reaches_release,
 )
 from .model import html_of as _html_of
-from .render.notebook import to_html as _to_html
 from .serialize import host_from_plain, to_plain
 from .version import __version__
 
@@ -142,6 +141,13 @@ __all__ = [
     "verify",
     "write_lock",
 ]
+
+
+def _to_html(value: object) -> str | None:
+    """Return the HTML of a value for a notebook."""
+    from .render.notebook import to_html  # it needs the doctor, which a solve does not
+
+    return to_html(value)
 
 
 _html_of[:] = [_to_html]

@@ -18,11 +18,10 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
 import msgspec
-from packaging.metadata import parse_email
 from packaging.version import Version
 
 from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
@@ -39,6 +38,9 @@ from .protocol import DIRECT_URL, Metadata
 from .source_builds import DAMAGED_SDIST, SourceBuilder
 from .urls import file_url_to_path, path_to_file_url, redact_url
 from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
+
+if TYPE_CHECKING:
+    from packaging.metadata import RawMetadata
 
 BLOCK = 1 << 16  # the least bytes of a range request
 MAX_METADATA_BYTES = 64 << 20  # protects against zip bombs
@@ -386,7 +388,7 @@ def requires_python_of(path: str) -> str | None:
     Raises:
         PackageIndexError: the file cannot be read or has no metadata.
     """
-    fields, _ = parse_email(_read_local(path_to_file_url(path)))
+    fields, _ = _header_fields(_read_local(path_to_file_url(path)))
     return parse_requires_python(fields.get("requires_python"))
 
 
@@ -481,6 +483,13 @@ def _is_sdist_metadata(member: str) -> bool:
 # ---- fields --------------------------------------------------------------------------------------
 
 
+def _header_fields(content: bytes) -> tuple[RawMetadata, dict[str, list[str]]]:
+    """Return the fields of METADATA or PKG-INFO, and those that packaging does not know."""
+    from packaging.metadata import parse_email  # a solve from the snapshot reads no such file
+
+    return parse_email(content)
+
+
 def parse_metadata(content: bytes, wheel: Wheel) -> Metadata:
     """Return the metadata in METADATA or PKG-INFO, after a check of the name and the version.
 
@@ -490,7 +499,7 @@ def parse_metadata(content: bytes, wheel: Wheel) -> Metadata:
         PackageIndexError: it is no metadata.
         UnusableFileError: it is the metadata of another release, or a requirement cannot be read.
     """
-    fields, unreadable = parse_email(content)
+    fields, unreadable = _header_fields(content)
     name, version = fields.get("name", ""), fields.get("version", "")
     is_same = not name or normalize_name(name) == wheel.name
     try:
@@ -539,7 +548,7 @@ def _why_dynamic(content: bytes) -> str:
     That is: fields that matter are dynamic, or its version of the metadata does not say which
     fields are (PEP 643). "" if the PKG-INFO is as good as the metadata of a wheel.
     """
-    fields, _ = parse_email(content)
+    fields, _ = _header_fields(content)
     dynamic = {field.strip().lower() for field in fields.get("dynamic", ())} & _RELEVANT_FIELDS
     if dynamic:
         return f"it has dynamic {', '.join(sorted(dynamic))}"

@@ -26,8 +26,8 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -42,6 +42,9 @@ from ..lock import pylock
 from ..model import Host, Lock, Wheel
 from ..requirements.target import TargetEnvironment
 from .bundle_main import OLDEST
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 _MAIN = os.path.join(os.path.dirname(__file__), "bundle_main.py")
 _TABLE = "wheels.json"
@@ -201,6 +204,8 @@ def _program_files(lock: Lock, data: str, folder: str) -> dict[str, Path]:
 
     `folder` is for files that are not installed here.
     """
+    from importlib import metadata  # slow, and only a bundle needs it
+
     host = lock.host
     if host.python.version < OLDEST:  # gpuenv runs with another Python there
         host = host.replace(python=find_target(sys.executable, os.environ).python)
@@ -237,7 +242,7 @@ def _files_below(folder: Path, name: str) -> dict[str, Path]:
     }
 
 
-def _files_of(distribution: metadata.Distribution, *, compiled: bool) -> dict[str, Path]:
+def _files_of(distribution: Distribution, *, compiled: bool) -> dict[str, Path]:
     """Return the path of each file of an installed distribution."""
     if distribution.files is None:
         raise _no_list_of_files(distribution.name)
@@ -250,7 +255,7 @@ def _files_of(distribution: metadata.Distribution, *, compiled: bool) -> dict[st
     return files
 
 
-def _fits(distribution: metadata.Distribution, host: Host) -> bool:
+def _fits(distribution: Distribution, host: Host) -> bool:
     """Return whether the installed files of a distribution fit a host."""
     environment = TargetEnvironment(host)
     lines = (distribution.read_text("WHEEL") or "").splitlines()
@@ -258,7 +263,7 @@ def _fits(distribution: metadata.Distribution, host: Host) -> bool:
     return any(environment.rank(f"{distribution.name}-0-{tag}.whl") is not None for tag in tags)
 
 
-def _files_for(distribution: metadata.Distribution, host: Host, folder: str) -> dict[str, Path]:
+def _files_for(distribution: Distribution, host: Host, folder: str) -> dict[str, Path]:
     """Return the files of a distribution for a host; pip downloads them.
 
     InputError if pip finds no such wheel.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
-
-from packaging.pylock import Package, Pylock
 
 from ..errors import InputError, Reason
 from ..model import Host, Value, show_pair
 from ..requirements.target import TargetEnvironment, marker_environment, wheel_tags
 from ..serialize import read_toml
 from .pylock import validated, with_ordinary_names
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package, Pylock
 
 SOURCE = "PEP 751"
 

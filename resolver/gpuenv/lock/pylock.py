@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import tomli_w
-from packaging.pylock import Package, PackageArchive, Pylock, PylockValidationError
 
 from ..atomic_write import write_all
 from ..errors import InputError, TamperedError
@@ -23,6 +23,9 @@ from ..requirements.target import split_label
 from ..serialize import canonical_json, parse_toml, read_input, text_digest
 from . import grammar
 from .fields import PYLOCK, Document, read_table, write_table
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package, Pylock
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _IDENTITIES = "attestation-identities"
@@ -272,6 +275,8 @@ def loads(text: str, path: str) -> Lock:
 
 def validated(document: Document) -> Pylock:
     """Return a document as a PEP 751 lock. ValueError if it is none."""
+    from packaging.pylock import Pylock, PylockValidationError  # a solve does not read locks
+
     try:
         return Pylock.from_dict(document)
     except PylockValidationError as error:
@@ -331,6 +336,8 @@ def _lock_of(packages: Sequence[Package], described: Document, table: Document) 
 
 def _wheel(package: Package, *, has_label: bool) -> Wheel:
     """Return the one file of a package: a wheel, a source distribution, or either by its URL."""
+    from packaging.pylock import PackageArchive
+
     files = [*(package.wheels or ()), package.sdist, package.archive]
     given = [file for file in files if file is not None]
     if len(given) != 1:

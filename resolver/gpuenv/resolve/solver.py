@@ -15,7 +15,6 @@ from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment, normalize_name
 from .candidates import CandidateStore, is_single_distribution
 from .conflicts import MAX_TRIAL_CONFLICTS, Trials
-from .explain import explain
 from .graph import (
     FrameworkRequirement,
     Identifier,
@@ -31,7 +30,6 @@ from .release_facts import ReleaseFacts
 from .requested import read_request
 from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
 from .skipped import Solution
-from .suggestions import Alternatives
 from .widening import MoreReleasesError, Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
@@ -92,6 +90,9 @@ def solve(
             return changed.plan(data_version, None)
         except GpuEnvError:
             return None
+
+    from .explain import explain  # most solves explain no refusal
+    from .suggestions import Alternatives
 
     alternatives = None
     if changes:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ..binaries.wheel import wheel_code
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
 from ..compat.variants import (
@@ -146,6 +145,8 @@ class VariantChooser:
         claims = nvidia_claims(variant)
         if claims is not None:
             if wheel.url.startswith("file:"):  # its libraries say more than its properties
+                from ..binaries.wheel import wheel_code  # only this needs it
+
                 path, toolkits = file_url_to_path(wheel.url), self._data.ptx_toolkits
                 variant = variant.replace(code=wheel_code(path, wheel.sha256, toolkits, Cache()))
             claims = claims.replace(code=variant.code or claims.code)
