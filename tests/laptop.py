@@ -10,12 +10,15 @@ import builtins
 import importlib.abc
 import io
 import os
+import platform as system
 import signal
 import subprocess  # noqa: F401  imported before the platform changes
 import sys
 import tempfile  # noqa: F401
 import threading  # noqa: F401
 from typing import Any
+
+import platformdirs  # noqa: F401  on Windows it asks the system by ctypes
 
 # What CPython's documentation does not offer on the platform.
 MODULES = {
@@ -75,6 +78,8 @@ def become(platform: str) -> None:
         delattr(signal, name)
     if platform == "darwin":
         os.uname = lambda: os.uname_result(("Darwin", "mac", "24.0", "Darwin", "arm64"))
+    if platform == "win32":
+        system.machine = lambda: "AMD64"
     sys.platform = platform
 
 

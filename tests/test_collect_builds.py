@@ -106,9 +106,9 @@ def test_the_audit_compares_lock_files_with_the_rows_and_the_snapshot(tmp_path: 
     ]
     path.unlink()
     path.write_text(json.dumps(content))
-    found = list(audit.lock_contradictions(matrix.load(str(tmp_path)), snapshot().wheels))
+    found = list(audit.lock_contradictions(matrix.load(str(tmp_path)), snapshot().files))
     assert len(found) == 2
     assert "has another sha256 in the snapshot than in" in found[0]
     assert "77.0+cu129 on linux-" in found[1] and found[1].endswith("has no row")
-    untouched = audit.lock_contradictions(compatibility_data(), snapshot().wheels)
+    untouched = audit.lock_contradictions(compatibility_data(), snapshot().files)
     assert list(untouched) == []
