@@ -262,7 +262,8 @@ def test_a_killed_build_leaves_nothing(
     """`begun` is what has begun when the signal comes; the backend starts a process of its own."""
     marker = folder / "backend"
     backend = f"open({str(marker)!r}, 'w').close()\nimport subprocess\n"
-    backend += "subprocess.Popen(['sleep', '97']).wait()"
+    seconds = f"97.{os.getpid()}"  # of this test only
+    backend += f"subprocess.Popen(['sleep', '{seconds}']).wait()"
     places = {
         "watcher": folder.parent / "cache" / "builds" / "running",
         "environment": folder.parent / "cache" / "builds" / "running",
@@ -283,9 +284,9 @@ def test_a_killed_build_leaves_nothing(
                 time.sleep(0.002)
             process.send_signal(sent)
             assert process.wait(30) != 0
-        while time.monotonic() < end and (builds_left(folder) or _is_running("97")):
+        while time.monotonic() < end and (builds_left(folder) or _is_running(seconds)):
             time.sleep(0.02)
-    assert builds_left(folder) == [] and not _is_running("97")
+    assert builds_left(folder) == [] and not _is_running(seconds)
 
 
 def _has_begun(stage: str, place: Path) -> bool:

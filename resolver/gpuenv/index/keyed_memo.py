@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Answer = TypeVar("_Answer")
+
+
+_WAIT = 0.2  # seconds
 
 
 class KeyedMemo(Generic[_Key, _Answer]):
@@ -32,4 +35,7 @@ class KeyedMemo(Generic[_Key, _Answer]):
             except BaseException as error:
                 mine.set_exception(error)
                 raise
+        # If Ctrl-C comes just before a wait without a limit, the wait does not notice it.
+        while not answer.done():
+            wait([answer], _WAIT)
         return answer.result()
