@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -42,6 +43,8 @@ def pip_settings() -> dict[str, str]:
 
 def main(requirements: list[str]) -> int:
     """Install the requirements. Return the exit status of uv or pip."""
+    # setuptools would install modules that an earlier build has left there.
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
     settings = pip_settings()
     if settings.keys() - VARIABLES.keys() - HARMLESS:
         command = [*PIP, "install", "--quiet", "--no-compile", *requirements]
