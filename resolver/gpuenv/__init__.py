@@ -12,8 +12,9 @@ This module exports the public names. `gpuenv.api` composes the stages.
 from __future__ import annotations
 
 # Four packages have the name of a function of the API: detect, install, lock and verify. Python
-# binds a package to its parent at its first import. The API imports these packages, so that the
-# functions, which are imported from it afterwards, keep the names.
+# binds a package to its parent at its first import. All are imported before the functions, so that
+# the functions keep the names.
+from . import verify as _verify_package
 from .api import (
     add_profiles,
     compatibility_data,
@@ -141,6 +142,9 @@ __all__ = [
     "verify",
     "write_lock",
 ]
+
+
+del _verify_package  # `verify` is the function
 
 
 def _to_html(value: object) -> str | None:
