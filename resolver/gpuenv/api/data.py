@@ -14,7 +14,6 @@ from ..compat.user_rows import read_user_rows, user_file
 from ..index.factory import open_indexes
 from ..index.snapshot import Snapshot
 from ..model import IndexOptions
-from ..resolve.answer_tables import AnswerTables
 
 
 @cache
@@ -61,6 +60,8 @@ def matrix_tables() -> dict[str, Any]:
     They come from the shipped data and the index snapshot alone. resolve.answer_tables describes
     them.
     """
+    from ..resolve.answer_tables import AnswerTables  # only the explorer needs it
+
     matrix = compatibility_data()
     snapshot, index = open_indexes(IndexOptions(offline=True), matrix.folder)
     tables = AnswerTables(matrix, index, snapshot.environment).document()

@@ -19,7 +19,6 @@ from ..render import locks, plans, refusals
 from ..render.text import Line
 from ..requirements.conda_projects import is_project_file
 from ..serialize import to_plain
-from .environments import attested
 from .flags import (
     add_backend_flags,
     add_common_flags,
@@ -103,6 +102,8 @@ class Solve(Command):
             print(line, file=sys.stderr)
         lock = api.lock(plan, variants_json=arguments.variants_json)
         if arguments.require_attestations:
+            from .environments import attested  # few locks have attestations
+
             lock = attested(lock, IndexOptions() if repaired else options)
         if arguments.dry_run:
             path = None

@@ -144,6 +144,8 @@ class TargetEnvironment:
         self.host = host
         self._glibc_minor = _glibc_minor(host)
         self._variables = marker_environment(host)
+        # Most packages of a solve have the same few markers: 10 of the 180 ms of a torch solve.
+        self._markers: dict[tuple[str, tuple[str, ...]], bool] = {}
 
     @cached_property
     def _platforms(self) -> dict[str, int]:
@@ -208,11 +210,15 @@ class TargetEnvironment:
         Raises:
             InputError: the marker cannot be evaluated.
         """
+        key = text, tuple(extras)
+        if key in self._markers:
+            return self._markers[key]
         try:
             marker = Marker(text)
-            return any(
+            self._markers[key] = any(
                 marker.evaluate({**self._variables, "extra": extra}) for extra in extras or ("",)
             )
+            return self._markers[key]
         except (ValueError, RecursionError) as error:
             detail = str(error).partition("\n")[0]
             raise InputError(
