@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import json
 import os
@@ -78,6 +79,27 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """Return the content of a YAML text.
+
+    Raises:
+        ValueError: it is not YAML.
+        RecursionError: it is nested too deeply.
+    """
+    import yaml  # heavy
+
+    # Python reports what a collection near the recursion limit cannot finish.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    finally:
+        if collects:
+            gc.enable()
 
 
 def to_plain(value: object) -> Any:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError
+from ..serialize import load_yaml
 
 _PINNED = os.path.join("conda-meta", "pinned")
 _VARIABLE = "CONDA_PINNED_PACKAGES"
@@ -89,13 +90,10 @@ def _pins_of_settings(path: str) -> Sequence[str]:
     text = _text(path)
     if _KEY not in text:
         return ()
-    import yaml
-
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        message = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read: {message}") from None
+        document = load_yaml(text)
+    except ValueError as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
     pins = document.get(_KEY) if isinstance(document, dict) else None
     if isinstance(pins, str):
         pins = pins.split("&")

@@ -23,7 +23,7 @@ from ..errors import InputError, TamperedError
 from ..index.urls import without_credentials
 from ..model import Lock, Pin, Plan, Wheel
 from ..resolve.conda import virtual_packages
-from ..serialize import canonical_json, from_plain, read_input, text_digest, to_plain
+from ..serialize import canonical_json, from_plain, load_yaml, read_input, text_digest, to_plain
 from . import conda_foreign, grammar
 from .fields import CONDA, CondaTable, Document
 from .pylock import host_to_lock, refuse_missing_hashes
@@ -348,7 +348,7 @@ def _read_conda_lock(
 ) -> tuple[Document | None, tuple[Pin, ...], Sequence[Wheel]]:
     """Return (what gpuenv locked, None in a file of another tool; the files; the wheels)."""
     try:
-        document = _from_yaml(text)
+        document = load_yaml(text)
         if document["version"] != 1:
             version = document["version"]
             raise InputError(f"{path}: conda-lock version {version}; version 1 is read")
@@ -367,7 +367,7 @@ def _read_conda_lock(
 def _read_pixi_lock(text: str, path: str) -> tuple[tuple[Pin, ...], Sequence[Wheel]]:
     """Return the files and the wheels of the default environment."""
     try:
-        packages, wheels = conda_foreign.pixi_files(_from_yaml(text), path)
+        packages, wheels = conda_foreign.pixi_files(load_yaml(text), path)
         return tuple(map(_pin_of_pixi, packages)), wheels
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: not a pixi.lock: {error}") from None
@@ -379,16 +379,6 @@ def _pin_of_pixi(package: Mapping[str, Any]) -> Pin:
     record = {"depends": tuple(package.get("depends") or ()), "md5": package.get("md5")}
     digest = grammar.check_sha256(filename, package.get("sha256"))
     return _pin_of_file(url, filename, subdir, digest, record)
-
-
-def _from_yaml(text: str) -> Any:
-    """Return the document of a YAML text. ValueError says where the text is not YAML."""
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
 
 
 def _wheel_of_package(package: Mapping[str, Any]) -> Wheel:

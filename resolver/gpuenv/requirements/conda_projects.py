@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..model import Value
-from ..serialize import parse_toml, read_input
+from ..serialize import load_yaml, parse_toml, read_input
 
 PIXI_TOML = "pixi.toml"
 _KEYS = {"name", "prefix", "channels", "dependencies", "variables", "platforms", "category"}
@@ -54,11 +54,9 @@ def read_project_file(path: str, platform: str) -> CondaProject:
 
 
 def _read_environment(path: str) -> CondaProject:
-    import yaml
-
     try:
-        document = yaml.safe_load(read_input(path))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        document = load_yaml(read_input(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict) or not isinstance(document.get("dependencies"), list):
         raise InputError(f"{path}: is no environment.yml: it has no list of dependencies")
