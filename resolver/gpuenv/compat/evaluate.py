@@ -1,10 +1,9 @@
 """Can this run on this host? The only module that calls the rules (compat.rules).
 
 - `build_reasons`, `library_reasons`, `known_bad_reasons`, `host_reasons`, `device_tier`: one
-release on
-  a host. The resolver asks these of every candidate. Answers are complete, never just the first
-  reason, and are keyed by the host fact that they are about: "__driver", "__sm" and "__data" are
-  nodes of the resolver's graph.
+  release on a host. The resolver asks these of every candidate. Answers are complete, never just
+  the first reason, and are keyed by the host fact that they are about: "__driver", "__sm" and
+  "__data" are nodes of the resolver's graph.
 - `variant_reasons`: the properties of a variant wheel on a host.
 - `environment_findings`, `environment_reasons`: a whole environment on a host, from its parts
   (compat.parts). Locks, installed environments, conda closures and the doctor ask these.
@@ -424,31 +423,42 @@ def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Itera
         reasons = driver_reasons(toolkit.package.subject, toolkit.cuda, host, data)
         yield from _about((toolkit.package.name,), reasons)
     toolkits += [toolkit.cuda for toolkit in parts.toolkits]
-    torch = next(
-        (
-            part.build.cuda
-            for part in parts.builds
-            if part.framework == FRAMEWORK and part.on_path and part.build and part.build.cuda
-        ),
-        None,
-    )
     # Without a CUDA framework, R1 counts by the CUDA major of the libraries.
-    of_libraries = []
     for cuda_library in () if toolkits else parts.libraries:
         package, library = cuda_library.package, cuda_library.library
         if library is not None and library.cuda_major:
-            of_libraries.append((library.cuda_major, 0))
-            reasons = driver_reasons(package.subject, of_libraries[-1], host, data)
+            reasons = driver_reasons(package.subject, (library.cuda_major, 0), host, data)
             yield from _about((package.name,), reasons)
+    yield from _library_findings(parts, host, data)
+    if host.driver is None:
+        yield from _unknown_driver(toolkits, parts, host, data)
+
+
+def _library_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
+    """R2 and R3 for the CUDA libraries: of several in a distribution, the one that is loaded."""
+    torch = None
+    for part in parts.builds:
+        if part.framework == FRAMEWORK and part.on_path and part.build and part.build.cuda:
+            torch = part.build.cuda
+            break
     for cuda_library in parts.libraries:
         package, library = cuda_library.package, cuda_library.library
         if library is not None and library.by_cuda and torch is not None:
-            library = library.of_cuda(torch) or library  # the one that is loaded
+            library = library.of_cuda(torch) or library
         for reasons in library_reasons(package.subject, library, host, data).values():
             yield from _about((package.name,), reasons)
-    floors = [data.driver_floor(cuda, host.os) for cuda in toolkits or of_libraries]
+
+
+def _unknown_driver(
+    toolkits: Sequence[CudaVersion], parts: Parts, host: Host, data: CompatibilityData
+) -> Iterator[Finding]:
+    """Yield the floor that a driver must meet whose release is not known (R1)."""
+    if not toolkits:
+        libraries = [row.library for row in parts.libraries if row.library is not None]
+        toolkits = [(row.cuda_major, 0) for row in libraries if row.cuda_major]
+    floors = [data.driver_floor(cuda, host.os) for cuda in toolkits]
     known = [floor for floor in floors if floor is not None]
-    if host.driver is None and known:  # the floor that the driver must meet
+    if known:
         release, source = max(known, key=lambda floor: parse_release(floor[0]))
         reason = Reason(
             code="driver-unknown",

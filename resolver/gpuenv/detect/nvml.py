@@ -112,7 +112,7 @@ def read(root: str, kernel: str | None, seconds: float = SECONDS) -> Reading:
     if state != "ok":
         return Reading(state, problems=problems)
     try:
-        import pynvml  # type: ignore[import-untyped,unused-ignore]  # a host without NVML has no use
+        import pynvml  # type: ignore[import-untyped,unused-ignore]  # not needed without NVML
     except ImportError:
         return Reading("unbound", problems=problems)
     session = _Session(pynvml, kernel, list(problems))

@@ -5,7 +5,7 @@ file. factory opens it, as a MultiIndex, which binds each package name to one so
 
 - sources: indexes over HTTP, folders and pages of --find-links, own builds of frameworks.
 - snapshot: the shipped part of the default and the PyTorch index, without any network.
-- pages: pages of an index, and the cache of them; link_parser: those in HTML.
+- pages: pages of an index, and the cache of them.
 - metadata: requirements and variants of files, with as few downloaded bytes as possible.
 - prefetch: requests ahead of time what a solve will need.
 - source_builds: builds source distributions.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from html.parser import HTMLParser
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -96,14 +97,32 @@ def _check_api_version(version: str) -> None:
         raise ValueError(f"it uses version {version} of the simple API, which is not supported")
 
 
+class _LinkParser(HTMLParser):
+    """Collects what PEP 503 and PEP 629 define: links, the base URL and the API version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchors: list[dict[str, str | None]] = []
+        self.base: str | None = None
+        self.api_version = "1.0"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep the attributes of <a>, the first <base> and the last version in <meta>."""
+        attributes = dict(attrs)
+        if tag == "a":
+            self.anchors.append(attributes)
+        elif tag == "base" and self.base is None:
+            self.base = attributes.get("href") or ""
+        elif tag == "meta" and attributes.get("name") == "pypi:repository-version":
+            self.api_version = attributes.get("content") or ""
+
+
 def _read_html(body: bytes, charset: str, url: str) -> Sequence[_Table]:
     try:
         text = body.decode(charset, "replace")
     except LookupError:
         text = body.decode("utf-8", "replace")
-    from .link_parser import LinkParser  # html.parser, which pages in JSON do not need
-
-    parser = LinkParser()
+    parser = _LinkParser()
     parser.feed(text)
     parser.close()
     _check_api_version(parser.api_version)

@@ -208,6 +208,7 @@ class _Closure:
         self._groups = {}
         for title in sorted(starts):
             self._groups[title] = self._files.reach(starts[title], by_name=True)
+        self._reached = set().union(*self._groups.values())
         # What loading alone needs: there a system library that is missing is a failure, too. A
         # plug-in that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries)
         # may lack its own and is left out.
@@ -216,27 +217,7 @@ class _Closure:
 
     def judge(self) -> tuple[str, str, tuple[Mark, ...]]:
         """Return status, evidence and marks."""
-        failures = [
-            (("broken", path, reason), f"broken: {path}: {reason}")
-            for path, reason in sorted(self._files.broken.items())
-        ]
-        doubts: list[_Finding] = []
-        reached = set().union(*self._groups.values())
-        for (name, required), askers in sorted(self._requested(reached).items()):
-            lacking = [asker for asker in askers if self._files.find(name, asker) is None]
-            finding = self._absence(name, lacking) if lacking else None
-            if finding is not None and required:
-                failures.append(finding)
-            elif finding is not None:
-                doubts.append(finding)
-        # R5: no framework reaches two CUDA majors. It cannot use libcublas.so.12 and .13 in one
-        # process.
-        for title, files_of_title in self._groups.items():
-            for files in _several_majors(files_of_title & set(self._files.cuda)).values():
-                owners = " and ".join(sorted({self._files.owner[path] for path in files}))
-                names = " and ".join(sorted({os.path.basename(path) for path in files}))
-                text = f"mixed: {title} reaches {names} (of {owners})"
-                failures.append((("mixed", title, names), text))
+        failures, doubts = self._findings()
         if failures:
             texts = [text for _, text in failures]
             return "fail", first_texts(texts), tuple(mark for mark, _ in failures)
@@ -253,18 +234,42 @@ class _Closure:
         if unneeded:
             names = ", ".join(sorted({self._files.owner[path] for path in unneeded})[:SHOWN])
             notes.append(f"two CUDA majors are installed, and nothing needs both: {names}")
-        count = len(reached & set(cuda))
+        count = len(self._reached & set(cuda))
         summary = f"{len(cuda)} CUDA libraries read, {count} of them on the path of cuDNN"
         return "pass", f"{summary} or a framework: {first_texts(notes)}", ()
 
+    def _findings(self) -> tuple[list[_Finding], list[_Finding]]:
+        """Return what fails, and what only other CUDA libraries open by name."""
+        failures = [
+            (("broken", path, reason), f"broken: {path}: {reason}")
+            for path, reason in sorted(self._files.broken.items())
+        ]
+        doubts: list[_Finding] = []
+        for (name, required), askers in sorted(self._requested().items()):
+            lacking = [asker for asker in askers if self._files.find(name, asker) is None]
+            finding = self._absence(name, lacking) if lacking else None
+            if finding is not None and required:
+                failures.append(finding)
+            elif finding is not None:
+                doubts.append(finding)
+        # R5: no framework reaches two CUDA majors. It cannot use libcublas.so.12 and .13 in one
+        # process.
+        for title, files_of_title in self._groups.items():
+            for files in _several_majors(files_of_title & set(self._files.cuda)).values():
+                owners = " and ".join(sorted({self._files.owner[path] for path in files}))
+                names = " and ".join(sorted({os.path.basename(path) for path in files}))
+                text = f"mixed: {title} reaches {names} (of {owners})"
+                failures.append((("mixed", title, names), text))
+        return failures, doubts
+
     # ---- missing and outside --------------------------------------------------------------------
 
-    def _requested(self, reached: set[str]) -> dict[tuple[str, bool], list[elf.Library]]:
+    def _requested(self) -> dict[tuple[str, bool], list[elf.Library]]:
         """Return who asks for each (file name, whether it is required)."""
         askers: dict[tuple[str, bool], list[elf.Library]] = {}
         # Whether the loader's folders are where they are expected: then libc is found there.
         sees_system = self._outside("libc.so.6", elf.Library(path="/")) is not None
-        for path in {*self._files.cuda, *reached}:
+        for path in {*self._files.cuda, *self._reached}:
             library = self._files.library(path)
             if library is None:
                 continue
@@ -273,7 +278,7 @@ class _Closure:
                 if not is_driver_library(name) and (_CUDA.match(name) or check_system):
                     askers.setdefault((name, True), []).append(library)
             for name in self._files.opened(library):
-                askers.setdefault((name, path in reached), []).append(library)
+                askers.setdefault((name, path in self._reached), []).append(library)
         for distribution, names in self._system.items():
             for name in names:
                 askers.setdefault((name, True), []).append(elf.Library(path=distribution))
