@@ -64,10 +64,10 @@ TESTS = (
     "documented_commands", "environment", "explain", "explorer", "fleet_solve", "formats",
     "framework_names", "grid", "host_conditions", "host_fit", "hosts", "installed", "lock_format",
     "lock_tables", "matrix", "matrix_audit", "matrix_show", "matrix_update", "messages",
-    "other_locks", "project", "provider", "refusals", "release_facts", "requested", "requirements",
+    "other_locks", "project", "refusals", "requested", "requirements",
     "resolution", "resolution_families", "resolution_laws", "rule_cases", "rules", "section7",
     "shared_versions", "small_plans", "snapshot", "solve", "solver", "suggestions", "tables",
-    "target_lock", "tool_settings", "trials", "value", "variant_grid", "variant_provider",
+    "target_lock", "tool_settings", "value", "variant_grid", "variant_provider",
     "variants", "verification", "what_if", "widening", "wrong_inputs", "wrong_words",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.

@@ -1,9 +1,8 @@
 """What other tools read and write, from locks made by hand: each key, each kind of file."""
 
 import hashlib
-import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,8 @@ import yaml
 
 from gpuenv.errors import InexpressibleError, InputError, Reason, TamperedError
 from gpuenv.lock import (
-    conda_foreign,
     conda_formats,
     conda_projects,
-    grammar,
     host_fit,
     pylock,
     tool_projects,
@@ -24,7 +21,6 @@ from gpuenv.lock import (
 )
 from gpuenv.lock.tree import Tree
 from gpuenv.model import (
-    Choice,
     Code,
     Gpu,
     Host,
@@ -37,8 +33,6 @@ from gpuenv.model import (
     Wheel,
     WheelVariant,
 )
-from gpuenv.serialize import canonical_json
-from variant_maker import metadata
 
 HOST = Host(python=Python(version=(3, 12)), glibc=(2, 35))
 CARD = Gpu(name="NVIDIA H100", compute_capability=(9, 0))
@@ -99,19 +93,6 @@ def test_the_tables_of_uv() -> None:
     }
 
 
-def test_the_tables_of_uv_name_no_index_and_no_group_without_need() -> None:
-    document = tables("uv", lock_of(wheel("app"), wheel("base")))
-    assert set(document) == {"tool"}
-    assert set(document["tool"]["uv"]) == {"constraint-dependencies", "environments"}
-
-
-def test_uv_reads_the_source_of_a_package_that_the_user_named() -> None:
-    document = tables("uv", lock_of(wheel("base"), wheel("app", "url"), requirements=("base",)))
-    assert set(document) == {"tool"}
-    document = tables("uv", lock_of(wheel("base"), wheel("tool", "url"), requirements=("tool>1",)))
-    assert set(document) == {"tool"}
-
-
 def test_the_tables_of_pixi() -> None:
     document = tables("pixi")
     (platform,) = document["workspace"]["platforms"]
@@ -164,89 +145,7 @@ def test_the_tables_of_pdm() -> None:
     assert set(tables("pdm", lock_of(wheel("app")))["tool"]["pdm"]) == {"resolution"}
 
 
-@pytest.mark.parametrize(
-    ("urls", "names"),
-    [
-        (["https://a.example/cu126", "https://b.example/cu126"], ["a-cu126", "b-cu126"]),
-        (
-            ["https://a.x.example/cu128", "https://b.x.example/cu128", "https://x.example/cu128"],
-            ["x-cu128", "x-cu128-2", "x-cu128-3"],
-        ),
-        (["https://mirror/a/b/"], ["mirror-b"]),
-        (["https://x.y.z/a"], ["y-a"]),
-    ],
-)
-def test_the_names_of_indexes(urls: list[str], names: list[str]) -> None:
-    others = [wheel(f"other{number}", url) for number, url in enumerate(urls)]
-    lock = lock_of(wheel("app"), wheel("base"), *others)
-    index = tables("uv", lock)["tool"]["uv"]["index"]
-    assert [(row["url"], row["name"]) for row in index] == list(zip(urls, names, strict=True))
-
-
 # ---- settings ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        (HOST, {"platform": "linux-64", "glibc": "2.35"}),
-        (HOST.replace(machine="aarch64"), {"platform": "linux-aarch64", "glibc": "2.35"}),
-        (HOST.replace(os="windows", glibc=None), {"platform": "win-64"}),
-        (
-            GPU_HOST,
-            {
-                "platform": "linux-64",
-                "cuda": {"driver": "12.8", "arch": "9.0"},
-                "glibc": "2.35",
-            },
-        ),
-        (
-            GPU_HOST.replace(driver=None, driver_cuda=None),
-            {"platform": "linux-64", "glibc": "2.35"},
-        ),
-    ],
-)
-def test_the_platform_of_a_host_for_pixi(host: Host, expected: Mapping[str, Any]) -> None:
-    made = tomllib.loads(tool_settings.settings("pixi", host, None).table)
-    assert made["workspace"]["platforms"] == [{"name": "gpuenv", **expected}]
-
-
-def test_a_project_for_pixi_names_no_compute_capability() -> None:
-    text = tool_settings.pixi_platform(GPU_HOST, with_capability=False)
-    (platform,) = tomllib.loads(text)["workspace"]["platforms"]
-    assert platform["cuda"] == "12.8"
-
-
-def test_the_overrides_of_conda() -> None:
-    made = tool_settings.settings("conda", GPU_HOST, None)
-    assert dict(made.variables) == {
-        "CONDA_OVERRIDE_GLIBC": "2.35",
-        "CONDA_OVERRIDE_CUDA": "12.8",
-        "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
-    }
-    made = tool_settings.settings("conda", HOST.replace(glibc=None), None)
-    assert dict(made.variables) == {"CONDA_OVERRIDE_CUDA": "", "CONDA_OVERRIDE_CUDA_ARCH": ""}
-    with pytest.raises(InputError, match="conda needs the CUDA version of the driver"):
-        tool_settings.settings("conda", GPU_HOST.replace(driver_cuda=None), None)
-
-
-def test_the_settings_of_uv_and_pip_for_a_plan() -> None:
-    plan = plan_of(wheel("app"), wheel("base"), wheel("torch", PYTORCH))
-    made = tool_settings.settings("uv", GPU_HOST, plan)
-    assert dict(made.variables) == {
-        "UV_CUDA_DRIVER_VERSION": "570.86.10",
-        "UV_TORCH_BACKEND": "cu128",
-    }
-    assert made.constraints == ("app==1.0", "base==1.0", "torch==1.0")
-    assert made.constraints_variable == "UV_CONSTRAINT"
-    assert tool_settings.settings("uv", HOST, plan_of(wheel("torch"))).variables == ()
-    made = tool_settings.settings("pip", GPU_HOST, plan)
-    assert dict(made.variables) == {"PIP_EXTRA_INDEX_URL": PYTORCH}
-    assert made.constraints_variable == "PIP_CONSTRAINT"
-    files = plan_of(wheel("app"), wheel("found", ""), wheel("named", "url"))
-    assert tool_settings.settings("pip", GPU_HOST, files).variables == ()
-    with pytest.raises(InputError, match="pip has no settings"):
-        tool_settings.settings("pip", GPU_HOST, None)
 
 
 # ---- locks of conda packages ---------------------------------------------------------------------
@@ -385,263 +284,6 @@ def test_a_file_without_a_sha256_is_not_locked(
 # ---- locks of other tools ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    system, name = request.param
-    monkeypatch.setattr(sys, "platform", system)
-    monkeypatch.setattr("platform.machine", lambda: name)
-
-
-@pytest.mark.parametrize(
-    ("machine", "subdir"),
-    [
-        (("linux", "x86_64"), "linux-64"),
-        (("linux", "aarch64"), "linux-aarch64"),
-        (("win32", "AMD64"), "win-64"),
-        (("darwin", "arm64"), "osx-arm64"),
-        (("darwin", "x86_64"), "osx-64"),
-        (("linux", "riscv64"), "linux-riscv64"),
-        (("freebsd14", "x86_64"), "freebsd14-64"),
-    ],
-    indirect=["machine"],
-)
-def test_the_platform_of_this_machine_is_read(machine: None, subdir: str) -> None:
-    assert conda_foreign.chosen_subdir(["other-64", subdir], "x") == subdir
-    assert conda_foreign.chosen_subdir(["other-64"], "x") == "other-64"
-    with pytest.raises(InputError, match=f"is for a-64, b-64, not for {subdir}"):
-        conda_foreign.chosen_subdir(["a-64", "b-64"], "x")
-    with pytest.raises(InputError, match="is for no platform"):
-        conda_foreign.chosen_subdir([], "x")
-
-
-def test_a_lock_of_files_needs_the_python_that_it_has() -> None:
-    pins = (conda_pin("python", "3.11.7"), conda_pin("cudnn"))
-    lock = conda_foreign.without_needs(pins)
-    assert (lock.host.python.version, lock.needs, lock.wheels) == ((3, 11), Needs(), None)
-    lock = conda_foreign.without_needs(pins, [wheel("leaf")])
-    assert lock.needs == Needs(python=(3, 11)) and lock.wheels is not None
-    assert lock.wheels.needs == lock.needs
-    assert [pin.wheel.name for pin in lock.wheels.pins] == ["leaf"]
-    assert conda_foreign.without_needs((conda_pin("cudnn"),)).host.python.version == (0, 0)
-
-
-def test_the_packages_of_one_platform() -> None:
-    rows = [
-        {"name": "a", "platform": "linux-64"},
-        {"name": "b", "platform": "linux-64"},
-        {"name": "c"},
-    ]
-    assert [row["name"] for row in conda_foreign.of_platform(rows, "x")] == ["a", "b"]
-    assert [row["name"] for row in conda_foreign.of_platform(rows[2:], "x")] == ["c"]
-    assert list(conda_foreign.of_platform([], "x")) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "conda", "pixi"),
-    [
-        ("version: 1\nmetadata: {}\npackage: []\n", True, False),
-        ("version: 6\nenvironments: {}\npackages: []\n", False, True),
-        ("version: 6\nenvironments: {}\n", False, False),
-        ("metadata: {}\npackage: []\n", False, False),
-        ("version: 1\npackage: []\n", False, False),
-        ("environments: {}\npackages: []\n", False, False),
-        ("version: 6\npackages: []\n", False, False),
-        ("version: 1\nx:\n  metadata: {}\n  package: []\n", False, False),
-    ],
-)
-def test_a_lock_is_recognized_by_its_keys(text: str, conda: bool, pixi: bool) -> None:
-    assert (conda_foreign.is_conda_lock(text), conda_foreign.is_pixi_lock(text)) == (conda, pixi)
-
-
-def pixi_document(version: int, conda: Mapping[str, Any], pypi: Mapping[str, Any]) -> Any:
-    used = [{"conda": f"{CHANNEL}/a.conda"}, {"pypi": NAMED}]
-    unused = {**conda, "conda": f"{CHANNEL}/b.conda", "url": f"{CHANNEL}/b.conda"}
-    return {
-        "version": version,
-        "environments": {"default": {"packages": {"linux-64": used}}},
-        "packages": [unused, dict(conda), dict(pypi)],
-    }
-
-
-LEAF = {"name": "Named", "version": "1.0", "sha256": "a" * 64}
-PIXI = {
-    4: ({"kind": "conda", "url": f"{CHANNEL}/a.conda"}, {"kind": "pypi", "url": NAMED, **LEAF}),
-    5: ({"kind": "conda", "url": f"{CHANNEL}/a.conda"}, {"kind": "pypi", "url": NAMED, **LEAF}),
-    6: ({"conda": f"{CHANNEL}/a.conda"}, {"pypi": NAMED, **LEAF}),
-}
-
-
-@pytest.mark.parametrize("version", PIXI)
-def test_the_files_of_a_pixi_lock(version: int) -> None:
-    packages, wheels = conda_foreign.pixi_files(pixi_document(version, *PIXI[version]), "x")
-    assert [row["url"] for row in packages] == [f"{CHANNEL}/a.conda"]
-    assert [(one.name, one.version, one.url) for one in wheels] == [("named", "1.0", NAMED)]
-
-
-@pytest.mark.parametrize("version", [3, 7])
-def test_another_version_of_a_pixi_lock_is_refused(version: int) -> None:
-    with pytest.raises(InputError, match=f"version {version}; 4, 5, 6 are read"):
-        conda_foreign.pixi_files(pixi_document(version, *PIXI[6]), "x")
-
-
-@pytest.mark.parametrize(
-    ("version", "url", "message"),
-    [
-        ("one", NAMED, "'one' is no version"),
-        ("1.0", NAMED.replace("https", "ftp"), "has the scheme 'ftp'"),
-        ("1.0", NAMED.replace(".whl", ".tar.gz"), "named-1.0-py3-none-any.tar.gz is no wheel"),
-        ("1.0", "https://x/", "package Named: https://x/ is no wheel"),
-    ],
-)
-def test_a_wheel_of_another_tool_is_checked(version: str, url: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        conda_foreign.wheel("Named", version, url, "a" * 64)
-
-
-@pytest.mark.parametrize(
-    ("url", "filename"),
-    [
-        (f"{NAMED}#sha256=ab", "named-1.0-py3-none-any.whl"),
-        ("https://x/named-1.0%2Bcpu-py3-none-any.whl", "named-1.0+cpu-py3-none-any.whl"),
-    ],
-)
-def test_the_file_name_of_a_wheel_is_read_from_its_url(url: str, filename: str) -> None:
-    assert conda_foreign.wheel("Named", "1.0", url, "a" * 64).filename == filename
-
-
-CONDA_FILE = f"{CHANNEL}/linux-64/cudnn-9.1-h1_3.conda"
-PYTHON_FILE = f"{CHANNEL}/linux-64/python-3.11.7-0.tar.bz2"
-HASHES = {"sha256": "a" * 64, "md5": "b" * 32}
-
-
-def pixi_text(conda: Mapping[str, Any]) -> str:
-    used = [{"conda": CONDA_FILE}, {"pypi": NAMED}]
-    document = {
-        "version": 6,
-        "environments": {"default": {"packages": {"linux-64": used}}},
-        "packages": [{"conda": CONDA_FILE, **conda}, {"pypi": NAMED, **LEAF}],
-    }
-    return yaml.safe_dump(document, sort_keys=False)
-
-
-@pytest.mark.parametrize("more", [{"depends": ["libgcc >=12", "x"]}, {"depends": None}, {}])
-def test_a_pixi_lock_has_what_a_solver_asks_for(more: Mapping[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "pixi.lock"
-    path.write_text(pixi_text({**HASHES, **more}))
-    lock = conda_formats.read(str(path))
-    (pin,) = lock.pins
-    assert (pin.wheel.name, pin.wheel.version, pin.wheel.sha256) == ("cudnn", "9.1", "a" * 64)
-    assert (pin.wheel.url, pin.wheel.index) == (CONDA_FILE, CHANNEL)
-    assert pin.wheel.metadata == {
-        "build": "h1_3",
-        "build_number": 3,
-        "subdir": "linux-64",
-        "depends": tuple(more.get("depends") or ()),
-        "md5": "b" * 32,
-    }
-    assert lock.wheels is not None and [one.wheel.name for one in lock.wheels.pins] == ["named"]
-    path.write_text(pixi_text({**more, "md5": "b" * 32}))
-    with pytest.raises(InputError, match=r"cudnn-9.1-h1_3\.conda has no sha256"):
-        conda_formats.read(str(path))
-
-
-def conda_lock_text(*packages: Mapping[str, Any], metadata: object = None) -> str:
-    document = {"version": 1, "metadata": {} if metadata is None else metadata}
-    return yaml.safe_dump({**document, "package": list(packages)}, sort_keys=False)
-
-
-CONDA_PACKAGE = {
-    "name": "cudnn",
-    "version": "9.1",
-    "manager": "conda",
-    "platform": "linux-64",
-    "dependencies": {"libgcc": ">=12", "x": None, "y": ""},
-    "url": CONDA_FILE,
-    "hash": HASHES,
-}
-PIP_PACKAGE = {
-    **CONDA_PACKAGE,
-    "name": "Named",
-    "version": 1.0,
-    "manager": "pip",
-    "url": NAMED,
-    "dependencies": {},
-}
-
-
-def test_a_conda_lock_has_the_packages_of_both_managers(tmp_path: Path) -> None:
-    path = tmp_path / "conda-lock.yml"
-    python = {**CONDA_PACKAGE, "name": "python", "url": PYTHON_FILE, "dependencies": None}
-    path.write_text(conda_lock_text(CONDA_PACKAGE, PIP_PACKAGE, python))
-    lock = conda_formats.read(str(path))
-    assert [pin.wheel.name for pin in lock.pins] == ["cudnn", "python"]
-    cudnn, interpreter = (pin.wheel.metadata for pin in lock.pins)
-    assert cudnn["depends"] == ("libgcc >=12", "x", "y") and cudnn["md5"] == "b" * 32
-    assert interpreter["depends"] == () and interpreter["build"] == "0"
-    assert lock.host.python.version == (3, 11) and lock.wheels is not None
-    (named,) = lock.wheels.pins
-    assert (named.wheel.name, named.wheel.version, named.wheel.url) == ("named", "1.0", NAMED)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"hash": {"md5": "b" * 32}}, "not a conda-lock.yml of version 1: 'sha256'"),
-        ({"hash": {"sha256": None}}, "package cudnn has no sha256 of its file"),
-        ({"url": f"{CHANNEL}/linux-64/cudnn.conda"}, "'cudnn.conda' is not NAME-VERSION-BUILD"),
-        ({"url": f"{CHANNEL}/linux-64/-x-9.1-0.conda"}, "is not the name of a conda package"),
-        ({"manager": "pip"}, "package cudnn: cudnn-9.1-h1_3.conda is no wheel"),
-    ],
-)
-def test_a_package_of_a_conda_lock_that_cannot_be_used(
-    change: Mapping[str, Any], message: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "conda-lock.yml"
-    path.write_text(conda_lock_text({**CONDA_PACKAGE, **change}))
-    with pytest.raises(InputError) as raised:
-        conda_formats.read(str(path))
-    assert message in raised.value.message
-
-
-OWN = {"channels": (CHANNEL,), "name": "gpu", "extras": ("a", "b")}
-
-
-@pytest.mark.parametrize("form", conda_formats.FORMATS)
-def test_a_conda_lock_of_gpuenv_is_read_again(form: str, tmp_path: Path) -> None:
-    inputs = (*OWN.items(), ("pip", ("pylock.x.toml", "c" * 64)))
-    pins = (conda_pin("cudnn", depends=("libgcc",), md5="b" * 32), conda_pin("python", "3.12"))
-    lock = conda_lock(inputs=inputs).replace(pins=pins)
-    path = tmp_path / conda_formats.FORMATS[form]
-    text = conda_formats.dumps(lock, form)
-    path.write_text(text)
-    read = conda_formats.read(str(path))
-    assert dict(read.inputs) == dict(inputs)
-    assert (read.needs, read.host, read.frameworks) == (lock.needs, lock.host, lock.frameworks)
-    assert [pin.wheel.url for pin in read.pins] == [pin.wheel.url for pin in pins]
-    assert conda_formats.wheel_lock_of(read) == ("pylock.x.toml", "c" * 64)
-    assert ("# Its pip packages are in pylock.x.toml beside it." in text) is (
-        form == "conda-explicit"
-    )
-    path.write_text(text.replace("a" * 64, "d" * 64))
-    with pytest.raises(TamperedError, match="its files are not those that were locked"):
-        conda_formats.read(str(path))
-    key = '"content' if form == "conda-explicit" else '\\"content'
-    assert key in text
-    path.write_text(text.replace(key, f"{key}s"))
-    with pytest.raises(InputError, match="what gpuenv wrote into it is damaged: 'content'"):
-        conda_formats.read(str(path))
-
-
-def test_a_comment_that_is_no_json_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "spec.txt"
-    path.write_text("# x\n# gpuenv: {\n@EXPLICIT\n")
-    with pytest.raises(InputError, match=r"spec\.txt, line 2: Expecting"):
-        conda_formats.read(str(path))
-    path.write_text(f"@EXPLICIT\n{CHANNEL}/linux-64/-x-1-0.conda#{'a' * 64}\n")
-    with pytest.raises(InputError, match=r"spec\.txt, line 2: package '-x' is not the name"):
-        conda_formats.read(str(path))
-
-
 def test_the_lock_of_the_wheels_is_the_one_that_was_written(tmp_path: Path) -> None:
     path, beside = str(tmp_path / "conda-lock.yml"), tmp_path / "pylock.conda-lock.toml"
     assert conda_formats.wheel_lock_path(path, conda_lock("python")) is None
@@ -667,86 +309,8 @@ def test_the_lock_of_the_wheels_is_the_one_that_was_written(tmp_path: Path) -> N
 # ---- texts of locks ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({}, ""),
-        ({"index": ""}, ""),
-        ({"url": "http://x/a-1.0-py3-none-any.whl"}, ""),
-        ({"url": "file:///x/a-1.0-py3-none-any.whl"}, ""),
-        ({"url": "https://x/a-1.0-py3-none-any-label.whl"}, ""),
-        ({"name": "A"}, "^package 'A' is not the normalized name"),
-        ({"name": 7}, "^package 7 is not the normalized name"),
-        ({"version": "one"}, "^package a: 'one' is no version"),
-        ({"version": None}, "^package a: None is no version"),
-        ({"filename": "-r a.whl"}, "^package a: '-r a.whl' is no file name"),
-        ({"filename": None}, "^package a: None is no file name"),
-        ({"url": "https://x/a b"}, "^package a: 'https://x/a b' is no URL"),
-        ({"url": "https://x/a%20-1.0-py3-none-any.whl"}, "its file is a-1.0-py3-none-any.whl"),
-        ({"url": None}, "is no URL"),
-        ({"url": "https://[x/a-1.0-py3-none-any.whl"}, "is no URL"),
-        ({"url": "ftp://x/a-1.0-py3-none-any.whl"}, "has the scheme 'ftp'"),
-        ({"url": "https://x/b-1.0-py3-none-any.whl"}, "its file is"),
-        ({"index": "https://x/a b"}, "^package a: the index 'https://x/a b' is no URL"),
-    ],
-)
-def test_the_texts_of_a_file_of_the_package_index(changes: dict[str, Any], says: str) -> None:
-    good = {
-        "name": "a",
-        "version": "1.0",
-        "filename": "a-1.0-py3-none-any.whl",
-        "url": "https://x/a-1.0-py3-none-any.whl",
-        "sha256": None,
-        "index": MAIN,
-    }
-    made = Wheel(**{**good, **changes})
-    if not says:
-        grammar.check_wheel(made)
-        return
-    with pytest.raises(ValueError, match=says):
-        grammar.check_wheel(made)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({}, ""),
-        ({"name": "-x"}, "^package '-x' is not the name of a conda package"),
-        ({"version": "1 0"}, "^package _libgcc_mutex: version '1 0' is no version of conda"),
-        ({"url": "https://x/other.conda"}, "its file is"),
-    ],
-)
-def test_the_texts_of_a_file_of_a_channel(changes: dict[str, Any], says: str) -> None:
-    made = conda_pin("_libgcc_mutex", "0.1+a!b").wheel.replace(**changes)
-    if not says:
-        grammar.check_conda_package(made.replace(filename="x.conda", url="https://x/x.conda"))
-        return
-    with pytest.raises(ValueError, match=says):
-        grammar.check_conda_package(made)
-
-
-@pytest.mark.parametrize("sha256", ["a" * 64, "0123456789abcdef" * 4])
-def test_a_sha256(sha256: str) -> None:
-    assert grammar.check_sha256("x", sha256) == sha256
-
-
-@pytest.mark.parametrize("sha256", [None, "", "a" * 63, "a" * 65, "A" * 64, 7, "g" * 64])
-def test_no_sha256(sha256: object) -> None:
-    with pytest.raises(ValueError, match="package x has no sha256"):
-        grammar.check_sha256("x", sha256)
-
-
 # ---- pylock.toml ---------------------------------------------------------------------------------
 
-SDIST = Wheel(
-    name="source",
-    version="1.0",
-    filename="source-1.0.tar.gz",
-    url="https://files.example/source-1.0.tar.gz",
-    sha256="b" * 64,
-    size=7,
-    index=MAIN,
-)
 VARIANTS = (
     WheelVariant(
         name="torch",
@@ -767,154 +331,6 @@ VARIANTS = (
 )
 
 
-def packages_of(lock: Lock) -> dict[str, Any]:
-    document = tomllib.loads(pylock.dumps(lock))
-    return {package["name"]: package for package in document["packages"]}
-
-
-def test_the_packages_of_a_pylock() -> None:
-    identity = '{"kind":"GitHub","repository":"a/b"}'
-    pins = (
-        Pin(wheel=wheel("app"), dependencies=("base", "torch"), publishers=(identity,)),
-        *LOCK.pins[1:],
-        Pin(wheel=SDIST),
-    )
-    lock = LOCK.replace(pins=pins, digest="d", data="1")
-    file = "app-1.0-py3-none-any.whl"
-    hashes = {"sha256": "a" * 64}
-    found = packages_of(lock)
-    assert found["app"] == {
-        "name": "app",
-        "version": "1.0",
-        "dependencies": [{"name": "base"}, {"name": "torch"}],
-        "index": MAIN,
-        "wheels": [{"name": file, "url": f"https://files.example/{file}", "hashes": hashes}],
-        "attestation-identities": [{"kind": "GitHub", "repository": "a/b"}],
-    }
-    assert found["named"] == {
-        "name": "named",
-        "version": "1.0",
-        "archive": {"url": NAMED, "hashes": hashes},
-    }
-    assert found["found"] == {
-        "name": "found",
-        "version": "1.0",
-        "wheels": [{"name": "found-1.0-py3-none-any.whl", "url": FOUND, "hashes": hashes}],
-    }
-    assert found["source"]["sdist"] == {
-        "name": SDIST.filename,
-        "url": SDIST.url,
-        "size": 7,
-        "hashes": {"sha256": "b" * 64},
-    }
-    assert pylock.loads(pylock.dumps(lock), "x") == lock
-    installed = tomllib.loads(pylock.installer_text(lock))
-    assert set(installed) == {"lock-version", "created-by", "packages"}
-    assert [package["name"] for package in installed["packages"]] == list(found)
-    for package in installed["packages"]:
-        own = found[package["name"]]
-        needless = {"dependencies", "attestation-identities"}
-        assert package == {key: own[key] for key in own if key not in needless}
-
-
-def test_the_head_of_a_pylock() -> None:
-    needs = Needs(python=(3, 12), platform="linux-aarch64", driver="570.26", cuda=(12, 8))
-    lock = LOCK.replace(needs=needs, digest="d", data="1", inputs=(("gpu", "H100"),))
-    document = tomllib.loads(pylock.dumps(lock))
-    assert list(document)[:4] == ["lock-version", "environments", "requires-python", "created-by"]
-    assert (document["lock-version"], document["created-by"]) == ("1.0", "gpuenv")
-    assert document["requires-python"] == "==3.12.*"
-    table = document["tool"]["gpuenv"]
-    assert table["format"] == 1 and "oldest-reader" not in table
-    # TOML puts tables after all strings and arrays.
-    texts = ["format", "frameworks", "requirements", "data", "digest", "content", "choices"]
-    assert list(table) == [*texts, "inputs", "needs", "host"]
-    assert table["needs"] == {
-        "driver": "570.26",
-        "cuda": "12.8",
-        "python": "3.12",
-        "platform": "linux-aarch64",
-    }
-    assert table["content"] == pylock.content(document)
-
-
-@pytest.mark.parametrize(
-    ("platform", "system", "machine"),
-    [
-        ("linux-x86_64", "linux", "x86_64"),
-        ("linux-aarch64", "linux", "aarch64"),
-        ("win-amd64", "win32", "AMD64"),
-    ],
-)
-def test_the_one_environment_of_a_lock(platform: str, system: str, machine: str) -> None:
-    marker = pylock.environment_marker(Needs(python=(3, 11), platform=platform))
-    assert marker == (
-        f'implementation_name == "cpython" and platform_machine == "{machine}" and '
-        f'python_version == "3.11" and sys_platform == "{system}"'
-    )
-
-
-def test_variants_are_written_and_read() -> None:
-    lock = LOCK.replace(variants=VARIANTS, digest="d", data="1")
-    text = pylock.dumps(lock)
-    assert pylock.loads(text, "x") == lock
-    table = tomllib.loads(text)["tool"]["gpuenv"]
-    assert (table["format"], table["oldest-reader"]) == (2, "0.1.0")
-    assert table["variants"] == [
-        {
-            "name": "torch",
-            "label": "cu128",
-            "properties": {
-                "nvidia": {"sm_arch": ["80_real", "90_real"]},
-                "x86_64": {"level": ["v3"]},
-            },
-            "code": {
-                "sass": ["80"],
-                "ptx": ["90"],
-                "some": ["70"],
-                "made_by": "12.8",
-                "source": "torch.whl",
-            },
-        },
-        {"name": "app", "label": "a", "properties": {}, "code": {"source": "s"}},
-        {
-            "name": "base",
-            "label": "b",
-            "properties": {},
-            "code": {"sass": [], "ptx": [], "source": ""},
-        },
-        {"name": "helper", "label": "null", "properties": {}},
-    ]
-
-
-def test_the_metadata_of_variants_is_that_of_the_lock() -> None:
-    """If only one of them could be edited, another wheel would be accepted."""
-    properties = {"nvidia": {"sm_arch": ["80_real", "90_real"]}, "x86_64": {"level": ["v3"]}}
-    document = metadata({"cu128": properties}, ["nvidia", "x86_64"])
-    text = canonical_json(document)
-    pin = Pin(wheel=wheel("torch").replace(filename="torch-1.0-py3-none-any-cu128.whl"))
-    url = "https://files.example/torch-1.0-py3-none-any-cu128.whl"
-    pins = (pin.replace(wheel=pin.wheel.replace(url=url)), Pin(wheel=wheel("zero")))
-    lock = LOCK.replace(
-        pins=pins, variants=VARIANTS[:1], variant_metadata=(("torch", text),), digest="d", data="1"
-    )
-    found = packages_of(lock)
-    assert found["torch"]["variants-json"] == document and "variants-json" not in found["zero"]
-    assert pylock.loads(pylock.dumps(lock), "x") == lock
-    other = lock.variants[0].replace(label="cu126")
-    for variants in (
-        (other,),
-        (other.replace(label="cu128", properties=()),),
-        (lock.variants[0].replace(name="zero"),),
-        (),
-    ):
-        edited = pylock.dumps(lock.replace(variants=variants))
-        with pytest.raises(InputError, match=r"torch: variants-json differs from tool\.gpuenv\.v"):
-            pylock.loads(edited, "x")
-    several = pylock.dumps(lock.replace(variants=(other, *VARIANTS[1:2], *lock.variants)))
-    assert len(pylock.loads(several, "x").variants) == 3
-
-
 def with_packages(*packages: object, **changes: object) -> str:
     """Return the text of a lock with other packages and with the digest of its content."""
     document = tomllib.loads(pylock.dumps(LOCK.replace(digest="d", data="1")))
@@ -930,62 +346,6 @@ FILE = {
     "hashes": {"sha256": "a" * 64},
 }
 BASE = {"name": "base", "version": "1.0"}
-SOURCE = {**FILE, "name": "base-1.0.tar.gz", "url": "https://x/base-1.0.tar.gz"}
-
-
-@pytest.mark.parametrize(
-    ("package", "message"),
-    [
-        (BASE, "Exactly one of vcs, directory, archive must be set"),
-        ({**BASE, "wheels": []}, "Exactly one of vcs, directory, archive must be set"),
-        ({**BASE, "directory": {"path": "x"}}, "package base has 0 files; gpuenv locks one"),
-        ({"name": "base", "sdist": SOURCE}, "package base has no version"),
-        ({**BASE, "wheels": [FILE, FILE]}, "package base has 2 files"),
-        ({**BASE, "wheels": [FILE], "sdist": SOURCE}, "package base has 2 files"),
-        ({**BASE, "wheels": [{**FILE, "hashes": {}}]}, "At least one hash must be provided"),
-        ({**BASE, "wheels": [{**FILE, "hashes": {"md5": "a"}}]}, "package base has no sha256"),
-        ({**BASE, "wheels": [{"hashes": FILE["hashes"]}]}, "path or url must be provided"),
-        (
-            {**BASE, "wheels": [{"path": FILE["name"], "hashes": FILE["hashes"]}]},
-            "package base has no url of its file",
-        ),
-        ({**BASE, "wheels": [{**FILE, "url": 7}]}, "Unexpected type int"),
-        ({**BASE, "wheels": [{**FILE, "name": "-r x"}]}, "Invalid wheel filename '-r x'"),
-        ({"version": "1.0", "wheels": [FILE]}, "Missing required value"),
-        (
-            {**BASE, "wheels": [FILE], "dependencies": [{}]},
-            "package base depends on a package without",
-        ),
-        ({**BASE, "wheels": 1, "variants-json": {}}, "Unexpected type int"),
-        ({**BASE, "wheels": [1], "variants-json": {}}, "Unexpected type int"),
-        ({**BASE, "wheels": [{"name": 1}], "variants-json": {}}, "Missing required value"),
-        ({**BASE, "wheels": [FILE], "variants-json": 1}, "package base: variants-json: "),
-        ({**BASE, "wheels": [FILE], "variants-json": {}}, "package base: variants-json: "),
-    ],
-)
-def test_a_package_that_gpuenv_does_not_lock_is_refused(package: object, message: str) -> None:
-    with pytest.raises(InputError, match=f"^lock.toml: (package )?.*{message}") as raised:
-        pylock.loads(with_packages(package), "lock.toml")
-    assert not isinstance(raised.value, TamperedError)
-
-
-@pytest.mark.parametrize(
-    ("package", "expected"),
-    [
-        ({**BASE, "wheels": [FILE]}, (FILE["name"], "")),
-        ({**BASE, "wheels": [FILE], "index": MAIN}, (FILE["name"], MAIN)),
-        ({**BASE, "sdist": SOURCE}, ("base-1.0.tar.gz", "")),
-        ({**BASE, "archive": {**FILE, "name": ""}, "index": MAIN}, (FILE["name"], "url")),
-        (
-            {"name": "base", "version": "1.0+x", "wheels": [
-                {**FILE, "name": "", "url": "https://x/base-1.0%2Bx-py3-none-any.whl"}]},
-            ("base-1.0+x-py3-none-any.whl", ""),
-        ),
-    ],
-)  # fmt: skip
-def test_the_file_of_a_package_is_read(package: object, expected: tuple[str, str]) -> None:
-    _, pin = pylock.loads(with_packages(package), "x").pins
-    assert (pin.wheel.filename, pin.wheel.index) == expected
 
 
 def test_a_lock_that_was_edited_or_is_of_another_tool() -> None:
@@ -1018,20 +378,6 @@ def test_a_lock_that_was_edited_or_is_of_another_tool() -> None:
         pylock.loads(with_packages(format="one"), "x")
 
 
-def test_a_locked_host_has_what_nodes_of_a_kind_share() -> None:
-    card = CARD.replace(index=3)
-    python = Python(version=(3, 12), executable="/bin/python", full_version="3.12.4")
-    host = GPU_HOST.replace(
-        gpus=(card, card.replace(name="part", mig=True)),
-        python=python,
-        sources=(("driver", "nvml"),),
-        cpu=("avx",),
-    )
-    assert pylock.host_to_lock(host) == GPU_HOST.replace(
-        gpus=(CARD, CARD.replace(name="part", mig=True)), python=python.replace(executable=None)
-    )
-
-
 def test_a_lock_keeps_what_its_installer_has_to_know() -> None:
     codes = ["gpu-unused", "driver-unknown", "cpu-dependency", "known-avoid"]
     warnings = tuple(Reason(code=code, subject="a", need="b", have="c") for code in codes)
@@ -1051,26 +397,6 @@ def test_a_lock_keeps_what_its_installer_has_to_know() -> None:
     assert described.variant_metadata == (("torch", "{}"),)
 
 
-def test_a_lock_has_what_the_plan_says() -> None:
-    request = Request(
-        frameworks=("torch",), requirements=("a",), constraints=("b<2",), no_build=("a",)
-    )
-    choice = Choice(framework="torch", version="2.9", variant="cu128", cuda=(12, 8), cudnn="9.10")
-    needs = Needs(driver="570.26", python=(3, 12))
-    plan = plan_of(wheel("app")).replace(
-        request=request, needs=needs, choices=(choice,), data="1", digest="d", host=GPU_HOST
-    )
-    locks = [pylock.lock(plan), conda_formats.lock(plan, (CHANNEL,))]
-    for lock in locks:
-        assert (lock.frameworks, lock.requirements) == (request.frameworks, request.requirements)
-        assert (lock.needs, lock.choices, lock.data) == (needs, (choice,), "1")
-        assert lock.host == pylock.host_to_lock(GPU_HOST)
-    wheels, conda = locks
-    assert (wheels.constraints, wheels.no_build, wheels.digest) == (("b<2",), ("a",), "d")
-    assert (conda.constraints, conda.no_build, conda.digest) == ((), (), "")
-    assert conda.inputs == (("channels", (CHANNEL,)),) and wheels.inputs == ()
-
-
 def test_requirements_of_another_index_are_named_by_url() -> None:
     lock = LOCK.replace(digest="0123456789abcdef0123")
     first, *lines = pylock.requirements_text(lock).splitlines()
@@ -1084,21 +410,6 @@ def test_requirements_of_another_index_are_named_by_url() -> None:
     with pytest.raises(InputError, match="cannot name the variant wheel of torch") as raised:
         pylock.requirements_text(lock.replace(variants=VARIANTS))
     assert "--format pylock" in raised.value.hint
-
-
-@pytest.mark.parametrize(
-    ("indexes", "most_used"),
-    [
-        ([], ""),
-        (["", "url", ""], ""),
-        (["https://b", "https://a", "https://b"], "https://b"),
-        (["https://b", "https://a"], "https://a"),
-        (["url", "url", "", "", "https://c"], "https://c"),
-    ],
-)
-def test_the_index_of_most_packages_is_the_default(indexes: list[str], most_used: str) -> None:
-    pins = [Pin(wheel=wheel(f"p{number}", index)) for number, index in enumerate(indexes)]
-    assert pylock.most_used_index(pins) == most_used
 
 
 def test_where_there_can_be_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1190,25 +501,6 @@ def test_the_settings_of_uv_for_variant_wheels(
         lock = lock_of(wheel("torch"), variants=variants)
         with pytest.raises(InexpressibleError, match="pixi locks no variant wheel, and torch is"):
             tool_projects.project_tables("pixi", lock)
-
-
-def test_each_tool_has_settings_or_tables_of_its_own() -> None:
-    assert tool_settings.TOOLS == ("uv", "conda", "pixi", "pip")
-    plan = plan_of(wheel("app"))
-    made = [tool_settings.settings(tool, GPU_HOST, plan) for tool in tool_settings.TOOLS]
-    assert len(set(made)) == len(made)
-    assert tool_projects.TOOLS == ("uv", "pixi", "poetry", "pdm")
-    for tool in tool_projects.TOOLS:
-        assert tables(tool)
-        with pytest.raises(InexpressibleError, match=f"^{tool} locks no variant wheel, and torch"):
-            tables(tool, LOCK.replace(variants=VARIANTS))
-
-
-def test_the_settings_of_uv_without_packages() -> None:
-    made = tool_settings.settings("uv", GPU_HOST, None)
-    assert dict(made.variables) == {**DRIVER, **FORCED}
-    assert made.constraints == () and not made.constraints_variable
-    assert tool_settings.settings("uv", HOST, None).variables == ()
 
 
 # ---- whether a lock fits a host ------------------------------------------------------------------

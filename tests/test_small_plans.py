@@ -132,7 +132,7 @@ def test_the_reasons_if_too_little_is_known_about_groups(
 
 
 def test_digests_of_requests() -> None:
-    """A digest is in each lock: it must stay, and each input must count."""
+    """A lock is stale if its digest is another one: each input counts."""
     host = Host(
         glibc=(2, 28),
         python=Python(version=(3, 12)),
@@ -142,11 +142,6 @@ def test_digests_of_requests() -> None:
     )
     request = Request(frameworks=("torch",), requirements=("a",), constraints=("a<2",))
     plan = Plan(request=request, host=host, pins=(), choices=(), needs=Needs(), data="1")
-    full = request.replace(no_build=("a",), builds=(("torch", "cu126"),))
-    assert digest(plan) == ("67049dd388543a1afcc0f26c9f7f00e5adea1c475e58f442dbd1cc0b9c58d152")
-    assert digest(plan.replace(request=full)) == (
-        "55f9b56cb52bf4f5a7ce6da9d32674fd016788a1f72008cabfbba8481cf6157a"
-    )
     other: dict[str, object] = {
         "default_index_only": True,
         "pre": True,
@@ -157,9 +152,6 @@ def test_digests_of_requests() -> None:
         "no_binary": ("b",),
         "builds": (("torch", "cu126"),),
     }
-    assert digest(plan.replace(request=request.replace(**other))) == (
-        "01d75f74529bdcc8edad00d686060f4eb48a9656f9b985e636da8696a6aef473"
-    )
     each = {digest(plan.replace(request=request.replace(**{name: other[name]}))) for name in other}
     assert len({*each, digest(plan)}) == len(other) + 1
     # Preferences, and options of another backend, are not inputs.

@@ -10,22 +10,20 @@ import pytest
 
 import gpuenv
 from gpuenv.errors import NoSolutionError, Reason
-from gpuenv.model import Choice, Host, Plan, Request
+from gpuenv.model import Host, Plan, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.conflicts import Trials
 from gpuenv.resolve.graph import NodeRequirement, PackageId
 from gpuenv.resolve.resolution import ImpossibleError
 from gpuenv.resolve.solver import solve
-from gpuenv.resolve.suggestions import Alternatives, result_text, smallest_changes
+from gpuenv.resolve.suggestions import Alternatives, smallest_changes
 from test_resolution import DATA, solved
-from universe import Packages, RecordingUniverse, Universe
+from universe import RecordingUniverse, Universe
 
 HOST = gpuenv.describe(
     gpus=["H100"], driver="550.54.14", python="3.12", platform="linux-x86_64", glibc="2.35"
 )
 PLAN = solved({"packages": {"a": {"1.0": {}}}, "requires": ["a"], "target": {"python": "3.12"}})
-CPU = Choice(framework="torch", version="2.15.0", variant="cpu", cuda=None, cudnn=None)
-CUDA = CPU.replace(variant="cu126", cuda=(12, 6))
 
 
 def reason(code: str, subject: str = "a") -> Reason:
@@ -62,37 +60,6 @@ def on(**fields: object) -> Callable[[Request, Host], Plan | None]:
     return solve
 
 
-PYTHON = [
-    "no-wheel-for-target",
-    "no-wheel",
-    "requires-python",
-    "only-sdist",
-    "conflict",
-    "cuda-variant",
-]
-DRIVER = [
-    "driver-cuda",
-    "driver-floor",
-    "driver-floor-unknown",
-    "gpu-dropped-by-driver",
-    "gpu-needs-newer-driver",
-    "ptx-needs-newer-driver",
-]
-DEVICE = [*DRIVER, "no-code-for-device", "code-unknown", "cpu-build", "needs-gpu", "known-broken"]
-REQUEST = ["no-version", "not-in-index", "yanked", "hash"]
-
-
-@pytest.mark.parametrize("code", [*PYTHON, *DEVICE, *REQUEST, "two-owners"])
-def test_a_code_says_which_change_of_the_host_may_help(code: str) -> None:
-    def solve(request: Request, host: Host) -> Plan | None:
-        return PLAN.replace(choices=(CUDA,)) if host.gpus else None
-
-    found = changes(code, solve)
-    assert ("Python 3.11" in found) is (code in PYTHON)
-    assert any("driver" in change for change in found) is (code in DRIVER)
-    assert any("compute capability" in change for change in found) is (code in DEVICE)
-
-
 @pytest.mark.parametrize("code", ["platform", "no-wheel-for-target", "no-wheel", "two-owners"])
 def test_linux_on_a_windows_host_is_offered_where_wheels_are_for_another_platform(
     code: str,
@@ -102,18 +69,6 @@ def test_linux_on_a_windows_host_is_offered_where_wheels_are_for_another_platfor
     expected = [] if code == "two-owners" else ["Linux in WSL 2 (--platform linux-x86_64)"]
     assert offered == expected
     assert changes(code, on(os="windows", virtualization="wsl2")) == []
-
-
-def test_the_nearest_python_that_helps_is_offered() -> None:
-    for version, change in (
-        ((3, 11), "Python 3.11"),
-        ((3, 13), "Python 3.13"),
-        ((3, 10), "Python 3.10"),
-    ):
-        older = HOST.python.replace(version=version, full_version=None)
-        assert changes("conflict", on(python=older)) == [change]
-    # The fifth one is not tried.
-    assert changes("conflict", on(python=HOST.python.replace(version=(3, 9)))) == []
 
 
 @pytest.mark.parametrize("oldest", ["555.00", "570.00", "580.65.06", "590.00"])
@@ -128,65 +83,6 @@ def test_the_oldest_driver_that_helps_is_offered(oldest: str) -> None:
     assert changes("driver-floor", solve)[0] == change
     host = HOST.replace(driver="615.10.01")
     assert not any("driver" in one for one in changes("driver-floor", solve, host=host))
-
-
-@pytest.mark.parametrize(
-    ("choices", "offered"), [((CPU,), True), ((CPU, CUDA), False), ((CUDA,), False), ((), False)]
-)
-def test_no_gpu_is_offered_for_cpu_builds(choices: tuple[Choice, ...], offered: bool) -> None:
-    def solve(request: Request, host: Host) -> Plan | None:
-        return None if host.gpus else PLAN.replace(choices=choices)
-
-    expected = ["without the GPU (--gpu none)"] if offered else []
-    assert changes("no-code-for-device", solve) == expected
-
-
-def test_gpus_of_one_kind_are_offered_before_other_gpus() -> None:
-    two = gpuenv.describe(
-        gpus=["V100", "H100"],
-        driver="550.54.14",
-        python="3.12",
-        platform="linux-x86_64",
-        glibc="2.35",
-    )
-
-    def solve(request: Request, host: Host) -> Plan | None:
-        return PLAN if {gpu.name for gpu in host.gpus} != {"V100", "H100"} else None
-
-    found = changes("no-code-for-device", solve, host=two)
-    kept = [f"only the {name} (CUDA_VISIBLE_DEVICES)" for name in ("V100", "H100")]
-    assert found[:2] == kept and not any("compute capability" in change for change in found)
-
-
-def test_a_constraint_and_the_default_index_may_be_left_out() -> None:
-    request = Request(requirements=("a",), constraints=("a<1", "b<1"), default_index_only=True)
-
-    def solve(asked: Request, host: Host) -> Plan | None:
-        return (
-            PLAN if asked != request and host == HOST and "a<1" not in asked.constraints else None
-        )
-
-    assert changes("no-version", solve, request) == ["without the constraint a<1"]
-
-    def solve_elsewhere(asked: Request, host: Host) -> Plan | None:
-        return None if asked.default_index_only else PLAN
-
-    assert changes("no-version", solve_elsewhere, request) == ["leave out --default-index-only"]
-
-
-@pytest.mark.parametrize(
-    ("choices", "requirements", "text"),
-    [
-        ((CUDA, CPU), ("a",), "torch 2.15.0 (cu126), torch 2.15.0 (cpu)"),
-        ((), ("a",), "a 1.0"),
-        ((), ("b",), "1 packages"),
-    ],
-)
-def test_what_a_change_gives(
-    choices: tuple[Choice, ...], requirements: tuple[str, ...], text: str
-) -> None:
-    plan = PLAN.replace(choices=choices, request=Request(requirements=requirements))
-    assert result_text(plan) == text
 
 
 @pytest.mark.parametrize(
@@ -334,39 +230,6 @@ def test_the_smallest_edits_of_a_request(
     assert [(one.change, one.gives) for one in refusal.value.explanation.changes] == expected
 
 
-def test_builds_that_were_chosen_by_hand_may_be_others() -> None:
-    request = Request(requirements=("a",), builds=(("torch", "cu126"), ("*", "12.8")))
-
-    def solve(asked: Request, host: Host) -> Plan | None:
-        return PLAN if len(asked.builds) == 1 else None
-
-    offered = changes("no-version", solve, request)
-    assert offered == ["any build instead of torch+cu126", "leave out --cuda 12.8"]
-
-
-@pytest.mark.parametrize(
-    ("builds", "offered"),
-    [
-        ((("*", "12.8"),), ["--cuda 12 instead of --cuda 12.8", "leave out --cuda 12.8"]),
-        ((("*", "12"),), ["leave out --cuda 12"]),
-        ((("torch", "cu126"),), ["any build instead of torch+cu126"]),
-    ],
-)
-def test_another_toolkit_of_the_major_is_offered_before_any_build(
-    builds: tuple[tuple[str, str], ...], offered: list[str]
-) -> None:
-    request = Request(requirements=("a",), builds=builds)
-    asked: list[tuple[tuple[str, str], ...]] = []
-
-    def solve(changed: Request, host: Host) -> Plan | None:
-        asked.append(changed.builds)
-        return PLAN if changed.builds != builds else None
-
-    assert changes("no-version", solve, request)[: len(offered)] == offered
-    majors = [(("*", "12"),)] if "12.8" in builds[0][1] else []
-    assert asked[: len(offered)] == [*majors, ()]
-
-
 def test_at_most_six_changes_are_offered() -> None:
     request = Request(requirements=("a",), constraints=tuple(f"a<{n}" for n in range(9)))
     asked: list[Request] = []
@@ -385,65 +248,6 @@ def test_at_most_six_changes_are_offered() -> None:
     asked.clear()
     assert changes("no-version", none, request) == []
     assert len(asked) == 6
-
-
-def test_a_few_hosts_are_tried() -> None:
-    """Each of them is a solve."""
-    tried: list[Host] = []
-
-    def solve(request: Request, host: Host) -> Plan | None:
-        tried.append(host)
-        return None
-
-    changes("conflict", solve)
-    assert len({host.python for host in tried}) == 4
-    tried.clear()
-    changes("no-code-for-device", solve)
-    assert len({host.gpus for host in tried} - {()}) == 6
-
-
-@pytest.mark.parametrize(
-    "code", ["no-version", "no-offline-file", "not-in-index", "yanked", "hash"]
-)
-def test_another_host_does_not_help_where_only_the_request_can(code: str) -> None:
-    alternatives = Alternatives(
-        Request(requirements=("a",)), HOST, DATA, lambda request: [], lambda request, host: PLAN
-    )
-    codes = [reason(one) for one in ("conflict", "driver-cuda", "known-broken", code)]
-    trials = Trials(impossible, 10)  # type: ignore[arg-type]
-    assert list(smallest_changes(alternatives, trials, (), codes)) == []
-
-
-def test_a_host_on_which_a_part_of_the_request_fails_is_given_up_sooner() -> None:
-    whole, part = Request(requirements=("a", "b")), Request(requirements=("b",))
-    asked: list[Request] = []
-
-    def solve(request: Request, host: Host) -> Plan | None:
-        asked.append(request)
-        return PLAN if request != part or host.gpus else None
-
-    alternatives = Alternatives(whole, HOST, DATA, lambda request: [], solve)
-    alternatives.parts = [part]
-    assert alternatives.plan_on(HOST) is PLAN
-    assert asked == [part, whole]
-    asked.clear()
-    assert alternatives.plan_on(HOST.replace(gpus=())) is None
-    assert asked == [part]
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (5, "p0 1.0, p1 1.0, p2 1.0, p3 1.0, p4 1.0"),
-        (6, "p0 1.0, p1 1.0, p2 1.0, p3 1.0, p4 1.0, 1 more"),
-        (8, "p0 1.0, p1 1.0, p2 1.0, p3 1.0, p4 1.0, 3 more"),
-    ],
-)
-def test_a_change_gives_five_packages_by_name(count: int, text: str) -> None:
-    names = [f"p{number}" for number in range(count)]
-    packages: Packages = {name: {"1.0": {}} for name in names}
-    plan = solved({"packages": packages, "requires": names, "target": {"python": "3.12"}})
-    assert result_text(plan) == text
 
 
 MISSPELLED = [

@@ -210,53 +210,17 @@ def test_gpu_names_have_a_class_and_data_centre_ones_no_other_name() -> None:
 # ---- what the compilation refuses
 
 DAMAGE = [
-    ("libraries.toml", 'versions = "9.10.0.*"', 'versions = "~=9.10.0"', "is not a range such as"),
-    (
-        "libraries.toml",
-        'versions = "<9.10.1"',
-        'versions = "before 9.10.1"',
-        "is not a range such as",
-    ),
+    ("libraries.toml", 'versions = "<9.10.1"', 'versions = "before 9.10.1"', "is not a range"),
     (
         "libraries.toml",
         'capabilities = ["10.0"',
         'capabilities = ["10.9"',
-        "no compiler makes code for compute",
+        "no compiler makes code",
     ),
-    ("libraries.toml", "capabilities = ", "capability = ", "no field is named capability"),
     ("libraries.toml", "several_gpus = true", "many_gpus = true", "no field is named many_gpus"),
-    (
-        "libraries.toml",
-        '"nvidia-cudnn-cu13"], versions = "<9',
-        '"nvidia-cublas"], versions = "<9',
-        "on both sides",
-    ),
-    ("toolkits.toml", 'cuda = "11.4"\nptx = "7.4"', 'cuda = "11.3"\nptx = "7.4"', "there twice"),
     ("toolkits.toml", '"80", "86"]', '"86", "80"]', "do not ascend"),
-    ("toolkits.toml", '"80", "86"]', '"80", "sm_86"]', "is not a target"),
-    (
-        "toolkits.toml",
-        'version = "8.6"\ncuda = "12.7"',
-        'version = "8.5"\ncuda = "12.7"',
-        "wrong or needless",
-    ),
-    (
-        "toolkits.toml",
-        'evidence = "scanned"',
-        'evidence = "guessed"',
-        "neither scanned nor documented",
-    ),
     ("toolkits.toml", "sha256 = ", "sha265 = ", "names its file and sha256"),
-    ("drivers.toml", 'end_of_life = "2026-06"', 'end_of_life = "June"', "no month such as"),
-    ("drivers.toml", 'kind = "long-term"', 'kind = "forever"', "kind is none of"),
     ("drivers.toml", "branch = 455", "branch = 445", "do not ascend"),
-    ("drivers.toml", "branches = [470, 535, 550]", "branches = [470, 535, 570]", "no older branch"),
-    ("drivers.toml", 'classes = ["data-centre"]', 'classes = ["gaming"]', "gaming"),
-    ("drivers.toml", "branch = 520\nname", "branch = 450\nname", "do not ascend"),
-    ("libraries.toml", 'versions = "<2.6"', 'versions = "~=2.6"', "is not a range such as"),
-    ("libraries.toml", "value = false", 'value = "no"', "platforms or value is wrong"),
-    ("libraries.toml", 'platforms = ["linux-x86_64"]', 'platforms = ["linux"]', "is wrong"),
-    ("gpus.toml", 'only_platform = "linux-aarch64"', 'only_platform = "arm"', "is none of"),
     ("gpus.toml", 'class = "mining"', 'class = "gaming"', "class is none of"),
 ]
 

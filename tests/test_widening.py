@@ -118,13 +118,6 @@ def test_the_snapshot_is_enough_where_it_has_a_release() -> None:
     assert (versions(plan), asked) == ({"sp": "1.0", "np": "1.26"}, set())
 
 
-def test_what_no_release_can_be_is_not_asked_for() -> None:
-    with pytest.raises(NoSolutionError):
-        solve("mid<1.20", "mid>=1.20", up=False)
-    with pytest.raises(NoSolutionError):
-        solve("sp", "np<1.26", up=False, constraints=("np>=1.26",))
-
-
 def test_a_release_without_a_wheel_for_the_target_may_have_a_source_distribution() -> None:
     plan, asked = solve("oldy")
     assert (versions(plan), asked) == ({"oldy": "1.0", "old": "2.0"}, {"old"})
@@ -153,12 +146,6 @@ def test_a_framework_older_than_the_snapshot(
     requires: tuple[str, ...], pins: dict[str, str]
 ) -> None:
     assert versions(solve(*requires)[0]) == pins
-
-
-def test_the_live_index_is_not_asked_for_a_framework_that_is_newer_than_the_data() -> None:
-    for requires in ("torch==99", "jax==99", "torch==2.9.0+cu999"):
-        with pytest.raises(NoSolutionError):
-            solve(requires, up=False)
 
 
 @pytest.mark.parametrize("name", ["torch==1.12.1", "jax==0.4.25"])
@@ -213,13 +200,6 @@ def test_offline_the_snapshot_has_the_metadata_of_its_files() -> None:
     assert (versions(plan), asked) == ({"pair": "1.0", "np": "1.26"}, {"np"})
 
 
-def test_the_reasons_for_what_was_passed_over_outlast_a_new_beginning() -> None:
-    plan, asked = solve("named", "app==2.0")
-    assert (versions(plan)["named"], asked) == ("1.0", {"np"})
-    [passed_over] = plan.skipped
-    assert [one.need for one in passed_over.reasons] == ["nowhere>=1"]
-
-
 def test_an_index_that_fails_for_a_name_of_the_user_is_an_error() -> None:
     """Another name would be a doubt: see below."""
     assert versions(solve("pair", "np")[0]) == {"pair": "2.0", "np": "1.19"}
@@ -241,81 +221,6 @@ def test_an_index_that_does_not_answer_cannot_supply_another_gpu_stack(
     assert "no-version" in {reason.code for reason in refusal.value.explanation.reasons}
     with pytest.raises(PackageIndexError):
         solve("torch", "app==2.0", up=False)
-
-
-@pytest.mark.parametrize("has_more", [False, None])
-def test_the_live_index_is_asked_once_for_a_name(has_more: bool | None) -> None:
-    """It has no more releases, or it (None) does not answer."""
-    asked: list[str] = []
-
-    def widen(name: str) -> bool:
-        asked.append(name)
-        if has_more is None:
-            raise PackageIndexError("the index does not answer")
-        return has_more
-
-    packages: dict[str, Any] = {
-        "one": {f"{number}.0": {"requires": [f"np<1.{number}"]} for number in range(2, 9)},
-        "two": {f"{number}.0": {"requires": [f"np>2.{number}"]} for number in range(2, 9)},
-    }
-    packages["one"]["1.0"] = packages["two"]["1.0"] = {}
-    index = MultiIndex(Live(packages), default=Live(packages), snapshot=Shipped(SNAPSHOT))
-    request = Request(requirements=("one", "two"))
-    plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=widen, changes=False)
-    assert versions(plan) == {"one": "1.0", "two": "1.0"}
-    assert asked == ["np"]
-    assert [one.code for one in plan.warnings] == ["index-unknown"] * (has_more is None)
-
-
-class Part(Shipped):
-    """A snapshot that says what it leaves out."""
-
-    def left_out(self, name: str) -> list[str]:
-        return sorted(set(LIVE[name]) - set(SNAPSHOT[name])) if name in SNAPSHOT else []
-
-
-CUT = {
-    "below a release that was left out": ("mid<1.20", "1.19", {"mid"}),
-    "below all that was left out": ("mid<1.19", "1.15", set()),
-    "all of it": ("mid", "1.26", set()),
-    "just one": ("mid==1.15", "1.15", set()),
-    "all but the newest": ("mid!=1.26", "1.19", {"mid"}),
-}
-
-
-@pytest.mark.parametrize(("text", "version", "asked"), CUT.values(), ids=CUT)
-def test_a_range_that_cuts_where_releases_were_left_out(
-    text: str, version: str, asked: set[str]
-) -> None:
-    for up in (True, False):
-        live = Live(LIVE)
-        live.up = up
-        index = MultiIndex(live, default=live, snapshot=Part(SNAPSHOT))
-        request = Request(requirements=(text,))
-        plan = solver.solve(
-            request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
-        )
-        assert set(live.asked) & set(SNAPSHOT) == asked
-        assert versions(plan) == {"mid": version if up or not asked else "1.15"}
-        assert [reason.code for reason in plan.warnings] == (
-            ["index-unknown"] if asked and not up else []
-        )
-
-
-def test_a_release_between_excluded_ones_that_was_left_out() -> None:
-    known: dict[str, Any] = {"gap": {"1.0": {}, "2.0": {}, "3.0": {}}}
-
-    class Gap(Shipped):
-        def left_out(self, name: str) -> list[str]:
-            return ["2.5"]
-
-    live = Live({"gap": {**known["gap"], "2.5": {}, "4.0": {}}})
-    index = MultiIndex(live, default=live, snapshot=Gap(known))
-    request = Request(requirements=("gap!=2.0,!=3.0",))
-    plan = solver.solve(
-        request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
-    )
-    assert versions(plan) == {"gap": "4.0"}
 
 
 @pytest.mark.parametrize(("text", "pre"), [("pre", True), ("pre>=1.0a1", False)])
