@@ -1,26 +1,26 @@
 """What a package needs that adds a command to gpuenv.
 
-Its module of the command is an entry point of the group `gpuenv.commands`, and implements
-`gpuenv.cli.Command`. The name of the entry point is that of the command; "matrix.html" is the
+Its module of the command is an entry point of the group `gpuenv.commands`, and has what
+`gpuenv.cli.Command` has. The name of the entry point is that of the command; "matrix.html" is the
 command `gpuenv matrix html`.
 """
 
 from __future__ import annotations
 
 from .atomic_write import write_whole
-from .cli.flags import TIMEOUT, add_common_flags, add_request_flags
+from .cli.flags import REQUEST, TIMEOUT
 from .cli.output import print_errors, print_json, print_lines, write_page
-from .cli.parser import Parser, positive_count, seconds
+from .cli.parser import COMMON, Parser, positive_count, seconds
 from .cli.requests import read_request
 from .render.locks import lock_document
 from .render.values import quantity_text
 from .serialize import read_input
 
 __all__ = [
+    "COMMON",
+    "REQUEST",
     "TIMEOUT",
     "Parser",
-    "add_common_flags",
-    "add_request_flags",
     "lock_document",
     "positive_count",
     "print_errors",

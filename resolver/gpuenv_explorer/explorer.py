@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from gpuenv import matrix_tables
-from gpuenv.commands import Parser, add_common_flags, write_page
+from gpuenv.commands import COMMON, Parser, write_page
 
 from . import pages
 
@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
         default="explorer.html",
         help="Write this file (default: explorer.html)",
     )
-    add_common_flags(parser)
+    COMMON.add_to(parser)
 
 
 def run(arguments: Namespace) -> int:

@@ -8,7 +8,7 @@ from argparse import Namespace
 from typing import Any
 
 from gpuenv import InputError, read_lock
-from gpuenv.commands import Parser, add_common_flags, lock_document, read_input, write_page
+from gpuenv.commands import COMMON, Parser, lock_document, read_input, write_page
 
 from . import pages
 
@@ -38,7 +38,7 @@ def add_arguments(parser: Parser) -> None:
         default="report.html",
         help="Write this file (default: report.html)",
     )
-    add_common_flags(parser)
+    COMMON.add_to(parser)
 
 
 def run(arguments: Namespace) -> int:

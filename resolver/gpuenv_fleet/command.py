@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from gpuenv import InputError, NoSolutionError, parse_release
 from gpuenv.commands import (
+    COMMON,
+    REQUEST,
     TIMEOUT,
     Parser,
-    add_common_flags,
-    add_request_flags,
     positive_count,
     print_errors,
     print_json,
@@ -55,12 +55,13 @@ def add_arguments(parser: Parser) -> None:
     title = "Describe the nodes, grouped into classes"
     detect = commands.add_parser("detect", help=title, description=f"{title}.")
     _add_collection_flags(detect)
-    add_common_flags(detect)
+    COMMON.add_to(detect)
 
     title = "Find the fewest locks that serve all nodes, and what more locks would give"
     solving = commands.add_parser("solve", help=title, description=f"{title}.")
     _add_collection_flags(solving)
-    add_request_flags(solving)
+    for argument in REQUEST:
+        argument.add_to(solving)
     solving.add_argument(
         "--what-if",
         metavar="DRIVER",
@@ -78,7 +79,7 @@ def add_arguments(parser: Parser) -> None:
         type=positive_count,
         help="With --write-profiles: use the plan with N locks (default: the fewest)",
     )
-    add_common_flags(solving)
+    COMMON.add_to(solving)
 
     title = "Verify the nodes, and name those that differ from their class"
     verifying = commands.add_parser("verify", help=title, description=f"{title}.")
@@ -100,7 +101,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR|FILE",
         help="Say what changed since an earlier run: its documents, as for --from",
     )
-    add_common_flags(verifying)
+    COMMON.add_to(verifying)
 
 
 def _add_collection_flags(parser: Parser) -> None:

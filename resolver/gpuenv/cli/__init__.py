@@ -1,13 +1,12 @@
 """The command line.
 
-A command parses flags, calls `gpuenv.api`, and prints through `gpuenv.render`. It implements
-`Command`: each is a module, or a class where a module has several (GROUPS). Its `run(arguments)`
-returns the exit status:
+A command is a class (`parser.Command`): a table of its arguments, and `run(arguments)`, which calls
+`gpuenv.api`, prints through `gpuenv.render`, and returns the exit status:
 
     0 done; 1 a check failed or a lock does not fit; 2 bad usage or input; 3 no solution; 4 the
     network, an index, an installer or the operating system failed; 130 interrupted
 
-`flags` has the flags that commands share, `requests` reads the host and the request that they
+`flags` has the arguments that commands share, `requests` reads the host and the request that they
 describe, `output` prints. `hook` is `gpuenv verify --hook`, `bundle` is `gpuenv verify --bundle`.
 """
 
@@ -26,7 +25,7 @@ from ..errors import GpuEnvError, InputError
 from ..render import plans
 from ..version import __version__
 from .output import configure, print_errors, print_json
-from .parser import Command, Parser, added_commands, apply_settings, find_settings
+from .parser import Command, Parser, added_commands, find_settings
 
 PROGRAM = "gpuenv: GPU environments that are known to work"
 SYSTEM_FAILURE = 4
@@ -38,59 +37,42 @@ OF_OTHERS = "Projects and clusters"  # the group of the commands of other packag
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A traceback is shown only with --debug."""
     argv = sys.argv[1:] if argv is None else argv
+    arguments = Namespace(json=False, debug="--debug" in argv)  # until they are parsed
     try:
-        return _run(argv)
-    except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
+        arguments = parse_arguments(argv)
+        configure(arguments)
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader of stdout has closed it
         # Python writes the rest of the output at exit, which would fail again.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
         return 0
+    except KeyboardInterrupt:
+        lines, status = ["gpuenv: interrupted"], INTERRUPTED
     except Exception as error:
-        if "--debug" in argv:
-            raise
-        return _fail(*_outside_failure(error))
-
-
-def _run(argv: Sequence[str]) -> int:
-    """Run one command, and report the errors that the stages raise."""
-    try:
-        arguments = parse_arguments(argv)
-    except SystemExit:  # --help and --version have printed
-        sys.stdout.flush()
-        raise
-    except InputError as error:  # in a variable or in the config file
-        return _report(error, json=False)
-    configure(arguments)
-    try:
-        status: int = arguments.run(arguments)
-        sys.stdout.flush()
-    except GpuEnvError as error:
         if arguments.debug:
             raise
-        return _report(error, json=arguments.json)
-    return status
-
-
-def _outside_failure(error: Exception) -> tuple[str, int]:
-    """Return (message, exit status) for an exception that is not a GpuEnvError."""
-    if isinstance(error, OSError):
-        place = error.filename or "the output or a file"
-        return f"{place} cannot be used: {error.strerror or error}", SYSTEM_FAILURE
-    if isinstance(error, MemoryError):
-        return "there is not enough memory", SYSTEM_FAILURE
-    if isinstance(error, RecursionError):
-        return "a file or an answer of an index is nested too deeply", InputError.exit_status
-    name = type(error).__name__
-    return f"internal error: {name}: {error} (--debug shows where)", INTERNAL_ERROR
-
-
-def _fail(message: str, status: int) -> int:
-    """Print a message on stderr, if possible. Return the exit status."""
+        name, status = type(error).__name__, INTERNAL_ERROR
+        lines = [f"gpuenv: internal error: {name}: {error} (--debug shows where)"]
+        if isinstance(error, GpuEnvError):
+            lines, status = plans.error_lines(error), error.exit_status
+            if arguments.json:
+                print_json(plans.error_json(error))
+                sys.stdout.flush()
+        elif isinstance(error, OSError):
+            place = error.filename or "the output or a file"
+            lines = [f"gpuenv: {place} cannot be used: {error.strerror or error}"]
+            status = SYSTEM_FAILURE
+        elif isinstance(error, MemoryError):
+            lines, status = ["gpuenv: there is not enough memory"], SYSTEM_FAILURE
+        elif isinstance(error, RecursionError):
+            lines = ["gpuenv: a file or an answer of an index is nested too deeply"]
+            status = InputError.exit_status
     with suppress(OSError):
-        print_errors([f"gpuenv: {message}"])
+        print_errors(lines)
     return status
 
 
@@ -109,7 +91,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     if name in ("-h", "--help"):
         name, words = "help", []
     if name in ("-V", "--version"):
-        print(f"gpuenv {__version__}")
+        print(f"gpuenv {__version__}", flush=True)
         sys.exit(0)
     if not name:
         print_errors(program_lines())
@@ -123,12 +105,15 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     parser = command_parser(name)
     settings = find_settings(name, parser, _all_flags)
     arguments, unknown = parser.parse_known_args(words)
-    apply_settings(arguments, parser, settings)
+    for key, value in settings.items():
+        if getattr(arguments, key) == parser.get_default(key):
+            setattr(arguments, key, value)
     if unknown and not arguments.reports_unknown:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         if not flags:
             parser.error(f"{unknown[0]}: is one argument too many")
-        parser.error(f"there is no flag {flags[0]}{suggestion(flags[0], parser.flags())}")
+        known = [flag for action in parser.shown_actions() for flag in action.option_strings]
+        parser.error(f"there is no flag {flags[0]}{suggestion(flags[0], known)}")
     arguments.unknown, arguments.command_line = unknown, command_line
     return arguments
 
@@ -137,9 +122,8 @@ def load_command(name: str) -> Command:
     """Return a command, of gpuenv or of another package."""
     if name not in COMMANDS:
         return cast(Command, added_commands()[name].load())
-    module, _, command = COMMANDS[name].partition(":")
-    loaded = import_module(f"{__name__}.{module}")
-    return cast(Command, getattr(loaded, command)() if command else loaded)
+    module, command = COMMANDS[name].split(":")
+    return cast(Command, getattr(import_module(f"{__name__}.{module}"), command)())
 
 
 def command_groups() -> dict[str, tuple[str, ...]]:
@@ -166,25 +150,13 @@ def command_parser(name: str) -> Parser:
 
 
 def _all_flags() -> set[str]:
-    flags: set[str] = set()
-    for name in all_commands():
-        flags.update(command_parser(name).settable_flags())
-    return flags
+    return {flag for name in all_commands() for flag in command_parser(name).settable_flags()}
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """Return "; did you mean NAME?" with the names that are close to a word; "" if none is."""
     close = get_close_matches(word, known, n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
-def _report(error: GpuEnvError, *, json: bool) -> int:
-    if json:
-        print_json(plans.error_json(error))
-        sys.stdout.flush()
-    with suppress(OSError):
-        print_errors(plans.error_lines(error))
-    return error.exit_status
 
 
 def program_lines() -> list[str]:
@@ -199,8 +171,8 @@ def program_lines() -> list[str]:
     return lines
 
 
-# The own commands, by what they are about: each with its module, or its class in a module. Only
-# what the command needs is imported.
+# The own commands, by what they are about: each with its module and its class. Only what the
+# command needs is imported.
 GROUPS = {
     "Environments": {
         "solve": "solving:Solve",
@@ -208,18 +180,18 @@ GROUPS = {
         "sync": "environments:Sync",
         "download": "environments:Download",
         "rollback": "environments:Rollback",
-        "verify": "verify",
-        "run": "run",
-        "pip": "pip",
+        "verify": "verify:Verify",
+        "run": "run:Run",
+        "pip": "pip:Pip",
     },
     "Projects and clusters": {"init": "projects:Init", "lock": "projects:LockProfiles"},
     "Other tools": {"env": "solving:Env", "export": "locks:Export"},
     "Locks": {"tree": "locks:ShowTree", "why": "locks:Why", "outdated": "locks:Outdated"},
     "Answers": {
-        "doctor": "doctor",
+        "doctor": "doctor:Doctor",
         "explain": "solving:Explain",
         "detect": "solving:Detect",
-        "matrix": "matrix",
+        "matrix": "matrix:Matrix",
     },
     "This program": {
         "help": "program:Help",

@@ -22,110 +22,98 @@ from ..doctor import catalog
 from ..errors import InputError
 from ..render import doctor as render
 from .environments import exit_on_signals
-from .flags import (
-    add_common_flags,
-    add_existing_target_flag,
-    add_host_flags,
-    add_switch,
-    add_timeout_flag,
-)
+from .flags import EXISTING_TARGET, HOST, TIMED
 from .output import print_result
-from .parser import Examples, Parser
+from .parser import Argument, Command, Group
 from .requests import is_described, read_host
 
-HELP = "Diagnose an error log or this host, and suggest a fix"
-DESCRIPTION = (
-    "Find the cause of a failure in what a program printed, in the environment and on the "
-    "host. Without a log, check the host and the environment."
-)
-EXAMPLES: Examples = (
-    ("gpuenv doctor train.log", "Diagnose a log"),
-    ("python train.py 2>&1 | gpuenv doctor -", "Diagnose what a program prints"),
-    ("gpuenv doctor --target .venv", "Check an environment and the host"),
-)
 SILENCE = 1.0  # seconds without input on a pipe, after which a message says that it is read
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of `gpuenv doctor`."""
-    parser.add_argument(
-        "log",
-        metavar="LOG",
-        nargs="?",
-        help="What the program printed: a file, or - for standard input",
-    )
-    add_existing_target_flag(parser)
-    origin = parser.add_mutually_exclusive_group()
-    origin.add_argument(
-        "--here",
-        dest="origin",
-        action="store_const",
-        const="here",
-        default="",
-        help="The log is from this machine: use the machine as evidence",
-    )
-    origin.add_argument(
-        "--elsewhere",
-        dest="origin",
-        action="store_const",
-        const="elsewhere",
-        help="The log is from another machine: do not use this one as evidence",
-    )
-    add_switch(
-        parser,
-        "--probe",
-        help="Run tests that tell causes apart, each in its own process",
-    )
-    add_timeout_flag(parser, "End all checks after S seconds (default: 300)")
-    add_host_flags(parser)
-    add_common_flags(parser)
+class Doctor(Command):
+    """`gpuenv doctor`: diagnose an error log or this host, and suggest a fix."""
 
+    HELP = "Diagnose an error log or this host, and suggest a fix"
+    DESCRIPTION = (
+        "Find the cause of a failure in what a program printed, in the environment and on the "
+        "host. Without a log, check the host and the environment."
+    )
+    EXAMPLES = (
+        ("gpuenv doctor train.log", "Diagnose a log"),
+        ("python train.py 2>&1 | gpuenv doctor -", "Diagnose what a program prints"),
+        ("gpuenv doctor --target .venv", "Check an environment and the host"),
+    )
+    ARGUMENTS = (
+        Argument("[LOG]", "What the program printed: a file, or - for standard input"),
+        EXISTING_TARGET,
+        Group(
+            "",
+            Argument(
+                "--here",
+                "The log is from this machine: use the machine as evidence",
+                dest="origin",
+                action="store_const",
+                const="here",
+                default="",
+            ),
+            Argument(
+                "--elsewhere",
+                "The log is from another machine: do not use this one as evidence",
+                dest="origin",
+                action="store_const",
+                const="elsewhere",
+            ),
+        ),
+        Argument("--probe", "Run tests that tell causes apart, each in its own process"),
+        Argument("--timeout S", "End all checks after S seconds (default: 300)", **TIMED),
+        HOST,
+    )
 
-def run(arguments: Namespace) -> int:
-    """Diagnose and print the verdicts. Return 0 if no fault was found, 1 if one was."""
-    target = _environment(arguments)
-    described = is_described(arguments) or bool(arguments.driver)
-    if arguments.probe and described:
-        message = "--probe makes tests on this machine: leave --gpu, --driver and --host out"
-        raise InputError(message)
-    if arguments.probe and arguments.origin == "elsewhere":
-        raise InputError("--probe makes tests on this machine: leave --elsewhere out")
-    if arguments.origin == "here" and described:
-        message = "--here uses this machine as it is: leave --gpu, --driver and --host out"
-        raise InputError(message)
-    with _open_log(arguments.log) as log:
-        if arguments.origin and log is None:
-            raise InputError(f"--{arguments.origin} says where a log is from: name the log")
-        if target is not None:
-            arguments.python = loader_env.interpreter(target)
-        host = read_host(arguments, need_gpu=False)
-        flags: list[str] = []  # for the command that is proposed
-        for gpu in arguments.gpu:
-            flags += ["--gpu", gpu]
-        for flag in ("host", "driver", "platform", "glibc"):
-            if getattr(arguments, flag):
-                flags += [f"--{flag}", getattr(arguments, flag)]
-        exit_on_signals()
-        examination = api.examine(
-            log,
-            host,
-            target=target,
-            target_is_named=target in (arguments.target, arguments.python),
-            described=described,
-            stated_origin=arguments.origin,
-            probe=arguments.probe,
-            timeout=arguments.timeout,
-            flags=flags,
+    def run(self, arguments: Namespace) -> int:
+        """Diagnose and print the verdicts. Return 0 if no fault was found, 1 if one was."""
+        target = _environment(arguments)
+        described = is_described(arguments) or bool(arguments.driver)
+        if arguments.probe and described:
+            message = "--probe makes tests on this machine: leave --gpu, --driver and --host out"
+            raise InputError(message)
+        if arguments.probe and arguments.origin == "elsewhere":
+            raise InputError("--probe makes tests on this machine: leave --elsewhere out")
+        if arguments.origin == "here" and described:
+            message = "--here uses this machine as it is: leave --gpu, --driver and --host out"
+            raise InputError(message)
+        with _open_log(arguments.log) as log:
+            if arguments.origin and log is None:
+                raise InputError(f"--{arguments.origin} says where a log is from: name the log")
+            if target is not None:
+                arguments.python = loader_env.interpreter(target)
+            host = read_host(arguments, need_gpu=False)
+            flags: list[str] = []  # for the command that is proposed
+            for gpu in arguments.gpu:
+                flags += ["--gpu", gpu]
+            for flag in ("host", "driver", "platform", "glibc"):
+                if getattr(arguments, flag):
+                    flags += [f"--{flag}", getattr(arguments, flag)]
+            exit_on_signals()
+            examination = api.examine(
+                log,
+                host,
+                target=target,
+                target_is_named=target in (arguments.target, arguments.python),
+                described=described,
+                stated_origin=arguments.origin,
+                probe=arguments.probe,
+                timeout=arguments.timeout,
+                flags=flags,
+            )
+        causes = catalog.causes()
+        name = ""
+        if log is not None:
+            name = "the log" if arguments.log in (None, "-") else arguments.log
+        lines = render.doctor_lines(
+            examination, causes, doctor_values.TESTS, name, verbose=arguments.verbose > 0
         )
-    causes = catalog.causes()
-    name = ""
-    if log is not None:
-        name = "the log" if arguments.log in (None, "-") else arguments.log
-    lines = render.doctor_lines(
-        examination, causes, doctor_values.TESTS, name, verbose=arguments.verbose > 0
-    )
-    print_result(arguments, render.doctor_json(examination, causes), lines)
-    return 0 if render.well(examination) else 1
+        print_result(arguments, render.doctor_json(examination, causes), lines)
+        return 0 if render.well(examination) else 1
 
 
 def _environment(arguments: Namespace) -> str | None:

@@ -18,17 +18,7 @@ from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
 from ..render import changes as render_changes
 from ..render import checks as render_checks
 from ..render import locks, plans
-from .flags import (
-    add_common_flags,
-    add_host_flags,
-    add_install_flags,
-    add_lock_argument,
-    add_place_flags,
-    add_solve_flags,
-    add_switch,
-    add_target_flags,
-    add_wait_flag,
-)
+from .flags import HOST, INSTALL, LOCK, PLACES, SOLVE, WAITING
 from .output import (
     print_errors,
     print_json,
@@ -37,7 +27,7 @@ from .output import (
     print_result,
     step_printer,
 )
-from .parser import Command, Parser
+from .parser import Argument, Command
 from .requests import is_described, read_host, read_output, read_solve_request
 
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
@@ -55,11 +45,7 @@ class Install(Command):
         ("gpuenv install torch --target .venv", "Make an environment for this host"),
         ("gpuenv install torch --gpu none --target .venv", "Make one for the CPU"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv install`."""
-        add_solve_flags(parser)
-        add_install_flags(parser)
+    ARGUMENTS = (*SOLVE, *INSTALL)
 
     def run(self, arguments: Namespace) -> int:
         """Solve, install, verify and write the lock. Return 1 if a check fails."""
@@ -115,22 +101,18 @@ class Sync(Command):
         ("gpuenv sync pylock.toml --target .venv", "Install a lock"),
         ("gpuenv sync --target .venv", "Install the lock of the profile that fits this host"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv sync`."""
-        parser.add_argument(
-            "lock",
-            metavar="LOCK",
-            nargs="?",
-            help="The lock file (default: that of the profile of pyproject.toml that fits this"
-            " host, otherwise pylock.toml)",
-        )
-        add_host_flags(parser)
-        add_install_flags(parser)
-        add_place_flags(parser)
-        add_switch(parser, "--no-index", help="Use only the files of --find-links, no network")
-        add_switch(parser, "--dry-run", help="Print what would change; change nothing")
-        add_common_flags(parser)
+    ARGUMENTS = (
+        Argument(
+            "[LOCK]",
+            "The lock file (default: that of the profile of pyproject.toml that fits this host,"
+            " otherwise pylock.toml)",
+        ),
+        HOST,
+        *INSTALL,
+        *PLACES,
+        Argument("--no-index", "Use only the files of --find-links, no network"),
+        Argument("--dry-run", "Print what would change; change nothing"),
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Install a lock and verify the environment. Return 1 if a check fails."""
@@ -183,25 +165,20 @@ class Download(Command):
             "Write one file; python3 env.pyz --target .venv installs it",
         ),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv download`."""
-        add_lock_argument(parser)
-        parser.add_argument(
-            "-d",
-            "--dir",
-            metavar="DIR",
-            help="The folder for the files (default with --bundle: a temporary one)",
-        )
-        parser.add_argument(
-            "--bundle",
-            metavar="FILE",
-            help="Write the files, the lock and gpuenv itself into one file, which installs them"
-            " with python3 alone",
-        )
-        add_place_flags(parser)
-        add_wait_flag(parser)
-        add_common_flags(parser)
+    ARGUMENTS = (
+        LOCK,
+        Argument(
+            "-d --dir DIR",
+            "The folder for the files (default with --bundle: a temporary one)",
+        ),
+        Argument(
+            "--bundle FILE",
+            "Write the files, the lock and gpuenv itself into one file, which installs them with"
+            " python3 alone",
+        ),
+        *PLACES,
+        WAITING,
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Download what is missing, and write a bundle if one is wanted."""
@@ -250,11 +227,7 @@ class Rollback(Command):
     EXAMPLES = (
         ("gpuenv rollback --target .venv", "Return to the environment before the last sync"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv rollback`."""
-        add_target_flags(parser, "The environment")
-        add_common_flags(parser)
+    ARGUMENTS = (Argument("--target DIR", "The environment", required=True), WAITING)
 
     def run(self, arguments: Namespace) -> int:
         """Exchange the environment and the previous one."""

@@ -13,9 +13,9 @@ from ..lock.tree import Tree
 from ..model import Request
 from ..render import trees
 from ..requirements.versions import normalize_name
-from .flags import add_common_flags, add_index_flags, add_lock_argument
+from .flags import INDEXES, LOCK
 from .output import print_json, print_result
-from .parser import Command, Parser, positive_count
+from .parser import Argument, Command, positive_count
 from .requests import read_index_options
 
 
@@ -28,14 +28,10 @@ class ShowTree(Command):
         ("gpuenv tree", "Show pylock.toml"),
         ("gpuenv tree pylock.h100.toml --depth 2", "Show two levels of another lock"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv tree`."""
-        add_lock_argument(parser)
-        parser.add_argument(
-            "--depth", metavar="N", type=positive_count, help="Show N levels (default: all)"
-        )
-        add_common_flags(parser)
+    ARGUMENTS = (
+        LOCK,
+        Argument("--depth N", "Show N levels (default: all)", type=positive_count),
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Print the tree."""
@@ -52,12 +48,7 @@ class Why(Command):
     HELP = "Show why a package is in a lock"
     DESCRIPTION = "Print the shortest path to a package from each package that the request names."
     EXAMPLES = (("gpuenv why nvidia-cudnn-cu13", "Show what requires cuDNN"),)
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv why`."""
-        parser.add_argument("name", metavar="NAME", help="The package")
-        add_lock_argument(parser)
-        add_common_flags(parser)
+    ARGUMENTS = (Argument("NAME", "The package"), LOCK)
 
     def run(self, arguments: Namespace) -> int:
         """Print the paths."""
@@ -77,12 +68,7 @@ class Outdated(Command):
         "differs. Nothing is written."
     )
     EXAMPLES = (("gpuenv outdated --refresh", "Compare pylock.toml with the indexes"),)
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv outdated`."""
-        add_lock_argument(parser)
-        add_index_flags(parser)
-        add_common_flags(parser)
+    ARGUMENTS = (LOCK, *INDEXES)
 
     def run(self, arguments: Namespace) -> int:
         """Print the packages that differ."""
@@ -114,27 +100,17 @@ class Export(Command):
         ("gpuenv export --to uv", "Print tables for a project of uv"),
         ("gpuenv export conda-lock.yml --to conda -o environment.yml", "Write an environment.yml"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv export`."""
-        parser.add_argument(
-            "lock",
-            metavar="LOCK",
-            nargs="?",
-            default="pylock.toml",
-            help="The lock (default: pylock.toml)",
-        )
-        parser.add_argument(
+    ARGUMENTS = (
+        LOCK,
+        Argument(
             "--to",
+            "Write tables for this tool",
             dest="tool",
             choices=("uv", "pixi", "poetry", "pdm", "conda", "constructor"),
             required=True,
-            help="Write tables for this tool",
-        )
-        parser.add_argument(
-            "-o", "--output", metavar="FILE", help="Write to this file (default: stdout)"
-        )
-        add_common_flags(parser)
+        ),
+        Argument("-o --output FILE", "Write to this file (default: stdout)"),
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Write the tables; 3 if the tool cannot express the lock."""

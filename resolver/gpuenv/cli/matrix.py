@@ -6,7 +6,8 @@ import os
 import sys
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable
+
+from msgspec import to_builtins
 
 from .. import api
 from ..api import updates
@@ -21,126 +22,141 @@ from ..model import IndexOptions
 from ..prefix import find_interpreter
 from ..render import matrix as render
 from ..render.plans import package_lines
-from .flags import add_common_flags, add_host_flags, add_switch
+from .flags import HOST
 from .output import print_result
-from .parser import Examples, Parser, added_commands
+from .parser import Argument, Command, Parser, added_commands
 from .requests import read_host
 
-HELP = "Show what is known about releases and GPUs"
-DESCRIPTION = (
-    "Show the compatibility data: which builds a release has, and the GPUs that each has code for."
-)
-EXAMPLES: Examples = (
-    ("gpuenv matrix show torch 2.15.0", "Show the builds of a release"),
-    ("gpuenv matrix list", "List the frameworks and libraries"),
-    ("gpuenv matrix html", "Write a page that answers what runs on which GPU"),
+PLATFORM = Argument(
+    "--platform NAME",
+    "Use linux-x86_64, linux-aarch64 or win-amd64 (default: this machine's)",
 )
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the commands of `gpuenv matrix`."""
-    commands = parser.add_commands()
+class List(Command):
+    """`gpuenv matrix list`: the known frameworks and libraries."""
 
-    def add(name: str, text: str, action: Callable[[Namespace], int]) -> Parser:
-        command = commands.add_parser(name, help=text, description=f"{text}.")
-        command.set_defaults(action=action)
-        return command
+    HELP = "List the known frameworks and libraries"
+    DESCRIPTION = f"{HELP}."
+    ARGUMENTS = (PLATFORM,)
 
-    listing = add("list", "List the known frameworks and libraries", _list)
-    _add_platform_flag(listing)
-    add_common_flags(listing)
+    def run(self, arguments: Namespace) -> int:
+        """Print the frameworks and libraries."""
+        platform = _platform(arguments)
+        entries = api.matrix_catalog().entries(platform)
+        document = render.entries_json(entries, platform)
+        print_result(arguments, document, render.entries_lines(entries))
+        return 0
 
-    text = "Show the variants of a release, and the GPUs that each has code for"
-    show = add("show", text, _show)
-    show.add_argument("name", metavar="NAME", help="Torch, jax, cudnn, nvidia-cudnn-cu12, ...")
-    show.add_argument(
-        "version", metavar="VERSION", nargs="?", help="A release, or the start of its number: 9.10"
+
+class Show(Command):
+    """`gpuenv matrix show`: the releases of a framework or a library, or one of them."""
+
+    HELP = "Show the variants of a release, and the GPUs that each has code for"
+    DESCRIPTION = f"{HELP}."
+    ARGUMENTS = (
+        Argument("NAME", "Torch, jax, cudnn, nvidia-cudnn-cu12, ..."),
+        Argument("[VERSION]", "A release, or the start of its number: 9.10"),
+        PLATFORM,
     )
-    _add_platform_flag(show)
-    add_common_flags(show)
 
-    text = "Show the device code of a file, a wheel or an environment, and what cannot run here"
-    scan = add("scan", text, _scan)
-    scan.add_argument(
-        "path", metavar="PATH", help="A library, a cubin, a fat binary, a wheel or a folder"
+    def run(self, arguments: Namespace) -> int:
+        """Print the releases, or the variants of a release."""
+        name, version, platform = arguments.name, arguments.version, _platform(arguments)
+        catalog = api.matrix_catalog()
+        entry = catalog.entry(name, platform)
+        if version is None:
+            lines = render.entry_lines(entry, platform)
+            print_result(arguments, render.entry_json(entry, platform), lines)
+            return 0
+        release = catalog.release(name, version, platform)
+        lines = render.release_lines(entry.name, release, platform)
+        print_result(arguments, render.release_json(entry.name, release), lines)
+        return 0
+
+
+class ScanCode(Command):
+    """`gpuenv matrix scan`: the device code of files."""
+
+    HELP = "Show the device code of a file, a wheel or an environment, and what cannot run here"
+    DESCRIPTION = f"{HELP}."
+    ARGUMENTS = (
+        Argument("PATH", "A library, a cubin, a fat binary, a wheel or a folder"),
+        HOST,
     )
-    add_host_flags(scan)
-    add_common_flags(scan)
 
-    text = "Scan releases on your index that the data does not know, for later solves"
-    update = add("update", text, _update)
-    update.add_argument(
-        "names",
-        metavar="NAME",
-        nargs="*",
-        help="Only these distributions: torch, nvidia-cudnn-cu13 (default: all that are known)",
+    def run(self, arguments: Namespace) -> int:
+        """Print the device code. Return 1 if something that must run cannot."""
+        host = read_host(arguments, need_gpu=False)
+        kind, contents = _read_code(arguments.path)
+        judged = judge(contents.files, host, api.compatibility_data())
+        scan = Scan(path=arguments.path, kind=kind, files=judged, read=contents.read)
+        print_result(arguments, render.scan_json(scan, host), render.scan_lines(scan, host))
+        return 1 if any(judged_file.fails for judged_file in scan.files) else 0
+
+
+class UpdateData(Command):
+    """`gpuenv matrix update`: rows for releases that the data does not know."""
+
+    HELP = "Scan releases on your index that the data does not know, for later solves"
+    DESCRIPTION = f"{HELP}."
+    ARGUMENTS = (
+        Argument(
+            "[NAME ...]",
+            "Only these distributions: torch, nvidia-cudnn-cu13 (default: all that are known)",
+            dest="names",
+        ),
+        Argument("--index-url URL", "Use this index instead of the configured one"),
+        Argument("--verify-data", "Scan the releases of earlier updates again, and compare"),
+        PLATFORM,
     )
-    update.add_argument(
-        "--index-url", metavar="URL", help="Use this index instead of the configured one"
+
+    def run(self, arguments: Namespace) -> int:
+        """Scan, and store the rows. Return 1 if a wheel cannot be read or has changed."""
+        update = updates.update_matrix(
+            arguments.names,
+            _platform(arguments),
+            IndexOptions(index_url=arguments.index_url, refresh=True),
+            verify=arguments.verify_data,
+            progress=_print_progress,
+        )
+        lines = render.update_lines(update, verified=arguments.verify_data)
+        print_result(arguments, to_builtins(update), lines)
+        return 1 if update.errors or update.changed else 0
+
+
+class Matrix(Command):
+    """`gpuenv matrix`: show the compatibility data."""
+
+    HELP = "Show what is known about releases and GPUs"
+    DESCRIPTION = (
+        "Show the compatibility data: which builds a release has, and the GPUs that each has code"
+        " for."
     )
-    add_switch(
-        update,
-        "--verify-data",
-        help="Scan the releases of earlier updates again, and compare",
+    EXAMPLES = (
+        ("gpuenv matrix show torch 2.15.0", "Show the builds of a release"),
+        ("gpuenv matrix list", "List the frameworks and libraries"),
+        ("gpuenv matrix html", "Write a page that answers what runs on which GPU"),
     )
-    _add_platform_flag(update)
-    add_common_flags(update)
 
-    for name, entry in added_commands().items():
-        if name.startswith("matrix."):
-            command = entry.load()
-            added = commands.add_parser(
-                name.removeprefix("matrix."), help=command.HELP, description=command.DESCRIPTION
-            )
-            added.set_defaults(action=command.run)
-            command.add_arguments(added)
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the commands of `gpuenv matrix`, with those of other packages."""
+        commands = {"list": List(), "show": Show(), "scan": ScanCode(), "update": UpdateData()}
+        for name, entry in added_commands().items():
+            if name.startswith("matrix."):
+                commands[name.removeprefix("matrix.")] = entry.load()
+        parser.add_commands(commands)
 
-
-def _add_platform_flag(parser: Parser) -> None:
-    names = "linux-x86_64, linux-aarch64 or win-amd64"
-    parser.add_argument("--platform", metavar="NAME", help=f"Use {names} (default: this machine's)")
-
-
-def run(arguments: Namespace) -> int:
-    """Run a command of `gpuenv matrix`. Return 1 if code is missing or a wheel cannot be read."""
-    for line in package_lines(unread_package()):
-        print(line, file=sys.stderr)
-    status: int = arguments.action(arguments)
-    return status
+    def run(self, arguments: Namespace) -> int:
+        """Run a command of `gpuenv matrix`."""
+        for line in package_lines(unread_package()):
+            print(line, file=sys.stderr)
+        status: int = arguments.action(arguments)
+        return status
 
 
 def _platform(arguments: Namespace) -> str:
     return api.describe(gpus=["none"], platform=arguments.platform).platform
-
-
-def _list(arguments: Namespace) -> int:
-    platform = _platform(arguments)
-    entries = api.matrix_catalog().entries(platform)
-    print_result(arguments, render.entries_json(entries, platform), render.entries_lines(entries))
-    return 0
-
-
-def _show(arguments: Namespace) -> int:
-    name, version, platform = arguments.name, arguments.version, _platform(arguments)
-    catalog = api.matrix_catalog()
-    entry = catalog.entry(name, platform)
-    if version is None:
-        lines = render.entry_lines(entry, platform)
-        print_result(arguments, render.entry_json(entry, platform), lines)
-        return 0
-    release = catalog.release(name, version, platform)
-    lines = render.release_lines(entry.name, release, platform)
-    print_result(arguments, render.release_json(entry.name, release), lines)
-    return 0
-
-
-def _scan(arguments: Namespace) -> int:
-    host = read_host(arguments, need_gpu=False)
-    kind, contents = _read_code(arguments.path)
-    judged = judge(contents.files, host, api.compatibility_data())
-    scan = Scan(path=arguments.path, kind=kind, files=judged, read=contents.read)
-    print_result(arguments, render.scan_json(scan, host), render.scan_lines(scan, host))
-    return 1 if any(judged_file.fails for judged_file in scan.files) else 0
 
 
 def _read_code(path: str) -> tuple[str, Contents]:
@@ -170,19 +186,6 @@ def _read_code(path: str) -> tuple[str, Contents]:
         raise InputError(f"{path}: is no file that can have device code", hint=hint)
     files = (CodeFile(path=path, images=images),) if images.sass or images.ptx else ()
     return "file", Contents(files=files, read=1)
-
-
-def _update(arguments: Namespace) -> int:
-    update = updates.update_matrix(
-        arguments.names,
-        _platform(arguments),
-        IndexOptions(index_url=arguments.index_url, refresh=True),
-        verify=arguments.verify_data,
-        progress=_print_progress,
-    )
-    lines = render.update_lines(update, verified=arguments.verify_data)
-    print_result(arguments, render.update_json(update), lines)
-    return 1 if update.errors or update.changed else 0
 
 
 def _print_progress(line: str) -> None:

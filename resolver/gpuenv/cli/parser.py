@@ -21,8 +21,8 @@ from argparse import (
     _ArgumentGroup,
     _SubParsersAction,
 )
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from platformdirs import user_config_dir
 
@@ -49,16 +49,91 @@ Flags = ArgumentParser | _ArgumentGroup  # what flags are added to
 Values = dict[str, object]  # by the name of the argument
 
 
-class Command(Protocol):
-    """The interface of a command. A test checks it."""
+class Argument:
+    """An argument of commands.
+
+    Args:
+        form: the argument as a usage line shows it. "NAME" is required, "[NAME]" is not; "--flag"
+            has no value, "--flag NAME" has one; after "..." it may be repeated.
+        text: the help of the argument.
+        options: those of `add_argument` that the form does not say.
+    """
+
+    def __init__(self, form: str, text: str, **options: Any) -> None:
+        words = form.split()
+        self.names = [word for word in words if word.startswith("-")]
+        value = " ".join(words[len(self.names) :])
+        is_optional, is_repeated = value.startswith("["), "..." in value
+        if is_optional:
+            value = value[1:-1]
+        value = value.removesuffix(" ...")
+        self.options: dict[str, Any] = {"help": text}
+        if value:
+            self.options["metavar"] = value
+        if is_optional:
+            self.options["nargs"] = "*" if is_repeated else "?"
+        if not self.names:
+            self.options["dest"] = value.lower()
+        elif is_repeated and not is_optional:
+            self.options |= {"action": "append", "default": []}
+        elif not value and "choices" not in options:
+            self.options["action"] = "store_true"
+        self.options |= options
+
+    def add_to(self, parser: Flags) -> None:
+        """Add the argument to a parser, or to a group of one."""
+        parser.add_argument(*self.names, **self.options)
+
+
+class Group:
+    """Arguments with a title of their own; only one of them may be given if the title is ""."""
+
+    def __init__(self, title: str, *members: Argument) -> None:
+        self.title, self.members = title, members
+
+    def add_to(self, parser: Flags) -> None:
+        """Add the group to a parser."""
+        group: _ArgumentGroup = (
+            parser.add_argument_group(self.title)
+            if self.title
+            else parser.add_mutually_exclusive_group()
+        )
+        for member in self.members:
+            member.add_to(group)
+
+
+# The flags that every command has.
+COMMON = Group(
+    "Output",
+    Argument("-v --verbose", "Print every detail", action="count", default=0),
+    Argument("-q --quiet", "Print only failures and results", action="count", default=0),
+    Argument(
+        "--color",
+        "Use colors (default: auto, on a terminal)",
+        choices=("auto", "always", "never"),
+        default="auto",
+    ),
+    Argument("--json", "Print one JSON document on stdout and nothing else"),
+    Argument("--debug", "Show the traceback of an error"),
+)
+
+
+class Command:
+    """Base of the commands. A module of another package can be one, too."""
 
     HELP: str  # one line, for the list of commands
     DESCRIPTION: str  # sentences, for the help of the command
-    EXAMPLES: Examples  # at least one
+    EXAMPLES: Examples = ()
+    ARGUMENTS: Sequence[Argument | Group]
 
-    def add_arguments(self, parser: Parser) -> None: ...
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the arguments of the command."""
+        for argument in (*self.ARGUMENTS, COMMON):
+            argument.add_to(parser)
 
-    def run(self, arguments: Namespace) -> int: ...
+    def run(self, arguments: Namespace) -> int:
+        """Run the command, and return its exit status."""
+        raise NotImplementedError
 
 
 class _Formatter(HelpFormatter):
@@ -118,6 +193,11 @@ class Parser(ArgumentParser):
             text += "\nExamples:\n"
         return text + "".join(f"  # {why}\n  {command}\n" for command, why in self._examples)
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the program. A reader of the help that closed its pipe is noticed before."""
+        sys.stdout.flush()
+        super().exit(status, message)
+
     def error(self, message: str) -> NoReturn:
         for pattern, replacement in _ARGPARSE_MESSAGES:
             message = re.sub(pattern, replacement, message)
@@ -127,9 +207,15 @@ class Parser(ArgumentParser):
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(InputError.exit_status)
 
-    def add_commands(self) -> _SubParsersAction[Parser]:
-        """Let this command have commands, and return their action. It sets `subcommand`."""
-        return self.add_subparsers(
+    def add_commands(
+        self, commands: Mapping[str, Command] | None = None
+    ) -> _SubParsersAction[Parser]:
+        """Let this command have commands, which set `subcommand` and `action`. Return their action.
+
+        Args:
+            commands: the commands by their names.
+        """
+        action = self.add_subparsers(
             dest="subcommand",
             metavar="COMMAND",
             required=True,
@@ -137,6 +223,16 @@ class Parser(ArgumentParser):
             prog=self.prog,
             parser_class=Parser,
         )
+        for name, command in (commands or {}).items():
+            parser = action.add_parser(
+                name,
+                help=command.HELP,
+                description=command.DESCRIPTION,
+                examples=command.EXAMPLES,
+            )
+            parser.set_defaults(action=command.run)
+            command.add_arguments(parser)
+        return action
 
     def settable_flags(self, without: Sequence[str] = ()) -> dict[str, Action]:
         """Return the long flags that variables and config files may set, with their actions."""
@@ -150,10 +246,6 @@ class Parser(ArgumentParser):
     def shown_actions(self) -> list[Action]:
         """Return the arguments that the help shows."""
         return [action for action in self._actions if action.help != SUPPRESS]
-
-    def flags(self) -> list[str]:
-        """Return the flags that the help shows."""
-        return [flag for action in self.shown_actions() for flag in action.option_strings]
 
 
 def added_commands() -> dict[str, EntryPoint]:
@@ -208,13 +300,6 @@ def find_settings(name: str, parser: Parser, all_flags: Callable[[], set[str]]) 
     return values
 
 
-def apply_settings(arguments: Namespace, parser: Parser, values: Values) -> None:
-    """Set the arguments that the command line leaves at their defaults."""
-    for name, value in values.items():
-        if getattr(arguments, name) == parser.get_default(name):
-            setattr(arguments, name, value)
-
-
 def _value(action: Action, value: object, place: str) -> object:
     """Return the value of a flag; InputError if it is of the wrong kind."""
     if action.nargs == 0:  # a flag without an argument
@@ -239,7 +324,7 @@ def _value(action: Action, value: object, place: str) -> object:
         return text
     try:
         return action.type(text)
-    except ValueError:
+    except ArgumentTypeError:
         raise InputError(f"{place}: is not a value of {action.option_strings[-1]}") from None
 
 

@@ -16,30 +16,13 @@ from ..model import Check
 from ..render import changes as render
 from ..render import checks as render_checks
 from .environments import doctor_step, exit_on_signals, print_checks, report_not_verified
-from .flags import (
-    add_build_flags,
-    add_common_flags,
-    add_host_flags,
-    add_installer_flags,
-    add_list,
-    add_offline_flag,
-    add_switch,
-)
+from .flags import BUILDS, HOST, INSTALLER, OFFLINE
 from .output import print_json, print_report, step_printer
-from .parser import Examples, Parser
+from .parser import Argument, Command, Group, Parser
 from .requests import is_described, read_host, read_request, refuse_nicknames
 
-HELP = "Install into the active environment, with pip's arguments"
-DESCRIPTION = (
-    "Install packages by gpuenv's rules into an environment that has packages already, "
-    "and verify them."
-)
-EXAMPLES: Examples = (
-    ("gpuenv pip install torch pandas", "Install packages"),
-    ("gpuenv pip install -r requirements.txt --dry-run", "Show what would change"),
-)
 # Flags of pip that change nothing: gpuenv asks no questions.
-FLAGS_WITHOUT_EFFECT = (
+WITHOUT_EFFECT = (
     "--no-input",
     "--disable-pip-version-check",
     "--no-cache-dir",
@@ -50,13 +33,11 @@ FLAGS_WITHOUT_EFFECT = (
     "--no-color",
     "--no-python-version-warning",
     "--no-compile",
-)
-OPTIONS_WITHOUT_EFFECT = (
-    "--root-user-action",
-    "--progress-bar",
-    "--retries",
-    "--cache-dir",
-    "--exists-action",
+    "--root-user-action ACTION",
+    "--progress-bar TYPE",
+    "--retries N",
+    "--cache-dir DIR",
+    "--exists-action ACTION",
 )
 _EDITABLE = "an editable install has no file to lock: run pip for it after this, with --no-deps"
 _TARGET = "an environment is written whole: make one with gpuenv sync --target DIR"
@@ -92,150 +73,152 @@ REFUSED = {
 }
 
 
-# ---- flags ---------------------------------------------------------------------------------------
+class Install(Command):
+    """`gpuenv pip install`."""
 
+    HELP = "Install into the active environment, with pip's arguments"
+    DESCRIPTION = (
+        "Install packages by gpuenv's rules into an environment that has packages already, "
+        "and verify them."
+    )
+    EXAMPLES = (
+        ("gpuenv pip install torch pandas", "Install packages"),
+        ("gpuenv pip install -r requirements.txt --dry-run", "Show what would change"),
+    )
+    ARGUMENTS = (
+        Argument("[REQUIREMENT ...]", "The packages, as pip takes them"),
+        Group(
+            "As in pip",
+            Argument(
+                "-r --requirement FILE ...", "Read requirements from a file", dest="requirements"
+            ),
+            Argument(
+                "-c --constraint FILE ...",
+                "Read version constraints from a file",
+                dest="constraints",
+            ),
+            Argument("-U --upgrade", "Take the newest releases of the named packages"),
+            Argument(
+                "--upgrade-strategy",
+                "With --upgrade: eager takes the newest releases of dependencies, too",
+                choices=("only-if-needed", "eager"),
+                default="only-if-needed",
+            ),
+            Argument("--pre", "Allow pre-releases"),
+            Argument("--dry-run", "Print the changes; make none"),
+            Argument("-i --index-url --pypi-url URL", "Use this index for every package"),
+            Argument("--extra-index-url URL ...", "Use this index before the default one"),
+            Argument("-f --find-links DIR ...", "Use a folder of wheels"),
+            Argument("--no-index", "Use only the files of --find-links"),
+            *(Argument(form, SUPPRESS) for form in WITHOUT_EFFECT),
+        ),
+        BUILDS,
+        Argument("--default-index-only", "Use no index that belongs to a framework"),
+        Argument(
+            "--exclude-newer DATE", "Use only files uploaded up to this date, by the live index"
+        ),
+        OFFLINE,
+        *INSTALLER,
+        HOST,
+    )
 
-def add_arguments(parser: Parser) -> None:
-    """Add the command `gpuenv pip install` and its flags."""
-    commands = parser.add_commands()
-    install = commands.add_parser("install", help=HELP, description=DESCRIPTION, examples=EXAMPLES)
-    install.allow_abbrev = False
-    # What `read_request` reads and pip has no flags for.
-    install.set_defaults(
-        reports_unknown=True,
-        framework=[],
-        cuda=None,
-        project=None,
-        extra=[],
-        group=[],
-        refresh=False,
-    )
-    install.add_argument(
-        "requirement", metavar="REQUIREMENT", nargs="*", help="The packages, as pip takes them"
-    )
-    group = install.add_argument_group("As in pip")
-    add_list(
-        group,
-        "-r",
-        "--requirement",
-        dest="requirements",
-        metavar="FILE",
-        help="Read requirements from a file",
-    )
-    add_list(
-        group,
-        "-c",
-        "--constraint",
-        dest="constraints",
-        metavar="FILE",
-        help="Read version constraints from a file",
-    )
-    add_switch(group, "-U", "--upgrade", help="Take the newest releases of the named packages")
-    group.add_argument(
-        "--upgrade-strategy",
-        choices=("only-if-needed", "eager"),
-        default="only-if-needed",
-        help="With --upgrade: eager takes the newest releases of dependencies, too",
-    )
-    add_switch(group, "--pre", help="Allow pre-releases")
-    add_switch(group, "--dry-run", help="Print the changes; make none")
-    group.add_argument(
-        "-i", "--index-url", "--pypi-url", metavar="URL", help="Use this index for every package"
-    )
-    add_list(
-        group,
-        "--extra-index-url",
-        metavar="URL",
-        help="Use this index before the default one",
-    )
-    add_list(group, "-f", "--find-links", metavar="DIR", help="Use a folder of wheels")
-    add_switch(group, "--no-index", help="Use only the files of --find-links")
-    for flag in FLAGS_WITHOUT_EFFECT:
-        add_switch(group, flag, help=SUPPRESS)
-    for flag in OPTIONS_WITHOUT_EFFECT:
-        group.add_argument(flag, help=SUPPRESS)
-    add_build_flags(install)
-    add_switch(install, "--default-index-only", help="Use no index that belongs to a framework")
-    install.add_argument(
-        "--exclude-newer",
-        metavar="DATE",
-        help="Use only files uploaded up to this date, by the live index",
-    )
-    add_offline_flag(install)
-    add_installer_flags(install)
-    add_host_flags(install)
-    add_common_flags(install)
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the flags, and values for what `read_request` reads and pip has no flags for."""
+        super().add_arguments(parser)
+        parser.allow_abbrev = False
+        parser.set_defaults(
+            reports_unknown=True,
+            framework=[],
+            cuda=None,
+            project=None,
+            extra=[],
+            group=[],
+            refresh=False,
+        )
 
+    def run(self, arguments: Namespace) -> int:
+        """Install and verify.
 
-# ---- the command ---------------------------------------------------------------------------------
+        Return 1 if a check failed. Nothing is installed if there is no solution.
+        """
+        for word in arguments.unknown:
+            if word.startswith("-"):
+                flag = word.partition("=")[0]
+                if flag not in REFUSED and not word.startswith("--"):
+                    flag = word[:2]
+                hint = REFUSED.get(flag, "leave it out, or run pip itself and then gpuenv verify")
+                raise InputError(f"pip install {flag}: is not taken here", hint=hint)
+        # argparse does not take names after a flag as requirements.
+        texts = arguments.requirement = [*arguments.requirement, *arguments.unknown]
+        if not texts and not arguments.requirements:
+            raise InputError("nothing to install: give a REQUIREMENT, or -r FILE")
+        arguments.python = inplace.installable_python(arguments.python)
+        target = inplace.InplaceTarget(arguments.python)
+        refuse_nicknames(texts)
+        request, options, host = read_request(
+            arguments, lambda: read_host(arguments, need_gpu=False)
+        )
+        installation = target.plan(
+            request,
+            host,
+            options,
+            subject=", ".join(texts) or "it",
+            upgrade=arguments.upgrade,
+            eager=arguments.upgrade_strategy == "eager",
+        )
+        plan, steps, prefix = installation.plan, installation.steps, installation.prefix
+        if not arguments.json:
+            print_report(render.step_lines(plan, steps, dry=arguments.dry_run))
+        if arguments.dry_run:
+            if arguments.json:
+                print_json(render.pip_json(prefix, plan, steps, None, dry=True))
+            return 0
+        exit_on_signals()
+        checks: Sequence[Check] = ()
 
+        def prove(python: str) -> bool:
+            nonlocal checks
+            checks = api.verify(
+                None,
+                python,
+                plan.host,
+                device=bool(plan.host.gpus or plan.choices) and not is_described(arguments),
+                timeout=arguments.timeout,
+                shown_as=prefix,
+            )
+            return render_checks.ok(checks)
 
-def run(arguments: Namespace) -> int:
-    """Install and verify.
-
-    Return 1 if a check failed. Nothing is installed if there is no solution.
-    """
-    for word in arguments.unknown:
-        if word.startswith("-"):
-            flag = word.partition("=")[0]
-            if flag not in REFUSED and not word.startswith("--"):
-                flag = word[:2]
-            hint = REFUSED.get(flag, "leave it out, or run pip itself and then gpuenv verify")
-            raise InputError(f"pip install {flag}: is not taken here", hint=hint)
-    # argparse does not take names after a flag as requirements.
-    texts = arguments.requirement = [*arguments.requirement, *arguments.unknown]
-    if not texts and not arguments.requirements:
-        raise InputError("nothing to install: give a REQUIREMENT, or -r FILE")
-    arguments.python = inplace.installable_python(arguments.python)
-    target = inplace.InplaceTarget(arguments.python)
-    refuse_nicknames(texts)
-    request, options, host = read_request(arguments, lambda: read_host(arguments, need_gpu=False))
-    installation = target.plan(
-        request,
-        host,
-        options,
-        subject=", ".join(texts) or "it",
-        upgrade=arguments.upgrade,
-        eager=arguments.upgrade_strategy == "eager",
-    )
-    plan, steps, prefix = installation.plan, installation.steps, installation.prefix
-    if not arguments.json:
-        print_report(render.step_lines(plan, steps, dry=arguments.dry_run))
-    if arguments.dry_run:
+        failure = None
+        try:
+            inplace.install_inplace(
+                installation,
+                installer=arguments.installer,
+                prove=None if arguments.no_verify else prove,
+                progress=step_printer(arguments),
+                builds=options,
+            )
+        except NotVerifiedError as error:
+            failure = error
         if arguments.json:
-            print_json(render.pip_json(prefix, plan, steps, None, dry=True))
-        return 0
-    exit_on_signals()
-    checks: Sequence[Check] = ()
+            made = None if arguments.no_verify else checks
+            print_json(render.pip_json(prefix, plan, steps, made, dry=False))
+        elif not arguments.no_verify:
+            print_checks(arguments, checks, doctor_step(prefix))
+        if failure is not None:
+            return report_not_verified(failure)
+        return 0 if arguments.no_verify or render_checks.ok(checks) else 1
 
-    def prove(python: str) -> bool:
-        nonlocal checks
-        checks = api.verify(
-            None,
-            python,
-            plan.host,
-            device=bool(plan.host.gpus or plan.choices) and not is_described(arguments),
-            timeout=arguments.timeout,
-            shown_as=prefix,
-        )
-        return render_checks.ok(checks)
 
-    failure = None
-    try:
-        inplace.install_inplace(
-            installation,
-            installer=arguments.installer,
-            prove=None if arguments.no_verify else prove,
-            progress=step_printer(arguments),
-            builds=options,
-        )
-    except NotVerifiedError as error:
-        failure = error
-    if arguments.json:
-        made = None if arguments.no_verify else checks
-        print_json(render.pip_json(prefix, plan, steps, made, dry=False))
-    elif not arguments.no_verify:
-        print_checks(arguments, checks, doctor_step(prefix))
-    if failure is not None:
-        return report_not_verified(failure)
-    return 0 if arguments.no_verify or render_checks.ok(checks) else 1
+class Pip(Command):
+    """`gpuenv pip`, which has one command."""
+
+    HELP, DESCRIPTION, EXAMPLES = Install.HELP, Install.DESCRIPTION, Install.EXAMPLES
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add `gpuenv pip install`."""
+        parser.add_commands({"install": Install()})
+
+    def run(self, arguments: Namespace) -> int:
+        """Run `gpuenv pip install`."""
+        status: int = arguments.action(arguments)
+        return status

@@ -14,9 +14,8 @@ from ..errors import InputError
 from ..index.cache import cache_folder
 from ..render.values import quantity_text, size
 from . import PROGRAM, all_commands, command_parser, load_command, program_lines, suggestion
-from .flags import add_common_flags
 from .output import print_json, print_lines, print_report
-from .parser import Command, Parser
+from .parser import Argument, Command, Parser
 
 
 class Help(Command):
@@ -25,11 +24,7 @@ class Help(Command):
     HELP = "Print the help of a command"
     DESCRIPTION = "Print the commands, or the arguments and examples of one command."
     EXAMPLES = (("gpuenv help solve", "Print the help of a command"),)
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv help`."""
-        parser.add_argument("command", metavar="COMMAND", nargs="?", help="The command")
-        add_common_flags(parser)
+    ARGUMENTS = (Argument("[COMMAND]", "The command"),)
 
     def run(self, arguments: Namespace) -> int:
         """Print the help."""
@@ -57,13 +52,7 @@ class Completion(Command):
         ("gpuenv completion zsh > ~/.zfunc/_gpuenv", "For zsh, with ~/.zfunc in fpath"),
         ("gpuenv completion fish > ~/.config/fish/completions/gpuenv.fish", "For fish"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv completion`."""
-        parser.add_argument(
-            "shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="The shell"
-        )
-        add_common_flags(parser)
+    ARGUMENTS = (Argument("SHELL", "The shell", choices=("bash", "zsh", "fish")),)
 
     def run(self, arguments: Namespace) -> int:
         """Print the script; with --json the flags of each command, with the values of each."""
@@ -104,13 +93,9 @@ class Cache(Command):
         ("gpuenv cache size", "Show how large the cache is"),
         ("gpuenv cache clean", "Remove everything in it"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments of `gpuenv cache`."""
-        parser.add_argument(
-            "action", metavar="dir|size|clean", choices=("dir", "size", "clean"), help="What to do"
-        )
-        add_common_flags(parser)
+    ARGUMENTS = (
+        Argument("dir|size|clean", "What to do", dest="action", choices=("dir", "size", "clean")),
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Print the folder or its size, or remove its content."""

@@ -12,17 +12,9 @@ from ..errors import InputError
 from ..project.profiles import compare
 from ..render import locks as render
 from ..render.values import reasons_json
-from .flags import (
-    add_common_flags,
-    add_host_flags,
-    add_list,
-    add_offline_flag,
-    add_project_flag,
-    add_refresh_flag,
-    add_switch,
-)
+from .flags import HOST, OFFLINE, PROJECT, REFRESH
 from .output import print_errors, print_json, print_lines, print_report
-from .parser import Command, Parser
+from .parser import Argument, Command
 from .requests import read_host, used_host_flags
 
 
@@ -41,32 +33,22 @@ class Init(Command):
             "Make one of another host",
         ),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv init`."""
-        parser.add_argument(
-            "host_files",
-            metavar="HOST.json",
-            nargs="*",
-            help="Make a profile of each of these hosts, which `gpuenv detect -o` wrote"
+    ARGUMENTS = (
+        Argument(
+            "[HOST.json ...]",
+            "Make a profile of each of these hosts, which `gpuenv detect -o` wrote"
             " (default: this host, or the one of the flags)",
-        )
-        add_project_flag(parser)
-        parser.add_argument(
-            "--name",
-            metavar="NAME",
-            default="",
-            help="The name of the profile (default: by its GPUs)",
-        )
-        add_list(
-            parser,
-            "--framework",
-            metavar="NAME[SPEC]",
-            help="Use this framework instead of those found in the project. Repeat for several",
-        )
-        add_switch(parser, "--no-ci", help="Write no profile without a GPU, which CI would use")
-        add_host_flags(parser)
-        add_common_flags(parser)
+            dest="host_files",
+        ),
+        PROJECT,
+        Argument("--name NAME", "The name of the profile (default: by its GPUs)", default=""),
+        Argument(
+            "--framework NAME[SPEC] ...",
+            "Use this framework instead of those found in the project. Repeat for several",
+        ),
+        Argument("--no-ci", "Write no profile without a GPU, which CI would use"),
+        HOST,
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Write the table or the profiles, and print what was written."""
@@ -151,39 +133,24 @@ class LockProfiles(Command):
         ("gpuenv lock --add pandas --remove scipy", "Change the requirements, and lock them"),
         ("gpuenv lock --check", "Check that the locks are up to date"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv lock`."""
-        parser.add_argument(
-            "profile",
-            metavar="PROFILE",
-            nargs="*",
-            help="The profiles (default: all); with --check also lock files",
-        )
-        add_project_flag(parser)
-        parser.add_argument(
-            "--upgrade",
-            metavar="NAME",
-            nargs="*",
-            help="Take the newest release of these packages, or of all packages",
-        )
-        add_switch(parser, "--check", help="Check that the locks are up to date; solve nothing")
-        add_list(
-            parser,
-            "--add",
-            metavar="REQUIREMENT",
-            help="Add a requirement to pyproject.toml. Repeat for several",
-        )
-        add_list(
-            parser,
-            "--remove",
-            metavar="NAME",
-            help="Remove a requirement from pyproject.toml. Repeat for several",
-        )
-        add_offline_flag(parser)
-        add_refresh_flag(parser)
-        add_host_flags(parser)
-        add_common_flags(parser)
+    ARGUMENTS = (
+        Argument("[PROFILE ...]", "The profiles (default: all); with --check also lock files"),
+        PROJECT,
+        Argument(
+            "--upgrade [NAME ...]",
+            "Take the newest release of these packages, or of all packages",
+        ),
+        Argument("--check", "Check that the locks are up to date; solve nothing"),
+        Argument(
+            "--add REQUIREMENT ...", "Add a requirement to pyproject.toml. Repeat for several"
+        ),
+        Argument(
+            "--remove NAME ...", "Remove a requirement from pyproject.toml. Repeat for several"
+        ),
+        OFFLINE,
+        REFRESH,
+        HOST,
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Lock profiles, or check locks.

@@ -16,91 +16,98 @@ from ..requirements.script import Script, read_script
 from ..requirements.target import TargetEnvironment
 from ..serialize import canonical_json, text_digest, to_plain
 from .environments import active_environment
-from .flags import (
-    TIMEOUT,
-    add_common_flags,
-    add_existing_target_flag,
-    add_host_flags,
-    add_offline_flag,
-    add_switch,
-)
+from .flags import EXISTING_TARGET, HOST, OFFLINE, TIMEOUT
 from .output import print_errors, print_json
-from .parser import Examples, Parser
+from .parser import Argument, Command, Group, Parser
 from .requests import read_host
 
-HELP = "Run a command or a script in an environment"
-DESCRIPTION = (
-    "Start a command with the programs and the libraries of an environment, so that no "
-    "other library shadows them. The command replaces gpuenv: its exit status and signals "
-    "are its own. A Python script with inline metadata (PEP 723) gets an environment of its own, "
-    "which is solved, verified and kept in the cache."
-)
-EXAMPLES: Examples = (
-    ("gpuenv run python train.py", "Run a program in the active environment"),
-    ("gpuenv run --target .venv python train.py --lr 0.1", "Run it in another one"),
-    ("gpuenv run script.py", "Run a script that names its dependencies"),
-)
 # Facts of a host that change from run to run and change no solve.
 PASSING_FACTS = ("problems", "sources")
 PASSING_FACTS_OF_GPUS = ("index", "uuid", "pci_bus_id", "memory_total", "memory_free")
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shells
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of `gpuenv run`. They end at the first word that is not a flag, or at --."""
-    parser.usage = "gpuenv run [OPTIONS] [--] COMMAND ..."
-    add_existing_target_flag(parser)
-    group = parser.add_argument_group("For a script with inline metadata")
-    add_offline_flag(group)
-    add_switch(group, "--refresh", help="Solve again, and make the environment again")
-    add_host_flags(parser)
-    add_common_flags(parser)
-    parser.add_argument(
-        "command", metavar="COMMAND ...", nargs=REMAINDER, help="The command and its arguments"
+class Run(Command):
+    """`gpuenv run`: replace this process by a command in an environment."""
+
+    HELP = "Run a command or a script in an environment"
+    DESCRIPTION = (
+        "Start a command with the programs and the libraries of an environment, so that no "
+        "other library shadows them. The command replaces gpuenv: its exit status and signals "
+        "are its own. A Python script with inline metadata (PEP 723) gets an environment of its "
+        "own, which is solved, verified and kept in the cache."
+    )
+    EXAMPLES = (
+        ("gpuenv run python train.py", "Run a program in the active environment"),
+        ("gpuenv run --target .venv python train.py --lr 0.1", "Run it in another one"),
+        ("gpuenv run script.py", "Run a script that names its dependencies"),
+    )
+    ARGUMENTS = (
+        EXISTING_TARGET,
+        Group(
+            "For a script with inline metadata",
+            OFFLINE,
+            Argument("--refresh", "Solve again, and make the environment again"),
+        ),
+        HOST,
+        # The flags end at the first word that is not a flag, or at --.
+        Argument(
+            "COMMAND ...",
+            "The command and its arguments",
+            dest="command",
+            metavar="COMMAND ...",
+            nargs=REMAINDER,
+        ),
     )
 
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the arguments, with a usage that shows where the command begins."""
+        super().add_arguments(parser)
+        parser.usage = "gpuenv run [OPTIONS] [--] COMMAND ..."
 
-def run(arguments: Namespace) -> int:
-    """Replace this process by the command.
+    def run(self, arguments: Namespace) -> int:
+        """Replace this process by the command.
 
-    Return an exit status only if the command cannot be started.
-    """
-    command: list[str] = arguments.command
-    if command[:1] == ["--"]:
-        command = command[1:]
-    if not command:
-        hint = "as in gpuenv run --target env python train.py"
-        raise InputError("no command to run", hint=hint)
-    target = arguments.target
-    script = None
-    if target is None and command[0].endswith((".py", ".pyw")):
-        script = read_script(command[0])
-    if script is not None:
-        target = _script_environment(arguments, script, command[0])
-        command = ["python", *command]
-    elif target is None:
-        target = active_environment("name one: --target DIR")
-    prefix = loader_env.environment_folder(target)
-    changed, shadows = loader_env.variables(os.environ, prefix)
-    if arguments.json:
-        print_json(run_json(prefix, command, changed, shadows))
-        return 0
-    print_errors(shadow_lines(shadows, prefix))
-    env = {name: value for name, value in {**os.environ, **changed}.items() if value is not None}
-    # Restore the handlers of signals that Python ignores. The command would inherit them. Windows
-    # has none of them.
-    for name in ("SIGPIPE", "SIGXFSZ"):
-        number = getattr(signal, name, None)
-        if number is not None:
-            signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(command[0], command, env)  # noqa: S606  the user asks for this command
-    except FileNotFoundError:
-        print_errors([f"gpuenv: {command[0]}: not found"])
-        return NOT_FOUND
-    except OSError as error:
-        print_errors([f"gpuenv: {command[0]}: {error.strerror}"])
-        return NOT_EXECUTABLE
+        Return an exit status only if the command cannot be started.
+        """
+        command: list[str] = arguments.command
+        if command[:1] == ["--"]:
+            command = command[1:]
+        if not command:
+            hint = "as in gpuenv run --target env python train.py"
+            raise InputError("no command to run", hint=hint)
+        target = arguments.target
+        script = None
+        if target is None and command[0].endswith((".py", ".pyw")):
+            script = read_script(command[0])
+        if script is not None:
+            target = _script_environment(arguments, script, command[0])
+            command = ["python", *command]
+        elif target is None:
+            target = active_environment("name one: --target DIR")
+        prefix = loader_env.environment_folder(target)
+        changed, shadows = loader_env.variables(os.environ, prefix)
+        if arguments.json:
+            print_json(run_json(prefix, command, changed, shadows))
+            return 0
+        print_errors(shadow_lines(shadows, prefix))
+        env = {
+            name: value for name, value in {**os.environ, **changed}.items() if value is not None
+        }
+        # Restore the handlers of signals that Python ignores. The command would inherit them.
+        # Windows has none of them.
+        for name in ("SIGPIPE", "SIGXFSZ"):
+            number = getattr(signal, name, None)
+            if number is not None:
+                signal.signal(number, signal.SIG_DFL)
+        try:
+            os.execvpe(command[0], command, env)  # noqa: S606  the user asks for this command
+        except FileNotFoundError:
+            print_errors([f"gpuenv: {command[0]}: not found"])
+            return NOT_FOUND
+        except OSError as error:
+            print_errors([f"gpuenv: {command[0]}: {error.strerror}"])
+            return NOT_EXECUTABLE
 
 
 def _script_environment(arguments: Namespace, script: Script, path: str) -> str:

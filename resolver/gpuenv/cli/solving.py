@@ -19,16 +19,9 @@ from ..render import locks, plans, refusals
 from ..render.text import Line
 from ..requirements.conda_projects import is_project_file
 from ..serialize import to_plain
-from .flags import (
-    add_backend_flags,
-    add_common_flags,
-    add_host_flags,
-    add_request_flags,
-    add_solve_flags,
-    add_switch,
-)
+from .flags import BACKEND, HOST, REQUEST, SOLVE
 from .output import print_json, print_lines, print_report, print_result
-from .parser import Command, Parser
+from .parser import Argument, Command
 from .requests import (
     active_conda_prefix,
     describe_from,
@@ -59,22 +52,18 @@ class Solve(Command):
         ),
         ("gpuenv solve torch --gpu none", "Lock it for the CPU"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv solve`."""
-        add_solve_flags(parser)
-        parser.add_argument(
-            "--repair",
-            metavar="DIR",
-            help="With conda: solve for what is in an environment, and change as little as"
-            " possible",
-        )
-        add_switch(
-            parser,
+    ARGUMENTS = (
+        *SOLVE,
+        Argument(
+            "--repair DIR",
+            "With conda: solve for what is in an environment, and change as little as possible",
+        ),
+        Argument(
             "--variants-json",
-            help="Describe variant wheels as PEP 825 does; pip 26.3 and uv 0.13 refuse such a lock",
-        )
-        add_switch(parser, "--dry-run", help="Print the result; write nothing")
+            "Describe variant wheels as PEP 825 does; pip 26.3 and uv 0.13 refuse such a lock",
+        ),
+        Argument("--dry-run", "Print the result; write nothing"),
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Solve and write the lock."""
@@ -150,13 +139,7 @@ class Explain(Command):
             "Explain whether a lock works on another GPU",
         ),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv explain`."""
-        add_request_flags(parser)
-        add_backend_flags(parser)
-        add_host_flags(parser)
-        add_common_flags(parser)
+    ARGUMENTS = (*REQUEST, *BACKEND, HOST)
 
     def run(self, arguments: Namespace) -> int:
         """Print the explanation. Return 0 if the request is possible or the lock works, else 3."""
@@ -250,25 +233,18 @@ class Env(Command):
             "Write constraints for pip",
         ),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv env`."""
-        parser.add_argument(
+    ARGUMENTS = (
+        Argument(
             "--for",
+            "Print settings for this tool",
             dest="tool",
             choices=("uv", "conda", "pixi", "pip"),
             required=True,
-            help="Print settings for this tool",
-        )
-        parser.add_argument(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write the constraints on versions to this file",
-        )
-        add_request_flags(parser)
-        add_host_flags(parser)
-        add_common_flags(parser)
+        ),
+        Argument("-o --output FILE", "Write the constraints on versions to this file"),
+        *REQUEST,
+        HOST,
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Print the settings; 3 if the tool has none that express the choice."""
@@ -307,14 +283,7 @@ class Detect(Command):
         ("gpuenv detect", "Describe this host"),
         ("gpuenv detect -o host.json", "Describe it in a file, for --host on another machine"),
     )
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the flags of `gpuenv detect`."""
-        parser.add_argument(
-            "-o", "--output", metavar="FILE", help="Write the host to a file for --host"
-        )
-        add_host_flags(parser)
-        add_common_flags(parser)
+    ARGUMENTS = (Argument("-o --output FILE", "Write the host to a file for --host"), HOST)
 
     def run(self, arguments: Namespace) -> int:
         """Print the host, and write it to a file with -o."""

@@ -2,113 +2,117 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import sys
 import time
+import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from glob import glob
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import NoReturn
 
 from .. import api
-from ..errors import InputError
+from ..errors import GpuEnvError, InputError
 from ..model import Check, Host
 from ..prefix import is_conda, prefix_of
 from ..render import checks as render_checks
+from ..render.checks import Format, Outcome, Report
 from ..resolve.conda import virtual_packages
 from .bundle import write_bundle
-from .environments import active_environment, doctor_step, exit_on_signals, print_checks
-from .flags import TIMEOUT, add_common_flags, add_existing_target_flag, add_list, add_switch
-from .hook import run_hook
+from .environments import (
+    active_environment,
+    doctor_step,
+    exit_on_signals,
+    on_end_signals,
+    print_checks,
+)
+from .flags import EXISTING_TARGET, TIMEOUT
 from .output import print_json
-from .parser import Examples, Parser, seconds
+from .parser import Argument, Command, Group, seconds
 from .requests import require_folder
 
-HELP = "Prove that an environment works on this host"
-DESCRIPTION = (
-    "Check the packages, load the libraries, and run convolutions with cuDNN and with "
-    "each framework on every GPU. Each check runs in a process of its own. No file is "
-    "changed."
-)
-EXAMPLES: Examples = (
-    ("gpuenv verify --target .venv", "Verify an environment"),
-    ("gpuenv verify --no-device --target .venv", "Verify what needs no GPU"),
-    ("gpuenv verify --hook --target .venv", "Print one line for an image, a pod or a job"),
-)
 HOOK_TIMEOUT = 60.0  # seconds for all checks
+# Seconds beyond the limit in which the child ends its own children and reports what it saw.
+GRACE = 1.2
+KILLED = 0.3  # seconds to wait for the end of a child that was killed
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the flags of `gpuenv verify`."""
-    parser.add_argument(
-        "lock",
-        metavar="LOCK",
-        nargs="?",
-        help="The lock of the wheels or of the conda environment"
-        " (default: the one that gpuenv recorded in the environment; pylock.toml, if it exists"
-        " and no environment is named)",
-    )
-    where = parser.add_mutually_exclusive_group()
-    add_existing_target_flag(where)
-    where.add_argument("--python", metavar="EXE", help="The environment's interpreter")
-    add_list(
-        parser,
-        "--framework",
-        metavar="NAME",
-        help="Check only this framework. Repeat for several",
-    )
-    add_switch(parser, "--no-device", help="Check only what needs no GPU")
-    add_switch(parser, "--fast", help="Compare the sizes of files, not their hashes")
-    parser.add_argument(
-        "--timeout",
-        metavar="S",
-        type=seconds,
-        help="End all checks after S seconds (default: 300, with --hook 60)",
-    )
-    parser.add_argument(
-        "--bundle",
-        metavar="FILE",
-        help="Write a report for a bug tracker, without names and tokens",
-    )
-    add_switch(
-        parser,
-        "--hook",
-        help="Print one line, and end within the timeout even if the driver hangs",
-    )
-    add_switch(parser, "--strict", help="With --hook: fail if something could not be proved")
-    parser.add_argument(
-        "--format",
-        choices=("text", "json", *render_checks.FORMATS),
-        default="text",
-        help="Print this format. The formats of monitoring tools end within the timeout, as --hook"
-        " does",
-    )
-    add_common_flags(parser)
+class Verify(Command):
+    """`gpuenv verify`: make the checks of an environment and print them in some form."""
 
+    HELP = "Prove that an environment works on this host"
+    DESCRIPTION = (
+        "Check the packages, load the libraries, and run convolutions with cuDNN and with "
+        "each framework on every GPU. Each check runs in a process of its own. No file is "
+        "changed."
+    )
+    EXAMPLES = (
+        ("gpuenv verify --target .venv", "Verify an environment"),
+        ("gpuenv verify --no-device --target .venv", "Verify what needs no GPU"),
+        ("gpuenv verify --hook --target .venv", "Print one line for an image, a pod or a job"),
+    )
+    ARGUMENTS = (
+        Argument(
+            "[LOCK]",
+            "The lock of the wheels or of the conda environment (default: the one that gpuenv"
+            " recorded in the environment; pylock.toml, if it exists and no environment is named)",
+        ),
+        Group("", EXISTING_TARGET, Argument("--python EXE", "The environment's interpreter")),
+        Argument("--framework NAME ...", "Check only this framework. Repeat for several"),
+        Argument("--no-device", "Check only what needs no GPU"),
+        Argument("--fast", "Compare the sizes of files, not their hashes"),
+        Argument(
+            "--timeout S",
+            "End all checks after S seconds (default: 300, with --hook 60)",
+            type=seconds,
+        ),
+        Argument("--bundle FILE", "Write a report for a bug tracker, without names and tokens"),
+        Argument("--hook", "Print one line, and end within the timeout even if the driver hangs"),
+        Argument("--strict", "With --hook: fail if something could not be proved"),
+        Argument(
+            "--format",
+            "Print this format. The formats of monitoring tools end within the timeout, as --hook"
+            " does",
+            choices=("text", "json", *render_checks.FORMATS),
+            default="text",
+        ),
+    )
 
-def run(arguments: Namespace) -> int:
-    """Verify an environment. Return 0 if nothing failed, 1 if something did."""
-    if arguments.strict and not arguments.hook:
-        raise InputError("--strict is for --hook")
-    if arguments.hook and arguments.json:
-        raise InputError("--hook is one line of text: leave --json out")
-    if arguments.format != "text" and (arguments.hook or arguments.json):
-        flag = "--hook" if arguments.hook else "--json"
-        raise InputError(f"--format {arguments.format}: leave {flag} out")
-    if arguments.format == "json":
-        arguments.json = True
-    if arguments.bundle:
-        if os.path.isdir(arguments.bundle):
-            raise InputError(f"--bundle {arguments.bundle}: is a folder")
-        require_folder(arguments.bundle, "give another path", flag="--bundle ")
-    if arguments.hook or arguments.format in render_checks.FORMATS:
-        timeout = arguments.timeout or HOOK_TIMEOUT
-        make_report = render_checks.FORMATS.get(arguments.format, render_checks.hook)
-        return run_hook(arguments, timeout, verify_environment, make_report)
-    exit_on_signals()
-    checks, host = verify_environment(arguments, arguments.timeout or TIMEOUT, _ignore)
-    if arguments.json:
-        print_json(render_checks.verification_json(checks, host))
-        return 0 if render_checks.ok(checks) else 1
-    target = arguments.python or arguments.target or active_environment("")
-    return print_checks(arguments, checks, doctor_step(target))
+    def run(self, arguments: Namespace) -> int:
+        """Verify an environment. Return 0 if nothing failed, 1 if something did."""
+        if arguments.strict and not arguments.hook:
+            raise InputError("--strict is for --hook")
+        if arguments.hook and arguments.json:
+            raise InputError("--hook is one line of text: leave --json out")
+        if arguments.format != "text" and (arguments.hook or arguments.json):
+            flag = "--hook" if arguments.hook else "--json"
+            raise InputError(f"--format {arguments.format}: leave {flag} out")
+        if arguments.format == "json":
+            arguments.json = True
+        if arguments.bundle:
+            if os.path.isdir(arguments.bundle):
+                raise InputError(f"--bundle {arguments.bundle}: is a folder")
+            require_folder(arguments.bundle, "give another path", flag="--bundle ")
+        if arguments.hook or arguments.format in render_checks.FORMATS:
+            make_report = render_checks.FORMATS.get(arguments.format, render_checks.hook)
+            report = verify_in_time(arguments, arguments.timeout or HOOK_TIMEOUT, make_report)
+            print(report.text, file=sys.stderr if report.is_error else sys.stdout)
+            return report.status
+        exit_on_signals()
+        checks, host = verify_environment(
+            arguments, arguments.timeout or TIMEOUT, lambda _: None
+        )
+        if arguments.json:
+            print_json(render_checks.verification_json(checks, host))
+            return 0 if render_checks.ok(checks) else 1
+        target = arguments.python or arguments.target or active_environment("")
+        return print_checks(arguments, checks, doctor_step(target))
 
 
 def verify_environment(
@@ -157,5 +161,121 @@ def verify_environment(
     return checks, host
 
 
-def _ignore(step: str) -> None:
-    """Announce nothing."""
+# ---- an end in time ------------------------------------------------------------------------------
+
+# A driver may hang inside the kernel, where no signal reaches a process. So a child process
+# verifies, and this process only waits for it: at the limit it kills the child and all processes
+# that the child started, and waits for none of them any longer.
+
+
+class _EndSignal(BaseException):
+    """A signal asks this process to end. The argument is its number."""
+
+
+def verify_in_time(arguments: Namespace, timeout: float, make_report: Format) -> Report:
+    """Verify in a child process.
+
+    Args:
+        arguments: the parsed flags of `gpuenv verify`.
+        timeout: seconds for all of it.
+        make_report: returns the report of an outcome.
+    """
+    begin = time.monotonic()
+    deadline = begin + timeout + GRACE
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(arguments, begin, timeout, writer, make_report))
+    child.start()
+    writer.close()
+
+    def raise_end(number: int, _frame: object) -> None:
+        raise _EndSignal(number)
+
+    on_end_signals(raise_end)
+    step, is_late = "starting", True
+    try:
+        while reader.poll(max(0.0, deadline - time.monotonic())):
+            message = reader.recv()
+            if isinstance(message, Report):
+                child.join(KILLED)
+                return message
+            step = message
+    except EOFError:  # the child ended
+        is_late = False
+    except KeyboardInterrupt:
+        _kill_tree(child)
+        raise
+    except _EndSignal as ended:
+        _kill_tree(child)
+        # End by the signal, so that its sender sees that the signal was obeyed.
+        signal.signal(ended.args[0], signal.SIG_DFL)
+        os.kill(os.getpid(), ended.args[0])
+        raise
+    if is_late:
+        _kill_tree(child)
+        failure = f"time limit: no result in {timeout:g} s"
+    else:
+        child.join(KILLED)
+        code = child.exitcode
+        end = f"ended by signal {-code}" if code and code < 0 else f"ended with {code}"
+        failure = f"verification: no result, {end}"
+    problem = f"{failure}; it was at: {step}"
+    return make_report(Outcome(problem=problem, seconds=time.monotonic() - begin))
+
+
+def _work(
+    arguments: Namespace, begin: float, timeout: float, writer: Connection, make_report: Format
+) -> NoReturn:
+    """Verify in the child. Send the name of each step, and then the report."""
+    try:
+        os.setsid()  # an interrupt from the terminal must reach the parent only
+        # Nothing but the report must reach the user: libraries print, too.
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1) if arguments.debug else (0, 1, 2):
+            os.dup2(null, stream)
+        remaining = timeout - (time.monotonic() - begin)
+        checks, host = verify_environment(arguments, remaining, writer.send)
+        outcome = Outcome(
+            checks=tuple(checks),
+            host=host,
+            seconds=time.monotonic() - begin,
+            device=not arguments.no_device,
+            strict=arguments.strict,
+        )
+        writer.send(make_report(outcome))
+    except BaseException as error:
+        if arguments.debug:
+            traceback.print_exc()
+        problem = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
+        status = INTERNAL_ERROR
+        if isinstance(error, GpuEnvError):
+            hint = f"; {error.hint}" if error.hint else ""
+            problem, status = f"{error.message}{hint}", error.exit_status
+        if isinstance(error, Exception):
+            writer.send(make_report(Outcome(problem=problem, error_status=status)))
+        os._exit(INTERNAL_ERROR)
+    os._exit(0)
+
+
+def _kill_tree(child: BaseProcess) -> None:
+    """Kill the child and all processes that it started, each of which has its own process group."""
+    root = child.pid or 0
+    _kill(root, signal.SIGSTOP)  # it must start no more of them meanwhile
+    children: dict[int, list[int]] = {}
+    for path in glob("/proc/[0-9]*/stat"):
+        with suppress(OSError), open(path, "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.split("/")[2]))
+    started = children.get(root, [])
+    for number in started:  # grows on the way
+        started += children.get(number, [])
+    for number in started:
+        _kill(-number, signal.SIGKILL)
+        _kill(number, signal.SIGKILL)
+    _kill(root, signal.SIGKILL)
+    child.join(KILLED)
+
+
+def _kill(number: int, sign: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(number, sign)
