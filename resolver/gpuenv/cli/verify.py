@@ -105,9 +105,7 @@ class Verify(Command):
             print(report.text, file=sys.stderr if report.is_error else sys.stdout)
             return report.status
         exit_on_signals()
-        checks, host = verify_environment(
-            arguments, arguments.timeout or TIMEOUT, lambda _: None
-        )
+        checks, host = verify_environment(arguments, arguments.timeout or TIMEOUT, lambda _: None)
         if arguments.json:
             print_json(render_checks.verification_json(checks, host))
             return 0 if render_checks.ok(checks) else 1
