@@ -162,8 +162,12 @@ def test_every_type_holds_the_inputs_exactly() -> None:
         assert [struct.unpack(">f", one)[0] for one in upper] == values
 
 
+def made_framework() -> framework.Framework:
+    return framework.Framework({"import_name": "odd", "device": False, "devices": 0})
+
+
 def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
-    work = framework.Convolution()
+    work = made_framework()
     right = reference.reference()
     assert work.error(right) == 0
     assert math.isnan(work.error([*right[:-1], math.nan]))
@@ -174,11 +178,13 @@ def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
 
 
 def test_a_result_that_is_wrong_at_first_or_at_last_only() -> None:
-    work, right = framework.Convolution(), reference.reference()
+    work, right = made_framework(), reference.reference()
     wrong = [2 * value for value in right]
     for bad in (0, framework.REPEATS):
         results = iter([wrong if index == bad else right for index in range(framework.REPEATS + 1)])
-        run = work.run("a test", "float32", lambda results=results: next(results), lambda out: out)
+        run = work.measure(
+            "a test", "float32", lambda results=results: next(results), lambda out: out
+        )
         assert run["error"] == 1.0
 
 

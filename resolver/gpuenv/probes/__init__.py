@@ -7,7 +7,7 @@ child process.
 _run.py         starts a probe (see there why the folder is not on sys.path)
 _common.py      all probes: steps, the answer, mapped libraries
 _reference.py   the convolution of all probes: its inputs and its exact result
-_framework.py   probes of frameworks: the convolution several times, error texts
+_framework.py   the course of a framework's probe, and the class that each framework fills in
 _distributions.py  the installed distributions
 _bindings.py    libcuda and libcudnn by ctypes, and the convolution with them
 answers.py      the answers of the probes as types
@@ -20,8 +20,8 @@ NAME.py         each other module: the framework NAME
 
 The contract of a probe:
 
-- Its one argument is a JSON object. A framework probe understands {"import_name": str, "device":
-  bool}. With "device" false it must not touch a GPU.
+- Its one argument is a JSON object. That of a framework probe is {"import_name": str, "device":
+  bool, "devices": int}. With "device" false it must not touch a GPU.
 - Before each action it writes a line `gpuenv-step: TEXT` to stderr. After a crash or a hang the
   last of these lines names the action.
 - It writes one line `gpuenv-probe: {JSON}` to stdout. Other lines there come from libraries and are

@@ -80,6 +80,11 @@ def main_cudnn(folder: str) -> str | None:
     return f"libcudnn.so.{max(majors)}"
 
 
+def cudnn_text(number: int) -> str:
+    """Return 9.20.0 for 92000, and 8.9.7 for 8907."""
+    return ".".join(map(str, cudnn_release(number)))
+
+
 def cudnn_release(number: int) -> tuple[int, int, int]:
     """Return (9, 20, 0) for 92000 and (8, 9, 7) for 8907.
 

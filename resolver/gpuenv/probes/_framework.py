@@ -1,10 +1,10 @@
-"""Shared by the framework probes.
+"""Shared by the framework probes: what each of them does, in which order.
 
-The convolution of _reference.py, error texts and the libraries that are loaded.
-
-The error of a result is ||out - ref|| / ||ref||; NaN never passes. Tolerances: 1e-5 in float32
-(direct sums are exact; Winograd and FFT algorithms leave about 1e-6), 2e-3 in float16 and 1.6e-2 in
-bfloat16 (rounding of the result alone leaves 2e-4 and 1.6e-3).
+A probe module has a subclass of Framework that says how its framework does it, and calls
+main(SUBCLASS). Every framework computes the convolution of _reference.py, several times in each
+type on each device. The error of a result is ||out - ref|| / ||reference||; NaN never passes.
+Tolerances: 1e-5 in float32 (direct sums are exact; Winograd and FFT algorithms leave about 1e-6),
+2e-3 in float16 and 1.6e-2 in bfloat16 (rounding of the result alone leaves 2e-4 and 1.6e-3).
 
 Runs on Python 3.9 and later; standard library only.
 """
@@ -12,6 +12,7 @@ Runs on Python 3.9 and later; standard library only.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import math
 import operator
 import os
@@ -20,14 +21,13 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypedDict, TypeVar
 
-from . import _common
-from ._common import MAIN_CUDNN, cudnn_release, step
+from ._common import MAIN_CUDNN, mapped_libraries, run, step
 from ._reference import INPUT, WEIGHT, inputs, reference
-from .answers import FrameworkAnswer, Run
+from .answers import FrameworkAnswer, FrameworkDevice, Run
 
 Array = Any  # an array of a framework: none of them is installed where the types are checked
 Device = Any  # a device of a framework
@@ -43,7 +43,20 @@ LIBRARY = re.compile(
 )
 
 
-class Options(TypedDict, total=False):
+# Of log lines: colors, the time, the place in the source, the class of an ONNX Runtime error.
+LOG_PREFIXES = (
+    r"\x1b\[[0-9;]*m",
+    r"^(\d{4}-\d\d-\d\d |[IWEF]\d{4} )\d\d:\d\d:\d\d\.\d+:? *(\d+ )?",
+    r"^[^\]]*\.(cc|cpp|h):\d+[^\]]*\] ",
+    r"^.*\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ",
+)
+
+
+class UnusableError(Exception):
+    """No device can be used; the text says why, as it is."""
+
+
+class Options(TypedDict):
     """The options of a framework probe. `devices` is the number of GPUs that the host shows."""
 
     import_name: str
@@ -51,16 +64,51 @@ class Options(TypedDict, total=False):
     devices: int
 
 
-# ---- the convolution ----------------------------------------------------------------------------
+class Framework:
+    """How one framework does what the probes ask for. This class only imports it (module.py).
 
+    An exception of `devices` means that no device can be used; one of `describe` or `convolve`
+    fails that device, and the others are tried.
+    """
 
-class Convolution:
-    """The inputs as flat lists of floats, and the comparison with the exact result."""
+    log = ""  # a pattern of the lines on stderr that say why the framework cannot use a GPU
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
+        """Set the environment variables that the framework reads at its import."""
+        self.options = options
         self.images, self.filters = inputs()
-        self._reference = reference()
-        self._norm = math.sqrt(sum(value * value for value in self._reference))
+        self.reference = reference()
+
+    def build(self, module: ModuleType) -> FrameworkAnswer:
+        """Return "cuda", and "aside" if no GPU is to be tried; {} if nothing can be computed."""
+        return {}
+
+    def devices(self) -> Sequence[Device]:
+        """Return the GPUs that the framework sees."""
+        raise NotImplementedError
+
+    def describe(self, device: Device) -> tuple[str, Sequence[int]]:
+        """Return the name and the compute capability of a GPU; "" and () if they are not known."""
+        raise NotImplementedError
+
+    def convolve(self, device: Device, dtype: str) -> list[Run]:
+        """Convolve in one type on one device, by `measure`."""
+        raise NotImplementedError
+
+    def run_cpu(self, answer: FrameworkAnswer) -> None:
+        """Add "cpu", the convolution on the CPU, after the GPUs were tried."""
+        (answer["cpu"],) = self.convolve("cpu", "float32")
+
+    def versions(self) -> FrameworkAnswer:
+        """Return "cudnn", the number of cudnnGetVersion, or why cuDNN cannot be used."""
+        for path in mapped_libraries(LIBRARY):
+            if os.path.basename(path).startswith("libcudnn.so"):
+                library = ctypes.CDLL(path)
+                library.cudnnGetVersion.restype = ctypes.c_size_t
+                return {"cudnn": int(library.cudnnGetVersion())}
+        return {"cudnn": None}
+
+    # ---- for the subclasses ---------------------------------------------------------------------
 
     def arrays(self, numpy: ModuleType) -> tuple[Array, Array]:
         """Return the inputs as float32 arrays of the shapes INPUT and WEIGHT."""
@@ -72,12 +120,13 @@ class Convolution:
 
         ValueError if the number of values differs.
         """
-        if len(values) != len(self._reference):
-            raise ValueError(f"the result has {len(values)} values, not {len(self._reference)}")
-        differences = map(operator.sub, values, self._reference)
-        return math.sqrt(sum(difference * difference for difference in differences)) / self._norm
+        if len(values) != len(self.reference):
+            raise ValueError(f"the result has {len(values)} values, not {len(self.reference)}")
+        differences = map(operator.sub, values, self.reference)
+        norm = math.sqrt(sum(value * value for value in self.reference))
+        return math.sqrt(sum(difference * difference for difference in differences)) / norm
 
-    def run(
+    def measure(
         self,
         what: str,
         dtype: str,
@@ -87,71 +136,80 @@ class Convolution:
         """Convolve several times.
 
         The first result and the last are compared: a library may choose another algorithm after the
-        first call.
+        first call. The error is the first that does not pass, NaN included; else the larger one.
 
         Args:
             once: convolves and waits for the end.
             values: returns the result of `once`, flat in NKHW.
         """
         step(what)
-        result, first = timed(once)
-        errors = [self.error(values(result))]
-        steady = []
-        for _ in range(REPEATS):
-            result, seconds = timed(once)
-            steady.append(seconds)
-        errors.append(self.error(values(result)))
+        tolerance, errors, seconds = TOLERANCE[dtype], list[float](), list[float]()
+        for number in range(REPEATS + 1):
+            begin = time.perf_counter()
+            result = once()
+            seconds.append(time.perf_counter() - begin)
+            if number in (0, REPEATS):
+                errors.append(self.error(values(result)))
+        failing = [error for error in errors if not error <= tolerance]
         return {
             "what": what,
-            "error": worst_error(errors, TOLERANCE[dtype]),
-            "tolerance": TOLERANCE[dtype],
-            "first_s": first,
-            "steady_s": min(steady),
+            "error": failing[0] if failing else max(errors),
+            "tolerance": tolerance,
+            "first_s": seconds[0],
+            "steady_s": min(seconds[1:]),
         }
 
 
-def timed(call: Callable[[], Result]) -> tuple[Result, float]:
-    """Return the result of a call and its seconds."""
-    begin = time.perf_counter()
-    result = call()
-    return result, time.perf_counter() - begin
+def main(framework: type[Framework]) -> None:
+    """Run a framework probe with the options of the command line and write its answer."""
+
+    def probe(options: Options) -> FrameworkAnswer:
+        warnings.simplefilter("ignore")
+        if not options["device"]:  # before the framework is imported: no GPU is touched
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        ours = framework(options)
+        name = options["import_name"]
+        step("import " + name)
+        module = importlib.import_module(name)
+        answer: FrameworkAnswer = {"version": str(getattr(module, "__version__", ""))}
+        answer.update(ours.build(module))
+        if "cuda" in answer:
+            answer["devices"] = []
+            if options["device"] and answer["cuda"] is not None and "aside" not in answer:
+                answer.update(_try_devices(ours))
+            ours.run_cpu(answer)
+            answer.update(ours.versions())
+        answer["mapped"] = mapped_libraries(LIBRARY)
+        return answer
+
+    run(probe, failure)
 
 
-def worst_error(errors: Sequence[float], tolerance: float) -> float:
-    """Return the first error that does not pass, NaN included; else the largest."""
-    for error in errors:
-        if not error <= tolerance:
-            return error
-    return max(errors)
-
-
-def float_types(capability: Sequence[int]) -> list[str]:
-    """Return the types that a device of a compute capability is tried in."""
-    types = ["float32", "float16"]
-    if list(capability) >= [8, 0]:
-        types.append("bfloat16")
-    return types
-
-
-# ---- libraries ----------------------------------------------------------------------------------
-
-
-def mapped() -> list[str]:
-    """Return the CUDA and framework libraries that this process has mapped."""
-    return _common.mapped_libraries(LIBRARY)
-
-
-def mapped_cudnn() -> int | None:
-    """Return the cudnnGetVersion number of the cuDNN that this process has loaded.
-
-    None if there is none.
-    """
-    for path in mapped():
-        if os.path.basename(path).startswith("libcudnn.so"):
-            library = ctypes.CDLL(path)
-            library.cudnnGetVersion.restype = ctypes.c_size_t
-            return int(library.cudnnGetVersion())
-    return None
+def _try_devices(framework: Framework) -> FrameworkAnswer:
+    """Return "devices" or "device_failure"."""
+    step("list the devices")
+    try:
+        devices = framework.devices()
+    except UnusableError as error:
+        return {"device_failure": str(error)}
+    except Exception as error:
+        return {"device_failure": failure(error, framework.log)}
+    answers: list[FrameworkDevice] = []
+    for index, device in enumerate(devices):
+        answer: FrameworkDevice = {"index": index}
+        answers.append(answer)
+        try:
+            step(f"device {index}")
+            answer["name"], capability = framework.describe(device)
+            types = ["float32", "float16"]
+            if tuple(capability) >= (8, 0):
+                types.append("bfloat16")
+            answer["runs"] = []
+            for dtype in types:
+                answer["runs"] += framework.convolve(device, dtype)
+        except Exception as error:
+            answer["failure"] = failure(error, framework.log)
+    return {"devices": answers}
 
 
 def find_libcudnn() -> str | None:
@@ -166,18 +224,13 @@ def find_libcudnn() -> str | None:
     return None
 
 
-def release(number: int) -> str:
-    """Return 9.20.0 for 92000, and 8.9.7 for 8907."""
-    return ".".join(map(str, cudnn_release(number)))
-
-
 # ---- error texts --------------------------------------------------------------------------------
 
 
-def stderr_text() -> str:
-    """Return what was written to stderr so far.
+def logged(pattern: str) -> str:
+    """Return the last lines on stderr that match, joined; "" if stderr cannot be read.
 
-    "" if stderr is not a regular file that can be read.
+    C++ libraries write only there why they continue without a GPU.
     """
     try:
         if not stat.S_ISREG(os.fstat(2).st_mode):
@@ -185,57 +238,24 @@ def stderr_text() -> str:
         # A file description of its own: reading must not move the place where the next line is
         # written.
         with open("/proc/self/fd/2", "rb") as stream:
-            return stream.read().decode(errors="replace")
+            text = stream.read().decode(errors="replace")
     except OSError:
         return ""
-
-
-def matching_lines(pattern: str) -> Iterator[str]:
-    """Return the lines on stderr that match, steps excluded."""
-    for line in stderr_text().splitlines():
+    lines: dict[str, None] = {}
+    for line in text.splitlines():
         if not line.startswith("gpuenv-step: ") and re.search(pattern, line):
-            yield line
-
-
-def logged(pattern: str) -> str:
-    """Return the last lines on stderr that match, joined.
-
-    C++ libraries write only there why they continue without a GPU.
-    """
-    lines = dict.fromkeys(without_log_prefix(line) for line in matching_lines(pattern))
+            shown = line
+            for prefix in LOG_PREFIXES:
+                shown = re.sub(prefix, "", shown.strip())
+            lines[shown[:300]] = None
     return " | ".join(list(lines)[-SHOWN:])
-
-
-def without_log_prefix(line: str) -> str:
-    """Return at most 300 characters of a log line, without colors, time and source position."""
-    line = re.sub(r"\x1b\[[0-9;]*m", "", line).strip()
-    line = re.sub(r"^(\d{4}-\d\d-\d\d |[IWEF]\d{4} )\d\d:\d\d:\d\d\.\d+:? *(\d+ )?", "", line)
-    line = re.sub(r"^[^\]]*\.(cc|cpp|h):\d+[^\]]*\] ", "", line)
-    line = re.sub(r"^.*\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", line)
-    return line[:300]
 
 
 def failure(error: BaseException, pattern: str = "") -> str:
     """Return the type and first lines of an exception, and matching lines of stderr."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
     text = f"{type(error).__name__}: {' '.join(lines[:6])[:500]}".rstrip(": ")
-    if not pattern:
-        return text
-    log = logged(pattern)
+    log = logged(pattern) if pattern else ""
     if not log or log in text:
         return text
     return f"{text} | {log}"
-
-
-def main(probe: Callable[[Options], FrameworkAnswer]) -> None:
-    """Run a framework probe with the options of the command line and write its answer."""
-    warnings.simplefilter("ignore")
-
-    def hide_devices_and_probe(options: Options) -> FrameworkAnswer:
-        if not options.get("device"):
-            os.environ["CUDA_VISIBLE_DEVICES"] = (
-                ""  # before the framework is imported: no GPU is touched
-            )
-        return probe(options)
-
-    _common.run(hide_devices_and_probe, failure)

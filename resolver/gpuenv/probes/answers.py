@@ -25,7 +25,6 @@ class FrameworkDevice(TypedDict, total=False):
 
     index: int
     name: str
-    capability: list[int]  # [9, 0]
     runs: list[Run]
     failure: str
 
@@ -34,13 +33,10 @@ class FrameworkAnswer(TypedDict, total=False):
     """The answer of a framework probe."""
 
     version: str
-    import_s: float
-    file: str | None
     cuda: str | None  # "13.0" or "13"; None is a CPU build
-    cudnn: int | None  # the number that cudnnGetVersion returns
+    cudnn: int | None  # the number that cudnnGetVersion returns; None if none is loaded
     cudnn_failure: str  # why the framework cannot use the cuDNN that it finds
     without_cudnn: str  # why a framework that does not need cuDNN ran without it
-    arch_list: list[str]
     cpu: Run
     devices: list[FrameworkDevice]
     device_failure: str  # why no device can be used

@@ -2,8 +2,7 @@
 
 Contract: __init__.py.
 
-Options: {"import_name": "cupy", "device": bool}. Runs on Python 3.9 and later; standard library,
-CuPy and its numpy only.
+Runs on Python 3.9 and later; standard library, CuPy and its numpy only.
 
 CuPy has no CPU, so "cpu" is left out. CuPy 14 has no cuDNN: the libcudnn of the environment's
 distributions is called by ctypes with CuPy's arrays and stream. Older releases have cupy.cudnn. If
@@ -16,26 +15,16 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
 
 from . import _reference
 from ._bindings import Cudnn, CudnnConvolution
 from ._common import step
-from ._framework import (
-    Array,
-    Convolution,
-    Options,
-    failure,
-    find_libcudnn,
-    main,
-    mapped,
-    mapped_cudnn,
-)
+from ._framework import Array, Framework, Options, failure, find_libcudnn, main
 from ._reference import RESULT
-from .answers import FrameworkAnswer, FrameworkDevice, Run
+from .answers import FrameworkAnswer, Run
 
 KERNEL = """
 extern "C" __global__ void convolve(const float* x, const float* w, float* y) {
@@ -59,156 +48,112 @@ extern "C" __global__ void convolve(const float* x, const float* w, float* y) {
 DATA = {"float32": (0, 3), "float16": (2, 1)}
 
 
-def with_cudnn(cupy: ModuleType, cudnn: Cudnn, *arrays: Array, dtype: str) -> Callable[[], None]:
-    """Return a function that convolves on the current stream: from images and filters into out."""
-    handle = ctypes.c_void_p()
-    cudnn.call("cudnnCreate", ctypes.byref(handle))  # it lives until the process ends
-    cudnn.call("cudnnSetStream", handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr))
-    work = CudnnConvolution(cudnn, handle, *DATA[dtype])
-    images, filters, out = arrays
-    space = cupy.empty((max(work.best.memory, 1),), dtype="uint8")
+class Cupy(Framework):
+    """CuPy. A device is its number."""
 
-    def convolve() -> None:
-        # The arrays, not their addresses, are kept: CuPy reuses memory that nothing refers to.
-        work.forward(handle, *(array.data.ptr for array in (images, filters, space, out)))
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
+        self.about_cudnn: FrameworkAnswer = {}
 
-    return convolve
-
-
-def find_cudnn(cupy: ModuleType) -> tuple[Cudnn | ModuleType | None, str]:
-    """Return the cuDNN (cupy.cudnn before CuPy 14), and "" or why there is none."""
-    if int(cupy.__version__.split(".")[0]) < 14:
-        step("import cupy.cudnn")
-        try:
-            return importlib.import_module("cupy.cudnn"), ""
-        except ImportError as error:
-            return None, f"CuPy finds no cuDNN ({failure(error)})"
-    path = find_libcudnn()
-    if path is None:
-        return None, "no cuDNN is installed, and CuPy does not need it"
-    return Cudnn(path), ""
-
-
-def compile_kernel(
-    cupy: ModuleType, images: Array, filters: Array, out: Array
-) -> Callable[[], None]:
-    """Return a function that convolves by KERNEL."""
-    names = ("IMAGES", "CHANNELS", "SIDE", "FILTERS", "WINDOW")
-    options = tuple(f"-D{name}={getattr(_reference, name)}" for name in names)
-    kernel = cupy.RawKernel(KERNEL, "convolve", options=options)
-    blocks = (out.size + 127) // 128
-    return partial(kernel, (blocks,), (128,), (images, filters, out))
-
-
-def methods(
-    cupy: ModuleType, cudnn: Cudnn | ModuleType | None, work: Convolution, dtype: str
-) -> tuple[Array, dict[str, Callable[[], object]]]:
-    """Return an array, and by name the functions that convolve into it on the current device."""
-    numpy = importlib.import_module("numpy")
-    images, filters = [cupy.asarray(array).astype(dtype) for array in work.arrays(numpy)]
-    out = cupy.empty(RESULT, dtype=dtype)
-    functions: dict[str, Callable[[], object]] = {}
-    if dtype == "float32":
-        functions["kernel of NVRTC"] = compile_kernel(cupy, images, filters, out)
-    if isinstance(cudnn, Cudnn):
-        convolve = with_cudnn(cupy, cudnn, images, filters, out, dtype=dtype)
-        functions["cudnnConvolutionForward"] = convolve
-    elif cudnn is not None:
-        ones = (1, 1)  # padding, stride, dilation
-        functions["cupy.cudnn.convolution_forward"] = partial(
-            cudnn.convolution_forward, images, filters, None, out, ones, ones, ones, 1,
-            auto_tune=False, tensor_core="auto",
-        )  # fmt: skip
-    return out, functions
-
-
-def measure(  # noqa: PLR0917
-    cupy: ModuleType,
-    work: Convolution,
-    out: Array,
-    what: str,
-    dtype: str,
-    convolve: Callable[[], object],
-) -> Run:
-    """Convolve several times into `out` by one of methods()."""
-
-    def once() -> Array:
-        convolve()
-        cupy.cuda.get_current_stream().synchronize()
-        return out
-
-    def values(result: Array) -> list[float]:
-        flat: list[float] = cupy.asnumpy(result).astype("float64").ravel().tolist()
-        result.fill(float("nan"))  # so that values which are not computed again are seen
-        return flat
-
-    out.fill(float("nan"))
-    return work.run(f"{what} {dtype}", dtype, once, values)
-
-
-def try_device(
-    cupy: ModuleType, work: Convolution, cudnn: Cudnn | ModuleType | None, index: int
-) -> FrameworkDevice:
-    """Convolve on one device. A failure is an answer, so that the other devices are tried."""
-    answer: FrameworkDevice = {"index": index}
-    try:
-        step(f"device {index}")
-        name = cupy.cuda.runtime.getDeviceProperties(index)["name"]
-        answer["name"] = name.decode() if isinstance(name, bytes) else str(name)
-        answer["runs"] = []
-        with cupy.cuda.Device(index):
-            for dtype in DATA:
-                out, functions = methods(cupy, cudnn, work, dtype)
-                for what, convolve in functions.items():
-                    answer["runs"].append(measure(cupy, work, out, what, dtype, convolve))
-    except Exception as error:
-        answer["failure"] = failure(error)
-    return answer
-
-
-def try_devices(cupy: ModuleType, work: Convolution) -> FrameworkAnswer:
-    """Return "devices" and perhaps "without_cudnn" and "cudnn_failure", or "device_failure"."""
-    step("getDeviceCount")
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:
-        return {"device_failure": failure(error)}
-    answer: FrameworkAnswer = {}
-    try:
-        cudnn, reason = find_cudnn(cupy)
-    except Exception as error:
-        answer["cudnn_failure"] = failure(error)
-        cudnn, reason = None, "cuDNN could not be opened"
-    if cudnn is None:
-        answer["without_cudnn"] = reason
-    answer["devices"] = [try_device(cupy, work, cudnn, index) for index in range(count)]
-    return answer
-
-
-def probe(options: Options) -> FrameworkAnswer:
-    """Return the answer of the contract."""
-    os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
-    name = options.get("import_name", "cupy")
-    step("import " + name)
-    begin = time.perf_counter()
-    cupy = importlib.import_module(name)
-    answer: FrameworkAnswer = {
-        "import_s": time.perf_counter() - begin,
-        "version": str(cupy.__version__),
-        "file": getattr(cupy, "__file__", None),
-        "devices": [],
-    }
-    if cupy.cuda.runtime.is_hip:
-        answer["cuda"], answer["aside"] = None, "a ROCm build: it is for AMD GPUs"
-    else:
+    def build(self, module: ModuleType) -> FrameworkAnswer:
+        self.cupy = module
+        if module.cuda.runtime.is_hip:
+            return {"cuda": None, "aside": "a ROCm build: it is for AMD GPUs"}
         # CuPy's distributions are made for a major version.
-        answer["cuda"] = str(int(cupy.cuda.runtime.runtimeGetVersion()) // 1000)
-        if options.get("device"):
-            answer.update(try_devices(cupy, Convolution()))
-    answer["mapped"] = mapped()
-    answer["cudnn"] = mapped_cudnn()
-    return answer
+        return {"cuda": str(int(module.cuda.runtime.runtimeGetVersion()) // 1000)}
+
+    def devices(self) -> Sequence[int]:
+        count = self.cupy.cuda.runtime.getDeviceCount()
+        try:
+            self.cudnn, reason = self.find_cudnn()
+        except Exception as error:
+            self.about_cudnn["cudnn_failure"] = failure(error)
+            self.cudnn, reason = None, "cuDNN could not be opened"
+        if self.cudnn is None:
+            self.about_cudnn["without_cudnn"] = reason
+        return range(count)
+
+    def find_cudnn(self) -> tuple[Cudnn | ModuleType | None, str]:
+        """Return the cuDNN (cupy.cudnn before CuPy 14), and "" or why there is none."""
+        if int(self.cupy.__version__.split(".")[0]) < 14:
+            step("import cupy.cudnn")
+            try:
+                return importlib.import_module("cupy.cudnn"), ""
+            except ImportError as error:
+                return None, f"CuPy finds no cuDNN ({failure(error)})"
+        path = find_libcudnn()
+        if path is None:
+            return None, "no cuDNN is installed, and CuPy does not need it"
+        return Cudnn(path), ""
+
+    def describe(self, device: int) -> tuple[str, Sequence[int]]:
+        name = self.cupy.cuda.runtime.getDeviceProperties(device)["name"]
+        return name.decode() if isinstance(name, bytes) else str(name), ()
+
+    def convolve(self, device: int, dtype: str) -> list[Run]:
+        cupy, numpy = self.cupy, importlib.import_module("numpy")
+        with cupy.cuda.Device(device):
+            images, filters = [cupy.asarray(array).astype(dtype) for array in self.arrays(numpy)]
+            out = cupy.empty(RESULT, dtype=dtype)
+            ways: dict[str, Callable[[], object]] = {}
+            if dtype == "float32":
+                names = ("IMAGES", "CHANNELS", "SIDE", "FILTERS", "WINDOW")
+                options = tuple(f"-D{name}={getattr(_reference, name)}" for name in names)
+                kernel = cupy.RawKernel(KERNEL, "convolve", options=options)
+                blocks = (out.size + 127) // 128
+                ways["kernel of NVRTC"] = partial(kernel, (blocks,), (128,), (images, filters, out))
+            if isinstance(self.cudnn, Cudnn):
+                ways["cudnnConvolutionForward"] = self.with_cudnn(
+                    self.cudnn, images, filters, out, dtype
+                )
+            elif self.cudnn is not None:
+                ones = (1, 1)  # padding, stride, dilation
+                ways["cupy.cudnn.convolution_forward"] = partial(
+                    self.cudnn.convolution_forward, images, filters, None, out, ones, ones, ones, 1,
+                    auto_tune=False, tensor_core="auto",
+                )  # fmt: skip
+            return [self.measure_way(what, dtype, way, out) for what, way in ways.items()]
+
+    def with_cudnn(
+        self, cudnn: Cudnn, images: Array, filters: Array, out: Array, dtype: str
+    ) -> Callable[[], None]:
+        """Return a function that convolves from images and filters into out by cuDNN."""
+        cupy, handle = self.cupy, ctypes.c_void_p()
+        cudnn.call("cudnnCreate", ctypes.byref(handle))  # it lives until the process ends
+        cudnn.call("cudnnSetStream", handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr))
+        work = CudnnConvolution(cudnn, handle, *DATA[dtype])
+        space = cupy.empty((max(work.best.memory, 1),), dtype="uint8")
+
+        def convolve() -> None:
+            # The arrays, not their addresses, are kept: CuPy reuses memory that nothing refers to.
+            work.forward(handle, *(array.data.ptr for array in (images, filters, space, out)))
+
+        return convolve
+
+    def measure_way(self, what: str, dtype: str, way: Callable[[], object], out: Array) -> Run:
+        """Convolve several times into `out`."""
+        cupy = self.cupy
+
+        def once() -> Array:
+            way()
+            cupy.cuda.get_current_stream().synchronize()
+            return out
+
+        def values(result: Array) -> list[float]:
+            flat: list[float] = cupy.asnumpy(result).astype("float64").ravel().tolist()
+            result.fill(float("nan"))  # so that values which are not computed again are seen
+            return flat
+
+        out.fill(float("nan"))
+        return self.measure(f"{what} {dtype}", dtype, once, values)
+
+    def run_cpu(self, answer: FrameworkAnswer) -> None:
+        """CuPy has no CPU."""
+
+    def versions(self) -> FrameworkAnswer:
+        return {**self.about_cudnn, **super().versions()}
 
 
 if __name__ == "__main__":
-    main(probe)
+    main(Cupy)

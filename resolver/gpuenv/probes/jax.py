@@ -1,7 +1,6 @@
 """Import JAX and convolve: on the CPU, and with XLA on every GPU. Contract: __init__.py.
 
-Options: {"import_name": "jax", "device": bool}. Runs on Python 3.9 and later; standard library, JAX
-and its numpy only.
+Runs on Python 3.9 and later; standard library, JAX and its numpy only.
 
 JAX continues with the CPU if its CUDA plug-in fails, and logs the reason. Therefore the backend is
 requested by name, and the log is part of the failure. XLA refuses a cuDNN of another major version
@@ -18,28 +17,13 @@ import importlib
 import importlib.util
 import logging
 import os
-import time
+from collections.abc import Sequence
 from types import ModuleType
 
-from ._common import step
-from ._framework import (
-    Array,
-    Convolution,
-    Device,
-    Options,
-    failure,
-    float_types,
-    main,
-    mapped,
-    release,
-)
-from .answers import FrameworkAnswer, FrameworkDevice, Run
+from ._common import cudnn_text, step
+from ._framework import Array, Device, Framework, Options, UnusableError, failure, main
+from .answers import FrameworkAnswer, Run
 
-# What XLA writes to stderr about a cuDNN or a driver that it cannot use.
-GPU_PROBLEMS = (
-    r"C[Uu]DNN|cuDNN|cudnn handle|Could not load|CUDA_ERROR|failed call to cuInit|DNN library|"
-    r"[Oo]ut of memory"
-)
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jaxlib.cuda")
 
 
@@ -59,165 +43,126 @@ class LogTexts(logging.Handler):
             self.texts.append(str(record.msg) % (record.args or ()))
 
 
-def plugin_versions(name: str) -> FrameworkAnswer:
-    """Return the CUDA major of the plug-in, and the cuDNN that it finds or why it is unusable.
+class Jax(Framework):
+    """JAX. A device is JAX's own, with its name in texts: "cuda:N" or "cpu".
 
-    Called last: JAX has then opened the libraries by path, and their names lead to those.
+    `chosen` are the platforms that the user allows; [] allows all. `plugin` is the installed CUDA
+    plug-in; "" is a CPU build.
     """
-    step(f"ask {name} for its versions")
-    versions = importlib.import_module(name + "._versions")
-    answer: FrameworkAnswer = {"cuda": str(int(versions.cuda_runtime_build_version()) // 1000)}
-    try:
-        loaded, built = int(versions.cudnn_get_version()), int(versions.cudnn_build_version())
-    except Exception as error:
-        answer["cudnn_failure"] = f"JAX finds no cuDNN: {failure(error)}"
+
+    # What XLA writes to stderr about a cuDNN or a driver that it cannot use.
+    log = (
+        r"C[Uu]DNN|cuDNN|cudnn handle|Could not load|CUDA_ERROR|failed call to cuInit|DNN library|"
+        r"[Oo]ut of memory"
+    )
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        text = os.environ.get("JAX_PLATFORMS") or os.environ.get("JAX_PLATFORM_NAME") or ""
+        self.chosen = text.split(",") if text else []
+        os.environ.update(
+            XLA_PYTHON_CLIENT_PREALLOCATE="false",
+            JAX_ENABLE_COMPILATION_CACHE="false",
+            TF_CPP_MIN_LOG_LEVEL="1",
+        )
+        if not options["device"]:
+            os.environ["JAX_PLATFORMS"] = "cpu"
+        self.plugin = next(filter(is_plugin, PLUGINS), "")
+        self.messages = LogTexts()
+        for name in ("jax", "jax_plugins"):
+            logging.getLogger(name).addHandler(self.messages)
+
+    def build(self, module: ModuleType) -> FrameworkAnswer:
+        self.jax = module
+        if not self.plugin:
+            return {"cuda": None}
+        answer: FrameworkAnswer = {"cuda": "?"}  # versions() knows it
+        if self.options["device"] and self.chosen and not {"cuda", "gpu"} & set(self.chosen):
+            platforms = ",".join(self.chosen)
+            answer["aside"] = f"JAX_PLATFORMS={platforms} keeps JAX from using the GPUs"
         return answer
-    # cuDNN 9's numbers: // 10000 is the major version, // 100 the major and the minor version.
-    if loaded // 100 < built // 100 or loaded // 10000 != built // 10000:
-        answer["cudnn_failure"] = (
-            f"cuDNN {release(loaded)} is loaded, and JAX was built against {release(built)}"
-        )
-    answer["cudnn"] = loaded
-    return answer
 
-
-def is_installed(name: str) -> bool:
-    """Return whether a module of that name is installed."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ImportError:
-        return False
-
-
-def installed_plugin() -> str | None:
-    """Return the installed CUDA plug-in; None for a CPU build."""
-    for name in PLUGINS:
-        if is_installed(name + "._versions"):
-            return name
-    return None
-
-
-def convolve(jax: ModuleType, work: Convolution, device: Device, where: str, dtype: str) -> Run:
-    """Convolve in one type; `where` names the device in texts."""
-    numpy = importlib.import_module("numpy")
-    jax_type = getattr(jax.numpy, dtype)
-    images, filters = [
-        jax.device_put(array, device).astype(jax_type) for array in work.arrays(numpy)
-    ]
-
-    def convolution(images: Array, filters: Array) -> Array:
-        return jax.lax.conv_general_dilated(
-            images, filters, (1, 1), [(1, 1), (1, 1)], precision=jax.lax.Precision.HIGHEST
-        )
-
-    compiled = jax.jit(convolution)
-
-    def once() -> Array:
-        return compiled(images, filters).block_until_ready()
-
-    def values(result: Array) -> list[float]:
-        if result.devices() != {device}:
-            raise RuntimeError(f"the result is on {result.devices()}, not on {device}")
-        flat: list[float] = numpy.asarray(result).astype("float64").ravel().tolist()
-        return flat
-
-    return work.run(f"conv_general_dilated {dtype} on {where}", dtype, once, values)
-
-
-def try_device(jax: ModuleType, work: Convolution, device: Device, index: int) -> FrameworkDevice:
-    """Convolve on one device. A failure is an answer, so that the other devices are tried."""
-    answer: FrameworkDevice = {"index": index}
-    try:
-        step(f"device {index}")
-        answer["name"] = str(device.device_kind)
-        text = str(getattr(device, "compute_capability", ""))
-        capability = [int(part) for part in text.split(".") if part.isdigit()]
-        answer["capability"] = capability
-        answer["runs"] = [
-            convolve(jax, work, device, f"cuda:{index}", dtype) for dtype in float_types(capability)
-        ]
-    except Exception as error:
-        answer["failure"] = failure(error, GPU_PROBLEMS)
-    return answer
-
-
-def try_devices(jax: ModuleType, work: Convolution, log: LogTexts) -> FrameworkAnswer:
-    """Return "devices" or "device_failure"."""
-    step("jax.devices('cuda')")
-    try:
-        devices = jax.devices("cuda")
-    except Exception as error:
-        texts = dict.fromkeys([*log.texts[-3:], failure(error, GPU_PROBLEMS)])
-        return {"device_failure": " | ".join(texts)}
-    return {
-        "devices": [try_device(jax, work, device, index) for index, device in enumerate(devices)]
-    }
-
-
-def chosen_platforms() -> list[str]:
-    """Return the platforms that the user allows JAX to use; [] allows all."""
-    text = os.environ.get("JAX_PLATFORMS") or os.environ.get("JAX_PLATFORM_NAME") or ""
-    return text.split(",") if text else []
-
-
-def listen(*loggers: str) -> LogTexts:
-    """Return a handler that keeps what these loggers say."""
-    log = LogTexts()
-    for name in loggers:
-        logging.getLogger(name).addHandler(log)
-    return log
-
-
-def run_all(
-    jax: ModuleType, options: Options, chosen: list[str], plugin: str | None
-) -> FrameworkAnswer:
-    """Convolve on the GPUs, then on the CPU, if build, options and user allow it."""
-    answer: FrameworkAnswer = {}
-    work, log = Convolution(), listen("jax", "jax_plugins")
-    if plugin is not None and options.get("device"):
-        if chosen and not {"cuda", "gpu"} & set(chosen):
-            answer["aside"] = f"JAX_PLATFORMS={','.join(chosen)} keeps JAX from using the GPUs"
-        else:
-            answer.update(try_devices(jax, work, log))
-    if not chosen or "cpu" in chosen or not options.get("device"):
+    def devices(self) -> Sequence[tuple[Device, str]]:
+        step("jax.devices('cuda')")
         try:
-            answer["cpu"] = convolve(jax, work, jax.devices("cpu")[0], "cpu", "float32")
+            devices = self.jax.devices("cuda")
+        except Exception as error:
+            texts = dict.fromkeys([*self.messages.texts[-3:], failure(error, self.log)])
+            raise UnusableError(" | ".join(texts)) from None
+        return [(device, f"cuda:{index}") for index, device in enumerate(devices)]
+
+    def describe(self, device: tuple[Device, str]) -> tuple[str, Sequence[int]]:
+        text = str(getattr(device[0], "compute_capability", ""))
+        capability = [int(part) for part in text.split(".") if part.isdigit()]
+        return str(device[0].device_kind), capability
+
+    def convolve(self, device: tuple[Device, str], dtype: str) -> list[Run]:
+        jax, numpy = self.jax, importlib.import_module("numpy")
+        place, name = device
+        images, filters = [
+            jax.device_put(array, place).astype(getattr(jax.numpy, dtype))
+            for array in self.arrays(numpy)
+        ]
+
+        def convolution(images: Array, filters: Array) -> Array:
+            return jax.lax.conv_general_dilated(
+                images, filters, (1, 1), [(1, 1), (1, 1)], precision=jax.lax.Precision.HIGHEST
+            )
+
+        compiled = jax.jit(convolution)
+
+        def once() -> Array:
+            return compiled(images, filters).block_until_ready()
+
+        def values(result: Array) -> list[float]:
+            if result.devices() != {place}:
+                raise RuntimeError(f"the result is on {result.devices()}, not on {place}")
+            flat: list[float] = numpy.asarray(result).astype("float64").ravel().tolist()
+            return flat
+
+        return [self.measure(f"conv_general_dilated {dtype} on {name}", dtype, once, values)]
+
+    def run_cpu(self, answer: FrameworkAnswer) -> None:
+        if self.chosen and "cpu" not in self.chosen and self.options["device"]:
+            return
+        try:
+            (answer["cpu"],) = self.convolve((self.jax.devices("cpu")[0], "cpu"), "float32")
         except RuntimeError as error:
             # If a plug-in fails, JAX may refuse every backend. Then that failure is the answer.
             if "device_failure" not in answer:
                 raise
             step(f"the CPU failed, too: {failure(error)}")
-    return answer
+
+    def versions(self) -> FrameworkAnswer:
+        """Return the CUDA major of the plug-in, and the cuDNN that it finds or why it is unusable.
+
+        Called last: JAX has then opened the libraries by path, and their names lead to those.
+        """
+        if not self.plugin:
+            return {}
+        step(f"ask {self.plugin} for its versions")
+        versions = importlib.import_module(self.plugin + "._versions")
+        answer: FrameworkAnswer = {"cuda": str(int(versions.cuda_runtime_build_version()) // 1000)}
+        try:
+            loaded, built = int(versions.cudnn_get_version()), int(versions.cudnn_build_version())
+        except Exception as error:
+            answer["cudnn_failure"] = f"JAX finds no cuDNN: {failure(error)}"
+            return answer
+        # cuDNN 9's numbers: // 10000 is the major version, // 100 the major and the minor version.
+        if loaded // 100 < built // 100 or loaded // 10000 != built // 10000:
+            built_text = f"JAX was built against {cudnn_text(built)}"
+            answer["cudnn_failure"] = f"cuDNN {cudnn_text(loaded)} is loaded, and {built_text}"
+        answer["cudnn"] = loaded
+        return answer
 
 
-def probe(options: Options) -> FrameworkAnswer:
-    """Return the answer of the contract."""
-    chosen = chosen_platforms()
-    os.environ.update(
-        XLA_PYTHON_CLIENT_PREALLOCATE="false",
-        JAX_ENABLE_COMPILATION_CACHE="false",
-        TF_CPP_MIN_LOG_LEVEL="1",
-    )
-    if not options.get("device"):
-        os.environ["JAX_PLATFORMS"] = "cpu"
-    name = options.get("import_name", "jax")
-    step("import " + name)
-    begin = time.perf_counter()
-    jax = importlib.import_module(name)
-    answer: FrameworkAnswer = {
-        "import_s": time.perf_counter() - begin,
-        "version": str(jax.__version__),
-        "file": getattr(jax, "__file__", None),
-        "cuda": None,
-        "devices": [],
-    }
-    plugin = installed_plugin()
-    answer.update(run_all(jax, options, chosen, plugin))
-    if plugin is not None:
-        answer.update(plugin_versions(plugin))
-    answer["mapped"] = mapped()
-    return answer
+def is_plugin(name: str) -> bool:
+    """Return whether a CUDA plug-in of that name is installed."""
+    try:
+        return importlib.util.find_spec(name + "._versions") is not None
+    except ImportError:
+        return False
 
 
 if __name__ == "__main__":
-    main(probe)
+    main(Jax)

@@ -2,9 +2,8 @@
 
 Contract: __init__.py.
 
-Options: {"import_name": "onnxruntime", "device": bool, "devices": number of GPUs, 1 if it is not
-given, because ONNX Runtime cannot count them}. Runs on Python 3.9 and later; standard library, ONNX
-Runtime and its numpy only.
+ONNX Runtime cannot count the GPUs: the options say how many there are. Runs on Python 3.9 and
+later; standard library, ONNX Runtime and its numpy only.
 
 If its CUDA library cannot be loaded, ONNX Runtime continues with the CPU and logs one line, which
 is therefore part of the failure. The profile of the session tells whether the node ran on the GPU.
@@ -18,30 +17,16 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import shutil
 import struct
 import tempfile
-import time
+from collections.abc import Sequence
 from types import ModuleType
 
 from ._common import step
-from ._framework import (
-    Array,
-    Convolution,
-    Options,
-    failure,
-    main,
-    mapped,
-    mapped_cudnn,
-)
+from ._framework import Array, Framework, main
 from ._reference import INPUT, RESULT, WEIGHT
-from .answers import FrameworkAnswer, FrameworkDevice, Run
+from .answers import FrameworkAnswer, Run
 
-# Log lines that say why ONNX Runtime cannot use a GPU.
-GPU_PROBLEMS = (
-    r"Failed to load|Failed to create|cannot open shared object|CUDA failure|CUDNN|cuDNN|"
-    r"CUDA error|CUDNN_STATUS"
-)
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 # onnx.proto: TensorProto.DataType, and the format of struct for one value.
 TYPES = {"float32": (1, "f"), "float16": (10, "e")}
@@ -93,6 +78,73 @@ def model(filters: list[float], dtype: str) -> bytes:
 # ---- running it ---------------------------------------------------------------------------------
 
 
+class OnnxRuntime(Framework):
+    """ONNX Runtime. A device is "cuda:N" or "cpu"."""
+
+    # Log lines that say why ONNX Runtime cannot use a GPU.
+    log = (
+        r"Failed to load|Failed to create|cannot open shared object|CUDA failure|CUDNN|cuDNN|"
+        r"CUDA error|CUDNN_STATUS"
+    )
+
+    def build(self, module: ModuleType) -> FrameworkAnswer:
+        self.ort = module
+        providers = module.get_available_providers()
+        if CUDA in providers:
+            version = str(getattr(module, "cuda_version", "") or "?")
+            return {"cuda": ".".join(version.split(".")[:2])}
+        if "ROCMExecutionProvider" in providers:
+            return {"cuda": None, "aside": "a ROCm build: it is for AMD GPUs"}
+        return {"cuda": None}
+
+    def devices(self) -> Sequence[str]:
+        if hasattr(self.ort, "preload_dlls"):
+            step("preload_dlls")
+            self.ort.preload_dlls()
+        return [f"cuda:{index}" for index in range(self.options["devices"])]
+
+    def describe(self, device: str) -> tuple[str, Sequence[int]]:
+        return "", ()
+
+    def convolve(self, device: str, dtype: str) -> list[Run]:
+        provider = CPU
+        chosen: list[object] = [CPU]
+        if device != "cpu":
+            number = device.partition(":")[2]
+            provider = CUDA
+            chosen = [(CUDA, {"device_id": number, "use_tf32": "0"})]
+        settings = self.ort.SessionOptions()
+        settings.enable_profiling = True
+        settings.graph_optimization_level = self.ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        with tempfile.TemporaryDirectory(prefix="gpuenv-probe-") as folder:
+            settings.profile_file_prefix = os.path.join(folder, "profile")
+            step(f"InferenceSession on {device}")
+            session = self.ort.InferenceSession(
+                model(self.filters, dtype),
+                sess_options=settings,
+                providers=chosen,
+                enable_fallback=0,
+            )
+            if provider not in session.get_providers():
+                raise RuntimeError(f"the session has {', '.join(session.get_providers())} only")
+            images = self.arrays(importlib.import_module("numpy"))[0].astype(dtype)
+
+            def once() -> Array:
+                return session.run(["y"], {"x": images})
+
+            def values(outputs: Array) -> list[float]:
+                flat: list[float] = outputs[0].astype("float64").ravel().tolist()
+                return flat
+
+            what = f"Conv {dtype} on {provider} {device}"
+            run = self.measure(what, dtype, once, values)
+            used = used_providers(session.end_profiling())
+        if used != {provider}:
+            names = ", ".join(sorted(used)) or "nothing"
+            raise RuntimeError(f"the Conv node ran on {names}, not on {provider}")
+        return [run]
+
+
 def used_providers(profile: str) -> set[str]:
     """Return the providers that ran the Conv nodes of a session, by its profile (a path)."""
     with open(profile) as stream:
@@ -109,98 +161,5 @@ def used_providers(profile: str) -> set[str]:
     return providers
 
 
-def convolve(ort: ModuleType, work: Convolution, index: int | None, dtype: str, folder: str) -> Run:
-    """Convolve in one type on the CPU (index None) or a GPU. `folder` takes the profile."""
-    numpy = importlib.import_module("numpy")
-    provider, where = CPU, "cpu"
-    chosen: object = CPU
-    if index is not None:
-        provider, where = CUDA, f"cuda:{index}"
-        chosen = (CUDA, {"device_id": str(index), "use_tf32": "0"})
-    settings = ort.SessionOptions()
-    settings.enable_profiling = True
-    settings.profile_file_prefix = os.path.join(folder, f"{dtype}-{where.replace(':', '')}")
-    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    step(f"InferenceSession on {where}")
-    session = ort.InferenceSession(
-        model(work.filters, dtype), sess_options=settings, providers=[chosen], enable_fallback=0
-    )
-    if provider not in session.get_providers():
-        raise RuntimeError(f"the session has {', '.join(session.get_providers())} only")
-    images = work.arrays(numpy)[0].astype(dtype)
-
-    def once() -> Array:
-        return session.run(["y"], {"x": images})
-
-    def values(outputs: Array) -> list[float]:
-        flat: list[float] = outputs[0].astype("float64").ravel().tolist()
-        return flat
-
-    run = work.run(f"Conv {dtype} on {provider} {where}", dtype, once, values)
-    used = used_providers(session.end_profiling())
-    if used != {provider}:
-        names = ", ".join(sorted(used)) or "nothing"
-        raise RuntimeError(f"the Conv node ran on {names}, not on {provider}")
-    return run
-
-
-def try_device(ort: ModuleType, work: Convolution, index: int, folder: str) -> FrameworkDevice:
-    """Convolve on one device. A failure is an answer, so that the other devices are tried."""
-    answer: FrameworkDevice = {"index": index}
-    try:
-        step(f"device {index}")
-        answer["runs"] = [convolve(ort, work, index, dtype, folder) for dtype in TYPES]
-    except Exception as error:
-        answer["failure"] = failure(error, GPU_PROBLEMS)
-    return answer
-
-
-def try_devices(
-    ort: ModuleType, work: Convolution, count: int, folder: str
-) -> list[FrameworkDevice]:
-    """Convolve on each of `count` devices."""
-    if hasattr(ort, "preload_dlls"):
-        step("preload_dlls")
-        ort.preload_dlls()
-    return [try_device(ort, work, index, folder) for index in range(count)]
-
-
-def build_facts(ort: ModuleType) -> FrameworkAnswer:
-    """Return the "cuda" of the build, and "aside" for a build for other GPUs."""
-    providers = ort.get_available_providers()
-    if CUDA in providers:
-        version = str(getattr(ort, "cuda_version", "") or "?")
-        return {"cuda": ".".join(version.split(".")[:2])}
-    if "ROCMExecutionProvider" in providers:
-        return {"cuda": None, "aside": "a ROCm build: it is for AMD GPUs"}
-    return {"cuda": None}
-
-
-def probe(options: Options) -> FrameworkAnswer:
-    """Return the answer of the contract."""
-    name = options.get("import_name", "onnxruntime")
-    step("import " + name)
-    begin = time.perf_counter()
-    ort = importlib.import_module(name)
-    answer: FrameworkAnswer = {
-        "import_s": time.perf_counter() - begin,
-        "version": str(ort.__version__),
-        "file": getattr(ort, "__file__", None),
-        "devices": [],
-    }
-    answer.update(build_facts(ort))
-    work = Convolution()
-    folder = tempfile.mkdtemp(prefix="gpuenv-probe-")
-    try:
-        answer["cpu"] = convolve(ort, work, None, "float32", folder)
-        if answer["cuda"] is not None and options.get("device"):
-            answer["devices"] = try_devices(ort, work, options.get("devices", 1), folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    answer["mapped"] = mapped()
-    answer["cudnn"] = mapped_cudnn()
-    return answer
-
-
 if __name__ == "__main__":
-    main(probe)
+    main(OnnxRuntime)
