@@ -9,7 +9,6 @@ from ..errors import GpuEnvError, PackageIndexError, Reason, is_doubt
 from .candidates import CandidateStore
 from .graph import (
     AgreementRequirement,
-    BadPairRequirement,
     FrameworkRequirement,
     Identifier,
     Node,
@@ -20,7 +19,7 @@ from .graph import (
     Token,
     without_extras,
 )
-from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, TORCH_ABI, ReleaseFacts
+from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
 
 Roots = tuple[NodeRequirement, ...]
@@ -257,15 +256,16 @@ def _disagreements(member: _Member, other: _Member) -> Iterator[Reason]:
             opposite = _opposite(other, requirement)
             if opposite is None:
                 continue
-            code, topic = _code(requirement), requirement.topic
-            subject, need, have = parent, _topic_text(requirement), _with_owner(*opposite)
-            if code == "two-owners":
-                subject, need = topic.removeprefix(OWNER), "one owner"
-                owner = member.owner_text(requirement.value)
-                have = f"{owner} and {other.owner_text(opposite[1].value)}"
-            elif isinstance(requirement, BadPairRequirement):
-                need, have = f"only one {requirement.pair}: {requirement.text}", opposite[0]
-            yield Reason(code=code, subject=subject, need=need, have=have)
+            other_parent, agreement = opposite
+            subject, need = parent, str(requirement)
+            have = f"{other_parent}, which needs {agreement}"
+            if requirement.code == "two-owners":
+                subject, need = requirement.topic, "one owner"
+                owners = requirement.values[0], agreement.values[0]
+                have = f"{member.owner_text(owners[0])} and {other.owner_text(owners[1])}"
+            elif requirement.code == "bad-pair":
+                have = other_parent
+            yield Reason(code=requirement.code, subject=subject, need=need, have=have)
             break
 
 
@@ -304,36 +304,10 @@ def _further_conflicts(facts: ReleaseFacts, member: _Member, other: _Member) -> 
         for agreement in facts.agreements(release):
             opposite = _opposite(other, agreement)
             if opposite is not None:
-                code, need, have = _code(agreement), _topic_text(agreement), _with_owner(*opposite)
+                code, need = agreement.code, str(agreement)
+                have = f"{opposite[0]}, which needs {opposite[1]}"
                 yield Reason(code=code, subject=release.label, need=need, have=have)
 
 
 def _label(node: Node) -> str:
     return str(node) if isinstance(node, Token) else node.label
-
-
-def _code(agreement: AgreementRequirement) -> str:
-    prefixes = {
-        CUDA_MAJOR: "cuda-major",
-        CUDA_BUILD: "cuda-variant",
-        OWNER: "two-owners",
-        TORCH_ABI: "extension-abi",
-    }
-    for prefix, code in prefixes.items():
-        if agreement.topic.startswith(prefix):
-            return code
-    return "bad-pair"
-
-
-def _topic_text(agreement: AgreementRequirement) -> str:
-    """Return "CUDA 13", or "torch built for cu132"."""
-    topic = agreement.topic
-    if topic == CUDA_MAJOR:
-        return f"CUDA {agreement.value}"
-    if topic.startswith(CUDA_BUILD):
-        return f"{topic.removeprefix(CUDA_BUILD)} built for {agreement.value}"
-    return f"{topic} {agreement.value}"
-
-
-def _with_owner(parent: str, agreement: AgreementRequirement) -> str:
-    return f"{parent}, which needs {_topic_text(agreement)}"

@@ -170,39 +170,30 @@ class HostRequirement(NodeRequirement):
 
 
 class AgreementRequirement(NodeRequirement):
-    """The value of a topic that all packages must share, such as the owner of a folder (R5).
+    """The value of a topic that all packages must share, such as the CUDA major.
 
-    A package that fits several values names all of them.
+    Attributes:
+        code: that of the reason against packages that do not agree.
+        topic: what they must agree on: "CUDA", "torch built for", a folder with one owner (R5).
+        values: the value that a package names; all of them if it fits several.
     """
 
     identifier: AgreementId
 
-    def __init__(self, topic: str, *values: str) -> None:
+    def __init__(self, code: str, topic: str, *values: str, text: str = "") -> None:
+        """Create an agreement. `text` is what messages say, by default the topic and values."""
         self.identifier = AgreementId.of(topic)
+        self.code = code
         self.topic = topic
         self.values = values
-        self.value = " or ".join(values)  # as a text
+        self._text = text or f"{topic} {' or '.join(values)}"
 
     def agrees_with(self, other: AgreementRequirement) -> bool:
         """Return whether one value fits both."""
         return not set(self.values).isdisjoint(other.values)
 
     def __str__(self) -> str:
-        return f"{self.topic} {self.value}"
-
-
-class BadPairRequirement(AgreementRequirement):
-    """One side ("a" or "b") of a pair of releases that must not be installed together."""
-
-    def __init__(self, pair: str, side: str, text: str) -> None:
-        super().__init__(f"side of {pair}", side)
-        self.pair = pair
-        self.text = text  # why
-
-    def __str__(self) -> str:
-        if self.value == "a":
-            return f"only one {self.topic}: {self.text}"
-        return f"the other {self.topic}"
+        return self._text
 
 
 # ---- candidates ---------------------------------------------------------------------------------

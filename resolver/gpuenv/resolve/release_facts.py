@@ -18,7 +18,6 @@ from .graph import (
     FILE_FACT,
     PYTHON_FACT,
     AgreementRequirement,
-    BadPairRequirement,
     Candidate,
     HostRequirement,
     Node,
@@ -28,11 +27,6 @@ from .graph import (
     SameFileRequirement,
     Variant,
 )
-
-CUDA_MAJOR = "CUDA major"
-CUDA_BUILD = "CUDA build of "  # followed by the framework
-TORCH_ABI = f"{FRAMEWORK} "  # followed by its release: "torch 2.8 with"
-OWNER = "owner of "  # followed by the folder
 
 
 class ReleaseFacts:
@@ -336,27 +330,28 @@ class ReleaseFacts:
         """Yield what a release and all other packages of a plan must agree on."""
         if isinstance(release, Variant):
             if release.build is not None and release.build.cuda is not None:
-                yield AgreementRequirement(CUDA_MAJOR, str(release.build.cuda[0]))
+                yield AgreementRequirement("cuda-major", "CUDA", str(release.build.cuda[0]))
             return
         yield from _cuda_agreements(release)
         built_for = self._data.built_for(release.name, release.version)  # R10
         if release.name == FRAMEWORK and release.build is not None:
             abi = self._data.cxx11_abi(release.build)
             if abi is not None:
-                topic = f"{TORCH_ABI}{release_of(release.version)} with"
-                yield AgreementRequirement(topic, abi_text(abi[0]))
+                topic = f"{FRAMEWORK} {release_of(release.version)} with"
+                yield AgreementRequirement("extension-abi", topic, abi_text(abi[0]))
         elif built_for is not None:
             if built_for.cuda_major is not None:
-                yield AgreementRequirement(CUDA_MAJOR, str(built_for.cuda_major))
+                yield AgreementRequirement("cuda-major", "CUDA", str(built_for.cuda_major))
             if built_for.cxx11_abi is not None:
-                topic = f"{TORCH_ABI}{built_for.release} with"
-                yield AgreementRequirement(topic, abi_text(built_for.cxx11_abi))
+                topic = f"{FRAMEWORK} {built_for.release} with"
+                yield AgreementRequirement("extension-abi", topic, abi_text(built_for.cxx11_abi))
         for folder in self._data.slots(release.name):
-            yield AgreementRequirement(f"{OWNER}{folder}", release.name)
+            text = f"owner of {folder} {release.name}"
+            yield AgreementRequirement("two-owners", folder, release.name, text=text)
         pairs = self._data.bad_pairs(release.name, release.version)
         for pair, side, several_gpus, text, _, _ in pairs:
             if evaluate.pair_counts(self._host, several_gpus=several_gpus):
-                yield BadPairRequirement(pair, side, text)
+                yield AgreementRequirement("bad-pair", pair, side, text=f"only one {pair}: {text}")
 
 
 def _cuda_agreements(release: Candidate) -> Iterator[AgreementRequirement]:
@@ -366,13 +361,14 @@ def _cuda_agreements(release: Candidate) -> Iterator[AgreementRequirement]:
         # A companion of several framework releases links the CUDA runtime only.
         needs_build = release.on_path or len(build.companions) == 1
         if needs_build and framework is not None and framework.companions:
-            yield AgreementRequirement(f"{CUDA_BUILD}{framework.name}", build.variant)
+            topic = f"{framework.name} built for"
+            yield AgreementRequirement("cuda-variant", topic, build.variant)
         if build.cuda is not None:
-            yield AgreementRequirement(CUDA_MAJOR, str(build.cuda[0]))
+            yield AgreementRequirement("cuda-major", "CUDA", str(build.cuda[0]))
     elif release.library is not None:
         majors = release.library.cuda_majors()
         if majors:
-            yield AgreementRequirement(CUDA_MAJOR, *map(str, majors))
+            yield AgreementRequirement("cuda-major", "CUDA", *map(str, majors))
 
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:
