@@ -12,7 +12,7 @@ import gpuenv
 from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Host, Plan, Request
 from gpuenv.requirements.target import TargetEnvironment
-from gpuenv.resolve.conflicts import Trials
+from gpuenv.resolve.explain import Trials
 from gpuenv.resolve.graph import NodeRequirement, PackageId
 from gpuenv.resolve.resolution import ImpossibleError
 from gpuenv.resolve.solver import solve

@@ -14,7 +14,8 @@ from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Framework, Request, Requirement, Way
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
-from .candidates import is_single_distribution
+from .candidates import CandidateStore, is_single_distribution
+from .graph import FrameworkRequirement, Identifier, NodeRequirement, PackageRequirement
 
 # A framework, limited to the ways that all texts of the request leave, and one of these texts.
 NamedFramework = tuple[Framework, Requirement]
@@ -51,6 +52,73 @@ def read_request(
     limited = {framework.name: _limited(framework, texts[framework.name]) for framework, _ in named}
     rows = tuple((limited[framework.name], requirement) for framework, requirement in named)
     return rows, tuple(others)
+
+
+def requirements_of(request: Request, store: CandidateStore) -> list[NodeRequirement]:
+    """Return what a request on the host of a store requires, its frameworks first.
+
+    Raises:
+        InputError: as read_request, or the request is empty.
+    """
+    if not request.frameworks and not request.requirements:
+        raise InputError("nothing to solve: name a framework (--framework torch) or a requirement")
+    data, environment = store.data, store.environment
+    frameworks, others = read_request(request, data, environment)
+    roots: list[NodeRequirement] = []
+    for framework, parsed in frameworks:
+        if is_single_distribution(framework):
+            name = normalize_name(framework.distribution)
+            specifier = _build_of_default_index(name, parsed.specifier, store)
+            roots.append(PackageRequirement(name, parsed.extras, specifier))
+        else:
+            is_limited = framework != data.framework(framework.name)
+            text = str(parsed.replace(marker=None)) if is_limited else ""
+            roots.append(FrameworkRequirement(framework, parsed.specifier, text))
+    for requirement in others:
+        if requirement.marker is None or environment.marker(requirement.marker, ()):
+            name, extras = requirement.name, requirement.extras
+            root = PackageRequirement(name, extras, requirement.specifier, requirement.url)
+            roots.append(root)
+    return roots
+
+
+def _build_of_default_index(name: str, specifier: str, store: CandidateStore) -> str:
+    """Return ===2.4.0 for ==2.4.0+cu121 if that is the build of torch on the default index.
+
+    It stands there under the plain version. An index that has the file under the name that was
+    asked for supplies it.
+    """
+    version = specifier.removeprefix("==")
+    release, plus, variant = version.partition("+")
+    if not plus or not store.on_path(name):
+        return specifier
+    build = store.data.build(name, release, store.host.platform)
+    is_listed = any(wheel.version == version for wheel in store.index.files(name))
+    if build is None or build.variant != variant or is_listed:
+        return specifier
+    return f"==={release}"
+
+
+def framework_nodes(roots: Sequence[NodeRequirement], store: CandidateStore) -> list[Identifier]:
+    """Return the nodes of the frameworks that the requirements of a request name, each once."""
+    nodes: dict[Identifier, None] = {}
+    for root in roots:
+        if isinstance(root, FrameworkRequirement) or (
+            isinstance(root, PackageRequirement) and store.on_path(root.name) and root.url is None
+        ):
+            nodes[root.identifier] = None
+    return list(nodes)
+
+
+def user_names(roots: Sequence[NodeRequirement]) -> frozenset[str]:
+    """Return the distributions that the requirements of a request name."""
+    names: set[str] = set()
+    for root in roots:
+        if isinstance(root, FrameworkRequirement):
+            names |= {way.distribution for way in root.framework.ways}
+        elif isinstance(root, PackageRequirement):
+            names.add(root.name)
+    return frozenset(names)
 
 
 def framework_names(data: CompatibilityData) -> dict[str, Framework]:

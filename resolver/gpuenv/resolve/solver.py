@@ -6,15 +6,15 @@ argument and may read files or the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from ..compat.data import CompatibilityData
-from ..errors import GpuEnvError, InputError, NoSolutionError, Reason
+from ..errors import Change, Explanation, GpuEnvError, InputError, NoSolutionError, Reason
 from ..index.protocol import Index
 from ..model import Host, Plan, Request
-from ..requirements.target import TargetEnvironment, normalize_name
-from .candidates import CandidateStore, is_single_distribution
-from .conflicts import MAX_TRIAL_CONFLICTS, Trials
+from ..requirements.target import TargetEnvironment
+from .candidates import CandidateStore
+from .explain import MAX_TRIAL_CONFLICTS, Trials, explain
 from .graph import (
     FrameworkRequirement,
     Identifier,
@@ -27,12 +27,14 @@ from .graph import (
 from .plan import build_plan
 from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
-from .requested import read_request
+from .requested import framework_nodes, requirements_of, user_names
 from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
 from .skipped import Solution
+from .suggestions import Alternatives, smallest_changes
 from .widening import MoreReleasesError, Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
+SUBJECTS = 5  # requirements that name a request
 
 EnvironmentFor = Callable[[Host], TargetEnvironment]
 
@@ -91,20 +93,29 @@ def solve(
         except GpuEnvError:
             return None
 
-    from .explain import explain  # most solves explain no refusal
-    from .suggestions import Alternatives
-
-    alternatives = None
-    if changes:
-        alternatives = Alternatives(
-            request, host, data, question.requirements_of_request, solve_changed
-        )
     # Each requirement is tried alone, and at most once more to find a larger group.
     trials = Trials(question.attempt, max(MAX_TRIALS, 2 * len(question.roots)))
     trials.note(question.roots, question.failure)
-    explanation = explain(question.facts, question.roots, question.failure, trials, alternatives)
-    reasons = (*explanation.reasons, *question.index_doubts)
-    raise NoSolutionError(explanation.replace(reasons=reasons))
+    reasons, groups = explain(question.facts, question.roots, question.failure, trials)
+    helps: Iterable[Change] = ()
+    if changes:
+        alternatives = Alternatives(
+            request,
+            host,
+            data,
+            lambda changed: requirements_of(changed, question.store),
+            solve_changed,
+        )
+        helps = smallest_changes(alternatives, trials, groups, reasons)
+    names = [str(root) for root in question.roots[:SUBJECTS]]
+    if question.roots[SUBJECTS:]:
+        names.append(f"{len(question.roots) - SUBJECTS} more")
+    explanation = Explanation(
+        subject=" and ".join(names),
+        reasons=(*reasons, *question.index_doubts),
+        changes=tuple(helps),
+    )
+    raise NoSolutionError(explanation)
 
 
 class _Question:
@@ -130,64 +141,7 @@ class _Question:
     ) -> None:
         self.store = CandidateStore(request, host, data, index, environment)
         self.facts = ReleaseFacts(self.store)
-        self.roots: Sequence[NodeRequirement] = self.requirements_of_request(request)
-        self._framework_order: dict[Identifier, None] = {}  # in order, each once
-        names = set()
-        for root in self.roots:
-            if isinstance(root, FrameworkRequirement):
-                self._framework_order[root.identifier] = None
-                names |= {way.distribution for way in root.framework.ways}
-            elif isinstance(root, PackageRequirement):
-                names.add(root.name)
-                if self.store.on_path(root.name) and root.url is None:
-                    self._framework_order[root.identifier] = None
-        self._user_names = frozenset(names)
-
-    def requirements_of_request(self, request: Request) -> list[NodeRequirement]:
-        """Return what a request on this host requires, its frameworks first.
-
-        Raises:
-            InputError: as read_request, or the request is empty.
-        """
-        if not request.frameworks and not request.requirements:
-            raise InputError(
-                "nothing to solve: name a framework (--framework torch) or a requirement"
-            )
-        data, environment = self.store.data, self.store.environment
-        frameworks, others = read_request(request, data, environment)
-        roots: list[NodeRequirement] = []
-        for framework, parsed in frameworks:
-            if is_single_distribution(framework):
-                name = normalize_name(framework.distribution)
-                root = PackageRequirement(name, parsed.extras, parsed.specifier)
-                roots.append(self._build_of_default_index(root))
-            else:
-                is_limited = framework != data.framework(framework.name)
-                text = str(parsed.replace(marker=None)) if is_limited else ""
-                roots.append(FrameworkRequirement(framework, parsed.specifier, text))
-        for requirement in others:
-            if requirement.marker is None or environment.marker(requirement.marker, ()):
-                name, extras = requirement.name, requirement.extras
-                root = PackageRequirement(name, extras, requirement.specifier, requirement.url)
-                roots.append(root)
-        return roots
-
-    def _build_of_default_index(self, root: PackageRequirement) -> PackageRequirement:
-        """Return torch===2.4.0 for torch==2.4.0+cu121 if that is the build of the default index.
-
-        It stands there under the plain version. An index that has the file under the name that
-        was asked for supplies it.
-        """
-        version = root.specifier.removeprefix("==")
-        release, plus, variant = version.partition("+")
-        if not plus or not self.store.on_path(root.name):
-            return root
-        build = self.store.data.build(root.name, release, self.store.host.platform)
-        if build is None or build.variant != variant:
-            return root
-        if any(wheel.version == version for wheel in self.store.index.files(root.name)):
-            return root
-        return PackageRequirement(root.name, root.extras, f"==={release}")
+        self.roots = requirements_of(request, self.store)
 
     def plan(self, data_version: str, widen: Callable[[str], bool] | None) -> Plan | None:
         """Return the plan; None if resolution is impossible.
@@ -195,7 +149,7 @@ class _Question:
         Raises:
             PackageIndexError: the index could not be asked for releases that may be the solution.
         """
-        widening = Widening(widen, self.store, self._user_names)
+        widening = Widening(widen, self.store, user_names(self.roots))
         try:
             resolver, nodes = self._resolve(self.roots, widening)
         except ImpossibleError as error:
@@ -280,7 +234,7 @@ class _Question:
                     self.store,
                     self.facts,
                     requirements,
-                    list(self._framework_order),
+                    framework_nodes(self.roots, self.store),
                     widening=widening,
                     lenient=lenient,
                     sparse=sparse,

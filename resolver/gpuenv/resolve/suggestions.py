@@ -16,7 +16,7 @@ from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
 from ..model import EVERY_FRAMEWORK, Host, Plan, Request
 from ..requirements.target import parse_requirement, version_key
-from .conflicts import Roots, Trials
+from .explain import Roots, Trials
 from .graph import (
     Identifier,
     Node,
@@ -27,6 +27,7 @@ from .graph import (
 )
 
 MAX_CHANGES = 6
+MAX_EDIT_TRIALS = 40  # of changed requests
 MAX_GPUS = 6  # compute capabilities that are tried
 MAX_PYTHONS = 4
 MAX_EDITS = 3  # of the request in one change
@@ -158,6 +159,7 @@ def smallest_changes(
             touch each group.
         reasons: why the request fails. Some say that no change of the host can help.
     """
+    trials.allow(MAX_EDIT_TRIALS)
     return islice(_all_changes(alternatives, trials, groups, list(reasons)), MAX_CHANGES)
 
 
