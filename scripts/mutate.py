@@ -59,7 +59,7 @@ TESTS = (
     "api", "asking", "causes", "check_lock", "closure", "collect_builds", "command_rules",
     "commands", "companion_rows", "compat_facts", "conda", "conda_answers", "conda_environments",
     "conda_failures", "conda_foreign", "conda_mixed", "conda_prefixes", "detection",
-    "doctor_advice", "doctor_dates", "doctor_facts", "doctor_handles", "doctor_host", "doctor_logs",
+    "doctor_advice", "doctor_dates", "doctor_handles", "doctor_host", "doctor_logs",
     "doctor_origin", "doctor_pasted", "doctor_reading", "doctor_reports", "doctor_rules",
     "documented_commands", "environment", "explain", "explorer", "fleet_solve", "formats",
     "framework_names", "grid", "host_conditions", "host_fit", "hosts", "installed", "lock_format",

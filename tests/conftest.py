@@ -54,6 +54,7 @@ LONG_TESTS = (
     "test_probes.py::test_planted_faults",
     "test_doctor_host.py::test_the_evidence_settles_it",
     "test_doctor_origin.py::test_a_machine_without_a_gpu_changes_no_diagnosis",
+    "test_doctor_reports.py::test_a_message_leads_to_its_cause_between_other_lines",
     "test_doctor_reports.py::test_prefixes_change_no_verdict",
     "test_host_conditions.py::test_condition",
     "test_resolution_tools.py::test_pip_resolves_the_same",

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
 CASES: dict[str, list[dict[str, Any]]] = tomllib.loads((DATA / "doctor_pasted.toml").read_text())
 MAX_LOST = 0.03  # of the reports, in each form
-SAMPLE = 25  # every 25th of the doctor's cases
+SAMPLE = 75  # every 75th of the doctor's cases
 
 
 @pytest.fixture(scope="module")

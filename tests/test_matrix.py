@@ -341,12 +341,6 @@ def test_a_gpu_has_the_spelling_of_the_data(typed: str, name: str) -> None:
     assert DATA.known_gpu(typed) == (name, DATA.compute_capability(typed))
 
 
-def test_close_names_are_names() -> None:
-    assert DATA.close_names("RTX 4091")[0] == "RTX 4090"
-    assert DATA.close_names("NVIDIA H101 80GB")[0] == "H100"
-    assert DATA.close_names("zzzzzzzz") == []
-
-
 @pytest.mark.parametrize(
     ("release", "cuda"),
     [
@@ -391,21 +385,6 @@ def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | 
     assert build in DATA.builds(name, platform)
 
 
-def test_what_is_unknown_is_none() -> None:
-    assert DATA.build("torch", "99.0", "linux-x86_64") is None
-    assert DATA.build("torch", "2.15.0", "linux-riscv64") is None
-    assert DATA.build("torchvision", "0.28.0+cu999", "linux-x86_64") is None
-    assert DATA.build("numpy", "2.0.0", "linux-x86_64") is None
-    assert DATA.builds("numpy", "linux-x86_64") == ()
-    assert DATA.framework("numpy") is None
-    assert DATA.library("nvidia-cudnn-cu12", "99.0", "linux-x86_64") is None
-    assert DATA.library("numpy", "2.0.0", "linux-x86_64") is None
-    assert DATA.releases("numpy") == DATA.slots("numpy") == ()
-    assert (DATA.is_library("nvidia-cudnn-cu13"), DATA.is_library("numpy")) == (True, False)
-    covered = [DATA.covers(name) for name in ("torch", "nvidia-cudnn-cu13", "numpy")]
-    assert covered == [True, True, False]
-
-
 @pytest.mark.parametrize(
     ("name", "version", "severity"),
     [
@@ -423,91 +402,7 @@ def test_known_bad_releases(name: str, version: str, severity: str | None) -> No
     assert library.cuda_major == int(name[-2:])
 
 
-@pytest.mark.parametrize(
-    ("way", "version", "platform", "cuda"),
-    [
-        ("jax cuda13", "0.8.0", "win-amd64", (13, 0)),
-        ("jax cuda12", "0.4.30", "win-amd64", (12, 0)),
-        ("jax cuda12", "0.1.0", "linux-x86_64", None),
-    ],
-)
-def test_a_way_without_rows_has_the_cuda_of_its_carriers(
-    way: str, version: str, platform: str, cuda: tuple[int, int] | None
-) -> None:
-    """Its code is unknown. A release older than all rows may have no such way."""
-    name, variant = way.split()
-    framework = DATA.framework(name)
-    assert framework is not None
-    (found,) = [one for one in framework.ways if one.variant == variant]
-    build = DATA.variant(framework, found, version, platform)
-    assert (build and build.cuda) == cuda
-    assert build is None or (
-        build.code.sass is None and f"{version} on {platform}" in build.code.source
-    )
-
-
 # ---- adding and damaging
-
-
-def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
-    (copy / "frameworks" / "flint.toml").write_text(
-        'name = "flint"\ndistribution = "flint-core"\nimport_name = "flint"\nprobe = "flint"\n'
-        'companions = ["flint-vision"]\nsource = "made up"\n',
-        encoding="ascii",
-    )
-    build = {
-        "version": "1.0",
-        "local": "1.0",
-        "variant": "cu13",
-        "index": "default",
-        "platform": "linux-x86_64",
-        "cuda": "13.0",
-        "cudnn": "9.28.0.42",
-        "sass": ["90"],
-        "ptx": ["90"],
-        "made_by": "13.0",
-        "evidence": "documented",
-        "source": "made up",
-    }
-    partner = {"name": "flint-vision", "version": "0.1", "flint": ["1.0"], "source": "made up"}
-    content = {"companions": [partner], "builds": [build]}
-    (copy / "frameworks" / "flint.json").write_text(json.dumps(content), encoding="ascii")
-    for _ in range(2):  # before and after the tables are compiled
-        data = matrix.load(str(copy))
-        assert [*data.frameworks()] == sorted([*DATA.frameworks(), "flint"])
-        found = data.build("flint-core", "1.0", "linux-x86_64")
-        assert found is not None
-        assert (found.cuda, found.code.made_by, found.companions) == (
-            (13, 0),
-            (13, 0),
-            (("flint-vision", "0.1"),),
-        )
-        vision = data.build("flint-vision", "0.1", "linux-x86_64")
-        assert vision is not None
-        assert vision.variant == "cu13"
-        assert check(data).contradictions == ()
-        assert compile_tables(copy).returncode == 0
-
-
-def test_one_file_may_hold_a_framework_with_its_builds_and_companions(copy: Path) -> None:
-    (copy / "frameworks" / "flint.toml").write_text(
-        'name = "flint"\ndistribution = "flint"\nimport_name = "flint"\nprobe = "flint"\n'
-        'companions = ["flint-vision"]\nsource = "made up"\n'
-        '[[build]]\nversion = "1.0"\nvariant = "cu13"\nplatform = "linux-x86_64"\ncuda = "13.0"\n'
-        'sass = ["90"]\nptx = []\nevidence = "documented"\nsource = "made up"\n'
-        '[[companion]]\nname = "flint-vision"\nversion = "0.1"\nflint = ["1.0"]\nsource = "made '
-        'up"\n'
-    )
-    data = matrix.load(str(copy))
-    build = data.build("flint", "1.0", "linux-x86_64")
-    vision = data.build("flint-vision", "0.1", "linux-x86_64")
-    assert build is not None and vision is not None
-    assert (build.local, build.index, build.companions) == (
-        "1.0",
-        "default",
-        (("flint-vision", "0.1"),),
-    )
-    assert (vision.cuda, vision.companions) == ((13, 0), (("flint", "1.0"),))
 
 
 def damage(path: Path, old: str, new: str) -> None:

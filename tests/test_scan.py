@@ -8,14 +8,11 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import tomllib
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -26,6 +23,7 @@ from hypothesis import strategies as st
 from examples import examples
 from fatbin_maker import binary, content, library
 from gpuenv.binaries import fat_binaries
+from index_server import IndexServer
 
 ROOT = Path(__file__).parents[1]
 SCANNER = ROOT / "scripts" / "scan_wheel.py"
@@ -100,46 +98,6 @@ def test_a_damaged_library_is_told_in_one_line(case: Mapping[str, Any], tmp_path
         caught.value
     )
     assert "\n" not in str(caught.value)
-
-
-def test_a_library_that_ends_early_is_damaged(tmp_path: Path) -> None:
-    data = build(
-        {"sections": {".nv_fatbin": [{"binary": [{"sass": "80", "size": 5000}]}]}}, tmp_path
-    )
-    with pytest.raises(device_code.DamagedFileError, match=f"it ends at byte 5000 of {len(data)}"):
-        device_code.read_library([data[:5000]], len(data))
-
-
-def test_an_empty_run_path_is_one(tmp_path: Path) -> None:
-    flags = ["-Wl,--enable-new-dtags,-rpath,/tmp/0123456789"]
-    data = library(tmp_path / "a.so", {".rodata": b"x"}, flags)
-    assert read(data)["runpath"] == "/tmp/0123456789"  # noqa: S108  - a text
-    # As patchelf leaves it.
-    assert read(data.replace(b"/tmp/0123456789", bytes(15)))["runpath"] == ""
-
-
-def test_the_newer_kind_of_run_path_counts(tmp_path: Path) -> None:
-    flags = ["-Wl,-soname,/older", "-Wl,--enable-new-dtags,-rpath,/newer"]
-    data = bytearray(library(tmp_path / "a.so", {".rodata": b"x"}, flags))
-    section = ELFFile(io.BytesIO(data)).get_section_by_name(".dynamic")
-    tags = [tag.entry.d_tag for tag in section.iter_tags()]
-    for older, newer in (("DT_SONAME", 15), ("DT_RUNPATH", 29)):  # the first becomes DT_RPATH
-        place = section["sh_offset"] + 16 * tags.index(older)
-        data[place : place + 8] = newer.to_bytes(8, "little")
-    found = read(bytes(data))
-    assert (found["soname"], found["runpath"]) == ("", "/newer")
-
-
-def test_a_name_across_blocks_is_read_once_and_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = b"\0".join(
-        [b"libcuda.so.1", b"/usr/libpath.so.1", b"libnvrtc.so.13", b"wordlibx.so", b"libnccl.so.2"]
-    )
-    data = library(tmp_path / "a.so", {".rodata": names})
-    for block in (1, 2, 5, 7, 11, 13, 64):
-        monkeypatch.setattr(device_code, "BLOCK", block)
-        assert read(data)["opens"] == ["libcuda.so.1", "libnccl.so.2", "libnvrtc.so.13"]
 
 
 @pytest.fixture(scope="module")
@@ -308,129 +266,6 @@ def test_the_record_of_a_wheel(
     assert captured.out == "" and captured.err.startswith(f"{NAME}: 5 libraries, ")
 
 
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_compressed_and_a_stored_wheel_say_the_same(
-    stored: bool, plain: Mapping[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / NAME).write_bytes(wheel(plain, stored=stored))
-    assert scan_wheel.main([str(tmp_path / NAME)]) == 0
-    assert [row["sass"] for row in json.loads(capsys.readouterr().out)["libraries"]] == [
-        {"80": 1},
-        {"100f": 1},
-        {"90a": 1},
-    ]
-
-
-class Store:
-    """`with Store({name: bytes}) as store:` serves files.
-
-    `asked` are the ranges as (name, start, end) in order, `sent` how many bytes went out. `ranges`
-    False: they are ignored. `cut`: so many bytes of each body are sent before the connection
-    breaks, for the next `cuts` bodies that are longer. `busy`: so many next answers are 503.
-    `hang`: a path and a byte; the long answer that reaches the byte stops there until `stop`.
-    `wrong`: what Content-Range says. `empty`: nothing comes after the header.
-    """
-
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        self.files = files
-        self.ranges, self.cut, self.cuts, self.busy, self.wrong = True, 0, 0, 0, ""
-        self.empty = False
-        self.hang: tuple[str, int] | None = None
-        self.hanging, self.stop = threading.Event(), threading.Event()
-        self.asked: list[tuple[str, int, int]] = []
-        self.sent = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.daemon_threads = True
-        self._server.store = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
-
-    def __enter__(self) -> "Store":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def url(self, name: str) -> str:
-        digest = hashlib.sha256(self.files[name]).hexdigest()
-        return f"http://127.0.0.1:{self._server.server_address[1]}/files/{name}#sha256={digest}"
-
-    def forget(self) -> None:
-        self.asked, self.sent = [], 0
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        store: Store = self.server.store  # type: ignore[attr-defined]
-        name = self.path.rpartition("/")[2]
-        if store.busy:
-            store.busy -= 1
-            self.send_response(503)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        if name not in store.files:
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        data = store.files[name]
-        start, end = 0, len(data)
-        found = (
-            re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-            if store.ranges
-            else None
-        )
-        if found:
-            start = int(found[1]) if found[1] else max(0, len(data) - int(found[2]))
-            end = min(len(data), int(found[2]) + 1) if found[1] and found[2] else len(data)
-        self.send_response(206 if found else 200)
-        if found:
-            self.send_header("Content-Range", store.wrong or f"bytes {start}-{end - 1}/{len(data)}")
-        end = start if store.empty else end
-        self.send_header("Content-Length", str(end - start))
-        self.end_headers()
-        store.asked.append((name, start, end))
-        self.body(store, name, start, data[start:end])
-
-    def body(self, store: Store, name: str, start: int, data: bytes) -> None:
-        limit = len(data)
-        if store.cuts and limit > store.cut:
-            store.cuts -= 1
-            limit, self.close_connection = store.cut, True
-        if (
-            store.hang
-            and store.hang[0] == name
-            and start <= store.hang[1] < start + limit
-            and limit > 100_000
-        ):
-            limit, self.close_connection = store.hang[1] - start, True
-        store.sent += limit  # before the client can have it, and look at the sum
-        try:
-            self.wfile.write(data[:limit])
-            self.wfile.flush()
-        except OSError:  # the client went away
-            self.close_connection = True
-        if self.close_connection and store.hang:
-            store.hanging.set()
-            store.stop.wait(60)
-
-
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel_source, "PAUSE", 0.0)
@@ -439,15 +274,21 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def store(plain: Mapping[str, bytes]) -> Iterator[Store]:
+def data(plain: Mapping[str, bytes], server: IndexServer) -> bytes:
+    """The file that the server has."""
     padding = {"made/large.bin": hashlib.shake_128(b"large").digest(3_000_000)}
-    with Store({NAME: wheel({**padding, **plain})}) as store:
-        yield store
+    server.add_file("made", NAME, wheel({**padding, **plain}))
+    return server.projects["made"][0].data
 
 
-def local(store: Store, folder: Path) -> dict[str, Any]:
+def url(server: IndexServer) -> str:
+    digest = hashlib.sha256(server.projects["made"][0].data).hexdigest()
+    return f"{server.base}/files/{NAME}#sha256={digest}"
+
+
+def local(data: bytes, folder: Path) -> dict[str, Any]:
     """What a scan of the same file on disk says."""
-    (folder / NAME).write_bytes(store.files[NAME])
+    (folder / NAME).write_bytes(data)
     return scan_wheel.scan_source(str(folder / NAME), None)
 
 
@@ -461,146 +302,45 @@ def places(data: bytes) -> dict[str, tuple[int, int]]:
         }
 
 
-def test_by_range_only_what_matters_is_read(store: Store, tmp_path: Path) -> None:
-    assert scan_wheel.scan_source(store.url(NAME), None) == local(store, tmp_path)
-    start, end = places(store.files[NAME])["made/large.bin"]
-    assert not any(first < end and start + 100 < last for _, first, last in store.asked)
-    assert store.sent < len(store.files[NAME]) - 2_900_000
-
-
-def test_a_store_that_ignores_ranges_is_read_to_the_end(store: Store, tmp_path: Path) -> None:
-    store.ranges = False
-    assert scan_wheel.scan_source(store.url(NAME), None) == local(store, tmp_path)
-    whole = (NAME, 0, len(store.files[NAME]))
-    assert store.asked == [whole, whole]  # the first answer is not read
-
-
-def test_a_store_that_ignores_ranges_and_breaks_is_asked_again(
-    store: Store, tmp_path: Path
+def test_by_range_only_what_matters_is_read(
+    data: bytes, server: IndexServer, tmp_path: Path
 ) -> None:
-    store.ranges, store.cut, store.cuts = False, 1_000_000, 3
-    assert scan_wheel.scan_source(store.url(NAME), None) == local(store, tmp_path)
-    assert len(store.asked) == 4
+    assert scan_wheel.scan_source(url(server), None) == local(data, tmp_path)
+    start, end = places(data)["made/large.bin"]
+    asked = [re.findall(r"\d+", headers.get("range", "")) for _, headers in server.asked]
+    ranges = [tuple(map(int, one)) for one in asked if len(one) == 2]
+    assert ranges and not any(first < end and start + 100 < last for first, last in ranges)
+    assert server.sent < len(data) - 2_900_000
 
 
-def test_where_the_whole_file_is_read_its_sha256_is_checked(
-    store: Store, capsys: pytest.CaptureFixture[str]
+def test_a_store_that_ignores_ranges_is_read_to_the_end(
+    data: bytes, server: IndexServer, tmp_path: Path
 ) -> None:
-    store.ranges = False
-    url = re.sub(r"[0-9a-f]{64}$", "0" * 64, store.url(NAME))
-    assert scan_wheel.main([url]) == 1
-    told = hashlib.sha256(store.files[NAME]).hexdigest()
-    assert one_line(capsys) == f"error: {NAME}: its sha256 is {told}, not {'0' * 64}"
+    server.ranges = False
+    assert scan_wheel.scan_source(url(server), None) == local(data, tmp_path)
 
 
-def test_a_broken_connection_is_taken_up_where_it_broke(store: Store, tmp_path: Path) -> None:
-    expect = local(store, tmp_path)
-    whole = scan_wheel.scan_source(store.url(NAME), None)
-    once = store.sent
-    store.forget()
-    store.cut, store.cuts = (
-        wheel_source.PIECE + 9,
-        12,
-    )  # more than fit into one library without an end
-    assert scan_wheel.scan_source(store.url(NAME), None) == whole == expect
-    assert store.cuts == 0
-    assert (
-        once <= store.sent <= once + 12 * wheel_source.PIECE
-    )  # only the pieces that were coming are read again
-
-
-def test_a_busy_store_is_asked_again(store: Store, tmp_path: Path) -> None:
-    store.busy = wheel_source.ATTEMPTS - 1
-    assert scan_wheel.scan_source(store.url(NAME), None) == local(store, tmp_path)
+def test_a_broken_connection_is_taken_up_where_it_broke(
+    data: bytes, server: IndexServer, tmp_path: Path
+) -> None:
+    server.faults["/files/"] = ["cut", ""] * 4
+    assert scan_wheel.scan_source(url(server), None) == local(data, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("fault", "error"),
     [
-        ({"busy": 99}, "the file store answers 503 Service Unavailable"),
-        ({"cut": 0, "cuts": 99}, ""),
-        (
-            {"wrong": "bytes 0-65535/*"},
-            "the file store sent 65536 bytes and calls them 'bytes 0-65535/*'",
-        ),
-        (
-            {"wrong": "bytes 0-9/77777"},
-            "the file store sent 65536 bytes and calls them 'bytes 0-9/77777'",
-        ),
+        ("503", "the file store answers 503 Service Unavailable"),
+        ("404", "404 Client Error: Not Found"),
+        ("drop", ""),
     ],
 )
 def test_a_store_that_does_not_answer_well_is_told_in_one_line(
-    change: dict[str, Any], error: str, store: Store, capsys: pytest.CaptureFixture[str]
+    fault: str, error: str, data: bytes, server: IndexServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for key, value in change.items():
-        setattr(store, key, value)
-    assert scan_wheel.main([store.url(NAME)]) == 1
+    server.faults["/files/"] = [fault, "always"]
+    assert scan_wheel.main([url(server)]) == 1
     assert one_line(capsys).startswith(f"error: {NAME}: {error}")
-
-
-def test_a_store_that_sends_other_bytes_later_is_told(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remote = scan_wheel.open_source(store.url(NAME))[0]
-    store.wrong = f"bytes 5-9/{len(store.files[NAME])}"
-    with pytest.raises(
-        scan_wheel.DamagedFileError, match=r"sent 'bytes 5-9/.*' where byte 100 was asked for"
-    ):
-        list(remote.stream(100, 200))
-    store.wrong, store.empty = "", True
-    with pytest.raises(OSError, match="the connection ended at byte 100 of 200"):
-        list(remote.stream(100, 200))
-    store.empty, store.ranges = False, False
-    with pytest.raises(scan_wheel.DamagedFileError, match="the file store ignores ranges"):
-        list(remote.stream(100, 200))
-    remote.close()
-
-
-def test_a_missing_file_is_told_in_one_line(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert scan_wheel.main([store.url(NAME).replace(NAME, "gone-1.0-py3-none-any.whl")]) == 1
-    assert one_line(capsys).startswith(
-        "error: gone-1.0-py3-none-any.whl: 404 Client Error: Not Found"
-    )
-
-
-def test_an_interrupted_run_goes_on_where_it_ended(store: Store, tmp_path: Path) -> None:
-    where = places(store.files[NAME])
-    store.hang = (NAME, where["made/libtwo.so"][1] - 50_000)  # deep in the second library
-    command = [sys.executable, str(SCANNER), "--cache", str(tmp_path / "cache"), store.url(NAME)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        assert store.hanging.wait(60)
-        child.kill()
-    assert os.listdir(tmp_path / "cache") == ["members"]
-    assert len(os.listdir(tmp_path / "cache" / "members")) == 1
-    store.hang = None
-    store.stop.set()
-    store.forget()
-    record = scan_wheel.scan_source(store.url(NAME), str(tmp_path / "cache"))
-    assert record == local(store, tmp_path)
-    start, end = where["made/libone.so"]
-    assert not any(first < end and start < last for _, first, last in store.asked)
-    rest = sum(
-        end - start
-        for name, (start, end) in where.items()
-        if name in ("made/libtwo.so", "made/libthree.so")
-    )
-    assert rest <= store.sent < rest + 2 * 64 * 1024 + 1000  # the end of the wheel is read again
-    store.forget()
-    assert scan_wheel.scan_source(store.url(NAME), str(tmp_path / "cache")) == record
-    assert [last - first for _, first, last in store.asked] == [
-        64 * 1024
-    ]  # the record of the file is there
-
-
-def test_a_cache_that_was_cut_off_is_made_anew(store: Store, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    record = scan_wheel.scan_source(store.url(NAME), str(cache))
-    for path in cache.rglob("*.json"):
-        path.write_text(path.read_text()[:30])
-    assert scan_wheel.scan_source(store.url(NAME), str(cache)) == record
-    assert all(json.loads(path.read_text()) for path in cache.rglob("*.json"))
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -609,93 +349,6 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     assert captured.out == ""
     (line,) = captured.err.splitlines()
     return str(line)
-
-
-def damaged(plain: Mapping[str, bytes], kind: str) -> bytes:
-    good = wheel(plain)
-    start, end = places(good)["made/libtwo.so"]
-    directory = good.index(b"PK\1\2")
-    row = good.index(b"made/libtwo.so", directory) - 46
-    changes: dict[str, tuple[int, bytes]] = {
-        "checksum": (row + 16, b"\1\2\3\4"),
-        "size": (row + 24, (len(plain["made/libtwo.so"]) + 1).to_bytes(4, "little")),
-        "smaller": (row + 24, (len(plain["made/libtwo.so"]) - 1).to_bytes(4, "little")),
-        "method": (row + 10, b"\x0c\0"),
-        "content": ((start + end) // 2, bytes(64)),
-        "header": (start, b"XXXX"),
-        "outside": (row + 42, (len(good) - 20).to_bytes(4, "little")),
-        "nameless": (row + 28, b"\0\0"),
-    }
-    if kind in changes:
-        place, new = changes[kind]
-        return good[:place] + new + good[place + len(new) :]
-    if kind == "truncated":
-        return good[:-500]
-    if kind == "page":
-        return b"<html>404</html>"
-    if kind == "no metadata":
-        return good.replace(b"made-1.0.dist-info/METADATA", b"made-1.0.dist-info/METADATO")
-    member = plain["made/libtwo.so"]
-    wrong = {
-        "text": b"INPUT(libreal.so)\n",
-        "cut library": member[: len(member) // 2],
-        "nonsense entry": member.replace(
-            binary([{"sass": "90a"}])[:32], binary([{"sass": "90a"}])[:16] + b"\xbe" * 16
-        ),
-    }
-    return wheel({**plain, "made/libtwo.so": wrong[kind]})
-
-
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [
-        ("checksum", "made/libtwo.so: its checksum is not the one in the wheel's directory"),
-        ("size", "made/libtwo.so: it has {n} of the {n} bytes of the wheel's directory"),
-        ("smaller", "made/libtwo.so: it has more than the {n} bytes of the wheel's directory"),
-        ("method", "made/libtwo.so: it is compressed by method 12, which no wheel may use"),
-        ("content", "made/libtwo.so: "),
-        ("header", "made/libtwo.so: no member begins where the wheel's directory says"),
-        ("outside", "made/libtwo.so: it stands outside the wheel by the wheel's directory"),
-        ("nameless", "it is no complete wheel ("),
-        ("truncated", "it is no complete wheel (File is not a zip file)"),
-        ("page", "it is no complete wheel (File is not a zip file)"),
-        ("no metadata", "it has 0 files *.dist-info/METADATA"),
-        ("text", "made/libtwo.so: it is neither an ELF file nor a PE file"),
-        ("cut library", "made/libtwo.so: its ELF structure is damaged ("),
-        (
-            "nonsense entry",
-            "made/libtwo.so: its section .nv_fatbin has something else than a fat binary at byte "
-            "{n}",
-        ),
-    ],
-)
-def test_a_damaged_wheel_is_told_in_one_line(
-    kind: str,
-    error: str,
-    plain: Mapping[str, bytes],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / NAME).write_bytes(damaged(plain, kind))
-    expect = re.escape(f"error: {NAME}: {error}").replace(r"\{n\}", r"\d+")
-    with Store({NAME: damaged(plain, kind)}) as store:
-        for source in (str(tmp_path / NAME), store.url(NAME)):
-            assert scan_wheel.main([source, "--cache", str(tmp_path / "cache")]) == 1
-            assert re.match(expect, one_line(capsys))
-    assert not (tmp_path / "cache" / "wheels").exists()
-
-
-def test_a_wrong_checksum_is_told_before_what_follows_from_it(
-    plain: Mapping[str, bytes], tmp_path: Path
-) -> None:
-    data = bytearray(wheel(plain, stored=True))
-    place = data.index(b"\x7fELF", places(bytes(data))["made/libtwo.so"][0])
-    data[place : place + 4] = b"TEXT"
-    (tmp_path / NAME).write_bytes(data)
-    with pytest.raises(
-        scan_wheel.DamagedFileError, match=r"made/libtwo\.so: its checksum is not the one"
-    ):
-        scan_wheel.scan_source(str(tmp_path / NAME), None)
 
 
 @given(st.data())
@@ -720,85 +373,6 @@ def test_any_damage_to_a_wheel_ends_in_a_record_or_in_one_line(
         assert str(error) and "\n" not in str(error)
     else:
         assert record["file"] == NAME
-
-
-@pytest.mark.parametrize(
-    ("source", "error"),
-    [
-        ("made.zip", "made.zip: "),
-        ("some/made-1.0.tar.gz", "some/made-1.0.tar.gz: "),
-        ("made-x.y-py3-none-any.whl", "made-x.y-py3-none-any.whl: "),
-        ("http://127.0.0.1:9/made-1.0.zip", "http://127.0.0.1:9/made-1.0.zip: "),
-        (f"http://127.0.0.1:9/{NAME}", f"http://127.0.0.1:9/{NAME}: a URL must end in #sha256="),
-        (
-            f"http://127.0.0.1:9/{NAME}#sha256=abc",
-            f"http://127.0.0.1:9/{NAME}#sha256=abc: a URL must end in #sha256=",
-        ),
-        (
-            f"http://127.0.0.1:9/{NAME}#md5={'0' * 64}",
-            f"http://127.0.0.1:9/{NAME}#md5={'0' * 64}: a URL must end",
-        ),
-    ],
-)
-def test_what_can_be_no_source_is_bad_usage(
-    source: str,
-    error: str,
-    plain: Mapping[str, bytes],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / NAME).write_bytes(wheel(plain))
-    # Before anything is read.
-    assert scan_wheel.main([str(tmp_path / NAME), source, "--cache", str(tmp_path / "cache")]) == 2
-    assert one_line(capsys).startswith(f"error: {error}")
-    assert not (tmp_path / "cache").exists()
-
-
-def test_a_path_to_nothing_is_told_and_the_others_are_read(
-    plain: Mapping[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / NAME).write_bytes(wheel(plain))
-    gone = tmp_path / "gone" / NAME
-    assert scan_wheel.main([str(gone), str(tmp_path / NAME)]) == 1
-    captured = capsys.readouterr()
-    assert (
-        f"error: {NAME}: " in captured.err
-        and f"No such file or directory: '{gone}'" in captured.err
-    )
-    assert json.loads(captured.out)["file"] == NAME
-
-
-# The high-water mark of the process itself: ru_maxrss starts with that of the parent's.
-MEMORY = """
-import re, runpy, sys
-sys.argv = sys.argv[1:]
-try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
-finally:
-    print(re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[0], file=sys.stderr)
-"""
-
-
-def test_memory_does_not_grow_with_the_library(tmp_path: Path) -> None:
-    """150 MB: half of the library is the payload of a fat binary, half of it something else."""
-    half = 75 << 20
-    small = library(tmp_path / "a.so", {".nv_fatbin": binary([{"sass": "80"}])})
-    head = binary([{"sass": "90", "size": 0}], length=80 + half)
-    path = tmp_path / NAME
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr("made-1.0.dist-info/METADATA", "Name: made\nVersion: 1.0\n\n")
-        with archive.open("made/liblarge.so", "w") as member:
-            member.write(small + bytes(-len(small) % 8))
-            # The payload's size in the entry's header.
-            member.write(head[:24] + half.to_bytes(8, "little") + head[32:])
-            for _ in range(150):
-                member.write(bytes(1 << 20))
-    assert path.stat().st_size < 4 << 20
-    command = [sys.executable, "-c", MEMORY, str(SCANNER), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    (row,) = json.loads(done.stdout)["libraries"]
-    assert (row["sass"], row["elsewhere"]) == ({"80": 1}, 1)
-    assert int(done.stderr.split()[-1]) < 120 * 1024  # KiB
 
 
 @cases("owned")
