@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 import tomli_w
 
+from gpuenv.compat import data as matrix
 from gpuenv.compat import (
-    conda_parts,
-    conda_records,
     evaluate,
     extensions,
     rules,
     user_rows,
     variants,
 )
-from gpuenv.compat import data as matrix
 from gpuenv.compat.catalog import Catalog
 from gpuenv.compat.rows import Builds, Releases, read_framework
 from gpuenv.errors import DataError
@@ -337,79 +335,6 @@ def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
 
 
 # ---- conda records -------------------------------------------------------------------------------
-
-
-def conda_record(**fields: object) -> dict[str, Any]:
-    base = {"name": "pytorch", "version": "2.8.0", "build": "h1_0", "build_number": 0}
-    return {**base, "subdir": "linux-64", "channel": "https://x.example/conda-forge", **fields}
-
-
-VIRTUAL = {"__cuda": ("12.8", "0"), "__archspec": ("1", "x86_64_v3"), "__glibc": ("2.35", "0")}
-
-
-@pytest.mark.parametrize(
-    ("depends", "constrains", "found"),
-    [
-        (["__glibc >=2.17,<3.0.a0", "libgcc >=12"], ["__cuda >=12"], []),
-        (["__glibc >=2.36"], [], [("__glibc >=2.36", "2.35 0")]),
-        (["__win"], [], [("__win", "not there")]),
-        (["libgcc >=12", "__win"], [], [("__win", "not there")]),
-        (["__glibc >=2.17", "__win"], [], [("__win", "not there")]),
-        ([], ["__win"], []),
-        ([], ["__cuda >=13"], [("__cuda >=13", "12.8")]),
-        (["__archspec 1 x86_64_v4"], [], [("__archspec 1 x86_64_v4", "1 x86_64_v3")]),
-        (["__archspec 1 x86_64_v*"], [], []),
-        (["__archspec * x86_64_v4"], [], [("__archspec x86_64_v4", "1 x86_64_v3")]),
-        (
-            ["__win", "__glibc >=3", "__cuda"],
-            ["__osx", "__cuda <12"],
-            [("__win", "not there"), ("__glibc >=3", "2.35 0"), ("__cuda <12", "12.8")],
-        ),
-        (None, None, []),
-    ],
-)
-def test_the_virtual_packages_that_a_record_asks_for(
-    depends: list[str] | None, constrains: list[str] | None, found: list[tuple[str, str]]
-) -> None:
-    record = conda_record(depends=depends, constrains=constrains)
-    reasons = conda_parts.virtual_reasons(record, VIRTUAL)
-    assert [(reason.need, reason.have) for reason in reasons] == found
-    for reason in reasons:
-        assert (reason.code, reason.subject) == ("virtual-package", "pytorch 2.8.0")
-
-
-CODE_ROW = {
-    "carrier": "pytorch",
-    "channel": "conda-forge",
-    "subdirs": ["linux-64"],
-    "versions": ">=2.8",
-    "cuda": ">=12",
-    "sass": ["80", "90"],
-    "ptx": ["90"],
-    "source": "a recipe",
-}
-ON_PYTORCH = {**CODE_ROW, "channel": "pytorch", "sass": ["70"], "ptx": [], "made_by": "11.8"}
-
-
-@pytest.fixture
-def carriers(tmp_path: Path) -> conda_records.Carriers:
-    """Carriers of two frameworks: pytorch has its own code, and jax has its code in jaxlib."""
-    rows = [("torch", "pytorch", "pytorch"), ("jax", "jax", "jaxlib")]
-    keys = ("framework", "package", "carrier")
-    document = {
-        "carriers": [dict(zip(keys, row, strict=True)) for row in rows],
-        "distributions": [{"package": "pytorch", "distribution": "torch"}],
-        "code": [
-            {**CODE_ROW, "carrier": "jaxlib"},
-            ON_PYTORCH,
-            {**CODE_ROW, "subdirs": []},
-            CODE_ROW,
-            {**CODE_ROW, "sass": ["75"]},
-        ],
-    }
-    (tmp_path / "conda").mkdir()
-    (tmp_path / "conda" / "carriers.json").write_text(json.dumps(document))
-    return conda_records.Carriers(str(tmp_path))
 
 
 # ---- what variants and extensions name -----------------------------------------------------------

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from packaging.requirements import Requirement
 
 import conda_channel
 import gpuenv
@@ -41,7 +39,7 @@ from gpuenv.install import conda
 from gpuenv.lock import conda_formats
 from gpuenv.model import Gpu, Host, Lock, Plan, Request, parse_pair
 from gpuenv.requirements import conda_versions
-from gpuenv.resolve.conda import rattler_child, solvers, virtual_packages
+from gpuenv.resolve.conda import solvers, virtual_packages
 from gpuenv.verify.installed import file_checks
 from gpuenv.verify.runner import Children
 
@@ -136,18 +134,11 @@ def test_each_host_gets_its_variant(case: dict[str, Any], solver: solvers.Solver
     assert set(case.get("skipped", ())) <= passed
     mine = {gpu.compute_capability for gpu in plan.host.gpus}
     assert mine <= set(plan.needs.compute_capabilities)
-
-
-@pytest.mark.parametrize("case", GOOD, ids=[case["name"] for case in GOOD])
-def test_no_plan_breaks_a_rule(case: dict[str, Any], solver: solvers.Solver) -> None:
-    """The rules over the finished plan, by the wheels' facts: not what the solve itself asked."""
-    plan = planned(case, solver)
-    pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    # The rules over the finished plan, by the wheels' facts: not what the solve itself asked.
     for choice in plan.choices:
         if choice.cuda is not None:
-            assert not gpuenv.reasons_against(
-                [(f"nvidia-cudnn-cu{choice.cuda[0]}", pinned["cudnn"])], plan.host
-            )
+            cudnn = (f"nvidia-cudnn-cu{choice.cuda[0]}", pinned["cudnn"])
+            assert not gpuenv.reasons_against([cudnn], plan.host)
             assert f"{choice.cuda[0]}." in pinned["cuda-version"]
     assert not [one for one in plan.warnings if not is_doubt(one)]
     assert [pin.wheel.name for pin in plan.pins] == sorted(pinned)
@@ -233,16 +224,6 @@ def test_the_driver_gate_does_not_trust_the_solver(solver: solvers.Solver) -> No
     )
 
 
-def test_the_same_solve_has_the_same_bytes(solver: solvers.Solver, channel: str) -> None:
-    texts = set()
-    for _ in range(3):
-        one = conda_formats.lock(planned(GOOD[0], solver), (channel,))
-        texts.add(
-            (conda_formats.dumps(one, "conda-explicit"), conda_formats.dumps(one, "conda-lock"))
-        )
-    assert len(texts) == 1
-
-
 # ---- locks ---------------------------------------------------------------------------------------
 
 
@@ -265,16 +246,6 @@ def test_an_edited_lock_is_found(form: str, lock: Lock, tmp_path: Path) -> None:
     path.write_text(conda_formats.dumps(lock, form).replace(digest, "0" * 64))
     with pytest.raises(TamperedError):
         conda_formats.read(str(path))
-
-
-def test_a_yaml_library_reads_the_same_conda_lock(lock: Lock) -> None:
-    document = yaml.safe_load(conda_formats.dumps(lock, "conda-lock"))
-    assert document["version"] == 1 and document["metadata"]["platforms"] == ["linux-64"]
-    assert {one["manager"] for one in document["package"]} == {"conda"}
-    assert all(
-        set(one) >= {"name", "version", "url", "hash", "dependencies"}
-        for one in document["package"]
-    )
 
 
 # ---- installation --------------------------------------------------------------------------------
@@ -463,28 +434,6 @@ def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
     assert "rattler" in caught.value.message and "gpuenv[conda]" in caught.value.hint
 
 
-def test_the_bounds_of_py_rattler_are_those_of_the_extra() -> None:
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())[
-        "project"
-    ]
-    (requirement,) = map(Requirement, project["optional-dependencies"]["conda"])
-    first, following = rattler_child.FIRST_RELEASE, rattler_child.NEXT_RELEASE
-    assert requirement.name == "py-rattler"
-    for version, works in (
-        (f"{first[0]}.{first[1]}.0", True),
-        (f"{following[0]}.{following[1] - 1}.9", True),
-        (f"{first[0]}.{first[1] - 1}.9", False),
-        (f"{following[0]}.{following[1]}.0", False),
-        ("1.0.0", False),
-    ):
-        assert requirement.specifier.contains(version) is works
-        if works:
-            rattler_child.check_release(version)
-            continue
-        with pytest.raises(ImportError, match=f"py-rattler {version} is installed"):
-            rattler_child.check_release(version)
-
-
 def test_another_release_of_py_rattler_is_named(tmp_path: Path) -> None:
     package = tmp_path / "site" / "rattler"
     package.mkdir(parents=True)
@@ -555,16 +504,6 @@ def test_virtual_packages_are_those_of_conda() -> None:
     assert not {"__cuda", "__cuda_arch"} & none
 
 
-def test_what_is_doubtful_in_a_closure_is_a_warning(solver: solvers.Solver) -> None:
-    host = virtual_packages.overridden(host_of({"gpu": ["none"]}), {"CONDA_OVERRIDE_CUDA": "12.9"})
-    plan = solve_with(solver, Request(frameworks=("torch",)), host)
-    doubts = {one.subject: one.code for one in plan.warnings}
-    assert (
-        doubts["libcublas 12.9.1.4"] == "device-unknown"
-        and doubts["pytorch 2.8.0 (cuda129)"] == "device-unknown"
-    )
-
-
 def test_overrides_stand_for_the_host() -> None:
     host = host_of({"gpu": ["H100"], "driver": "570.86.10"})
     other = virtual_packages.overridden(
@@ -577,54 +516,6 @@ def test_overrides_stand_for_the_host() -> None:
     assert reason.code == "driver-cuda" and reason.have == "a driver for CUDA 11.8"
     with pytest.raises(InputError, match="CONDA_OVERRIDE_CUDA"):
         virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": "new"})
-
-
-ORDER = [
-    "0.9",
-    "1.0dev",
-    "1.0a1",
-    "1.0rc1",
-    "1.0",
-    "1.0.post1",
-    "1.0.1",
-    "1.9",
-    "1.10",
-    "2.0",
-    "1!0.1",
-]
-RANGES = [
-    (">=12.9,<13", "12.9", True),
-    (">=12.9,<13.0a0", "13.0", False),
-    ("10.1|10.1.*", "10.1.243", True),
-    ("3.13.*", "3.13.1", True),
-    ("3.1.*", "3.13.1", False),
-    ("=13.0", "13.0.1", True),
-    ("==13.0", "13.0.1", False),
-    ("3.4.0", "3.4", True),
-    ("!=1.2.*", "1.2.3", False),
-    ("~=1.4.2", "1.4.9", True),
-    ("~=1.4.2", "1.5", False),
-    ("*", "7", True),
-    (">=1.13.1,!=1.13.2", "1.13.2", False),
-]
-
-
-def test_versions_are_in_the_order_of_conda() -> None:
-    assert conda_versions.newest_first(ORDER[::2] + ORDER[1::2]) == ORDER[::-1]
-    assert conda_versions.version("1.0") == conda_versions.version("1.0.0")
-
-
-@pytest.mark.parametrize(("spec", "text", "inside"), RANGES)
-def test_ranges_hold_what_rattler_says_that_they_hold(spec: str, text: str, inside: bool) -> None:
-    from rattler import Version, VersionSpec
-
-    assert conda_versions.contains(spec, text) is inside
-    assert (
-        VersionSpec(
-            spec if spec[0] in "<>=!~*" or "|" in spec or "*" in spec else f"=={spec}"
-        ).matches(Version(text))
-        is inside
-    )
 
 
 def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
@@ -652,117 +543,6 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
             )
             compared += 1
     assert compared > 400
-
-
-@pytest.mark.parametrize(("package", "many", "coded"), [("pytorch", 250, 50), ("jaxlib", 5, 3)])
-def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, coded: int) -> None:
-    """A row of the data agrees with its record. No row has code that carriers.json lacks."""
-    table = json.loads((Path(DATA.folder) / "scans" / "conda" / f"{package}.json").read_text())[
-        "rows"
-    ]
-    known = [one for one in table if one["sass"]]
-    framework = CARRIERS.framework_of(package)
-    assert framework is not None and len(table) > many and len(known) > coded
-    for one in table:
-        channel = f"https://conda.anaconda.org/{one['channel']}"
-        record = {**one, "channel": channel, "depends": [], "build_number": 0}
-        if one["cuda"] is not None and conda_records.cuda_of(record)[0] is not None:
-            code = CARRIERS.row(record, framework).code
-            assert code.sass == (None if one["sass"] is None else tuple(one["sass"]))
-        assert one["file"].startswith(f"{package}-{one['version']}-") and len(one["sha256"]) == 64
-
-
-def test_records_of_carriers_name_their_cuda() -> None:
-    carriers = conda_records.Carriers(DATA.folder)
-    found = {
-        row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch")
-        for row in conda_channel.records()
-        if row["name"] == "pytorch"
-    }
-    assert {conda_parts.variant_name(row) for row in found.values()} == {
-        "cpu",
-        "cuda126",
-        "cuda129",
-        "cuda130",
-    }
-    dotted = {
-        "name": "pytorch",
-        "version": "2.0.0",
-        "build": "py3.9_cuda11.7_cudnn8.5.0_0",
-        "subdir": "linux-64",
-        "channel": "https://conda.anaconda.org/pytorch",
-        "depends": ["python >=3.9,<3.10.0a0"],
-    }
-    row = carriers.row(dotted, "torch")
-    assert (row.cuda, row.cudnn, row.bundled, row.python) == ((11, 7), "8.5.0", True, (3, 9))
-    assert row.code.sass is not None and "37" in row.code.sass and row.glob == "*cuda11.7_*"
-    assert (row.channel, row.subdir, row.framework) == ("pytorch", "linux-64", "torch")
-
-
-@pytest.mark.parametrize(
-    ("depends", "build", "expected"),
-    [
-        (["libcudnn >=9.10.1.4,<10.0a0"], "cuda129_0", ("9.10.1.4", False)),
-        (["cudnn >=8.9.7.29,<9.0a0"], "cuda118_0", ("8.9.7.29", False)),
-        (["python", "cudnn >=9.1,<10.0a0"], "py3.9_cuda11.7_cudnn8.5.0_0", ("9.1", False)),
-        (["python"], "py3.9_cuda11.7_cudnn8.5.0_0", ("8.5.0", True)),
-        (["libcudnn-dev >=9"], "cuda129_0", (None, False)),
-    ],
-)
-def test_the_cudnn_of_a_record(
-    depends: list[str], build: str, expected: tuple[str | None, bool]
-) -> None:
-    assert conda_records.cudnn_of({"depends": depends, "build": build}) == expected
-
-
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        ({"depends": ["python", "__cuda >=12.9"], "constrains": ["__cuda >=12"]}, "12.9"),
-        ({"depends": ["python"], "constrains": ["__cuda >=12"]}, "12"),
-        ({"depends": ["__cuda"]}, ""),
-        ({"depends": ["python"]}, None),
-    ],
-)
-def test_the_oldest_cuda_of_a_record(record: dict[str, list[str]], expected: str | None) -> None:
-    assert conda_records.least_cuda(record) == expected
-
-
-def test_a_closure_is_compared_with_the_virtual_packages() -> None:
-    record = {
-        "name": "demo",
-        "version": "1.0",
-        "build": "0",
-        "build_number": 0,
-        "subdir": "linux-64",
-        "channel": "conda-forge",
-        "depends": ["__cuda >=13", "python"],
-    }
-    host = host_of({"gpu": ["H100"], "driver": "550.54.14"})
-
-    def codes(*virtual: tuple[str, str, str]) -> dict[str, list[str]]:
-        found = conda_parts.closure_reasons([record], host, DATA, CARRIERS, virtual=virtual)
-        return {name: [one.code for one in reasons] for name, reasons in found.items()}
-
-    assert codes(("__cuda", "12.4", "0")) == {"demo": ["virtual-package"]}
-    assert codes() == {"demo": ["virtual-package"]}
-    assert codes(("__cuda", "13.0", "0")) == {}
-
-
-@pytest.mark.parametrize(
-    ("channel", "known"),
-    [("pytorch", True), ("conda-forge", False), ("mirror", True), ("", True)],
-)
-def test_code_is_that_of_the_channel_or_of_its_mirror(channel: str, known: bool) -> None:
-    """The name of the build decides only where the channel is not one of the data."""
-    record = {
-        "name": "pytorch",
-        "version": "2.0.0",
-        "build": "py3.9_cuda11.7_cudnn8.5.0_0",
-        "subdir": "linux-64",
-    }
-    record["channel"] = f"https://example.org/{channel}".removesuffix("/")
-    assert (CARRIERS.code(record, (11, 7)).sass is not None) is known
 
 
 @pytest.mark.parametrize(
@@ -900,23 +680,6 @@ def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
         assert [reason.code for reason in conda_parts.row_reasons(row, host, DATA)] == codes, gpu
 
 
-def test_a_number_of_a_build_chooses_its_row() -> None:
-    """tensorflow 2.19.1 for CUDA 12.8 was made with one list and then with another."""
-    found = {}
-    for number in (200, 201, 203, 250, 253, 204):
-        record = {
-            "name": "tensorflow-base",
-            "version": "2.19.1",
-            "build": f"cuda128py312h0_{number}",
-            "build_number": number,
-            "subdir": "linux-64",
-            "channel": "conda-forge",
-        }
-        sass = CARRIERS.row(record, "tensorflow").code.sass
-        found[number] = None if sass is None else sass[-1]
-    assert found == {200: "90", 250: "90", 201: "120", 203: "120", 253: "120", 204: None}
-
-
 def test_cupy_has_the_targets_of_its_wheels() -> None:
     """Feedstock and wheels use the targets of cupy, so both have the same ones for one CUDA."""
     compared = 0
@@ -945,22 +708,3 @@ def test_cupy_has_the_targets_of_its_wheels() -> None:
                 )
                 compared += 1
     assert compared >= 8
-
-
-def test_onnxruntime_makes_targets_of_its_own_since_1_23() -> None:
-    """Its build turns 90 into 90a: the wheels since then have no 90, and the rows have none."""
-    scans = json.loads((Path(DATA.folder) / "scans" / "onnxruntime-gpu.json").read_text())["scans"]
-    seen = [
-        (scan["version"], {*library["sass"]})
-        for scan in scans
-        if "win_amd64" not in scan["file"]
-        for library in scan["libraries"]
-        if library["sass"]
-    ]
-    mine = [row for row in CODE if row["carrier"] == "onnxruntime"]
-    seen += [(row["versions"][2:].partition(",")[0], {*row["sass"]}) for row in mine]
-    new = [sass for version, sass in seen if conda_versions.contains(">=1.23", version)]
-    old = [sass for version, sass in seen if not conda_versions.contains(">=1.23", version)]
-    assert len(new) > 10 and len(old) > 8
-    assert all("90a" in sass and not sass & {"90", "100", "120"} for sass in new)
-    assert not [sass for sass in old if any(target.endswith("a") for target in sass)]

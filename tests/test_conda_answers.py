@@ -16,18 +16,6 @@ from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
 from gpuenv.verify import rule_checks
 
-H100_580 = (
-    "--gpu",
-    "H100",
-    "--driver",
-    "580.65.06",
-    "--glibc",
-    "2.35",
-    "--platform",
-    "linux-x86_64",
-)
-
-
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
@@ -94,26 +82,6 @@ def test_the_overrides_of_conda_apply_to_explain_and_sync(
     if "CONDA_OVERRIDE_CUDA_ARCH" in variables:  # without a GPU there are CPU builds
         explained, output = run(capsys, "explain", "--backend", "conda", *channel, "torch")
         assert (explained, text in output) == (3 if status else 0, True), output
-
-
-def test_the_reason_against_a_newer_build_is_printed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """cupy is there for CUDA 12 only."""
-    command = ["explain", "--backend", "conda", "--channel", folder.as_uri(), "torch", "cupy"]
-    status, output = run(capsys, *command, *H100_580)
-    assert status == 0 and "torch 2.13.0 (cuda129" in output
-    reason = "pytorch 2.13.0 (cuda130) needs a build of cupy for CUDA 13; this conflicts with cupy"
-    assert f"{reason} 13.6.0 (cuda120)" in " ".join(output.split())
-
-
-def test_documented_and_unknown_are_not_said_together(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["solve", "--backend", "conda", "--channel", folder.as_uri(), "torch==2.9.0"]
-    status, output = run(capsys, *command, *HOST, "-o", str(tmp_path / "lock.txt"))
-    assert status == 0 and "architectures as documented" in output
-    assert "architectures unknown" not in output
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ from gpuenv.cli import main
 from gpuenv.index import urls
 from gpuenv.install import conda_history, conda_prefix
 from gpuenv.lock import conda_formats
-from gpuenv.requirements import conda_versions
 from gpuenv.resolve.conda import solvers
 
 pytestmark = pytest.mark.usefixtures("one_rattler")
@@ -352,29 +351,6 @@ def test_requests_are_read_from_the_history(name: str, tmp_path: Path) -> None:
         (meta / f"{package}-8.1-0.json").write_text(json.dumps(record))
     (meta / "history").write_text(f"==> x <==\n# cmd: conda install\n{text}")
     assert requests_in(tmp_path) == specs
-
-
-def test_requests_are_read_from_the_records_of_other_tools(tmp_path: Path) -> None:
-    (tmp_path / "conda-meta").mkdir()
-    record = {"name": "curl", "version": "8.1", "build": "0"}
-    for more in ({"requested_spec": "None"}, {"requested_specs": ["curl 8.*"]}):
-        path = tmp_path / "conda-meta" / "curl-8.1-0.json"
-        path.write_text(json.dumps({**record, **more}))
-        wanted = {"curl": "curl 8.*"} if "requested_specs" in more else {}
-        assert requests_in(tmp_path) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("numpy[version='>=1.26,<2']", ("numpy", ">=1.26,<2", "*")),
-        ('conda-forge::numpy[version="1.26.*", build=py312*]', ("numpy", "1.26.*", "py312*")),
-        ("numpy=1.26[build='py*']", ("numpy", "=1.26", "py*")),
-        ("conda-forge/linux-64::numpy==1.26.4=py312_0", ("numpy", "1.26.4", "py312_0")),
-    ],
-)
-def test_specs_as_conda_writes_them(text: str, parts: tuple[str, str, str]) -> None:
-    assert conda_versions.split(text) == parts
 
 
 # ---- tokens and passwords ------------------------------------------------------------------------

@@ -103,16 +103,6 @@ def test_a_truncated_repodata(
     assert status == INDEX_FAILED and damaged.as_uri() in line and "repodata.json" in line
 
 
-def test_a_truncated_zst(
-    served: str, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for subdir in SUBDIRS:
-        path = damaged / subdir / "repodata.json.zst"
-        path.write_bytes(path.read_bytes()[:3000])
-    status, line = said(f"{served}/mine", tmp_path, capsys)
-    assert status == INDEX_FAILED and f"{served}/mine/" in line and "zstd" in line
-
-
 def test_a_page_in_place_of_repodata(
     served: str, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,12 +132,6 @@ def test_a_channel_that_is_not_there(
 ) -> None:
     status, line = said(f"{served}/nowhere", tmp_path, capsys)
     assert status == BAD_INPUT and f"--channel {served}/nowhere" in line and "404" in line
-
-
-@pytest.mark.parametrize("url", ["./nowhere", "htp://x y"])
-def test_what_is_no_channel(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, line = said(url, tmp_path, capsys)
-    assert status == BAD_INPUT and f"--channel {url}" in line
 
 
 def test_a_folder_that_is_no_channel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,6 @@ import pytest
 
 import conda_channel
 from conda_stand_in import Conda, contents, real_conda
-from gpuenv.errors import InputError, PackageIndexError
-from gpuenv.resolve.conda import solvers
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parent / "data" / "conda.toml").read_text()
@@ -234,56 +232,3 @@ def test_an_error_of_condas_is_one_line(
 
 
 # ---- everywhere ----------------------------------------------------------------------------------
-
-# (classes of an error of conda, the most derived one first; its text; the error that gpuenv raises
-# instead; a part of the message)
-KINDS = [
-    (
-        "LibMambaUnsatisfiableError UnsatisfiableError CondaError",
-        "nothing provides x",
-        solvers.RefusedError,
-        "nothing",
-    ),
-    (
-        "PackagesNotFoundError CondaError",
-        "not there: x\nCurrent channels:\n - y",
-        solvers.RefusedError,
-        "not there: x",
-    ),
-    ("ResolvePackageNotFound CondaError", "x", solvers.RefusedError, "x"),
-    (
-        "UnavailableInvalidChannel CondaError",
-        "HTTP 404 for <y>\n\nUse `conda config`",
-        InputError,
-        "HTTP 404 for <y>",
-    ),
-    (
-        "InvalidMatchSpec InvalidSpec CondaError",
-        "Invalid spec 'x >>2'",
-        InputError,
-        "Invalid spec 'x >>2'",
-    ),
-    (
-        "CondaHTTPError CondaError",
-        "HTTP 000 for <y>\nElapsed: -\n\nTry again",
-        PackageIndexError,
-        "HTTP 000 for <y>",
-    ),
-    ("MambaNativeException", "cannot read y", PackageIndexError, "cannot read y"),
-    ("SyntaxError", "unterminated string", InputError, "conda-meta/history"),
-    ("RecursionError", "too deep", RecursionError, "too deep"),
-]
-
-
-@pytest.mark.parametrize(
-    ("classes", "text", "becomes", "says"), KINDS, ids=[row[0].split()[0] for row in KINDS]
-)
-def test_what_an_error_of_condas_becomes(
-    classes: str, text: str, becomes: type[Exception], says: str
-) -> None:
-    kind: type[Exception] = Exception
-    for name in reversed(classes.split()):
-        kind = RecursionError if name == "RecursionError" else type(name, (kind,), {})
-    found = solvers.translated(kind(text), "libmamba")
-    assert type(found) is becomes
-    assert says in str(found) and "\n\n" not in str(found) and "Current channels" not in str(found)

@@ -12,7 +12,6 @@ import gpuenv
 import test_cli
 from gpuenv import api
 from gpuenv.cli import main
-from gpuenv.compat import conda_records
 from gpuenv.errors import (
     DeclinedError,
     HostMismatchError,
@@ -24,14 +23,12 @@ from gpuenv.install import conda, conda_prefix
 from gpuenv.lock import conda_formats
 from gpuenv.model import EnvironmentChanges, Lock, Pin, Wheel
 from gpuenv.render.changes import changes_lines
-from gpuenv.resolve.conda import wheels_beside
 from index_server import make_wheel
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 H100 = gpuenv.describe(
     gpus=["H100"], driver="570.86.10", python="3.13", platform="linux-x86_64", glibc="2.35"
 )
-DATA = api.compatibility_data()
 WHEELS = [
     ("leaf-kit", "1.0", ()),
     ("leaf-kit", "2.0", ("numpy>=99",)),
@@ -199,41 +196,6 @@ def pin(name: str, version: str, *depends: str) -> Pin:
         wheel=Wheel(name=name, version=version, filename="", url="", sha256=None, metadata=kept),
         dependencies=depends,
     )
-
-
-def test_what_a_closure_supplies() -> None:
-    pins = [
-        pin("pytorch", "2.8.0", "python", "libcublas"),
-        pin("ruamel.yaml", "0.18", "python_abi"),
-        pin("tzdata", "2025b"),
-        pin("python-tzdata", "2025.2", "python"),
-        pin("libcublas", "12.8.4.1"),
-        pin("cuda-cudart", "12.8.57"),
-        pin("odd", "2025b_x", "python"),
-    ]
-    found = wheels_beside.supply(pins, conda_records.Carriers(DATA.folder), DATA)
-    assert found.versions == {"torch": "2.8.0", "ruamel-yaml": "0.18", "tzdata": "2025.2"}
-    assert {"odd", "torchvision", "torchaudio"} <= set(
-        found.refused
-    ) and "torch" not in found.refused
-    against = {
-        name: reason.code
-        for name in (
-            "nvidia-cublas-cu12",
-            "nvidia-cublas",
-            "nvidia-cuda-runtime-cu13",
-            "odd",
-            "nvidia-cudnn-cu12",
-            "numpy",
-        )
-        if (reason := found.against(name, "1"))
-    }
-    assert against == {
-        "nvidia-cublas-cu12": "two-libraries",
-        "nvidia-cublas": "two-libraries",
-        "nvidia-cuda-runtime-cu13": "two-libraries",
-        "odd": "conda-version",
-    }
 
 
 # ---- the two locks -------------------------------------------------------------------------------

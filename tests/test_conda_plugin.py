@@ -8,17 +8,14 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import gpuenv_conda_plugin
 from conda_stand_in import BROKEN, SITE, Conda, contents, real_conda
-from gpuenv.conda_plugin import checks, error_hints, packages, transaction
+from gpuenv.conda_plugin import checks, error_hints, packages
 
 ROOT = Path(__file__).parent.parent
 CASES = json.loads((Path(__file__).parent / "data" / "conda_plugin.json").read_text())
@@ -442,27 +439,6 @@ def child(
     )
 
 
-def test_conda_is_pointed_to_the_module() -> None:
-    about = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert about["project"]["entry-points"]["conda"] == {"gpuenv": gpuenv_conda_plugin.__name__}
-
-
-def test_what_an_import_brings(stand_in: Path) -> None:
-    code = (
-        "import sys; before = set(sys.modules)\n"
-        "import gpuenv_conda_plugin; print(*set(sys.modules) - before)"
-    )
-    env = {**os.environ, "PYTHONPATH": f"{stand_in}{os.pathsep}{ROOT / 'resolver'}"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
-    )
-    names = set(done.stdout.split())
-    assert {name for name in names if name.startswith("gpuenv")} == {"gpuenv_conda_plugin"}
-    assert {name for name in names if name.split(".")[0] == "conda"} == {"conda", "conda.plugins"}
-    heavy = "numpy packaging pip pynvml rattler requests resolvelib rich tomli_w tomllib yaml"
-    assert not names & set(heavy.split())
-
-
 # text of gpuenv/__init__.py -> what the hooks that import gpuenv say
 UNUSABLE = {
     "import time\ntime.sleep(60)\n": "its import did not end within 0 s",
@@ -498,16 +474,6 @@ def test_a_gpuenv_that_cannot_be_imported_is_one_line(
             assert "gpuenv: left out: its import hung" in first
         else:
             assert f"gpuenv: left out: {UNUSABLE[text]}" in first
-
-
-def test_an_old_verdict_is_tried_again(stand_in: Path, tmp_path: Path) -> None:
-    verdict = tmp_path / "conda-import-hung"
-    verdict.write_text("")
-    code = "print(len(plugin.conda_post_transaction_actions()))"
-    env = {"GPUENV_CACHE_DIR": str(tmp_path)}
-    assert child(code, stand_in, **env).stdout == "0\n"
-    os.utime(verdict, (0, 0))
-    assert child(code, stand_in, **env).stdout == "1\n"
 
 
 def test_the_checks_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,19 +515,6 @@ def test_what_conda_is_offered(stand_in: Path) -> None:
         child(f"print(all(getattr(plugin, name).marked for name in {hooks}))", stand_in).stdout
         == "True\n"
     )
-
-
-@pytest.mark.parametrize(
-    "name", ["plugins/types.py", "core/path_actions.py", "common/configuration.py"]
-)
-def test_a_conda_of_another_kind_gets_less(name: str, stand_in: Path) -> None:
-    (stand_in / "conda" / name).write_text("raise RuntimeError('another conda')\n")
-    code = f"print(sum(len(getattr(plugin, name)()) for name in {HOOK_NAMES}))"
-    done = child(code, stand_in)
-    assert done.returncode == 0
-    lost = {"types": len(HOOK_NAMES), "path_actions": 1, "configuration": 1}[Path(name).stem]
-    assert int(done.stdout) == len(HOOK_NAMES) - lost
-    assert all(line == "gpuenv: left out: another conda" for line in done.stderr.splitlines())
 
 
 STOPS = [
@@ -622,21 +575,6 @@ def test_a_history_that_a_rollback_loses_is_written_again(
     assert history.read_bytes() == left
 
 
-def test_another_platform_is_not_checked(stand_in: Path, tmp_path: Path) -> None:
-    path = stand_in / "conda" / "base" / "context.py"
-    path.write_text(path.read_text().replace('subdir="linux-64"', 'subdir="linux-aarch64"'))
-    done = child(TRANSACTION, stand_in, arguments=(str(tmp_path),))
-    assert done.stderr == "gpuenv: not checked: the environment is for another platform\n"
-
-
-def test_the_words_of_a_gpuenv_that_cannot_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "resolver"))
-    with pytest.raises(RuntimeError, match="has no interpreter"):
-        checks.run_gpuenv(["verify", "--json", "--target", str(tmp_path)], str(tmp_path), 60)
-
-
 def test_an_environment_without_python_is_read_by_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -678,17 +616,6 @@ def test_two_owners_of_cudnn(case: dict[str, Any]) -> None:
     assert all(text in one["evidence"] for one in rows for text in case["says"])
 
 
-@pytest.mark.parametrize("case", CASES["touched"], ids=str)
-def test_which_transactions_are_checked(case: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "conda-meta").mkdir()
-    for name in case["left"]:
-        (tmp_path / "conda-meta" / f"{name}-1.0-0.json").touch()
-    linked, unlinked = (
-        [SimpleNamespace(name=name) for name in case[key]] for key in ("linked", "unlinked")
-    )
-    assert transaction.touched(linked, unlinked, str(tmp_path)) is case["touched"]
-
-
 @pytest.mark.parametrize("case", CASES["modes"], ids=str)
 def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
     code = (
@@ -712,43 +639,3 @@ def test_which_errors_get_a_hint(case: dict[str, Any]) -> None:
     found = error_hints.hints(error)
     assert [code for _, code in found] == (["gpuenv_explain"] if case["hint"] else [])
     assert all(text.endswith(case["hint"]) for text, _ in found)
-
-
-def test_a_summary_names_some_of_the_failures() -> None:
-    lines = checks.summary([FAILED] * 9, "/env")
-    assert lines[0] == "/env: 0 checks passed, 9 failed, 0 unknown"
-    assert lines[1] == "  FAIL torch import: ImportError"
-    assert len(lines) == checks.SHOWN + 2
-    assert lines[-1] == "  and 3 more: conda gpuenv verify --target /env"
-
-
-# Names that people use for packages of conda-forge and of the old pytorch channel.
-WATCHED = {
-    "": "cuda-version cudatoolkit cudnn libcudnn",
-    "cupy": "cupy cupy-core",
-    "jax": "jax jaxlib",
-    "onnxruntime": "onnxruntime onnxruntime-cpp",
-    "tensorflow": "tensorflow tensorflow-base tensorflow-gpu",
-    "torch": "libtorch pytorch pytorch-cuda pytorch-gpu",
-}
-
-
-def test_the_watched_packages_come_from_the_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = {name: framework for framework, names in WATCHED.items() for name in names.split()}
-    watched = packages.watched()
-    assert {name: watched[name] for name in watched if watched[name] in WATCHED} == expected
-    data = ROOT / "matrix_data"
-    shutil.copy(data / "tables.json", tmp_path)
-    for name in ("conda", "frameworks"):
-        shutil.copytree(data / name, tmp_path / name)
-    about = (data / "frameworks" / "torch.toml").read_text()
-    (tmp_path / "frameworks" / "madeup.toml").write_text(about.replace('"torch"', '"madeup"'))
-    load = packages.data.load
-    monkeypatch.setattr(packages.data, "load", lambda: load(str(tmp_path)))
-    packages.watched.cache_clear()
-    try:
-        assert packages.watched() == {**watched, "madeup": "madeup"}
-    finally:
-        packages.watched.cache_clear()

@@ -15,9 +15,8 @@ from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.compat import conda_records
 from gpuenv.errors import InputError
-from gpuenv.install import conda_prefix
 from gpuenv.lock import conda_formats
-from gpuenv.model import Lock, Pin, Wheel
+from gpuenv.model import Pin, Wheel
 from gpuenv.resolve.conda import wheels_beside
 from index_server import make_wheel
 
@@ -170,16 +169,6 @@ def test_a_conda_solve_names_the_wheels_of_the_prefix(
     assert len([line for line in lines if "of conda and" in line and "of a wheel" in line]) == 3
 
 
-@pytest.mark.parametrize("whose", ["conda's own distribution", "gpuenv's own wheel"])
-def test_what_is_of_conda_or_goes_with_its_lock_is_no_second_owner(
-    whose: str, solved: Callable[..., str], prefix: Path
-) -> None:
-    put_wheel(prefix, "torch", "2.6.0", "conda" if whose.startswith("conda") else "uv")
-    if whose.startswith("gpuenv"):
-        (prefix / "conda-meta" / "gpuenv-wheels").write_text("3.12\ntorch\n")
-    assert warnings(solved("--backend", "conda", "--json")) == {}
-
-
 def test_a_pip_solve_names_the_packages_of_the_prefix(
     solved: Callable[..., str], prefix: Path, tmp_path: Path
 ) -> None:
@@ -327,16 +316,6 @@ AGAINST: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-def test_further_packages_are_named(lock: Path, prefix: Path) -> None:
-    put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
-    put_package(prefix, "xz", "5.6", "h2_1", sha256="b" * 64)
-    put_package(prefix, "curl", "8.1", "h0_0")
-    code, document, err = run("verify", str(lock), "--target", str(prefix), "--no-device")
-    check = checks(document)["versions conda"]
-    assert (check["status"], code) == ("pass", 0), err
-    assert check["evidence"] == "2 conda packages as locked; not of the lock: curl"
-
-
 @pytest.mark.parametrize("name", AGAINST)
 def test_a_prefix_has_the_builds_of_its_lock(name: str, lock: Path, prefix: Path) -> None:
     changed, status, evidence = AGAINST[name]
@@ -357,12 +336,6 @@ def test_the_prefix_of_an_interpreter_is_verified(lock: Path, prefix: Path) -> N
         "verify", str(lock), "--python", str(prefix / "bin" / "python"), "--no-device"
     )
     assert code == 0 and checks(document)["versions conda"]["status"] == "pass"
-
-
-def test_what_is_no_prefix_is_not_verified_by_a_conda_lock(lock: Path, tmp_path: Path) -> None:
-    (tmp_path / "venv").mkdir()
-    code, document, _ = run("verify", str(lock), "--target", str(tmp_path / "venv"), "--no-device")
-    assert code == 2 and "is no conda environment" in document["error"]["message"]
 
 
 def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
@@ -426,19 +399,6 @@ def test_the_lock_of_the_wheels_alone_is_refused(
         gpuenv.sync(gpuenv.read_lock(str(beside)), str(target), host=gpuenv.detect())
 
 
-def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
-    host = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
-    made = gpuenv.lock(
-        gpuenv.solve(
-            gpuenv.Request(requirements=("numpy",)), host, gpuenv.IndexOptions(offline=True)
-        )
-    )
-    profile: Lock = made.replace(inputs=(("gpus", ("none",)),))
-    assert (
-        conda_formats.conda_lock_of(made) is None and conda_formats.conda_lock_of(profile) is None
-    )
-
-
 # ---- names ---------------------------------------------------------------------------------------
 
 
@@ -464,9 +424,3 @@ def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
     held = wheels_beside.supply(pins, CARRIERS, DATA)
     assert set(held.versions) == set(wanted.values())
     assert held.renamed("matplotlib>=1") == "matplotlib-of-conda>=1"
-
-
-def test_nothing_in_the_package_is_data_that_nothing_reads() -> None:
-    names = {path.name for path in (Path(DATA.folder) / "conda").iterdir()}
-    assert names == {"carriers.json", "recipes.json"}  # check_matrix.py reads the recipes
-    assert conda_prefix.beside_conda("/nowhere", [], CARRIERS, DATA) == ()
