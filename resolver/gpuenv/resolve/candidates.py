@@ -160,12 +160,13 @@ class CandidateStore:
         self, releases: Sequence[ReleaseT], specifiers: Sequence[str]
     ) -> Sequence[ReleaseT]:
         """Return the releases that all of some specifiers contain, in the same order."""
-        contains = self.environment.contains
-        return [
-            release
-            for release in releases
-            if all(contains(specifier, release.version, True) for specifier in specifiers)
-        ]
+        for specifier in specifiers:
+            releases = [
+                release
+                for release in releases
+                if self.environment.contains(specifier, release.version, True)
+            ]
+        return releases
 
     def admitted(
         self, name: str, releases: Sequence[ReleaseT], specifiers: Sequence[str]
