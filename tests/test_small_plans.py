@@ -97,8 +97,7 @@ def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
     for skipped in plan.skipped:
         for reason in skipped.reasons:
             if reason.code != "no-wheel" or with_missing:
-                later = " (later)" * skipped.is_later
-                yield f"skipped {skipped.name} {skipped.version}{later}: {text(reason)}"
+                yield f"skipped {skipped.name} {skipped.version}: {text(reason)}"
     for warning in plan.warnings:
         yield f"warning {text(warning)}"
 

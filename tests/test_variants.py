@@ -391,11 +391,7 @@ def test_a_release_without_a_suitable_variant_gives_way_to_an_older_one(tmp_path
     plan = solve(tmp_path, "demo", **H100)
     assert plan.pins[0].wheel.version == "1.0" and chosen(plan) == {"demo": "cu128"}
     skipped = {rejection.version: rejection.reasons[0].code for rejection in plan.skipped}
-    assert skipped == {
-        "2.0 (cu130)": "driver-cuda",
-        "1.0 (cu126)": "variant-order",
-        "1.0 (null)": "variant-order",
-    }
+    assert skipped == {"2.0 (cu130)": "driver-cuda"}
     with pytest.raises(NoSolutionError) as error:
         solve(tmp_path, "demo>1", **H100)
     assert "driver-cuda" in {reason.code for reason in error.value.explanation.reasons}
@@ -482,49 +478,7 @@ def test_whether_a_variant_precedes_another_where_both_suit(tmp_path: Path) -> N
     assert chooser.precedes(wheels["cu126"], wheels["null"])
     assert not chooser.precedes(wheels["cu126"], wheels["cu128"])
     assert not chooser.precedes(wheels["cu126"], wheels["cu126"])
-    assert not chooser.precedes(wheels["cu128"], wheels[""])
-
-
-@pytest.mark.parametrize(
-    ("later", "earlier", "have"),
-    [
-        (
-            {"nvidia": {"cuda_version_lower_bound": ["12.6"]}},
-            {"nvidia": {"cuda_version_lower_bound": ["12.8"]}},
-            "nvidia cuda_version_lower_bound 12.8 comes before "
-            "nvidia cuda_version_lower_bound 12.6",
-        ),
-        (
-            {"nvidia": {"cuda_version_lower_bound": ["12.6"]}},
-            {"nvidia": {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["90_real"]}},
-            "the variant with more properties comes first",
-        ),
-        (
-            {"nvidia": {"sm_arch": ["90_real"]}},
-            {"nvidia": {"sm_arch": ["90_real"]}},
-            "variants with the same properties are ordered by their labels",
-        ),
-        # The best value of each feature counts.
-        (
-            {"nvidia": {"cuda_version_lower_bound": ["12.6", "12.4"]}},
-            {"nvidia": {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["90_real"]}},
-            "the variant with more properties comes first",
-        ),
-        ({}, {"nvidia": {"sm_arch": ["90_real"]}}, "the variant with more properties comes first"),
-    ],
-)
-def test_why_one_variant_comes_after_another(
-    later: dict[str, Any], earlier: dict[str, Any], have: str, tmp_path: Path
-) -> None:
-    make_release(tmp_path, "demo", "1.0", {"b_later": later, "a_first": earlier, "": {}})
-    chooser, wheels = chooser_of(tmp_path, **H100)
-    chooser.sort(list(wheels.values()))
-    reason = chooser.order_reason(wheels["b_later"], wheels["a_first"])
-    assert (reason.code, reason.subject) == ("variant-order", "demo 1.0 (b_later)")
-    assert reason.need == "a place before a_first in the order of the variants"
-    assert reason.have == have
-    plain = chooser.order_reason(wheels[""], wheels["a_first"])
-    assert (plain.subject, plain.have) == ("demo 1.0", "variants come before other wheels")
+    assert not chooser.precedes(wheels[""], wheels["cu128"])
 
 
 def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_path: Path) -> None:
@@ -630,11 +584,7 @@ def test_solve_and_explain_name_the_variant(
     assert run("solve", "demo", *source, *ON_H100) == 0
     assert (project / "pylock.toml").read_bytes() == first
     text = capsys.readouterr().out
-    assert "wrote pylock.toml" in text and "not first" not in text
-    assert run("explain", "demo", *source, *ON_H100) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "demo 1.0 (v1) is not first: nvidia" in text
-    assert "demo 1.0 (null) is not first: the variant with more properties comes first" in text
+    assert "wrote pylock.toml" in text
     assert run("explain", "pylock.toml", "--gpu", "sm_90", "--driver", "560.28.03") == 3
     assert "demo 1.0 (cu128) needs a driver for CUDA 12.8" in capsys.readouterr().out
     assert run("solve", "demo", *source, *ON_H100, "--format", "requirements", "-o", "r.txt") == 2

@@ -486,15 +486,11 @@ class Pin(Value):
 
 
 class Rejection(Value):
-    """A build that was passed over, with all errors.Reason values against it.
-
-    `is_later` says that the chosen build would be preferred even without these reasons.
-    """
+    """A build that was passed over, with all errors.Reason values against it."""
 
     name: str
     version: str
     reasons: tuple[Any, ...]
-    is_later: bool = False
 
 
 class Plan(Value):

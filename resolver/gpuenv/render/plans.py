@@ -11,7 +11,6 @@ from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
 from ..model import (
     Host,
     Plan,
-    Rejection,
     Wheel,
     show_pair,
 )
@@ -99,7 +98,7 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
         Line(f"warning: {text}", "doubt", marked=len("warning:"))
         for text in warning_texts(plan.warnings)
     ]
-    skipped = _passed_over(plan)
+    skipped = plan.skipped
     if skipped and verbose:
         reasons = [reason for rejection in skipped for reason in rejection.reasons]
         lines += ["passed over:", *reason_lines(reasons, EVERY_LINE)]
@@ -108,16 +107,6 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
         lines.append(f"passed over: {builds} (-v says why)")
     passed_over = [reason for rejection in plan.skipped for reason in rejection.reasons]
     return lines + update_offer([*plan.warnings, *passed_over])
-
-
-def _passed_over(plan: Plan) -> list[Rejection]:
-    """Return the builds that do not suit the host, or that something excludes."""
-    # A variant that suits the host, and only comes later in the order, was not passed over.
-    return [
-        rejection
-        for rejection in plan.skipped
-        if any(reason.code != "variant-order" for reason in rejection.reasons)
-    ]
 
 
 def summary_text(plan: Plan) -> str:
@@ -158,9 +147,9 @@ def _chosen_lines(plan: Plan) -> list[str]:
 def why_chosen(plan: Plan, name: str) -> str:
     """Return why no better release was chosen: the first reason against the first of them."""
     in_conda = plan.request.conda is not None  # where torch is pytorch
-    for rejection in _passed_over(plan):
+    for rejection in plan.skipped:
         is_same = rejection.name == name or (in_conda and name in rejection.name)
-        if is_same and rejection.reasons and not rejection.is_later:
+        if is_same and rejection.reasons:
             reason = rejection.reasons[0]
             version = reason.replace(subject=reason.subject.removeprefix(f"{name} "))
             return reason_text(version, brief=reason.code != "conflict")

@@ -57,7 +57,7 @@ _SUBJECTS = {"lock": "the lock", "driver": "this host"}
 _NO_GPU = frozenset({"cuda-build", "needs-gpu"})
 _DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
 # What comes before the found text of reasons whose need is plain.
-_STATEMENTS = {"two-owners": "has more than one owner", "variant-order": "is not first"}
+_STATEMENTS = {"two-owners": "has more than one owner"}
 # What comes before the need of a CPU build.
 _CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
 _STATED = frozenset({*_CPU_BUILD, "not-in-index", "other-build", "same-build", "user-row"})

@@ -136,7 +136,7 @@ class Solution:
                 skipped += self._better_of_package(root, candidate)
         for candidate in self.pinned.values():
             if candidate.variant is not None:
-                skipped += self._other_variants(candidate)
+                skipped += self._better_variants(candidate)
         return tuple(dict.fromkeys(skipped))
 
     def _better(
@@ -186,11 +186,10 @@ class Solution:
             reason = no_wheel_reason(f"{name} {build.local}", tag, platform, build.code.source)
             yield Rejection(name=name, version=build.local, reasons=(reason,))
 
-    def _other_variants(self, chosen: Candidate) -> Iterator[Rejection]:
-        """Yield the other variants of a release that was chosen as a variant wheel.
+    def _better_variants(self, chosen: Candidate) -> Iterator[Rejection]:
+        """Yield the variants of a release before the variant wheel that was chosen.
 
-        The reason against a variant that suits the host and comes after the chosen one is its place
-        in the order (variant-order). What excludes one that comes before it is a conflict.
+        The candidates have those that do not suit the host last.
         """
         store, name, is_after = self.store, chosen.name, False
         for candidate in store.candidates(name):
@@ -201,14 +200,9 @@ class Solution:
             if candidate.version != chosen.version or not same_index:
                 continue
             reasons = self.facts.reasons(candidate)
-            if reasons or not is_after:
-                is_later = is_after and not store.chooser.precedes(candidate.wheel, chosen.wheel)
-                yield self._rejection(candidate, name, reasons).replace(is_later=is_later)
-                continue
-            reasons = [store.chooser.order_reason(candidate.wheel, chosen.wheel)]
-            reasons += () if candidate.judged is None else candidate.judged.warnings
-            version = candidate.local_version
-            yield Rejection(name=name, version=version, reasons=tuple(reasons), is_later=True)
+            is_refused = bool(reasons) and store.chooser.precedes(candidate.wheel, chosen.wheel)
+            if not is_after or is_refused:
+                yield self._rejection(candidate, name, reasons)
 
     def step_backs(self) -> Iterator[Reason]:
         """Yield why chosen releases are older than the newest ones that the requirements admit.

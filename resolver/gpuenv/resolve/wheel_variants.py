@@ -39,7 +39,6 @@ class JudgedVariant(Value):
     variant: WheelVariant
     reasons: tuple[Reason, ...] = ()
     supported: tuple[Property, ...] = ()  # the properties that suit the host
-    ranked: tuple[Property, ...] = ()  # the best property of each feature, in order
     warnings: tuple[Reason, ...] = ()
     claims: NvidiaClaims | None = None  # with the device code of the libraries if it is known
 
@@ -164,7 +163,6 @@ class VariantChooser:
                 for namespace, feature, values in variant.properties
                 for value in order.suitable(namespace, feature, values)
             ),
-            ranked=tuple(best for _, best in order.ranked(variant) if best is not None),
         )
 
     def label_by_provider(self, wheels: Sequence[Wheel], capability: ComputeCapability) -> str:
@@ -187,31 +185,18 @@ class VariantChooser:
         ]
         return min(fitting)[1] if fitting else ""
 
-    def order_reason(self, wheel: Wheel, better: Wheel) -> Reason:
-        """Return the first difference in the order of two variants that suit the host."""
-        judged, other = self._judged.get(wheel.url), self._judged.get(better.url)
-        subject, have = f"{wheel.name} {wheel.version}", "variants come before other wheels"
-        if judged is not None and other is not None:
-            subject += f" ({_label(wheel)})"
-            have = "variants with the same properties are ordered by their labels"
-            if len(other.ranked) > len(judged.ranked):
-                have = "the variant with more properties comes first"
-            for own, first in zip(judged.ranked, other.ranked, strict=False):
-                if own != first:
-                    have = f"{' '.join(first)} comes before {' '.join(own)}"
-                    break
-        need = f"a place before {_label(better)} in the order of the variants"
-        return Reason(code="variant-order", subject=subject, need=need, have=have, source=_SOURCE)
-
     def precedes(self, wheel: Wheel, other: Wheel) -> bool:
-        """Return whether a variant precedes another of its release on a host that both suit."""
+        """Return whether a wheel precedes a variant of its release on a host that both suit.
+
+        True for a variant that the metadata lacks: its place is not known.
+        """
         release, _ = self._read([wheel])
         variant, second = release.find(_label(wheel)), release.find(_label(other))
         if variant is None or second is None:
-            return False
+            return bool(_label(wheel))
         any_gpu = Gpu(name="any GPU", compute_capability=None)
         order = _Order(release, self._host.replace(driver_cuda=None, gpus=(any_gpu,), cpu=()))
-        return order.key(variant) < order.key(second)
+        return (order.key(variant), variant.label) < (order.key(second), second.label)
 
     def applicable(self, wheel: Wheel, dependencies: Sequence[Requirement]) -> list[Requirement]:
         """Return the dependencies of a wheel without the markers about its variant.
