@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -28,7 +28,7 @@ from gpuenv.compat.catalog import Wheels, platform_of  # noqa: E402
 from gpuenv.compat.conda_records import Carriers, Record, describes  # noqa: E402
 from gpuenv.compat.data import CompatibilityData  # noqa: E402
 from gpuenv.compat.evaluate import serves  # noqa: E402
-from gpuenv.compat.rows import decode, read_scopes, read_toml  # noqa: E402
+from gpuenv.compat.rows import decode, read_scopes  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402
 from gpuenv.index.snapshot import Snapshot  # noqa: E402
 from gpuenv.model import (  # noqa: E402
@@ -42,6 +42,7 @@ from gpuenv.model import (  # noqa: E402
     show_pair,
 )
 from gpuenv.requirements.target import PLATFORMS, is_prerelease, version_key  # noqa: E402
+from gpuenv.serialize import read_toml  # noqa: E402
 
 HAND_WRITTEN = ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml")
 Row = Mapping[str, Any]
@@ -95,7 +96,15 @@ def check(data: CompatibilityData, wheels: Wheels | None = None) -> Audit:
     unsourced = [f"{where}: {_row_name(row)}" for where, row in rows if not row.get("source")]
     if unsourced:
         return Audit(counts=counts, contradictions=(), narrowed=(), unsourced=tuple(unsourced))
-    contradictions = [*_check_tables(data), *_check_libraries(data)]
+    contradictions = [
+        *(
+            f"{where}: {_row_name(row)} was scanned and names no file or sha256"
+            for where, row in rows
+            if row.get("evidence") == "scanned" and not (row.get("file") and row.get("sha256"))
+        ),
+        *_check_tables(data),
+        *_check_libraries(data),
+    ]
     narrowed: list[str] = []
     builds, pinning = list(_all_builds(data)), _distributions_with_rows(data)
     for build in builds:
@@ -175,7 +184,7 @@ def _check_tables(data: CompatibilityData) -> Iterator[str]:
     yield from _check_compilers(data)
     yield from _check_toolkits(data)
     compiled: set[tuple[int, int]] = set()
-    for targets in data.compilers.values():
+    for targets in _compilers(data.folder).values():
         compiled.update(parse_target(target)[0] for target in targets)
     for capability in data.capabilities():
         if capability not in compiled:
@@ -183,11 +192,19 @@ def _check_tables(data: CompatibilityData) -> Iterator[str]:
             yield f"there are GPUs of compute capability {pair}, which no toolkit compiles for"
 
 
+@cache
+def _compilers(folder: str) -> dict[CudaVersion, list[str]]:
+    """Return {toolkit: the targets that it compiles for}."""
+    tables = decode(os.path.join(folder, "tables.json"), Json)
+    return {parse_pair(cuda): targets for cuda, targets in tables["compilers"].items()}
+
+
 def _check_compilers(data: CompatibilityData) -> Iterator[str]:
     """Within a major, a newer toolkit compiles for all targets of an older one."""
-    for old, new in itertools.pairwise(sorted(data.compilers)):
-        new_targets = set(map(parse_target, data.compilers[new]))
-        lost = set(map(parse_target, data.compilers[old])) - new_targets
+    compilers = _compilers(data.folder)
+    for old, new in itertools.pairwise(sorted(compilers)):
+        new_targets = set(map(parse_target, compilers[new]))
+        lost = set(map(parse_target, compilers[old])) - new_targets
         if lost and old[0] == new[0]:
             pair, suffix = min(lost)
             target = f"sm_{pair[0]}{pair[1]}{suffix}"
@@ -198,7 +215,7 @@ def _check_toolkits(data: CompatibilityData) -> Iterator[str]:
     """The driver that came with a toolkit supports it."""
     for version, row in decode(os.path.join(data.folder, "tables.json"), Json)["toolkits"].items():
         cuda = parse_pair(".".join(version.split(".")[:2]))
-        if cuda not in data.compilers:
+        if cuda not in _compilers(data.folder):
             yield f"CUDA {version} has a driver and no compiler row"
         driver = row.get("driver_linux")
         supported = data.driver_cuda(driver) if driver else None
@@ -224,14 +241,15 @@ def _possible_toolkits(data: CompatibilityData, library: Library) -> list[CudaVe
     """Return the toolkits that may have built a library: all of its major if it is not known."""
     if library.cuda is not None:
         return [library.cuda]
-    return [cuda for cuda in sorted(data.compilers) if cuda[0] == library.cuda_major]
+    return [cuda for cuda in sorted(_compilers(data.folder)) if cuda[0] == library.cuda_major]
 
 
 def _check_code(
     data: CompatibilityData, subject: str, code: Code, toolkits: Sequence[CudaVersion]
 ) -> Iterator[str]:
     """Check that one of the toolkits can have made the code. Toolkits without a row say nothing."""
-    compilers = [data.compilers[cuda] for cuda in toolkits if cuda in data.compilers]
+    known = _compilers(data.folder)
+    compilers = [known[cuda] for cuda in toolkits if cuda in known]
     # Targets of few fat binaries do not count: nvidia-cudnn-cu13 has two engines for sm_70 that an
     # older compiler made.
     for target in (*(code.sass or ()), *(code.ptx or ())):
@@ -377,8 +395,7 @@ def recipe_contradictions(data: CompatibilityData) -> Iterator[str]:
     if not os.path.exists(path):
         return
     carriers = Carriers(data.folder)
-    rows = itertools.chain.from_iterable(carriers.code_rows.values())
-    without_recipe = [row for row in rows if row["channel"] == _CONDA_FORGE]
+    without_recipe = [row for row in carriers.code_rows if row.channel == _CONDA_FORGE]
     named: dict[tuple[str, str, str, str], list[Row]] = {}
     for recipe in decode(path, Json)["recipes"]:
         for build, subdir in itertools.product(recipe["builds"], recipe["subdirs"]):
@@ -386,13 +403,9 @@ def recipe_contradictions(data: CompatibilityData) -> Iterator[str]:
             cuda = parse_pair(build["cuda"])
             named.setdefault(_record_key(record, build["cuda"]), []).append(recipe)
             yield from _recipe_differences(data, carriers, recipe, record, cuda)
-            without_recipe = [
-                row
-                for row in without_recipe
-                if row["carrier"] != record["name"] or not describes(row, record, cuda)
-            ]
+            without_recipe = [row for row in without_recipe if not describes(row, record, cuda)]
     for row in without_recipe:
-        subject = f"{row['carrier']} {row['versions']} for CUDA {row['cuda']}"
+        subject = f"{row.carrier} {row.versions} for CUDA {row.cuda}"
         yield f"{subject} is in carriers.json, and recipes.json has no build of it"
     yield from _record_differences(data, named)
 

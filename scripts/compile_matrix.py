@@ -32,9 +32,9 @@ sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.compat.architectures import parse_target  # noqa: E402
 from gpuenv.compat.data import SCHEMA, gpu_key  # noqa: E402
-from gpuenv.compat.rows import read_framework  # noqa: E402
+from gpuenv.compat.rows import BuildsFile, convert  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
-from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
+from gpuenv.model import Framework, parse_pair, parse_release, show_pair  # noqa: E402
 from gpuenv.requirements.target import PLATFORMS  # noqa: E402
 
 
@@ -77,7 +77,8 @@ def tabulate(folder: Path) -> dict[str, Any]:
     """Return the tables, as gpuenv.compat.data reads them."""
     drivers, toolkits = _toml(folder / "drivers.toml"), _toml(folder / "toolkits.toml")
     gpus, libraries = _toml(folder / "gpus.toml"), _toml(folder / "libraries.toml")
-    frameworks = sorted((folder / "frameworks").glob("*.toml"))
+    paths = sorted((folder / "frameworks").glob("*.toml"))
+    frameworks = {path: read_framework(path) for path in paths}
     return {
         "version": f"{_toml(folder / 'matrix.toml')['date']}.{_digest(folder)}",
         "schema": SCHEMA,
@@ -102,9 +103,43 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "path": _path(folder),
         "extension_libraries": _extension_libraries(folder),
         "frameworks": {
-            path.stem: msgspec.to_builtins(read_framework(str(path))) for path in frameworks
+            path.stem: msgspec.to_builtins(framework) for path, framework in frameworks.items()
+        },
+        "builds": {
+            path.stem: _builds(path)
+            for path, framework in frameworks.items()
+            if framework.is_single_distribution and not path.with_suffix(".json").exists()
         },
     }
+
+
+def read_framework(path: Path) -> Framework:
+    """Return the framework that a TOML file describes.
+
+    A file without a [[way]] says that one distribution has every variant.
+
+    Raises:
+        DataError: names the file and the field that is wrong.
+    """
+    content = _toml(path)
+    name = content.get("distribution", "")
+    every_variant = {"variant": "*", "requires": [name], "carriers": [name]}
+    fields = {field: content[field] for field in Framework.__struct_fields__ if field in content}
+    ways = content.get("way", [every_variant])
+    framework = convert(fields | {"ways": ways}, Framework, str(path))
+    if not framework.ways or not all(way.requires for way in framework.ways):
+        raise DataError(f"{path} cannot be read: it has no way, or one that requires nothing")
+    return framework
+
+
+def _builds(path: Path) -> dict[str, Any]:
+    """Return the [[build]] rows of a framework that has no JSON file."""
+    content = _toml(path)
+    tables = {"builds": content.get("build", []), "companions": content.get("companion", [])}
+    if not convert(tables, BuildsFile, str(path)).builds:
+        hint = "give the framework's file a [[build]]"
+        raise DataError(f"{path.with_suffix('.json')} is missing", hint=hint)
+    return tables
 
 
 def _limits(rows: list[dict[str, Any]]) -> list[list[Any]]:

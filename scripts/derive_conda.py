@@ -49,6 +49,15 @@ def records(path: Path, channel: str) -> Iterator[dict[str, Any]]:
         }
 
 
+def least_cuda(record: dict[str, Any]) -> str | None:
+    """Return the oldest `__cuda` of a record's depends and constrains; "" is any, None is none."""
+    for dependency in (*(record.get("depends") or ()), *(record.get("constrains") or ())):
+        name, spec, _ = conda_versions.split(dependency)
+        if name == "__cuda":
+            return conda_versions.lower_bound(spec) or ""
+    return None
+
+
 def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, Any]:
     """Return the fields of a record that the row keeps."""
     fields: dict[str, Any] = {
@@ -58,8 +67,8 @@ def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, A
         "channel": conda_records.channel_name(record["channel"]),
         "subdir": record["subdir"],
     }
-    if record["name"] in carriers.carriers.values():
-        build = carriers.row(record, carriers.framework_of(record["name"]) or "")
+    build = carriers.row(record)
+    if build is not None:
         cuda = None if build.cuda is None else show_pair(build.cuda)
         sass, ptx = (
             [*codes] if codes is not None else None for codes in (build.code.sass, build.code.ptx)
@@ -78,7 +87,7 @@ def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, A
             f"{name} {spec}" for name, spec, _ in asked if name in conda_records.TOOLKITS
         ]
     fields |= {
-        "__cuda": conda_records.least_cuda(record),
+        "__cuda": least_cuda(record),
         "file": record["fn"],
         "sha256": record.get("sha256"),
     }

@@ -262,9 +262,8 @@ class Build(Value):
 class Library(Value):
     """One release of a CUDA library's distribution (nvidia-cudnn-cu12 9.10.2.21) on one platform.
 
-    `code` is what all of its member libraries carry (R3). `bad` is the verdict on a release that is
-    known to be bad: severity ("broken": never select, "avoid": select if nothing else fits), text,
-    source. `cuda` and `cudnn` are what a framework's own library was built with.
+    `code` is what all of its member libraries carry (R3). `cuda` and `cudnn` are what a framework's
+    own library was built with.
 
     `by_cuda` is (CUDA version, code), in ascending order, for a distribution with one library for
     each CUDA version of its framework (bitsandbytes). One of them is loaded. `url` is the wheel,
@@ -276,7 +275,6 @@ class Library(Value):
     platform: str
     cuda_major: int  # 0 where it has none, such as jaxlib
     code: Code
-    bad: tuple[str, str, str] | None = None
     cuda: CudaVersion | None = None
     cudnn: str | None = None
     by_cuda: tuple[tuple[CudaVersion, Code], ...] = ()
@@ -362,6 +360,11 @@ class Framework(Value):
             if way.distribution in versions and way.has_carriers(versions):
                 return way
         return None
+
+    @property
+    def is_single_distribution(self) -> bool:
+        """Whether one distribution has every variant, told apart by its version (torch)."""
+        return [way.variant for way in self.ways] == ["*"]
 
     @property
     def distributions(self) -> tuple[str, ...]:

@@ -198,10 +198,8 @@ class _Updater:
         row: dict[str, Any] = {"version": wheel.version, "platform": self._platform}
         built_with = toolkit_fields(record, scope)
         # The versions of some distributions name the builds of a framework.
-        if any(
-            framework.distribution == task.name and [way.variant for way in framework.ways] == ["*"]
-            for framework in self._data.all_frameworks()
-        ):
+        framework = self._data.framework_of(task.name)
+        if framework is not None and framework.distribution == task.name:
             if built_with["cuda"] is None:
                 raise DataError("it does not say for which CUDA it was built")
             variant = "cu" + built_with["cuda"].replace(".", "")

@@ -233,7 +233,8 @@ class Catalog:
             if library is None:
                 variants.append(variant)
             else:  # the code was read from the file, not derived from the framework
-                variants.append(variant.replace(code=library.code, bad=library.bad))
+                bad = self._data.bad(name, library.version)
+                variants.append(variant.replace(code=library.code, bad=bad))
         for library in by_version.values():
             if not library.by_cuda:
                 variants.append(self._variant_of_library(library))
@@ -256,7 +257,7 @@ class Catalog:
             code=library.code,
             indexes=("url",) if library.url else ("default",),
             requires_python=self._requires_python(library.name, library.version, library.platform),
-            bad=library.bad,
+            bad=self._data.bad(library.name, library.version),
         )
 
     # ---- the index

@@ -15,14 +15,14 @@ from ..requirements import conda_versions
 from . import conda_records, evaluate, extensions
 from .conda_records import Carriers, Record, Row, Virtual
 from .data import CompatibilityData
-from .parts import CudaLibrary, FrameworkBuild, Package, Parts, Toolkit
+from .evaluate import Package
 
 RECORD_SOURCE = "the package's own record in its channel"
 
 
-def parts_of_records(
+def packages_of_records(
     records: Sequence[Record], platform: str, data: CompatibilityData, carriers: Carriers
-) -> Parts:
+) -> list[Package]:
     """Describe conda records that are installed together.
 
     Companions are left out: a conda build of a companion accepts a framework of any CUDA of its
@@ -35,51 +35,31 @@ def parts_of_records(
         carriers: the packages that hold a framework's code.
     """
     cuda = cuda_of_records(records)
-    packages: list[Package] = []
-    builds: list[FrameworkBuild] = []
-    libraries: list[CudaLibrary] = []
-    toolkits: list[Toolkit] = []
+    packages = []
     for record in records:
-        package = _package(record, cuda, data)
-        packages.append(package)
-        toolkit = conda_records.toolkit_of(record)
-        framework = carriers.framework_of(package.name)
-        if toolkit is not None:
-            toolkits.append(Toolkit(package=package, cuda=toolkit))
-        elif framework is not None and package.name == carriers.carriers[framework]:
-            row = carriers.row(record, framework)
-            builds.append(
-                FrameworkBuild(
-                    package=package.name,
-                    framework=framework,
-                    subject=row_subject(row),
-                    build=build_of_row(row, platform),
-                    on_path=True,
-                )
-            )
-        elif package.distribution:
-            library = data.library(package.distribution, package.version, platform)
-            libraries.append(CudaLibrary(package=package, library=library))
-    return Parts(
-        packages=tuple(packages),
-        builds=tuple(builds),
-        libraries=tuple(libraries),
-        toolkits=tuple(toolkits),
-    )
-
-
-def _package(record: Record, cuda: CudaVersion | None, data: CompatibilityData) -> Package:
-    name, version = str(record["name"]), str(record["version"])
-    distribution = ""
-    if _may_be_cuda_library(name):
+        name, version = str(record["name"]), str(record["version"])
         own_cuda = conda_records.cuda_dependency(record) or cuda
         distribution = wheel_distribution(name, own_cuda, data) or ""
-    built_for = extensions.of_build_string(str(record.get("build", "")))
-    return Package(name=name, version=version, distribution=distribution, built_for=built_for)
-
-
-def _may_be_cuda_library(name: str) -> bool:
-    return name.startswith("lib") or name == "cudnn"
+        package = Package(
+            name=name,
+            version=version,
+            distribution=distribution,
+            built_for=extensions.of_build_string(str(record.get("build", ""))),
+            toolkit=conda_records.toolkit_of(record),
+        )
+        row = carriers.row(record)
+        if row is not None:
+            package = package.replace(
+                framework=row.framework,
+                build=build_of_row(row, platform),
+                build_subject=row_subject(row),
+                on_path=True,
+            )
+        elif distribution:
+            library = data.library(distribution, version, platform)
+            package = package.replace(is_library=True, library=library)
+        packages.append(package)
+    return packages
 
 
 def row_subject(row: Row) -> str:
@@ -119,7 +99,7 @@ def wheel_distribution(name: str, cuda: CudaVersion | None, data: CompatibilityD
     NVIDIA makes both from one build: conda-forge repackages the redistributable archives that the
     wheels are made of.
     """
-    if cuda is None or not _may_be_cuda_library(name):
+    if cuda is None or not (name.startswith("lib") or name == "cudnn"):
         return None
     stem = "nvidia-" + name.removeprefix("lib")
     for distribution in (f"{stem}-cu{cuda[0]}", stem):
@@ -140,15 +120,8 @@ def library_of(
 
 def cuda_of_records(records: Iterable[Record]) -> CudaVersion | None:
     """Return the CUDA version of a closure, from the first of its toolkit packages."""
-    toolkits: dict[str, CudaVersion] = {}
-    for record in records:
-        cuda = conda_records.toolkit_of(record)
-        if cuda is not None:
-            toolkits[record["name"]] = cuda
-    for name in conda_records.TOOLKITS:
-        if name in toolkits:
-            return toolkits[name]
-    return None
+    toolkits = {record["name"]: conda_records.toolkit_of(record) for record in records}
+    return next(filter(None, map(toolkits.get, conda_records.TOOLKITS)), None)
 
 
 # ---- one record on a host, for the resolver ----------------------------------------------------
@@ -228,16 +201,14 @@ def lock_reasons(
     conda checks none of this when it installs an explicit file. A CPU build may be what the author
     of the lock wanted, so it gives no reason. Doubts are included.
     """
-    parts = parts_of_records(records, host.platform, data, carriers)
+    packages = packages_of_records(records, host.platform, data, carriers)
     reasons = [
         reason
-        for reason in evaluate.environment_reasons(parts, host, data)
+        for reason in evaluate.environment_reasons(packages, host, data)
         if reason.code != "cpu-build"
     ]
-    for record in records:
-        framework = carriers.framework_of(record["name"])
-        if framework is not None and record["name"] == carriers.carriers[framework]:
-            reasons += needs_gpu_reasons(carriers.row(record, framework), host)
+    for row in filter(None, map(carriers.row, records)):
+        reasons += needs_gpu_reasons(row, host)
     return tuple(reasons)
 
 
@@ -269,23 +240,16 @@ def closure_reasons(
         are part of the reasons against each CUDA build.
     """
     by_package: dict[str, list[Reason]] = {}
-    parts = parts_of_records(records, host.platform, data, carriers)
-    for finding in evaluate.environment_findings(parts, host, data):
-        if finding.packages and finding.reason.code not in ("cpu-build", "gpu-unused"):
-            name = _package_to_replace(finding.packages, keep)
-            by_package.setdefault(name, []).append(finding.reason)
+    packages = packages_of_records(records, host.platform, data, carriers)
+    for reason, names in evaluate.environment_findings(packages, host, data):
+        if names and reason.code not in ("cpu-build", "gpu-unused"):
+            name = next((name for name in names if name not in keep), names[0])
+            by_package.setdefault(name, []).append(reason)
     versions = {name: (version, build) for name, version, build in virtual}
     for record in records:
         for reason in virtual_reasons(record, versions):
             by_package.setdefault(record["name"], []).append(reason)
     return {name: tuple(dict.fromkeys(reasons)) for name, reasons in by_package.items()}
-
-
-def _package_to_replace(packages: Sequence[str], keep: Collection[str]) -> str:
-    for name in packages:
-        if name not in keep:
-            return name
-    return packages[0]
 
 
 def virtual_reasons(record: Record, virtual: Mapping[str, tuple[str, str]]) -> tuple[Reason, ...]:

@@ -7,15 +7,14 @@ None.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import DataError
 from ..model import Code, CudaVersion, Value, parse_pair
 from ..requirements import conda_versions
+from .rows import Pair, decode
 
 Record = Mapping[str, Any]
 Virtual = tuple[str, str, str]  # a virtual package: name, version, build
@@ -51,34 +50,59 @@ class Row(Value):
     code: Code
 
 
+class CodeRow(Value, forbid_unknown_fields=False):
+    """The device code of builds of a carrier, from their recipe.
+
+    `versions`, `cuda` and `builds` are ranges of versions, CUDA versions and build numbers.
+    `made_by` None: the CUDA of the build made the PTX. Builds of cupy name the first release of a
+    CUDA major, whichever toolkit made them.
+    """
+
+    carrier: str
+    channel: str
+    subdirs: tuple[str, ...]
+    versions: str
+    cuda: str
+    builds: str = "*"
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...]
+    made_by: Pair | None = None
+    source: str
+
+
+class _CarrierRow(Value, forbid_unknown_fields=False):
+    framework: str
+    package: str
+    carrier: str
+
+
+class _DistributionRow(Value, forbid_unknown_fields=False):
+    package: str
+    distribution: str
+
+
+class _CarriersFile(Value, forbid_unknown_fields=False):
+    carriers: tuple[_CarrierRow, ...]
+    distributions: tuple[_DistributionRow, ...]
+    code: tuple[CodeRow, ...]
+
+
 class Carriers:
     """matrix_data/conda/carriers.json: the packages that hold a framework, and the code of builds.
 
     `packages` and `carriers` give, for each framework, the package that users name and the package
     that holds the code. `distributions` gives the Python distribution that a package installs,
-    where the names differ. `code_rows` has the rows of device code of each carrier.
+    where the names differ. `code_rows` has the rows of device code.
     """
 
     def __init__(self, folder: str) -> None:
         """Read the file. `folder` is that of the data. Raises DataError if the file is damaged."""
-        path = os.path.join(folder, "conda", "carriers.json")
-        self.packages: dict[str, str] = {}
-        self.carriers: dict[str, str] = {}
-        self.distributions: dict[str, str] = {}
-        try:
-            with open(path, encoding="utf-8") as file:
-                data = json.load(file)
-            for row in data["carriers"]:
-                self.packages[str(row["framework"])] = str(row["package"])
-                self.carriers[str(row["framework"])] = str(row["carrier"])
-            for row in data["distributions"]:
-                self.distributions[str(row["package"])] = str(row["distribution"])
-            self.code_rows: dict[str, list[dict[str, Any]]] = {}
-            for row in data["code"]:
-                self.code_rows.setdefault(str(row["carrier"]), []).append(row)
-            self._channels = frozenset(str(row["channel"]) for row in data["code"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: {error}") from None
+        content = decode(os.path.join(folder, "conda", "carriers.json"), _CarriersFile)
+        self.packages = {row.framework: row.package for row in content.carriers}
+        self.carriers = {row.framework: row.carrier for row in content.carriers}
+        self.distributions = {row.package: row.distribution for row in content.distributions}
+        self.code_rows = content.code
+        self._framework_of = {row.carrier: row.framework for row in content.carriers}
 
     def framework_of(self, package: str) -> str | None:
         """Return the framework that a conda package is a name of: pytorch -> torch."""
@@ -87,8 +111,11 @@ class Carriers:
                 return framework
         return None
 
-    def row(self, record: Record, framework: str) -> Row:
-        """Return a record of a carrier as a row."""
+    def row(self, record: Record) -> Row | None:
+        """Return a record of a carrier as a row; None for other packages."""
+        framework = self._framework_of.get(record["name"])
+        if framework is None:
+            return None
         cuda, glob = cuda_of(record)
         cudnn, bundled = cudnn_of(record)
         return Row(
@@ -111,37 +138,28 @@ class Carriers:
         """Return the device code of a build, from its recipe; unknown without a row."""
         if cuda is None:
             return Code(sass=(), ptx=(), source="a CPU build has no device code")
-        channel = self._code_channel(record)
-        for row in self.code_rows.get(record["name"], ()):
-            if row["channel"] == channel and describes(row, record, cuda):
-                # Builds of cupy name the first release of a CUDA major, whichever toolkit made
-                # them.
-                made_by = parse_pair(row["made_by"]) if "made_by" in row else cuda
-                sass, ptx = tuple(row["sass"]), tuple(row["ptx"])
-                return Code(sass=sass, ptx=ptx, made_by=made_by, source=row["source"])
+        # A mirror of the same builds has another name: then the name of the build decides.
+        by_build = "pytorch" if is_dotted(record) else "conda-forge"
+        channel = channel_name(str(record.get("channel", "")))
+        if channel not in {row.channel for row in self.code_rows}:
+            channel = by_build
+        for row in self.code_rows:
+            if row.channel == channel == by_build and describes(row, record, cuda):
+                made_by = parse_pair(row.made_by) if row.made_by else cuda
+                return Code(sass=row.sass, ptx=row.ptx, made_by=made_by, source=row.source)
         release = f"{record['name']} {record['version']}"
         source = f"no row of {release} for CUDA {cuda[0]}.{cuda[1]}"
         return Code(sass=None, source=source)
 
-    def _code_channel(self, record: Record) -> str:
-        """Return the channel whose rows can describe a record; "" is none.
 
-        A mirror of the same builds has another name: then the name of the build decides.
-        """
-        by_build = "pytorch" if is_dotted(record) else "conda-forge"
-        channel = channel_name(str(record.get("channel", "")))
-        is_mirror = channel not in self._channels
-        return by_build if channel == by_build or is_mirror else ""
-
-
-def describes(row: Mapping[str, Any], record: Record, cuda: CudaVersion) -> bool:
-    """Return whether a row of `Carriers.code_rows` is about a record of its name and channel."""
-    number = str(record.get("build_number", 0))
+def describes(row: CodeRow, record: Record, cuda: CudaVersion) -> bool:
+    """Return whether a row of `Carriers.code_rows` is about a record of its channel."""
     return (
-        record["subdir"] in row["subdirs"]
-        and conda_versions.contains(row["versions"], record["version"])
-        and conda_versions.contains(row["cuda"], f"{cuda[0]}.{cuda[1]}")
-        and conda_versions.contains(row.get("builds", "*"), number)
+        record["name"] == row.carrier
+        and record["subdir"] in row.subdirs
+        and conda_versions.contains(row.versions, record["version"])
+        and conda_versions.contains(row.cuda, f"{cuda[0]}.{cuda[1]}")
+        and conda_versions.contains(row.builds, str(record.get("build_number", 0)))
     )
 
 
@@ -194,15 +212,6 @@ def python_of(record: Record) -> tuple[int, int] | None:
             version = _major_minor(bound or "")
             if version is not None:
                 return version
-    return None
-
-
-def least_cuda(record: Record) -> str | None:
-    """Return the oldest `__cuda` of a record's depends and constrains; "" is any, None is none."""
-    for dependency in (*(record.get("depends") or ()), *(record.get("constrains") or ())):
-        name, spec, _ = conda_versions.split(dependency)
-        if name == "__cuda":
-            return conda_versions.lower_bound(spec) or ""
     return None
 
 

@@ -7,14 +7,16 @@ TOML files and checks them. docs/matrix.md describes the files.
 
 from __future__ import annotations
 
+import glob
 import importlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cached_property
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from ..errors import DataError
 from ..model import (
@@ -33,7 +35,7 @@ from ..model import (
 from ..requirements.versions import contains, version_key
 from .architectures import common_code, driver_branch, parse_target
 from .extensions import FRAMEWORK, BuiltFor, of_version
-from .rows import Builds, Releases, Verdict, decode, read_framework
+from .rows import Builds, BuildsFile, Pair, Releases, Verdict, decode
 from .user_rows import NO_ROWS, UserRows
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
@@ -50,9 +52,8 @@ _IS_NOISE = re.compile(f"{'|'.join(_NOISE_WORDS)}|{_NOISE}").fullmatch
 
 SCHEMA = 1  # the layout of matrix_data that this gpuenv reads
 
-# A release on side "a" or "b" of a pair of releases that must not meet, with `several_gpus` only on
-# a host with several GPUs: (pair, side, several_gpus, text, source, severity).
-BadPair = tuple[str, str, bool, str, str, str]
+# A release on side "a" or "b" of a pair of releases that must not meet: (pair, side, verdict).
+BadPair = tuple[str, str, Verdict]
 _Side = tuple[tuple[str, ...], str]  # distributions, versions
 _Branches = tuple[tuple[int, tuple[ComputeCapability, ...], str], ...]
 
@@ -75,10 +76,9 @@ class _Tables(Value, forbid_unknown_fields=False):
     schema: int
     version: str
     floors: tuple[tuple[int, str | None, str | None, str], ...]
-    branches: tuple[tuple[int, str], ...]
+    branches: tuple[tuple[int, Pair], ...]
     first: _Branches
     last: _Branches
-    compilers: dict[str, tuple[str, ...]]
     ptx_toolkits: dict[str, str]
     gpus: dict[str, ComputeCapability]
     gpu_platforms: dict[str, str]
@@ -94,6 +94,8 @@ class _Tables(Value, forbid_unknown_fields=False):
     # A companion, and whether only the newest release of each of its lines has a row.
     extension_libraries: dict[str, bool]
     frameworks: dict[str, Framework]
+    # Of the frameworks that have no JSON file.
+    builds: dict[str, BuildsFile] = msgspec.field(default_factory=dict)
 
 
 def data_folder() -> str:
@@ -189,11 +191,7 @@ class CompatibilityData:
             raise DataError(f"{path} is damaged: {text}", hint=hint)
         self.version = tables.version
         self.ptx_toolkits: Mapping[str, str] = tables.ptx_toolkits
-        try:
-            self.branches = {branch: parse_pair(cuda) for branch, cuda in tables.branches}
-            self.compilers = {parse_pair(cuda): row for cuda, row in tables.compilers.items()}
-        except ValueError as error:
-            raise DataError(f"{path} is damaged: {error}") from error
+        self.branches = {branch: parse_pair(cuda) for branch, cuda in tables.branches}
         self.floors = {
             major: (linux, windows, source) for major, linux, windows, source in tables.floors
         }
@@ -203,23 +201,24 @@ class CompatibilityData:
         self._extensions = {
             name for row in self.rule_rows("extension") for name in row.distributions
         }
-        self._libraries = self._listed("libraries", ".json")
-        self._frameworks: dict[str, Framework] = {}
-        for name in self._listed("frameworks", ".toml"):
-            if name in tables.frameworks:
-                self._frameworks[name] = tables.frameworks[name]
-            else:  # a file newer than tables.json
-                path = os.path.join(folder, "frameworks", name + ".toml")
-                self._frameworks[name] = read_framework(path)
+        paths = glob.glob(os.path.join(glob.escape(folder), "libraries", "*.json"))
+        self._libraries = sorted(os.path.basename(path)[:-5] for path in paths)
+        self._frameworks = tables.frameworks
+        # The frameworks whose versions name builds, by their distributions; and all distributions
+        # that install a framework or are companions of one.
+        self._framework_of: dict[str, Framework] = {}
+        self._framework_distributions: set[str] = set()
+        for framework in tables.frameworks.values():
+            if framework.is_single_distribution:
+                self._framework_of |= dict.fromkeys(framework.distributions, framework)
+            self._framework_distributions.update(framework.distributions)
+            for way in framework.ways:
+                self._framework_distributions.update(way.carriers)
+                self._framework_distributions.update(
+                    text.partition("[")[0] for text in way.requires
+                )
         self._builds: dict[str, Builds] = {}
         self._releases: dict[str, Releases] = {}
-
-    def _listed(self, folder: str, suffix: str) -> list[str]:
-        try:
-            names = sorted(os.listdir(os.path.join(self.folder, folder)))
-        except FileNotFoundError:
-            return []
-        return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
 
     # ---- frameworks and their builds
 
@@ -231,6 +230,13 @@ class CompatibilityData:
         """Return the names of the frameworks, in alphabetical order."""
         return tuple(self._frameworks)
 
+    def framework_of(self, distribution: str) -> Framework | None:
+        """Return the framework whose builds are versions of a distribution (torch, torchvision).
+
+        None for the distributions of frameworks that install in several ways.
+        """
+        return self._framework_of.get(distribution)
+
     def all_frameworks(self) -> Sequence[Framework]:
         """Return the frameworks, in alphabetical order of their names."""
         return tuple(self._frameworks.values())
@@ -240,26 +246,30 @@ class CompatibilityData:
 
         "2.13.0+cu126" names a variant; "2.13.0" names the build of the default index.
         """
-        builds = self._builds_of(distribution)
-        return builds.find(distribution, version, platform) if builds else None
+        framework = self._framework_of.get(distribution)
+        if framework is None:
+            return None
+        return self._builds_of(framework).find(distribution, version, platform)
 
     def builds(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
         """Return the known builds, newest version first; in a version the default index first.
 
         `above` leaves out that version and older ones.
         """
-        builds = self._builds_of(distribution)
-        return builds.all(distribution, platform, above) if builds else ()
+        framework = self._framework_of.get(distribution)
+        if framework is None:
+            return ()
+        return self._builds_of(framework).all(distribution, platform, above)
 
-    def _builds_of(self, distribution: str) -> Builds | None:
-        for framework in self._frameworks.values():
-            if distribution == framework.distribution or distribution in framework.companions:
-                if framework.name not in self._builds:
-                    path = os.path.join(self.folder, "frameworks", framework.name + ".json")
-                    more = self.user_rows.rows.get(framework.distribution, ())
-                    self._builds[framework.name] = Builds(path, framework, more)
-                return self._builds[framework.name]
-        return None
+    def _builds_of(self, framework: Framework) -> Builds:
+        name = framework.name
+        if name not in self._builds:
+            rows = self._tables.builds.get(name)
+            if rows is None:
+                rows = decode(os.path.join(self.folder, "frameworks", name + ".json"), BuildsFile)
+            more = self.user_rows.rows.get(framework.distribution, ())
+            self._builds[name] = Builds(framework, rows, more)
+        return self._builds[name]
 
     def known_versions(self, distribution: str, platform: str) -> Iterator[str]:
         """Yield the releases on the default index of a framework, or of a companion of one.
@@ -315,10 +325,42 @@ class CompatibilityData:
     # ---- libraries
 
     def library(self, distribution: str, version: str, platform: str) -> Library | None:
-        """Return what is known about a release of a CUDA library on a platform."""
+        """Return what is known about a release of a CUDA library or a companion on a platform.
+
+        If only the newest release of each line of a companion is scanned, its row stands for the
+        whole line (0.27.1 for 0.27.0), as documented. A release that is older than every row has
+        no code for devices that are too new for the oldest row. Whether it has code for older
+        devices is unknown.
+        """
         if distribution not in self._libraries:
             return None
-        return self._releases_of(distribution).find(version, platform)
+        has_lines = self._tables.extension_libraries.get(distribution)
+        if has_lines is None:
+            return self._releases_of(distribution).find(version, platform)
+        row = self._releases_of(distribution).find(version.lower(), platform)
+        rows = [] if row else self.releases(distribution, platform)
+        rows = [release for release in rows if "+" not in release.version]
+        if not rows:
+            return row
+        if has_lines:
+            line = version.split(".")[:2]
+            for release in rows:
+                if release.version.split(".")[:2] == line:
+                    source = f"as {release.version} of its line; {release.code.source}"
+                    code = release.code.replace(evidence="documented", source=source)
+                    return release.replace(version=version, code=code, url="")
+        oldest = rows[0]
+        targets = (*(oldest.code.sass or ()), *(oldest.code.ptx or ()))
+        if not targets or version_key(version) >= version_key(oldest.version):
+            return None
+        code = oldest.code.replace(
+            evidence="documented",
+            source=f"older than {oldest.version}; {oldest.code.source}",
+            unknown_below=min(parse_target(target)[0] for target in targets),
+        )
+        return oldest.replace(
+            version=version, code=code, cuda=None, cuda_major=0, by_cuda=(), url=""
+        )
 
     def releases(self, distribution: str, platform: str = "") -> Sequence[Library]:
         """Return the releases of a CUDA library, oldest first; () for other distributions.
@@ -343,67 +385,19 @@ class CompatibilityData:
     def is_extension(self, distribution: str) -> bool:
         """Return whether a distribution is a companion with device code, such as vllm.
 
-        R1 and R2 apply to its releases that `extension` knows; the others are not known to be
-        wrong.
+        R1 and R2 apply to its releases that `library` knows; the others are not known to be wrong.
         """
         return distribution in self._tables.extension_libraries
-
-    def extension(self, distribution: str, version: str, platform: str) -> Library | None:
-        """Return what is known about a release of a companion.
-
-        If only the newest release of each line is scanned, its row stands for the whole line
-        (0.27.1 for 0.27.0), as documented. A release that is older than every row has no code for
-        devices that are too new for the oldest row. Whether it has code for older devices is
-        unknown.
-        """
-        row = self.library(distribution, version.lower(), platform)
-        if row is not None:
-            return row
-        rows = [
-            release
-            for release in self.releases(distribution, platform)
-            if "+" not in release.version
-        ]
-        if self._tables.extension_libraries[distribution]:
-            line = version.split(".")[:2]
-            for release in rows:
-                if release.version.split(".")[:2] == line:
-                    source = f"as {release.version} of its line; {release.code.source}"
-                    code = release.code.replace(evidence="documented", source=source)
-                    return release.replace(version=version, code=code)
-        if not rows or version_key(version) >= version_key(rows[0].version):
-            return None
-        oldest = rows[0]
-        targets = (*(oldest.code.sass or ()), *(oldest.code.ptx or ()))
-        if not targets:
-            return None
-        code = oldest.code.replace(
-            evidence="documented",
-            source=f"older than {oldest.version}; {oldest.code.source}",
-            unknown_below=min(parse_target(target)[0] for target in targets),
-        )
-        return oldest.replace(version=version, code=code, cuda=None, cuda_major=0, by_cuda=())
 
     def covers(self, distribution: str) -> bool:
         """Return whether the data has the builds of a distribution: a framework, or a library."""
         return distribution in self._framework_distributions or self.is_library(distribution)
 
-    @cached_property
-    def _framework_distributions(self) -> frozenset[str]:
-        """The distributions that install frameworks, and their companions."""
-        names: set[str] = set()
-        for framework in self._frameworks.values():
-            names.update(framework.distributions)
-            for way in framework.ways:
-                names.update(way.carriers)
-                names.update(text.partition("[")[0] for text in way.requires)
-        return frozenset(names)
-
     def _releases_of(self, distribution: str) -> Releases:
         if distribution not in self._releases:
             path = os.path.join(self.folder, "libraries", distribution + ".json")
             more = self.user_rows.rows.get(distribution, ())
-            self._releases[distribution] = Releases(path, distribution, self.bad, more)
+            self._releases[distribution] = Releases(path, distribution, more)
         return self._releases[distribution]
 
     def slots(self, distribution: str) -> Sequence[str]:
@@ -422,13 +416,16 @@ class CompatibilityData:
                 worst = (severity, text, source)
         return worst
 
-    def bad_pairs(self, distribution: str, version: str) -> Sequence[BadPair]:
-        """Return the bad pairs of which a release is a member."""
+    def bad_pairs(self, distribution: str, version: str, gpus: int) -> Sequence[BadPair]:
+        """Return the bad pairs of which a release is a member, on a host with so many GPUs.
+
+        None of them counts on a host without a GPU, and some count only with several GPUs.
+        """
         return [
-            (pair, side, several_gpus, text, source, severity)
+            (pair, side, (severity, text, source))
             for pair, a, b, several_gpus, severity, text, source in self._tables.bad_pairs
             for side, (names, versions) in (("a", a), ("b", b))
-            if distribution in names and within(version, versions)
+            if gpus > several_gpus and distribution in names and within(version, versions)
         ]
 
     def built_for(self, distribution: str, version: str) -> BuiltFor | None:

@@ -5,8 +5,8 @@
   the first reason, and are keyed by the host fact that they are about: "__driver", "__sm" and
   "__data" are nodes of the resolver's graph.
 - `variant_reasons`: the properties of a variant wheel on a host.
-- `environment_findings`, `environment_reasons`: a whole environment on a host, from its parts
-  (compat.parts). Locks, installed environments, conda closures and the doctor ask these.
+- `packages_of_pins`, `environment_findings`: a whole environment on a host. Locks, installed
+  environments, conda closures (compat.conda_parts) and the doctor ask these.
 - `code_reasons`, `serves`: device code that was read from a file, on a host.
 - `needs_of_gpus`: what a plan needs of a host.
 """
@@ -27,15 +27,20 @@ from ..model import (
     WheelVariant,
     parse_release,
 )
+from ..requirements.target import normalize_name
 from . import rules, variants
 from .architectures import show_code
 from .data import CompatibilityData
 from .extensions import FRAMEWORK, BuiltFor, release_of
-from .parts import FrameworkBuild, Package, Parts, parts_of_pins
+from .rows import Verdict
 
 Facts = dict[str, tuple[Reason, ...]]
+# A reason, and the packages that it is about, the one to replace first; () for the host.
+Finding = tuple[Reason, tuple[str, ...]]
 
 OWNER_SOURCE = rules.OWNER_SOURCE
+cudnn_reasons = rules.cudnn_reasons
+code_reasons = rules.device_reasons
 # The codes of `host_reasons`, in the order in which it returns them, and the codes of R2.
 HOST_CODES = ("gpu-needs-newer-driver", "gpu-dropped-by-driver")
 DEVICE_CODES = (
@@ -43,13 +48,6 @@ DEVICE_CODES = (
     "jetson-wheel",
 )  # fmt: skip
 _CUDNN = "nvidia-cudnn-cu"
-
-
-class Finding(Value):
-    """A reason, and the packages that it is about, the one to replace first; () for the host."""
-
-    reason: Reason
-    packages: tuple[str, ...] = ()
 
 
 # ---- one release on a host ---------------------------------------------------------------------
@@ -78,7 +76,7 @@ def build_reasons(
         return {"__sm": (rules.cpu_build_reason(subject, build.code, host.gpus),)}
     device: tuple[Reason, ...] = ()
     if on_path:
-        device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
+        device = code_reasons(subject, build.code, host)
     return {"__driver": driver_reasons(subject, build.cuda, host, data), "__sm": device}
 
 
@@ -95,14 +93,14 @@ def library_reasons(
     """
     if library is None:
         if rules.needs_jetson_wheels(host.gpus):  # no library of an index is one
-            return {"__sm": rules.device_reasons(subject, Code(sass=None), host.gpus, None)}
+            return {"__sm": code_reasons(subject, Code(sass=None), host)}
         return _not_in_data("library-unknown", subject)
     if not host.gpus:
         return {}
     if library.by_cuda:  # one library for each CUDA version: one of them must run
         every = [library_reasons(subject, choice, host, data) for choice in library.choices()]
         return next((facts for facts in every if not any(facts.values())), every[0])
-    facts = {"__sm": rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)}
+    facts = {"__sm": code_reasons(subject, library.code, host)}
     if library.cuda is not None:
         facts["__driver"] = driver_reasons(subject, library.cuda, host, data)
     return facts
@@ -137,13 +135,8 @@ def host_reasons(host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
 
     Codes: gpu-needs-newer-driver, gpu-dropped-by-driver, driver-branch-unknown.
     """
-    too_old = rules.first_branch_reasons(host, data.first_branches)
-    return too_old + rules.branch_reasons(host, data.last_branches, data.newest_branch())
-
-
-def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[Reason, ...]:
-    """R4 for a cuDNN release beside a build. Codes: cudnn-version, cudnn-version-unknown."""
-    return rules.cudnn_reasons(subject, build_cudnn, runtime_cudnn)
+    newest = data.newest_branch()
+    return rules.branch_reasons(host, data.first_branches, data.last_branches, newest)
 
 
 def known_bad_reasons(
@@ -275,11 +268,6 @@ def serves(code: Code, capability: tuple[int, int]) -> bool:
     return rules.serves(code, capability, None) is not None
 
 
-def code_reasons(subject: str, code: Code, host: Host) -> tuple[Reason, ...]:
-    """R2 and R6 for the device code of a file. Codes: those of `rules.device_reasons`."""
-    return rules.device_reasons(subject, code, host.gpus, host.driver_cuda)
-
-
 # ---- what a plan needs of a host ---------------------------------------------------------------
 
 
@@ -328,6 +316,104 @@ def needs_of_gpus(
 # ---- a whole environment -----------------------------------------------------------------------
 
 
+class Package(Value):
+    """One package of an environment, as the rules see it.
+
+    Attributes:
+        name: what its installer calls it (libcudnn).
+        version: its version.
+        distribution: the wheel distribution whose rows in the data describe it
+            (nvidia-cudnn-cu12); "" if there is none.
+        built_for: the torch that the name of an extension names.
+        framework: the framework that the package is a build or a companion of; "" for others.
+        build: that build; None is a release that the data does not know.
+        build_subject: how reasons name the build.
+        on_path: whether a convolution runs the build's own code: true for a framework, false for a
+            companion.
+        is_library: whether it is a CUDA library on the path of a convolution.
+        library: that library; None if the data does not know it.
+        toolkit: the version of a package that stands for the CUDA of the environment
+            (cuda-version of conda).
+    """
+
+    name: str
+    version: str
+    distribution: str
+    built_for: BuiltFor | None = None
+    framework: str = ""
+    build: Build | None = None
+    build_subject: str = ""
+    on_path: bool = False
+    is_library: bool = False
+    library: Library | None = None
+    toolkit: CudaVersion | None = None
+
+    @property
+    def subject(self) -> str:
+        """How reasons name the package."""
+        return f"{self.name} {self.version}"
+
+
+def packages_of_pins(
+    pins: Iterable[tuple[str, str]], platform: str, data: CompatibilityData
+) -> list[Package]:
+    """Describe pinned or installed distributions: a plan, a lock of any tool, an environment.
+
+    Args:
+        pins: (name, version) pairs. Names may be spelled in any way. Packages that no rule is
+            about are allowed.
+        platform: as in Host.platform.
+        data: the compatibility data.
+    """
+    versions = {normalize_name(name): version for name, version in pins}
+    ways, carriers = {}, set()
+    for framework in data.all_frameworks():
+        way = framework.installed_way(versions, platform)
+        if way is not None and not framework.is_single_distribution:
+            ways[way.distribution] = (framework, way)
+        carriers |= {name for way in framework.ways for name in way.carriers}
+    packages = []
+    for name, version in versions.items():
+        package = Package(
+            name=name,
+            version=version,
+            distribution=name,
+            built_for=data.built_for(name, version),
+            build_subject=f"{name} {version}",
+        )
+        single = data.framework_of(name)
+        if single is not None:  # versions name builds: 2.13.0+cu126
+            package = package.replace(
+                framework=single.name,
+                build=data.build(name, version, platform),
+                on_path=name == single.distribution,
+            )
+        elif name in ways:
+            framework, way = ways[name]
+            package = package.replace(
+                framework=framework.name,
+                build=data.variant(framework, way, version, platform),
+                build_subject=f"{framework.name} {version} ({way.variant})",
+                on_path=True,
+            )
+        # A framework's own library counts with the framework's build.
+        is_library = data.is_library(name) and name not in carriers
+        if is_library or data.is_extension(name):
+            library = data.library(name, version, platform)
+            is_library = is_library or library is not None
+            package = package.replace(library=library, is_library=is_library)
+        packages.append(package)
+    return packages
+
+
+def known_builds(
+    pins: Iterable[tuple[str, str]], platform: str, data: CompatibilityData
+) -> tuple[Build, ...]:
+    """Return the builds of the frameworks among pinned packages, as far as the data knows them."""
+    packages = packages_of_pins(pins, platform, data)
+    return tuple(package.build for package in packages if package.on_path and package.build)
+
+
 def pin_reasons(
     pins: Iterable[tuple[str, str]], host: Host, data: CompatibilityData
 ) -> tuple[Reason, ...]:
@@ -336,129 +422,118 @@ def pin_reasons(
     The pairs are those of a lock of any tool or of an installed environment. Neither an index nor
     a solve is needed, so it also answers "would these pins work with another driver or GPU?".
     """
-    return environment_reasons(parts_of_pins(pins, host.platform, data), host, data)
+    return environment_reasons(packages_of_pins(pins, host.platform, data), host, data)
 
 
-def environment_reasons(parts: Parts, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
+def environment_reasons(
+    packages: Sequence[Package], host: Host, data: CompatibilityData
+) -> tuple[Reason, ...]:
     """Return everything that speaks against an environment on a host; each reason once.
 
     Codes: see `environment_findings`. `errors.is_doubt` tells doubts from failures.
     """
     reasons: dict[tuple[str, str, str, str], Reason] = {}
-    for finding in environment_findings(parts, host, data):
-        reason = finding.reason
+    for reason, _ in environment_findings(packages, host, data):
         reasons[reason.code, reason.subject, reason.need, reason.have] = reason
     return tuple(reasons.values())
 
 
-def environment_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
+def environment_findings(
+    packages: Sequence[Package], host: Host, data: CompatibilityData
+) -> Iterator[Finding]:
     """Yield everything that speaks against an environment on a host, with the packages concerned.
 
     Codes: those of the rules, cpu-build, build-unknown, library-unknown, cuda-major, cuda-variant,
     driver-unknown, cudnn-unknown, gpu-unused (a CUDA build without a GPU: it runs on the CPU).
     """
+    frameworks = {package.framework: package for package in packages if package.on_path}
     if host.gpus:
-        yield from _device_findings(parts, host, data)
-    frameworks = {part.framework: part for part in parts.builds if part.on_path}
-    for part in frameworks.values():
-        if not host.gpus and part.build is not None and part.build.cuda is not None:
+        yield from _device_findings(packages, host, data)
+    for package in frameworks.values():
+        if not host.gpus and package.build is not None and package.build.cuda is not None:
             reason = Reason(
                 code="gpu-unused",
-                subject=part.subject,
+                subject=package.build_subject,
                 need="a GPU to be of use",
                 have="a host without a GPU: it runs on the CPU",
-                source=part.build.code.source,
+                source=package.build.code.source,
             )
-            yield Finding(reason=reason, packages=(part.package,))
-    for package in parts.packages:
+            yield reason, (package.name,)
+    for package in packages:
         subject = package.subject
         reasons = known_bad_reasons(package.distribution, package.version, host, data, subject)
-        yield from _about((package.name,), reasons)
-    yield from _bad_pairs(parts, host, data)
-    for part in frameworks.values():
-        yield from _cudnn_of_build(part, parts, host)
-    for part in parts.builds:  # a companion must be built for the same CUDA as its framework
-        base = frameworks[part.framework].build if part.framework in frameworks else None
-        if part.on_path or base is None or part.build is None:
+        yield from _about(reasons, package)
+    yield from _bad_pairs(packages, host, data)
+    for package in frameworks.values():
+        yield from _cudnn_of_build(package, packages, host)
+    for package in packages:  # a companion must be built for the same CUDA as its framework
+        build = package.build
+        base = frameworks[package.framework].build if package.framework in frameworks else None
+        if package.on_path or base is None or build is None:
             continue
         # A companion that fits several releases of its framework links the CUDA runtime only.
-        if len(part.build.companions) == 1 and part.build.variant != base.variant:
+        if len(build.companions) == 1 and build.variant != base.variant:
             reason = Reason(
                 code="cuda-variant",
-                subject=part.subject,
+                subject=package.build_subject,
                 need=f"the CUDA build of {base.name} {base.local}, {base.variant}",
-                have=part.build.variant,
-                source=part.build.code.source,
+                have=build.variant,
+                source=build.code.source,
             )
-            yield Finding(reason=reason, packages=(part.package,))
+            yield reason, (package.name,)
     if FRAMEWORK in frameworks:
-        yield from _extensions(frameworks[FRAMEWORK], parts, data)
+        yield from _extensions(frameworks[FRAMEWORK], packages, data)
     # R5: two distributions that install the same files.
     owners: dict[str, dict[str, str]] = {}  # folder -> distribution -> a package of it
-    for package in parts.packages:
+    for package in packages:
         for folder in data.slots(package.distribution):
             owners.setdefault(folder, {}).setdefault(package.distribution, package.name)
     names = {folder: list(members.values()) for folder, members in owners.items()}
     for reason in rules.owner_reasons(names):
-        yield Finding(reason=reason, packages=tuple(sorted(names[reason.subject])))
+        yield reason, tuple(sorted(names[reason.subject]))
 
 
-def _about(packages: tuple[str, ...], reasons: Iterable[Reason]) -> Iterator[Finding]:
-    for reason in reasons:
-        yield Finding(reason=reason, packages=packages)
+def _about(reasons: Iterable[Reason], *packages: Package) -> Iterator[Finding]:
+    names = tuple(package.name for package in packages)
+    return ((reason, names) for reason in reasons)
 
 
-def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
-    """R1, R2, R3, R6, R7 and R9 on a host with a GPU."""
-    builds = [part.build for part in parts.builds if part.build is not None]
-    toolkits = [build.cuda for build in builds if build.cuda is not None]
-    # A build of which nothing is known may need a driver.
-    if parts.libraries or parts.toolkits or toolkits or len(builds) < len(parts.builds):
-        yield from _about((), host_reasons(host, data))
-    for part in parts.builds:
-        facts = build_reasons(part.subject, part.build, host, data, on_path=part.on_path)
-        for reasons in facts.values():
-            yield from _about((part.package,), reasons)
-    for toolkit in parts.toolkits:
-        reasons = driver_reasons(toolkit.package.subject, toolkit.cuda, host, data)
-        yield from _about((toolkit.package.name,), reasons)
-    toolkits += [toolkit.cuda for toolkit in parts.toolkits]
-    # Without a CUDA framework, R1 counts by the CUDA major of the libraries.
-    for cuda_library in () if toolkits else parts.libraries:
-        package, library = cuda_library.package, cuda_library.library
-        if library is not None and library.cuda_major:
-            reasons = driver_reasons(package.subject, (library.cuda_major, 0), host, data)
-            yield from _about((package.name,), reasons)
-    yield from _library_findings(parts, host, data)
-    if host.driver is None:
-        yield from _unknown_driver(toolkits, parts, host, data)
-
-
-def _library_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
-    """R2 and R3 for the CUDA libraries: of several in a distribution, the one that is loaded."""
-    torch = None
-    for part in parts.builds:
-        if part.framework == FRAMEWORK and part.on_path and part.build and part.build.cuda:
-            torch = part.build.cuda
-            break
-    for cuda_library in parts.libraries:
-        package, library = cuda_library.package, cuda_library.library
-        if library is not None and library.by_cuda and torch is not None:
-            library = library.of_cuda(torch) or library
-        for reasons in library_reasons(package.subject, library, host, data).values():
-            yield from _about((package.name,), reasons)
-
-
-def _unknown_driver(
-    toolkits: Sequence[CudaVersion], parts: Parts, host: Host, data: CompatibilityData
+def _device_findings(
+    packages: Sequence[Package], host: Host, data: CompatibilityData
 ) -> Iterator[Finding]:
-    """Yield the floor that a driver must meet whose release is not known (R1)."""
-    if not toolkits:
-        libraries = [row.library for row in parts.libraries if row.library is not None]
-        toolkits = [(row.cuda_major, 0) for row in libraries if row.cuda_major]
-    floors = [data.driver_floor(cuda, host.os) for cuda in toolkits]
+    """R1, R2, R3, R6, R7 and R9 on a host with a GPU."""
+    builds = [package for package in packages if package.framework]
+    libraries = [package for package in packages if package.is_library]
+    toolkits = [package.build.cuda for package in builds if package.build and package.build.cuda]
+    toolkits += [package.toolkit for package in packages if package.toolkit is not None]
+    # A build of which nothing is known may need a driver.
+    if libraries or toolkits or any(package.build is None for package in builds):
+        yield from _about(host_reasons(host, data))
+    torch = None
+    for package in builds:
+        subject, build, on_path = package.build_subject, package.build, package.on_path
+        if package.framework == FRAMEWORK and on_path and build is not None:
+            torch = build.cuda
+        for reasons in build_reasons(subject, build, host, data, on_path=on_path).values():
+            yield from _about(reasons, package)
+    for package in packages:
+        if package.toolkit is not None:
+            yield from _about(driver_reasons(package.subject, package.toolkit, host, data), package)
+    of_libraries = []
+    for package in libraries:
+        library = package.library
+        if library is not None and library.cuda_major:
+            of_libraries.append((library.cuda_major, 0))
+            if not toolkits:  # R1 counts by the CUDA major of the libraries
+                reasons = driver_reasons(package.subject, of_libraries[-1], host, data)
+                yield from _about(reasons, package)
+        if library is not None and library.by_cuda and torch is not None:
+            library = library.of_cuda(torch) or library  # the one that is loaded
+        for reasons in library_reasons(package.subject, library, host, data).values():
+            yield from _about(reasons, package)
+    floors = [data.driver_floor(cuda, host.os) for cuda in toolkits or of_libraries]
     known = [floor for floor in floors if floor is not None]
-    if known:
+    if host.driver is None and known:
         release, source = max(known, key=lambda floor: parse_release(floor[0]))
         reason = Reason(
             code="driver-unknown",
@@ -467,82 +542,75 @@ def _unknown_driver(
             have="a driver release that is not known",
             source=source,
         )
-        yield Finding(reason=reason)
+        yield reason, ()
 
 
-def _bad_pairs(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
+def _bad_pairs(
+    packages: Sequence[Package], host: Host, data: CompatibilityData
+) -> Iterator[Finding]:
     """R4 for releases that must not meet."""
     sides: dict[str, dict[str, Package]] = {}
-    verdicts: dict[str, tuple[str, str, str]] = {}
-    for package in parts.packages:
-        for row in data.bad_pairs(package.distribution, package.version):
-            pair, side, several_gpus, text, source, severity = row
-            if pair_counts(host, several_gpus=several_gpus):
-                sides.setdefault(pair, {})[side] = package
-                verdicts[pair] = (severity, text, source)
+    verdicts: dict[str, Verdict] = {}
+    for package in packages:
+        pairs = data.bad_pairs(package.distribution, package.version, len(host.gpus))
+        for pair, side, verdict in pairs:
+            sides.setdefault(pair, {})[side] = package
+            verdicts[pair] = verdict
     for pair, members in sides.items():
         if len(members) > 1:
             first, second = members["a"], members["b"]
             reason = rules.bad_pair_reason(first.subject, second.subject, pair, verdicts[pair])
-            yield Finding(reason=reason, packages=(first.name, second.name))
+            yield reason, (first.name, second.name)
 
 
-def pair_counts(host: Host, *, several_gpus: bool) -> bool:
-    """Return whether a bad pair counts on a host: some count only with several GPUs."""
-    return len(host.gpus) > (1 if several_gpus else 0)
-
-
-def _cudnn_of_build(part: FrameworkBuild, parts: Parts, host: Host) -> Iterator[Finding]:
+def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> Iterator[Finding]:
     """R4 for the cuDNN of the build's CUDA major. Without one the system's would be loaded."""
     build = part.build
     if build is None or build.cudnn is None or build.cuda is None:
         return
     required = f"{_CUDNN}{build.cuda[0]}"
-    releases = [package for package in parts.packages if package.distribution.startswith(_CUDNN)]
+    releases = [package for package in packages if package.distribution.startswith(_CUDNN)]
     fitting = [release for release in releases if release.distribution == required]
     if fitting:
-        reasons = rules.cudnn_reasons(part.subject, build.cudnn, fitting[0].version)
-        yield from _about((fitting[0].name, part.package), reasons)
+        reasons = cudnn_reasons(part.build_subject, build.cudnn, fitting[0].version)
+        yield from _about(reasons, fitting[0], part)
     elif releases:
         reason = Reason(
             code="cuda-major",
-            subject=part.subject,
+            subject=part.build_subject,
             need=required,
             have=" and ".join(release.subject for release in releases),
             source=rules.OWNER_SOURCE,
         )
-        yield Finding(reason=reason, packages=(releases[0].name, part.package))
+        yield reason, (releases[0].name, part.name)
     elif host.os == "linux" and host.gpus:  # on Windows the framework's own wheel holds cuDNN
         reason = Reason(
             code="cudnn-unknown",
-            subject=part.subject,
+            subject=part.build_subject,
             need=f"cuDNN {build.cudnn} or a newer release of its major",
             have="none in the environment: the system's is loaded if there is one",
             source=rules.CUDNN_SOURCE,
         )
-        yield Finding(reason=reason, packages=(part.package,))
+        yield reason, (part.name,)
 
 
-def _extensions(part: FrameworkBuild, parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
+def _extensions(
+    torch: Package, packages: Sequence[Package], data: CompatibilityData
+) -> Iterator[Finding]:
     """R10 for extensions whose names or libraries say for which torch they were built."""
-    version = next(package.version for package in parts.packages if package.name == part.package)
-    torch, actual = f"{part.package} {version}", BuiltFor(release=release_of(version))
-    if part.build is not None:
-        abi = data.cxx11_abi(part.build)
+    actual = BuiltFor(release=release_of(torch.version))
+    if torch.build is not None:
+        abi = data.cxx11_abi(torch.build)
         actual = actual.replace(
-            cuda_major=0 if part.build.cuda is None else part.build.cuda[0],
+            cuda_major=0 if torch.build.cuda is None else torch.build.cuda[0],
             cxx11_abi=None if abi is None else abi[0],
         )
-    for package in parts.packages:
-        if package.built_for is not None:
-            reasons = rules.extension_reasons(package.subject, package.built_for, torch, actual)
-            yield from _about((package.name, part.package), reasons)
-    for cuda_library in parts.libraries:
-        package, library = cuda_library.package, cuda_library.library
-        majors = library.cuda_majors() if library is not None else ()
-        if not data.is_extension(package.distribution) or not majors:
-            continue
-        if actual.cuda_major and actual.cuda_major not in majors:
-            built_for = BuiltFor(cuda_major=max(majors))
-            reasons = rules.extension_reasons(package.subject, built_for, torch, actual)
-            yield from _about((package.name, part.package), reasons)
+    for package in packages:
+        built_for = [package.built_for] if package.built_for is not None else []
+        majors = package.library.cuda_majors() if package.library is not None else ()
+        is_other_major = majors and actual.cuda_major and actual.cuda_major not in majors
+        if is_other_major and data.is_extension(package.distribution):
+            built_for.append(BuiltFor(cuda_major=max(majors)))
+        for needed in built_for:
+            reasons = rules.extension_reasons(package.subject, needed, torch.subject, actual)
+            yield from _about(reasons, package, torch)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from ..errors import DataError
 from ..model import Build, Code, Framework, Library, Value, parse_pair
 from ..requirements.versions import version_key
+from ..serialize import read_toml
 
 T = TypeVar("T")
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -44,40 +44,13 @@ def convert(content: object, kind: type[T], where: str) -> T:
         raise DataError(f"{where} cannot be read: {error}") from error
 
 
-def read_toml(path: str) -> dict[str, Any]:
-    """Return the content of a TOML file. Raises DataError if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def read_framework(path: str) -> Framework:
-    """Return the framework that a TOML file describes.
-
-    A file without a [[way]] says that one distribution has every variant.
-
-    Raises:
-        DataError: names the file and the field that is wrong.
-    """
-    content = read_toml(path)
-    name = content.get("distribution", "")
-    every_variant = {"variant": "*", "requires": [name], "carriers": [name]}
-    fields = {field: content[field] for field in Framework.__struct_fields__ if field in content}
-    framework = convert(fields | {"ways": content.get("way", [every_variant])}, Framework, path)
-    if not framework.ways or not all(way.requires for way in framework.ways):
-        raise DataError(f"{path} cannot be read: it has no way, or one that requires nothing")
-    return framework
-
-
 def read_scopes(folder: str) -> list[dict[str, Any]]:
     """Return the [[scan]] rows in a folder of the data: which wheels are scanned, and how.
 
     They are in scans.toml and in frameworks/*.toml.
 
     Raises:
-        DataError: a file is damaged.
+        InputError: a file is damaged.
     """
     paths = glob.glob(os.path.join(glob.escape(folder), "frameworks", "*.toml"))
     scopes: list[dict[str, Any]] = []
@@ -115,11 +88,6 @@ class Row(Value, forbid_unknown_fields=False):
     sha256: str = ""
     url: str = ""
 
-    def __post_init__(self) -> None:
-        """Check that a scan names what was scanned."""
-        if self.evidence == "scanned" and not (self.file and self.sha256):
-            raise ValueError("what was scanned names its file and its sha256")
-
     def code(self) -> Code:
         """Return the device code, with its source."""
         source = self.source
@@ -151,7 +119,9 @@ class ReleaseRow(Row):
     by_cuda: tuple[CudaRow, ...] = ()
 
 
-class _BuildsFile(Value, forbid_unknown_fields=False):
+class BuildsFile(Value, forbid_unknown_fields=False):
+    """The builds of a framework and of its companions."""
+
     builds: tuple[BuildRow, ...]
     companions: tuple[dict[str, Any], ...]
 
@@ -166,42 +136,25 @@ def _pair_or_none(text: str | None) -> tuple[int, int] | None:
 
 
 class Builds:
-    """The builds of one framework and of its companions, from frameworks/<name>.json.
+    """The builds of one framework and of its companions. A row becomes a Build when it is used."""
 
-    A framework with few builds has them as [[build]] in its TOML file. A framework whose variants
-    are distributions of their own has none.
-    """
-
-    def __init__(self, path: str, framework: Framework, more: Sequence[object] = ()) -> None:
-        """Read the rows. A row becomes a Build when it is asked for.
+    def __init__(
+        self, framework: Framework, content: BuildsFile, more: Sequence[object] = ()
+    ) -> None:
+        """Index the rows.
 
         Args:
-            path: the file of the rows.
             framework: the framework.
-            more: rows of the user, which replace none of the file.
+            content: its rows.
+            more: rows of the user, which replace none of these.
 
         Raises:
-            DataError: names the file and the row that is damaged.
+            DataError: a row of the user is damaged.
         """
         self.framework = framework
-        toml_path = path.removesuffix(".json") + ".toml"
-        if os.path.exists(path):
-            content = decode(path, _BuildsFile)
-        else:
-            toml = read_toml(toml_path)
-            variants = [way["variant"] for way in toml.get("way", [])]
-            if "build" not in toml and variants in ([], ["*"]):
-                hint = "reinstall gpuenv, or give the framework's file a [[build]]"
-                raise DataError(f"{path} is missing", hint=hint)
-            tables = {"builds": toml.get("build", []), "companions": toml.get("companion", [])}
-            content = convert(tables, _BuildsFile, toml_path)
         self._rows: dict[tuple[str, str], BuildRow] = {}
-        for row in content.builds:
-            key = (row.local or row.version, row.platform)
-            if key in self._rows:
-                raise DataError(f"{path}: two builds are named {key[0]} on {key[1]}")
-            self._rows[key] = row
-        for row in convert(more, list[BuildRow], f"a row of {framework.name} of the user"):
+        of_user = convert(more, list[BuildRow], f"a row of {framework.name} of the user")
+        for row in (*content.builds, *of_user):
             self._rows.setdefault((row.local or row.version, row.platform), row)
         # torchvision 0.28.0 -> the framework releases that it fits, the one it was built with
         # first.
@@ -209,10 +162,8 @@ class Builds:
         # A framework release -> the companions that fit it.
         self._companions: dict[str, list[tuple[str, str]]] = {}
         for companion in content.companions:
-            fields = [companion.get(field) for field in ("name", "version", framework.name)]
-            name, version, partners = convert(
-                fields, tuple[Text, Text, list[str]], f"{path}: a companion"
-            )
+            name, version = companion["name"], companion["version"]
+            partners = companion[framework.name]
             self._partners[name, version] = partners
             for partner in partners:
                 self._companions.setdefault(partner, []).append((name, version))
@@ -288,7 +239,6 @@ class Releases:
         self,
         path: str,
         distribution: str,
-        bad: Callable[[str, str], Verdict | None],
         more: Sequence[object] = (),
     ) -> None:
         """Read the rows.
@@ -296,13 +246,12 @@ class Releases:
         Args:
             path: the file.
             distribution: the library's distribution.
-            bad: returns the verdict on a release (distribution, version).
             more: rows of the user, which replace none of the file.
 
         Raises:
             DataError: names the file and the row that is damaged.
         """
-        self._distribution, self._bad = distribution, bad
+        self._distribution = distribution
         content = decode(path, _ReleasesFile)
         # None: it is that of each release's toolkit.
         self.major = content.cuda_major
@@ -327,7 +276,6 @@ class Releases:
             platform=platform,
             cuda_major=(cuda or (0, 0))[0] if self.major is None else self.major,
             code=code,
-            bad=self._bad(self._distribution, version),
             cuda=cuda,
             cudnn=row.cudnn,
             by_cuda=tuple(by_cuda),

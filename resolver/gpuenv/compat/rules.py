@@ -50,6 +50,9 @@ EXTENSION_SOURCE = (
 VARIANT_SOURCE = "PEP 825, variant properties of the wheel"
 OWNER_SOURCE = "RECORD of the wheels: both install the same files"
 
+# Compute capability -> (driver branch, source).
+Branches = Mapping[ComputeCapability, tuple[int, str]]
+
 # The answers of `serves`, worst first.
 _ANSWERS = (None, "unknown", "ptx", "sass")
 
@@ -98,23 +101,21 @@ def serves_all(
     return min(answers, key=_ANSWERS.index, default="sass")
 
 
-def device_reasons(
-    subject: str, code: Code, gpus: Sequence[Gpu], driver_cuda: CudaVersion | None
-) -> tuple[Reason, ...]:
-    """R2 and R6: every device must be served.
+def device_reasons(subject: str, code: Code, host: Host) -> tuple[Reason, ...]:
+    """R2 and R6: every device of a host must be served.
 
     Returns:
-        One reason for each compute capability that `code` does not serve, in the order of `gpus`.
+        One reason for each compute capability that `code` does not serve, in the order of the GPUs.
         Codes: no-code-for-device, ptx-needs-newer-driver, code-unknown, device-unknown,
         jetson-wheel.
     """
     reasons: dict[ComputeCapability | None, Reason] = {}
-    for gpu in gpus:
+    for gpu in host.gpus:
         capability = gpu.compute_capability
         if capability not in reasons:
-            answer = serves(code, capability, driver_cuda)
+            answer = serves(code, capability, host.driver_cuda)
             if answer in (None, "unknown"):
-                reasons[capability] = _device_reason(subject, code, gpu, driver_cuda, answer)
+                reasons[capability] = _device_reason(subject, code, gpu, host.driver_cuda, answer)
     return tuple(reasons.values())
 
 
@@ -225,71 +226,44 @@ def cuda_bound_reasons(
     )
 
 
-def first_branch_reasons(
-    host: Host, first_branches: Mapping[ComputeCapability, tuple[int, str]]
-) -> tuple[Reason, ...]:
-    """R9: the driver's branch is not older than the first one that supports each GPU of the host.
-
-    Args:
-        host: its GPUs and driver count.
-        first_branches: (branch, source) of the first branch that supports a capability. A missing
-            capability is supported by every branch, or its driver is a part of JetPack.
-
-    Returns:
-        Code: gpu-needs-newer-driver.
-    """
-    if host.driver is None:
-        return ()
-    reasons: dict[Reason, None] = {}  # each once, in the order of the GPUs
-    for gpu in host.gpus:
-        first, source = first_branches.get(gpu.compute_capability or (0, 0), (0, ""))
-        if driver_branch(host.driver) < first:
-            reason = Reason(
-                code="gpu-needs-newer-driver",
-                subject=gpu.name,
-                need=f"a driver of branch R{first} or newer",
-                have=f"driver {host.driver}",
-                source=source,
-            )
-            reasons[reason] = None
-    return tuple(reasons)
-
-
 def branch_reasons(
-    host: Host, last_branches: Mapping[ComputeCapability, tuple[int, str]], newest_branch: int
+    host: Host, first_branches: Branches, last_branches: Branches, newest_branch: int
 ) -> tuple[Reason, ...]:
-    """R7: the driver's branch is known and still supports every GPU of the host.
+    """R9 and R7: the driver's branch is known and supports every GPU of the host.
 
     Args:
         host: its GPUs and driver count.
-        last_branches: (branch, source) of the last branch that supports a capability, for the
-            capabilities that a later branch dropped.
+        first_branches: the first branch that supports a capability. A missing capability is
+            supported by every branch, or its driver is a part of JetPack.
+        last_branches: the last branch that supports a capability, for the capabilities that a
+            later branch dropped.
         newest_branch: the newest branch that the data knows.
 
     Returns:
-        Codes: gpu-dropped-by-driver, driver-branch-unknown.
+        Codes: gpu-needs-newer-driver, gpu-dropped-by-driver, driver-branch-unknown.
     """
     if host.driver is None or not host.gpus:
         return ()
     branch, have = driver_branch(host.driver), f"driver {host.driver}"
-    reasons: dict[Reason, None] = {}  # each once, in the order of the GPUs
+    needs: list[tuple[str, str, str, str]] = []  # code, subject, need, source
+    for gpu in host.gpus:
+        first, source = first_branches.get(gpu.compute_capability or (0, 0), (0, ""))
+        if branch < first:
+            need = f"a driver of branch R{first} or newer"
+            needs.append(("gpu-needs-newer-driver", gpu.name, need, source))
     for gpu in host.gpus:
         last, source = last_branches.get(gpu.compute_capability or (0, 0), (branch, ""))
         if branch > last:
             capability = show_pair(gpu.compute_capability)
-            reason = Reason(
-                code="gpu-dropped-by-driver",
-                subject=gpu.name,
-                need=f"a driver of branch R{last} or older for compute capability {capability}",
-                have=have,
-                source=source,
-            )
-            reasons[reason] = None
+            need = f"a driver of branch R{last} or older for compute capability {capability}"
+            needs.append(("gpu-dropped-by-driver", gpu.name, need, source))
     if branch > newest_branch:
         need = f"a driver branch that the data knows (R{newest_branch} or older)"
-        reason = Reason(code="driver-branch-unknown", subject="driver", need=need, have=have)
-        reasons[reason] = None
-    return tuple(reasons)
+        needs.append(("driver-branch-unknown", "driver", need, ""))
+    return tuple(
+        Reason(code=code, subject=subject, need=need, have=have, source=source)
+        for code, subject, need, source in dict.fromkeys(needs)
+    )
 
 
 def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[Reason, ...]:

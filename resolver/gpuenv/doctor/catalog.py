@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from ..compat.data import data_folder
-from ..compat.rows import read_toml
 from ..model import Value
+from ..serialize import read_toml
 from .status_codes import cuda_version, cudnn_version, version_tuple
 
 DIGITS = b"0123456789"

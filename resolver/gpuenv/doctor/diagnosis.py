@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Protocol
 
 from ..compat.data import CompatibilityData
-from ..compat.evaluate import pin_reasons
-from ..compat.parts import known_builds
+from ..compat.evaluate import known_builds, pin_reasons
 from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Check, Host, Value
 from ..verify import probe_tests

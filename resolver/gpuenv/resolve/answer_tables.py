@@ -43,7 +43,7 @@ from ..requirements.target import (
     parse_requirement,
     version_key,
 )
-from .candidates import CandidateStore, is_single_distribution
+from .candidates import CandidateStore
 from .graph import Candidate, PackageRequirement, Release, Variant
 from .missing_releases import NO_CANDIDATE, missing_dependency_reason
 from .release_facts import ReleaseFacts
@@ -149,7 +149,7 @@ class AnswerTables:
         judge = _Judge(drivers, self._capabilities, self._data, self._numbers, self._solver_reasons)
         verdicts = [judge.release(row, f"{framework.name} {row.version}") for row in rows]
         places_of_rows = _places(rows, framework, drivers)
-        if not is_single_distribution(framework):  # builds of one distribution pin their libraries
+        if not framework.is_single_distribution:  # builds of one distribution pin their libraries
             self._add_doubts_about_libraries(rows, verdicts, places_of_rows, drivers)
         releases = []
         jetson = drivers.host(_GPU_OF_A_JETSON, len(drivers.thresholds))
@@ -193,7 +193,7 @@ class AnswerTables:
                     pythons=(*known.pythons, python) if known else (python,),
                     glibc=store.environment.least_glibc(release.wheel.filename),
                 )
-        if is_single_distribution(framework):
+        if framework.is_single_distribution:
             listed = {(row.build.version, row.build.variant) for row in rows.values() if row.build}
             for build in self._data.builds(framework.distribution, platform):
                 if (build.version, build.variant) not in listed:
@@ -746,7 +746,7 @@ def _without_capability(need: str, host: Host) -> str:
 
 def _releases(store: CandidateStore, framework: Framework) -> Sequence[Release]:
     releases: Sequence[Release] = store.variants(framework)
-    if is_single_distribution(framework):
+    if framework.is_single_distribution:
         releases = store.candidates(framework.distribution)
     is_prerelease = store.environment.is_prerelease
     return [

@@ -118,7 +118,6 @@ class CandidateStore:
         self._at_url: dict[tuple[str | None, ...], tuple[Candidate, ...]] = {}
         self._preferred_versions = dict(request.preferences)
         self._allowed_hashes = {name: frozenset(hashes) for name, hashes in request.hashes}
-        self._framework_of = _frameworks_by_distribution(data)
 
     # ---- frameworks
 
@@ -128,7 +127,7 @@ class CandidateStore:
         That is the framework's own distribution or a companion. None for distributions of
         frameworks that install in several ways; these are candidates as variants.
         """
-        return self._framework_of.get(name)
+        return self.data.framework_of(name)
 
     def on_path(self, name: str) -> bool:
         """Return whether the code of a distribution runs in a convolution.
@@ -136,7 +135,7 @@ class CandidateStore:
         True for the framework itself. Companions (torchvision) carry code for their own
         operators, which the compatibility data does not hold.
         """
-        framework = self._framework_of.get(name)
+        framework = self.data.framework_of(name)
         return framework is not None and framework.distribution == name
 
     def is_in_data(self, name: str) -> bool:
@@ -238,7 +237,7 @@ class CandidateStore:
     def _read_candidates(self, name: str) -> tuple[Candidate, ...]:
         best = self._best_files(self.index.files(name, self.environment), name)
         candidates = [self._candidate(wheel) for wheel in self.chooser.sort(best)]
-        if name in self._framework_of:
+        if self.data.framework_of(name) is not None:
             self.sort_builds(candidates)
         if name in self._preferred_versions:
             candidates.sort(key=lambda candidate: not self._is_preferred(candidate))
@@ -249,7 +248,7 @@ class CandidateStore:
 
         That is one file of each variant. A yanked file comes after all other files of its release.
         """
-        framework = self._framework_of.get(name)
+        framework = self.data.framework_of(name)
         excluded: tuple[str, ...] = ()
         if framework is not None and self.request.default_index_only:
             excluded = tuple(url.partition("{")[0] for url in framework.indexes)
@@ -286,9 +285,7 @@ class CandidateStore:
                 build = self.data.build(name, version, platform)
             else:
                 build = _build_of_variant(wheel, judged, platform)
-        if self.data.is_extension(name):
-            library = self.data.extension(name, version, platform)
-        elif self.data.is_library(name):
+        if self.data.is_extension(name) or self.data.is_library(name):
             library = self.data.library(name, version, platform)
         return Candidate(wheel, framework, build, library, judged)
 
@@ -393,23 +390,6 @@ class CandidateStore:
             return tier, (-build.cuda[0], -build.cuda[1])
         gap = (build.cuda[0] - driver[0]) * 100 + build.cuda[1] - driver[1]
         return tier, (abs(gap), gap)  # at the same distance the older toolkit comes first
-
-
-def is_single_distribution(framework: Framework) -> bool:
-    """Return whether one distribution has every variant, told apart by its version (torch)."""
-    return [way.variant for way in framework.ways] == ["*"]
-
-
-def _frameworks_by_distribution(data: CompatibilityData) -> dict[str, Framework]:
-    """Map the distributions whose versions name builds to their framework."""
-    frameworks: dict[str, Framework] = {}
-    for framework_name in data.frameworks():
-        framework = data.framework(framework_name)
-        if framework is None or not is_single_distribution(framework):
-            continue
-        for name in framework.distributions:
-            frameworks[name] = framework
-    return frameworks
 
 
 def _build_of_variant(wheel: Wheel, judged: JudgedVariant, platform: str) -> Build:

@@ -11,7 +11,6 @@ from ..errors import Reason, is_doubt
 from ..model import Build, Choice, CudaVersion, Needs, Pin, Plan
 from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json, text_digest
-from .candidates import is_single_distribution
 from .graph import FrameworkId, FrameworkRequirement, PackageRequirement, Release
 from .release_facts import extra_markers
 from .skipped import Solution
@@ -108,7 +107,7 @@ def _choices(solution: Solution) -> tuple[Choice, ...]:
             continue
         pin = solution.pinned[installed.distribution]
         build = pin.build
-        if build is None and not is_single_distribution(framework):
+        if build is None and not framework.is_single_distribution:
             build = data.variant(framework, installed, pin.version, store.host.platform)
         name, way = framework.name, installed.variant
         choices[name] = _choice(solution, name, pin.version, build, way)
@@ -231,7 +230,7 @@ def _cpu_warnings(
             yield Reason(code="gpu-unused", subject=variant.label, need="no GPU", have=have)
     has_cuda_libraries = any(name.startswith("nvidia-") for name in solution.pinned)
     for framework in solution.store.data.all_frameworks():
-        if is_single_distribution(framework) or FrameworkId.of(framework.name) in solution.variants:
+        if framework.is_single_distribution or FrameworkId.of(framework.name) in solution.variants:
             continue
         way = framework.installed_way(solution.versions, solution.store.host.platform)
         if way is None or (way.carriers and has_cuda_libraries):

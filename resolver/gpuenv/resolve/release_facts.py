@@ -348,10 +348,10 @@ class ReleaseFacts:
         for folder in self._data.slots(release.name):
             text = f"owner of {folder} {release.name}"
             yield AgreementRequirement("two-owners", folder, release.name, text=text)
-        pairs = self._data.bad_pairs(release.name, release.version)
-        for pair, side, several_gpus, text, _, _ in pairs:
-            if evaluate.pair_counts(self._host, several_gpus=several_gpus):
-                yield AgreementRequirement("bad-pair", pair, side, text=f"only one {pair}: {text}")
+        gpus = len(self._host.gpus)
+        for pair, side, verdict in self._data.bad_pairs(release.name, release.version, gpus):
+            text = f"only one {pair}: {verdict[1]}"
+            yield AgreementRequirement("bad-pair", pair, side, text=text)
 
 
 def _cuda_agreements(release: Candidate) -> Iterator[AgreementRequirement]:

@@ -14,7 +14,7 @@ from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Framework, Request, Requirement, Way
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
-from .candidates import CandidateStore, is_single_distribution
+from .candidates import CandidateStore
 from .graph import FrameworkRequirement, Identifier, NodeRequirement, PackageRequirement
 
 # A framework, limited to the ways that all texts of the request leave, and one of these texts.
@@ -66,7 +66,7 @@ def requirements_of(request: Request, store: CandidateStore) -> list[NodeRequire
     frameworks, others = read_request(request, data, environment)
     roots: list[NodeRequirement] = []
     for framework, parsed in frameworks:
-        if is_single_distribution(framework):
+        if framework.is_single_distribution:
             name = normalize_name(framework.distribution)
             specifier = _build_of_default_index(name, parsed.specifier, store)
             roots.append(PackageRequirement(name, parsed.extras, specifier))
@@ -195,7 +195,7 @@ def unknown_framework(text: str, name: str, data: CompatibilityData) -> InputErr
 
 def _limited(framework: Framework, texts: Sequence[Requirement]) -> Framework:
     """Return a framework with the ways and the further extras that all of its texts ask for."""
-    if is_single_distribution(framework):
+    if framework.is_single_distribution:
         return framework
     ways = list(framework.ways)
     extras: dict[str, None] = {}  # in order, each once

@@ -89,8 +89,9 @@ class CandidateStore:
                 continue
             if python is not None and conda_records.python_of(record) not in (None, python):
                 continue
-            if admits(requested.specifier, record["version"]):
-                rows[key] = self.carriers.row(record, requested.framework)
+            row = self.carriers.row(record)
+            if row is not None and admits(requested.specifier, record["version"]):
+                rows[key] = row
         candidates = [self._candidate(requested, row) for row in rows.values()]
         candidates.sort(key=lambda candidate: candidate.row.cuda or (0, 0), reverse=True)
         candidates.sort(
@@ -171,7 +172,7 @@ class CandidateStore:
         """Return what speaks against a record of cuDNN or of a toolkit, for a build of `cuda`."""
         reasons = conda_parts.toolkit_reasons(record, self.host, self.matrix)
         if record["name"] in conda_records.CUDNN:
-            cuda = cuda or _cuda_of_cudnn(record)
+            cuda = cuda or conda_records.cuda_dependency(record)
             library = conda_parts.library_reasons(record, cuda, self.host, self.matrix)
             reasons = (*reasons, *library)
         return reasons
@@ -219,18 +220,6 @@ def _admits(requested: FrameworkSpec, record: Record) -> bool:
 
 def _is_cuda_package(name: str) -> bool:
     return name in conda_records.CUDNN or name in conda_records.TOOLKITS
-
-
-def _cuda_of_cudnn(record: Record) -> CudaVersion | None:
-    """Return the CUDA that a cuDNN is for, by its dependencies."""
-    for dependency in record.get("depends") or ():
-        name, spec, _ = conda_versions.split(dependency)
-        if name not in conda_records.TOOLKITS:
-            continue
-        least = conda_versions.lower_bound(spec)
-        if least is not None:
-            return conda_records.toolkit_of({"name": "cuda-version", "version": f"{least}.0"})
-    return None
 
 
 def combinations(
