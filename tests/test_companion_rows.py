@@ -70,11 +70,11 @@ def test_a_release_older_than_every_row_has_no_code_for_newer_devices(
 
 def test_a_row_stands_for_the_releases_of_its_line() -> None:
     data = compatibility_data()
-    pair = data.extension("vllm", "0.27.0", PLATFORM), data.extension("vllm", "0.27.1", PLATFORM)
+    pair = data.library("vllm", "0.27.0", PLATFORM), data.library("vllm", "0.27.1", PLATFORM)
     assert pair[0] is not None and pair[1] is not None
     assert pair[0].code.sass == pair[1].code.sass and pair[0].cuda == pair[1].cuda
     assert (pair[0].code.evidence, pair[1].code.evidence) == ("documented", "scanned")
-    older = data.extension("xformers", "0.0.1", PLATFORM)
+    older = data.library("xformers", "0.0.1", PLATFORM)
     assert older is not None and (older.cuda, older.cuda_majors()) == (None, ())
     assert older.code.unknown_below is not None
     codes = {

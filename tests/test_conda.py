@@ -664,7 +664,7 @@ def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
     (record,) = [one for one in of_carriers() if one["file"] == case["file"]]
     framework = CARRIERS.framework_of(record["name"])
     assert framework is not None and ("_made_" in case["file"]) is record.get("made", False)
-    row = CARRIERS.row({**record, "channel": "https://conda.anaconda.org/conda-forge"}, framework)
+    row = CARRIERS.row({**record, "channel": "https://conda.anaconda.org/conda-forge"})
     if "code" in case:
         want = [tuple(case["code"][key].split()) for key in ("sass", "ptx")]
         assert [row.code.sass, row.code.ptx] == want
@@ -697,7 +697,7 @@ def test_cupy_has_the_targets_of_its_wheels() -> None:
                 "channel": "conda-forge",
                 "depends": [f"cuda-version >={major}.0,<{major + 1}.0a0"],
             }
-            code = CARRIERS.row(record, "cupy").code
+            code = CARRIERS.row(record).code
             for library in [
                 one for one in scan["libraries"] if one["sass"] and code.sass is not None
             ]:

@@ -21,7 +21,7 @@ import gpuenv
 import planting
 from gpuenv import cli, doctor
 from gpuenv.compat.data import load
-from gpuenv.compat.parts import known_builds
+from gpuenv.compat.evaluate import known_builds
 from gpuenv.doctor import host_facts
 from gpuenv.doctor.catalog import causes
 from gpuenv.doctor.log_reader import read_log

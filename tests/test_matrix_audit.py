@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpuenv.compat import data as matrix
@@ -18,6 +19,7 @@ CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "matrix_audit.json").read_text()
 )
 SCRIPT = load_script("check_matrix")
+compile_matrix = load_script("compile_matrix")
 PLATFORM = "linux-x86_64"
 FLINT = """name = "flint"
 distribution = "flint"
@@ -96,6 +98,12 @@ def made(tmp_path: Path) -> Path:
     (folder / "frameworks").mkdir()
     (folder / "frameworks" / "flint.toml").write_text(FLINT)
     (folder / "frameworks" / "spark.toml").write_text(SPARK)
+    tables = json.loads((folder / "tables.json").read_text())
+    tables["frameworks"] = {
+        path.stem: msgspec.to_builtins(compile_matrix.read_framework(path))
+        for path in sorted((folder / "frameworks").iterdir())
+    }
+    put(folder / "tables.json", tables)
     (folder / "scans.toml").write_text(SCOPE)
     facts: dict[str, Any] = {"cuda": "12.8", "cudnn": "9.8.0.87", "made_by": "12.8"}
     build = {"local": "1.0", "variant": "cu128", "index": "default", **facts}

@@ -85,8 +85,8 @@ def test_installed(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("case", cases("records"))
 def test_conda(case: dict[str, Any]) -> None:
     host, records = host_of(case), records_of(case)
-    parts = conda_parts.parts_of_records(records, host.platform, DATA, CARRIERS)
-    check(case, evaluate.environment_reasons(parts, host, DATA))
+    packages = conda_parts.packages_of_records(records, host.platform, DATA, CARRIERS)
+    check(case, evaluate.environment_reasons(packages, host, DATA))
 
 
 # Reasons that a conda closure leaves to the choice of the build, or to the lock's needs.

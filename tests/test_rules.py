@@ -25,6 +25,7 @@ from gpuenv.model import Code, Gpu, Host, Python, parse_pair, parse_release
 
 CASES = json.loads((Path(__file__).parent / "data" / "rules.json").read_text(encoding="ascii"))
 DATA = matrix.load()
+TABLES = json.loads((Path(DATA.folder) / "tables.json").read_text(encoding="ascii"))
 ORDER = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
 
 
@@ -117,7 +118,9 @@ CALLS = {
         targets_serving(code(case), gpus(case), pair(case["driver_cuda"]))
     ),
     "device_reasons": lambda case: codes(
-        rules.device_reasons("x", code(case), gpus(case), pair(case["driver_cuda"]))
+        rules.device_reasons(
+            "x", code(case), host(None, gpus(case)).replace(driver_cuda=pair(case["driver_cuda"]))
+        )
     ),
     "device_tier": lambda case: evaluate.device_tier(
         code(case), host(None, gpus(case)).replace(driver_cuda=pair(case["driver_cuda"]))
@@ -135,24 +138,6 @@ def test_case(case: dict[str, Any]) -> None:
     assert CALLS[case["call"]](case) == case["want"]
 
 
-@pytest.mark.parametrize(
-    ("gpus", "several_gpus", "counts"),
-    [
-        (0, False, False),
-        (1, False, True),
-        (2, False, True),
-        (0, True, False),
-        (1, True, False),
-        (2, True, True),
-    ],
-)
-def test_a_bad_pair_counts_with_a_gpu_or_with_several(
-    gpus: int, several_gpus: bool, counts: bool
-) -> None:
-    computer = host("580.65.06", (Gpu(name="H100", compute_capability=(9, 0)),) * gpus)
-    assert evaluate.pair_counts(computer, several_gpus=several_gpus) is counts
-
-
 def test_cases_cover_every_rule_and_have_names_of_their_own() -> None:
     assert {case["rule"] for case in CASES} == {f"R{number}" for number in range(1, 8)}
     names = [(case["call"], case["name"]) for case in CASES]
@@ -168,7 +153,7 @@ def test_what_is_no_target_is_refused(text: str) -> None:
 # ---- laws
 
 targets = st.sampled_from(
-    sorted({target for compiler in DATA.compilers.values() for target in compiler})
+    sorted({target for compiler in TABLES["compilers"].values() for target in compiler})
 )
 lists = st.none() | st.lists(targets, max_size=5).map(tuple)
 cudas = st.tuples(st.integers(11, 14), st.integers(0, 9))
@@ -235,7 +220,7 @@ def test_a_device_has_a_reason_or_a_target(
     """R6: no device is passed over, and nothing is said against a device that a target serves."""
     for device in devices:
         gpu = (Gpu(name="one", compute_capability=device),)
-        reasons = rules.device_reasons("x", of, gpu, driver)
+        reasons = rules.device_reasons("x", of, host(None, gpu).replace(driver_cuda=driver))
         assert bool(reasons) != bool(targets_serving(of, gpu, driver))
         assert all(reason.source and reason.need and reason.have for reason in reasons)
 
