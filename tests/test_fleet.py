@@ -14,7 +14,7 @@ import pytest
 from gpuenv.cli import main
 from gpuenv.errors import InputError
 from gpuenv.render.checks import NPD_CHARACTERS
-from gpuenv_fleet import dask_cluster, launchers, report
+from gpuenv_fleet import dask_cluster, launchers
 from gpuenv_fleet.text import fold
 
 FAKES = Path(__file__).parent / "fakes"
@@ -125,14 +125,17 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     lines.write_text(
         "".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items())
     )
-    monkeypatch.setattr(report, "now", lambda: "2026-01-02T03:04:05+00:00")  # they have the time
-    by_folder = gpuenv("detect", "--from", str(folder), "--json")
-    assert gpuenv("detect", "--from", str(lines), "--json") == by_folder
+
+    def detected(source: str) -> Any:
+        status, document, _ = gpuenv("detect", "--from", source, "--json")
+        assert (status, document.pop("time")[:2]) == (0, "20")
+        return document
+
+    document = detected(str(folder))
+    assert detected(str(lines)) == document
     with lines.open() as stream:
         monkeypatch.setattr(sys, "stdin", stream)
-        assert gpuenv("detect", "--from", "-", "--json") == by_folder
-    status, document, _ = by_folder
-    assert status == 0
+        assert detected("-") == document
     assert document["nodes"] == document["answered"] == 3
     assert [(one["gpus"], one["driver"], one["nodes"]) for one in document["classes"]] == [
         (["NVIDIA H100"], "580.65.06", ["n1", "n2"]),
@@ -256,7 +259,7 @@ def test_pods_that_do_not_run_are_named(
 def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
     for launcher in ("srun", "clush", "pdsh", "mpirun"):
         launch = launchers.plan_launch(launcher, "n1,n2", ["gpuenv", "a b"], ["-p", "gpu"])
-        command = list(launch.processes[0].command)
+        [command] = map(list, launch.commands.values())
         assert command[0] == launcher
         at = command.index("gpu")
         assert command[at - 1] == "-p"
@@ -271,7 +274,7 @@ def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(
     arguments = [*options, "-l", "app=gpuenv", "-n", "gpu"]
     launch = launchers.plan_launch("kubectl", None, ["gpuenv", "detect"], arguments)
     pod = ("--namespace", "gpu", "pod-n1", "--", "gpuenv", "detect")
-    assert launch.processes[0].command == ("kubectl", "exec", *options, *pod)
+    assert launch.commands == {"n1": ("kubectl", "exec", *options, *pod)}
 
 
 def test_the_nodes_of_the_slurm_job(
@@ -338,13 +341,13 @@ def test_the_nodes_of_workers() -> None:
         "tcp://b:1": {"name": "SLURMCluster-2", "host": "10.0.0.2"},
     }
     client = Workers(workers, {"tcp://a:1": "gpu7", "tcp://a:2": "gpu7"})
-    nodes = dask_cluster._nodes_of_jobs(client)
-    names = dask_cluster._names(client, nodes)
+    names = dask_cluster.worker_nodes(client, are_jobs=True)
     assert list(names.values()) == ["gpu7", "gpu7-SLURMCluster-1", "login1"]
     named = {"tcp://a:1": {"name": "rack/1", "host": "10.0.0.1"}}
-    assert dask_cluster._names(Workers(named, {}), {}) == {"tcp://a:1": "rack-1"}
+    assert dask_cluster.worker_nodes(Workers(named, {}), are_jobs=False) == {"tcp://a:1": "rack-1"}
     numbered = {"tcp://a:1": {"name": 0, "host": "10.0.0.1"}}
-    assert dask_cluster._names(Workers(numbered, {}), {}) == {"tcp://a:1": "10.0.0.1"}
+    client = Workers(numbered, {})
+    assert dask_cluster.worker_nodes(client, are_jobs=False) == {"tcp://a:1": "10.0.0.1"}
 
 
 def test_dask_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:

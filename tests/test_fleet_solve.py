@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,7 @@ from gpuenv.errors import Reason
 from gpuenv.model import Host, IndexOptions, Lock, Needs, Request, parse_release
 from gpuenv.serialize import to_plain
 from gpuenv_fleet.classes import HostClass, classify
-from gpuenv_fleet.cover import Family, fewest_groups, members
-from gpuenv_fleet.documents import Answer
-from gpuenv_fleet.solve import FleetLock, FleetSolution, Solver, serves, solve_fleet
+from gpuenv_fleet.solve import FleetLock, LockPlan, Solver, fewest_groups, serves, solve_fleet
 
 TORCH = Request(frameworks=("torch",))
 OFFLINE = IndexOptions(offline=True)
@@ -42,7 +40,7 @@ def fleet(*hosts: tuple[int, Host]) -> tuple[HostClass, ...]:
     """The classes of (how many nodes, their host)."""
     answers = []
     for number, (count, host) in enumerate(hosts):
-        answers += [Answer(node=f"h{number}n{i}", document=to_plain(host)) for i in range(count)]
+        answers += [(f"h{number}n{i}", to_plain(host)) for i in range(count)]
     return classify(answers).classes
 
 
@@ -55,13 +53,9 @@ class Builds(Solver):
         super().__init__(TORCH, OFFLINE)
         self.builds = sorted(builds, reverse=True, key=lambda build: build[0])
 
-    def lock_for(self, host: Host) -> FleetLock | None:
-        return next(
-            (lock for build in self.builds if serves(lock := self.lock(build, host), host)), None
-        )
-
-    def reasons_against(self, host: Host) -> tuple[Reason, ...]:
-        return ()
+    def lock_for(self, host: Host) -> FleetLock | tuple[Reason, ...]:
+        locks = [self.lock(build, host) for build in self.builds]
+        return next((lock for lock in locks if serves(lock.lock, host)), ())
 
     @staticmethod
     def lock(build: tuple[int, str, frozenset[Any], tuple[int, int]], host: Host) -> FleetLock:
@@ -74,12 +68,12 @@ class Builds(Solver):
             platform=host.platform,
         )
         lock = Lock(pins=(), needs=needs, choices=(), host=host, frameworks=("torch",))
-        return FleetLock(host=host, lock=lock, versions=(("torch", f"2.{version}.0"),))
+        return FleetLock(lock=lock, versions={"torch": f"2.{version}.0"})
 
 
 def brute_force(count: int, holds: Any) -> int:
     """The fewest sets that cover all items, by trying all sets."""
-    held = {items for items in range(1, 1 << count) if holds(items)}
+    held = {items for items in range(1, 1 << count) if holds(members(items))}
     fewest = {0: 0}
     for items in range(1, 1 << count):
         lowest, part, best = items & -items, items, count + 1
@@ -91,48 +85,50 @@ def brute_force(count: int, holds: Any) -> int:
     return fewest[(1 << count) - 1]
 
 
+def members(items: int) -> frozenset[int]:
+    """The numbers of the items in a bit mask."""
+    return frozenset(item for item in range(items.bit_length()) if items >> item & 1)
+
+
 # ---- the fewest groups ---------------------------------------------------------------------------
 
 
 @st.composite
-def families(draw: st.DrawFn) -> tuple[int, list[int]]:
+def families(draw: st.DrawFn) -> tuple[int, list[frozenset[int]]]:
     """Items, and the largest sets that a group can hold; each item fits into some group."""
     count = draw(st.integers(1, 8))
-    return count, draw(st.lists(st.integers(1, (1 << count) - 1), max_size=8))
+    return count, draw(st.lists(st.frozensets(st.integers(0, count - 1)), max_size=8))
 
 
-def family_of(count: int, sets: list[int]) -> Family:
-    largest = [*sets, *(1 << item for item in range(count))]
-    return Family(lambda items: next((one for one in largest if items & one == items), None))
+def family_of(count: int, sets: list[frozenset[int]]) -> Callable[[frozenset[int]], bool]:
+    largest = [*sets, *(frozenset({item}) for item in range(count))]
+    return lambda items: any(items <= one for one in largest)
 
 
 @settings(max_examples=100, deadline=None)
 @given(families())
-def test_the_number_of_groups_is_minimal(case: tuple[int, list[int]]) -> None:
+def test_the_number_of_groups_is_minimal(case: tuple[int, list[frozenset[int]]]) -> None:
     count, sets = case
-    grouping = fewest_groups(range(count), family_of(count, sets))
-    assert grouping.proved
-    assert sorted(item for group in grouping.groups for item in members(group)) == list(
-        range(count)
-    )
-    assert all(family_of(count, sets).holds(group) for group in grouping.groups)
-    assert len(grouping.groups) == brute_force(count, family_of(count, sets).holds)
+    holds = family_of(count, sets)
+    groups, proved = fewest_groups(range(count), holds)
+    assert proved
+    assert sorted(item for group in groups for item in group) == list(range(count))
+    assert all(map(holds, groups))
+    assert len(groups) == brute_force(count, holds)
 
 
 @settings(max_examples=2, deadline=None)
-@given(st.lists(st.integers(1, (1 << 12) - 1), min_size=4, max_size=10))
-def test_the_number_of_groups_of_twelve_is_minimal(sets: list[int]) -> None:
-    grouping = fewest_groups(range(12), family_of(12, sets))
-    assert (len(grouping.groups), grouping.proved) == (
-        brute_force(12, family_of(12, sets).holds),
-        True,
-    )
+@given(st.lists(st.frozensets(st.integers(0, 11), min_size=1), min_size=4, max_size=10))
+def test_the_number_of_groups_of_twelve_is_minimal(sets: list[frozenset[int]]) -> None:
+    holds = family_of(12, sets)
+    groups, proved = fewest_groups(range(12), holds)
+    assert (len(groups), proved) == (brute_force(12, holds), True)
 
 
 def test_a_spent_budget_is_no_proof() -> None:
-    pairs = [1 << i | 1 << (i + 1) % 9 for i in range(9)]
-    assert not fewest_groups(range(9), family_of(9, pairs), budget=3).proved
-    assert len(fewest_groups(range(9), family_of(9, pairs)).groups) == 5
+    holds = family_of(9, [frozenset({i, (i + 1) % 9}) for i in range(9)])
+    assert not fewest_groups(range(9), holds, budget=3)[1]
+    assert len(fewest_groups(range(9), holds)[0]) == 5
 
 
 # ---- hosts with generated builds -----------------------------------------------------------------
@@ -157,38 +153,47 @@ builds = st.lists(
 )
 
 
-def fewest(solution: FleetSolution) -> int:
-    return len(solution.plans[0].groups)
+Solution = tuple[list[LockPlan], dict[str, Any]]
+
+
+def solve(some: Sequence[Host], of: list[Any]) -> Solution:
+    return solve_fleet(fleet(*((1, host) for host in some)), Builds(of), drivers=[])
+
+
+def fewest(solution: Solution) -> int:
+    plans, document = solution
+    assert document["locks"] == len(plans[0].groups)
+    return len(plans[0].groups)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(hosts, min_size=1, max_size=8), builds)
 def test_the_locks_of_generated_builds_are_minimal(some: list[Host], of: list[Any]) -> None:
     classes = fleet(*((1, host) for host in some))
-    solution = solve_fleet(classes, Builds(of), drivers=[])
-    unsolved = {one.item for one in solution.unsolved}
+    solution = plans, document = solve_fleet(classes, Builds(of), drivers=[])
+    unsolved = {one["class"] for one in document["unsolved"]}
     solved = [one for item, one in enumerate(classes) if item not in unsolved]
     for item in unsolved:
         host = classes[item].host
-        assert not any(serves(Builds.lock(build, host), host) for build in of)
+        assert not any(serves(Builds.lock(build, host).lock, host) for build in of)
 
-    def holds(items: int) -> bool:
-        members_of = [solved[item].host for item in members(items)]
-        locks = [Builds.lock(build, members_of[0]) for build in of]
+    def holds(items: frozenset[int]) -> bool:
+        members_of = [solved[item].host for item in items]
+        locks = [Builds.lock(build, members_of[0]).lock for build in of]
         return any(all(serves(lock, host) for host in members_of) for lock in locks)
 
-    expected = brute_force(len(solved), holds) if solved else 0
-    assert fewest(solution) == expected
-    assert solution.proved
-    for plan in solution.plans:
-        placed = sorted(item for group in plan.groups for item in group.items)
+    assert fewest(solution) == (brute_force(len(solved), holds) if solved else 0)
+    assert document["proved"]
+    for plan in plans:
+        placed = sorted(item for _, items in plan.groups for item in items)
         assert placed == [item for item in range(len(classes)) if item not in unsolved]
-        for group in plan.groups:
-            assert all(serves(group.lock, classes[item].host) for item in group.items)
-    costs = [plan.cost for plan in solution.plans]
+        for lock, items in plan.groups:
+            assert all(serves(lock.lock, classes[item].host) for item in items)
+    costs = [plan.cost for plan in plans]
     assert costs == sorted(set(costs), reverse=True)
-    if solved:
-        assert costs[-1] == 0
+    counts = [len(plan.groups) for plan in plans]
+    assert counts == sorted(set(counts))
+    assert costs[-1] == 0
 
 
 @settings(max_examples=30, deadline=None)
@@ -196,9 +201,7 @@ def test_the_locks_of_generated_builds_are_minimal(some: list[Host], of: list[An
 def test_another_host_never_lowers_the_number_of_locks(
     some: list[Host], more: Host, of: list[Any]
 ) -> None:
-    few = solve_fleet(fleet(*((1, host) for host in some)), Builds(of), drivers=[])
-    many = solve_fleet(fleet(*((1, host) for host in [*some, more])), Builds(of), drivers=[])
-    assert fewest(many) >= fewest(few)
+    assert fewest(solve([*some, more], of)) >= fewest(solve(some, of))
 
 
 @settings(max_examples=12, deadline=None)
@@ -208,24 +211,21 @@ def test_the_order_of_the_hosts_does_not_matter(
 ) -> None:
     shuffled = list(some)
     random.shuffle(shuffled)
-    one = solve_fleet(fleet(*((1, host) for host in some)), Builds(of), drivers=[])
-    other = solve_fleet(fleet(*((1, host) for host in shuffled)), Builds(of), drivers=[])
-    assert fewest(one) == fewest(other)
+    assert fewest(solve(some, of)) == fewest(solve(shuffled, of))
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(hosts, min_size=1, max_size=6), builds)
 def test_a_newer_driver_saves_what_it_says(some: list[Host], of: list[Any]) -> None:
     classes = fleet(*((1, host) for host in some))
-    solution = solve_fleet(classes, Builds(of), drivers=["580.65.06"])
-    for what_if in solution.what_if:
+    solution = _, document = solve_fleet(classes, Builds(of), drivers=["580.65.06"])
+    for what_if in document["what_if"]:
         changed = [one.host for one in classes]
-        for item in what_if.items:
+        for item in what_if["classes"]:
             assert parse_release(changed[item].driver or "") < (580, 65, 6)
             changed[item] = changed[item].replace(driver="580.65.06", driver_cuda=(13, 0))
-        after = solve_fleet(fleet(*((1, host) for host in changed)), Builds(of), drivers=[])
-        assert what_if.locks == fewest(after)
-        assert what_if.locks < fewest(solution) or what_if.solved or what_if.gains
+        assert what_if["locks"] == fewest(solve(changed, of))
+        assert what_if["locks"] < fewest(solution) or what_if["solved"] or what_if["gains"]
 
 
 # ---- the real resolver ---------------------------------------------------------------------------
@@ -253,19 +253,21 @@ def test_the_locks_of_the_real_resolver_are_minimal(
     solver: Solver, picks: list[tuple[str, str]]
 ) -> None:
     classes = fleet(*((1, described(*pick)) for pick in picks))
-    solution = solve_fleet(classes, solver, drivers=[])
-    solved = [item for item, newest in enumerate(solution.newest) if newest is not None]
-    known = [solver.lock_for(classes[item].host) for item in solved]
-    known += [group.lock for plan in solution.plans for group in plan.groups]
+    solution = plans, document = solve_fleet(classes, solver, drivers=[])
+    unsolved = {one["class"] for one in document["unsolved"]}
+    solved = [one.host for item, one in enumerate(classes) if item not in unsolved]
+    known = [solver.lock_for(host) for host in solved]
+    known += [lock for plan in plans for lock, _ in plan.groups]
 
-    def holds(items: int) -> bool:
-        some = [classes[solved[item]].host for item in members(items)]
+    def holds(items: frozenset[int]) -> bool:
+        some = [solved[item] for item in items]
         gpus = "+".join(dict.fromkeys(gpu.name for host in some for gpu in host.gpus))
         driver = min((host.driver or "" for host in some), key=parse_release)
         driver = "570.86.15" if "B200" in gpus and parse_release(driver) < (570,) else driver
         lock = solver.lock_for(described(gpus, driver))
         return any(
-            one is not None and all(serves(one, host) for host in some) for one in [*known, lock]
+            isinstance(one, FleetLock) and all(serves(one.lock, host) for host in some)
+            for one in [*known, lock]
         )
 
     assert fewest(solution) == brute_force(len(solved), holds)
@@ -273,25 +275,24 @@ def test_the_locks_of_the_real_resolver_are_minimal(
 
 def test_a_merge_costs_what_the_newest_versions_lose(solver: Solver) -> None:
     classes = fleet((9, described("H100", "580.65.06")), (2, described("V100", "580.65.06")))
-    solution = solve_fleet(classes, solver, drivers=[])
-    plans = [
-        [dict(group.lock.versions)["torch"] for group in plan.groups] for plan in solution.plans
-    ]
-    old, (new, other) = plans[0][0], plans[1]
-    assert (len(plans), len(plans[0])) == (2, 1)
+    plans, _ = solve_fleet(classes, solver, drivers=[])
+    versions = [[lock.versions["torch"] for lock, _ in plan.groups] for plan in plans]
+    old, (new, other) = versions[0][0], versions[1]
+    assert (len(versions), len(versions[0])) == (2, 1)
     assert {new, other} == {"2.15.0", old}
     releases = [one.version for one in api.matrix_catalog().entry("torch", "linux-x86_64").releases]
-    assert solution.plans[0].cost == 9 * abs(releases.index("2.15.0") - releases.index(old))
-    assert solution.plans[1].cost == 0
+    assert plans[0].cost == 9 * abs(releases.index("2.15.0") - releases.index(old))
+    assert plans[1].cost == 0
 
 
 def test_a_driver_upgrade_that_saves_a_lock(solver: Solver) -> None:
     # The driver of the 60 nodes is too old for the B200's builds, and 525 is too old for a B200.
     classes = fleet((60, described("V100", "470.82.01")), (940, described("B200", "580.65.06")))
-    solution = solve_fleet(classes, solver)
-    question = next(one for one in solution.what_if if one.driver == "525.60.13")
-    assert (question.locks, question.solved + sum(gain.nodes for gain in question.gains)) == (1, 60)
-    assert fewest(solution) == (1 if solution.unsolved else 2)
+    solution = _, document = solve_fleet(classes, solver)
+    question = next(one for one in document["what_if"] if one["driver"] == "525.60.13")
+    gained = sum(gain["nodes"] for gain in question["gains"])
+    assert (question["locks"], question["solved"] + gained) == (1, 60)
+    assert fewest(solution) == (1 if document["unsolved"] else 2)
 
 
 # ---- classes -------------------------------------------------------------------------------------

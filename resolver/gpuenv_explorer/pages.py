@@ -127,7 +127,7 @@ def _section(document: Document) -> dict[str, Any]:
     }.get(str(kind(document)))
     if lines is not None:
         section["headline"] = lines(document)[0]
-        section["silent"] = fleet.by_reason(document["silent"])
+        section["silent"] = fleet.nodes_by_text(document["silent"], fleet.reason_text)
     if kind(document) == "fleet-solve":
         section["what_if"] = fleet.what_if_lines(document)
     elif kind(document) == "fleet-verify":

@@ -7,9 +7,11 @@ driver allows. Two driver releases count as one if no build tells them apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import datetime
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from gpuenv import (
     Gpu,
@@ -22,7 +24,7 @@ from gpuenv import (
     reaches_release,
 )
 
-from .documents import Answer, Silence
+from .documents import Answer, Collection, Document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +41,10 @@ class HostClass:
 
 @dataclass(frozen=True, kw_only=True)
 class Classes:
-    """The classes of a fleet, the largest first, and the hosts of which a fact is not known."""
+    """The classes of a fleet, the largest first, and what is not known of the other hosts."""
 
     classes: tuple[HostClass, ...]
-    unknown: tuple[Silence, ...] = ()
-
-    @property
-    def answered(self) -> int:
-        """The number of hosts."""
-        return sum(len(host_class.nodes) for host_class in self.classes) + len(self.unknown)
+    unknown: Mapping[str, str]
 
 
 def classify(answers: Iterable[Answer]) -> Classes:
@@ -57,16 +54,16 @@ def classify(answers: Iterable[Answer]) -> Classes:
         InputError: a document has no host, or two documents are of one node.
     """
     groups: dict[tuple[object, ...], tuple[Host, list[str]]] = {}
-    unknown: list[Silence] = []
+    unknown: dict[str, str] = {}
     seen: set[str] = set()
-    for answer in answers:
-        if answer.node in seen:
-            raise InputError(f"{answer.node}: has two documents", hint="keep the newer one")
-        seen.add(answer.node)
-        host = _read_host(answer)
+    for node, document in answers:
+        if node in seen:
+            raise InputError(f"{node}: has two documents", hint="keep the newer one")
+        seen.add(node)
+        host = _read_host(node, document)
         doubt = _doubt(host)
         if doubt:
-            unknown.append(Silence(node=answer.node, reason=doubt))
+            unknown[node] = doubt
             continue
         key = (
             host.platform,
@@ -74,31 +71,40 @@ def classify(answers: Iterable[Answer]) -> Classes:
             host.python.version,
             host.python.free_threaded,
             host.driver_cuda if host.gpus else None,
-            driver_step(host) if host.gpus else "",
+            driver_step(host.driver, host.os) if host.gpus else "",
             frozenset(gpu.compute_capability for gpu in host.gpus),
         )
         known, nodes = groups.setdefault(key, (host, []))
-        nodes.append(answer.node)
+        nodes.append(node)
         if parse_release(host.driver or "0") < parse_release(known.driver or "0"):
             groups[key] = (known.replace(driver=host.driver), nodes)
-    classes = [
-        HostClass(host=_representative(host), nodes=tuple(sorted(nodes)))
-        for host, nodes in groups.values()
-    ]
+    classes = []
+    for host, nodes in groups.values():
+        # No fact of one machine.
+        representative = Host(
+            os=host.os,
+            machine=host.machine,
+            glibc=host.glibc,
+            python=Python(version=host.python.version, free_threaded=host.python.free_threaded),
+            gpus=distinct_gpus(host.gpus),
+            driver=host.driver if host.gpus else None,
+            driver_cuda=host.driver_cuda if host.gpus else None,
+        )
+        classes.append(HostClass(host=representative, nodes=tuple(sorted(nodes))))
     classes.sort(key=lambda host_class: (-len(host_class.nodes), host_class.nodes))
-    return Classes(classes=tuple(classes), unknown=tuple(unknown))
+    return Classes(classes=tuple(classes), unknown=unknown)
 
 
-def _read_host(answer: Answer) -> Host:
+def _read_host(node: str, document: Document) -> Host:
     """Return the host in a document of `detect --json` or `verify --json`."""
-    data = answer.document.get("host", answer.document)
+    data = document.get("host", document)
     if not isinstance(data, dict) or "python" not in data:
         hint = "it must be a document of gpuenv detect --json or of gpuenv verify --json"
-        raise InputError(f"{answer.node}: the document has no host", hint=hint)
+        raise InputError(f"{node}: the document has no host", hint=hint)
     try:
         return host_from_plain(data)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{answer.node}: {error}") from None
+        raise InputError(f"{node}: {error}") from None
 
 
 def _doubt(host: Host) -> str:
@@ -115,29 +121,12 @@ def _doubt(host: Host) -> str:
     return ""
 
 
-def driver_step(host: Host) -> str:
-    """Return the newest driver release from which on more runs that the host's driver reaches."""
-    return "" if host.driver is None else _step_of(host.driver, host.os)
-
-
 @cache
-def _step_of(driver: str, os: str) -> str:
-    steps = compatibility_data().driver_steps(os)
-    reached = [step for step in steps if reaches_release(driver, step)]
+def driver_step(driver: str | None, os: str) -> str:
+    """Return the newest driver release from which on more runs that a driver reaches."""
+    steps = compatibility_data().driver_steps(os) if driver is not None else ()
+    reached = [step for step in steps if reaches_release(driver or "", step)]
     return max(reached, key=parse_release, default="")
-
-
-def _representative(host: Host) -> Host:
-    """Return a host with one device of each compute capability and no fact of one machine."""
-    return Host(
-        os=host.os,
-        machine=host.machine,
-        glibc=host.glibc,
-        python=Python(version=host.python.version, free_threaded=host.python.free_threaded),
-        gpus=distinct_gpus(host.gpus),
-        driver=host.driver if host.gpus else None,
-        driver_cuda=host.driver_cuda if host.gpus else None,
-    )
 
 
 def distinct_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
@@ -147,3 +136,44 @@ def distinct_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
         plain = Gpu(name=gpu.name, compute_capability=gpu.compute_capability)
         distinct.setdefault(gpu.compute_capability, plain)
     return tuple(distinct.values())
+
+
+# ---- documents -----------------------------------------------------------------------------------
+
+
+def fleet_json(kind: str, collection: Collection, classes: Classes) -> dict[str, Any]:
+    """Return what the JSON documents of all commands have."""
+    answered = sum(len(host_class.nodes) for host_class in classes.classes) + len(classes.unknown)
+    return {
+        "kind": kind,
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "nodes": answered + len(collection.silent),
+        "answered": answered,
+        "seconds": collection.seconds,
+        "classes": [
+            {**host_json(host_class.host), "nodes": list(host_class.nodes)}
+            for host_class in classes.classes
+        ],
+        "silent": _reasons_json(collection.silent),
+        "unknown": _reasons_json(classes.unknown),
+    }
+
+
+def host_json(host: Host) -> dict[str, Any]:
+    """Return the facts of a host that decide its class."""
+
+    def text(pair: tuple[int, int] | None) -> str | None:
+        return None if pair is None else f"{pair[0]}.{pair[1]}"
+
+    return {
+        "gpus": list(dict.fromkeys(gpu.name for gpu in host.gpus)),
+        "driver": host.driver,
+        "driver_cuda": text(host.driver_cuda),
+        "platform": host.platform,
+        "glibc": text(host.glibc),
+        "python": f"{text(host.python.version)}{'t' * host.python.free_threaded}",
+    }
+
+
+def _reasons_json(reasons: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"node": node, "reason": reason} for node, reason in reasons.items()]

@@ -14,46 +14,23 @@ import re
 import signal
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gpuenv import InputError
 
-from .documents import Answer, Collection, Document, Silence
-from .launchers import GREETING, Launch, Process
+from .documents import Collection, Document
+from .launchers import GREETING, Launch
 
 FANOUT = 64  # processes at a time, for a launcher that needs one for each node
 END_GRACE = 2.0  # seconds between the signals that end a launcher
 _STEP = 0.2  # seconds between two looks at the answers
 _MOST_ERRORS = 50_000  # lines of stderr that are kept
-_MOST_TEXT = 64 << 20  # characters of one node
+_LONGEST_LINE = 64 << 20  # bytes
 
-OnAnswer = Callable[[Answer], None]
+OnAnswer = Callable[[str, Document], None]
 OnProgress = Callable[[int, int, Sequence[str]], None]
-
-
-class _Reader:
-    """Joins the pieces of one node until they are a document."""
-
-    def __init__(self) -> None:
-        self.name = ""
-        self._pieces: list[str] = []
-        self._size = 0
-
-    def add(self, piece: str) -> Document | None:
-        """Add a line of output, or a part of one. Return the document if it is complete."""
-        if piece.startswith(GREETING):
-            self.name = piece.removeprefix(GREETING).strip()
-        # What comes before the document (a message of the day) is not part of it.
-        elif (self._pieces or piece.startswith("{")) and self._size < _MOST_TEXT:
-            self._pieces.append(piece)
-            self._size += len(piece)
-            if piece.endswith("}") and not piece.startswith(" "):  # the end of all, not of a part
-                with suppress(ValueError, RecursionError):
-                    document: Document = json.loads("".join(self._pieces))
-                    return document
-        return None
 
 
 class _Run:
@@ -61,63 +38,69 @@ class _Run:
 
     def __init__(self, launch: Launch, on_answer: OnAnswer) -> None:
         self.launch, self.on_answer = launch, on_answer
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, Document] = {}
         # A node may call itself gpu1.cluster.example where the launcher says gpu1.
         self._names = {name.partition(".")[0]: name for name in launch.nodes}
         self._names |= {name: name for name in launch.nodes}
         self._children: list[asyncio.subprocess.Process] = []
-        self._readers: dict[str, _Reader] = {}
+        self._pieces: defaultdict[str, list[str]] = defaultdict(list)  # of a document, by label
+        self._greeted: dict[str, str] = {}  # {rank: the name that its process said}
         # (node or "", line of stderr)
         self._errors: deque[tuple[str, str]] = deque(maxlen=_MOST_ERRORS)
         self._slots = asyncio.Semaphore(FANOUT)
 
-    async def start(self, process: Process) -> None:
+    async def start(self, node: str, command: Sequence[str]) -> None:
         """Start a process as soon as fewer than FANOUT run, and read its output to the end."""
         async with self._slots:
             try:
                 child = await asyncio.create_subprocess_exec(
-                    *process.command,
+                    *command,
                     stdin=DEVNULL,
                     stdout=PIPE,
                     stderr=PIPE,
                     start_new_session=True,
-                    limit=_MOST_TEXT,
+                    limit=_LONGEST_LINE,
                 )
             except FileNotFoundError:
-                raise InputError(f"{process.command[0]}: is not installed") from None
+                raise InputError(f"{command[0]}: is not installed") from None
             self._children.append(child)
             await asyncio.gather(
-                _read_lines(child.stdout, lambda line: self._output(process, line)),
-                _read_lines(child.stderr, lambda line: self._errors.append((process.node, line))),
+                _read_lines(child.stdout, lambda line: self._read_output(node, line)),
+                _read_lines(child.stderr, lambda line: self._errors.append((node, line))),
             )
             await child.wait()
 
-    def _output(self, process: Process, line: str) -> None:
+    def _read_output(self, node: str, line: str) -> None:
         """Read a line of stdout: each of its parts belongs to the node of its label."""
-        for label, piece in self._pieces(process, line):
-            reader = self._readers.setdefault(label, _Reader())
-            document = reader.add(piece)
-            node = self._node(label, reader.name) if document else ""
-            if document and node and node not in self.answers:
-                content = {key: value for key, value in document.items() if key != "node"}
-                self.answers[node] = Answer(node=node, document=content)
-                self.on_answer(self.answers[node])
-
-    def _pieces(self, process: Process, line: str) -> Iterator[tuple[str, str]]:
-        """Yield (label, text) of the parts of a line."""
-        label = self.launch.label
-        if label is None:
-            yield process.node, line
+        if self.launch.label is None:
+            self._read_piece(node, line)
             return
-        matches: Sequence[re.Match[str]] = list(label.finditer(line))
-        for number, match in enumerate(matches):
-            end = matches[number + 1].start() if number + 1 < len(matches) else len(line)
-            yield match["label"], line[match.end() : end]
+        matches = list(self.launch.label.finditer(line))
+        ends = [*(match.start() for match in matches[1:]), len(line)]
+        for match, end in zip(matches, ends, strict=True):
+            self._read_piece(match["label"], line[match.end() : end])
 
-    def _node(self, label: str, name: str) -> str:
+    def _read_piece(self, label: str, piece: str) -> None:
+        """Join the pieces of a node until they are a document."""
+        if piece.startswith(GREETING):
+            self._greeted[label] = piece.removeprefix(GREETING).strip()
+        # What comes before the document (a message of the day) is not part of it.
+        elif self._pieces[label] or piece.startswith("{"):
+            self._pieces[label].append(piece)
+            if not piece.endswith("}") or piece.startswith(" "):
+                return  # it does not end the document, or only a part of it
+            with suppress(ValueError, RecursionError):
+                document = json.loads("".join(self._pieces[label]))
+                node = self._node_of(label)
+                if node and node not in self.answers:
+                    document.pop("node", None)
+                    self.answers[node] = document
+                    self.on_answer(node, document)
+
+    def _node_of(self, label: str) -> str:
         """Return which of the expected nodes has a label; "" if none has."""
         nodes, ranked = self.launch.nodes, self.launch.ranked
-        name = name if ranked else label
+        name = self._greeted.get(label, "") if ranked else label
         known = self._names.get(name) or self._names.get(name.partition(".")[0], "")
         if not known and ranked and int(label) < len(nodes):
             return nodes[int(label)]
@@ -136,16 +119,16 @@ class _Run:
 
     def unanswered(self) -> list[str]:
         """Return the nodes that are still expected to answer."""
-        known = {*self.answers, *(silence.node for silence in self.launch.silent)}
+        known = self.answers.keys() | self.launch.silent.keys()
         return [node for node in self.launch.nodes if node not in known]
 
     def reason(self, node: str) -> str:
         """Return what the launcher said of a node without an answer."""
         named = re.compile(rf"(?<![\w-]){re.escape(node)}(?![\w-])")
         said = [line for name, line in self._errors if name == node or named.search(line)]
-        rank = next((rank for rank, reader in self._readers.items() if reader.name == node), None)
-        if rank is not None:
-            said += [line for _, line in self._errors if line.startswith(f"{rank}: ")]
+        for rank, name in self._greeted.items():
+            if name == node:
+                said += [line for _, line in self._errors if line.startswith(f"{rank}: ")]
         return said[-1] if said else ""
 
 
@@ -157,8 +140,8 @@ async def _read_lines(stream: asyncio.StreamReader | None, handle: Callable[[str
             handle(text)
 
 
-def collect(
-    launch: Launch, limit: float, on_answer: OnAnswer, on_progress: OnProgress | None = None
+async def collect(
+    launch: Launch, limit: float, on_answer: OnAnswer, on_progress: OnProgress
 ) -> Collection:
     """Run a launch, and return what the nodes answered.
 
@@ -175,16 +158,11 @@ def collect(
     Raises:
         InputError: the launcher is not installed.
     """
-    return asyncio.run(_collect(launch, limit, on_answer, on_progress))
-
-
-async def _collect(
-    launch: Launch, limit: float, on_answer: OnAnswer, on_progress: OnProgress | None
-) -> Collection:
     begin = time.monotonic()
     run = _Run(launch, on_answer)
     end, next_report = begin + limit, begin + 1.0
-    reading = asyncio.gather(*map(run.start, launch.processes))
+    starts = [run.start(node, command) for node, command in launch.commands.items()]
+    reading = asyncio.gather(*starts)
     try:
         while not reading.done() and time.monotonic() < end:
             await asyncio.wait([reading], timeout=_STEP)
@@ -192,7 +170,7 @@ async def _collect(
             if not waiting:  # all have answered: their processes end by themselves
                 await asyncio.wait([reading], timeout=END_GRACE)
                 break
-            if on_progress is not None and time.monotonic() >= next_report:
+            if time.monotonic() >= next_report:
                 next_report = time.monotonic() + 1.0
                 on_progress(len(run.answers), len(launch.nodes), waiting)
         late = not reading.done()
@@ -202,9 +180,8 @@ async def _collect(
         await run.end()
         reading.cancel()
     usual = f"no answer in {limit:g} s" if late else "its process ended without an answer"
-    silent = [Silence(node=node, reason=run.reason(node) or usual) for node in run.unanswered()]
     return Collection(
-        answers=tuple(run.answers[node] for node in launch.nodes if node in run.answers),
-        silent=(*launch.silent, *silent),
+        answers=[(node, run.answers[node]) for node in launch.nodes if node in run.answers],
+        silent={**launch.silent, **{node: run.reason(node) or usual for node in run.unanswered()}},
         seconds=round(time.monotonic() - begin, 3),
     )

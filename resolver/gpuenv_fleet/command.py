@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shlex
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -27,12 +29,11 @@ from . import (
     dask_cluster,
     documents,
     launchers,
-    report,
     solve,
     text,
     verify,
 )
-from .documents import Answer, Collection, Document
+from .documents import Collection, Document
 
 HELP = "Detect, solve and verify on the nodes of a cluster"
 DESCRIPTION = (
@@ -116,7 +117,7 @@ def _add_collection_flags(parser: Parser) -> None:
     )
     source.add_argument(
         "--launcher",
-        choices=[*sorted(launchers.LAUNCHERS), DASK],
+        choices=[*launchers.LAUNCHERS, DASK],
         help="Run gpuenv on the nodes, one process on each",
     )
     group.add_argument(
@@ -171,10 +172,10 @@ def run(arguments: Namespace) -> int:
 
 
 def _detect(arguments: Namespace) -> int:
-    collection, grouped = _classify(arguments)
-    document = report.detect_json(collection, grouped)
+    collection, grouped = _classify(arguments, ["detect", "--json"])
+    document = classes.fleet_json("fleet-detect", collection, grouped)
     _print(arguments, document, text.detect_lines)
-    return 1 if document["silent"] else 0
+    return 1 if collection.silent else 0
 
 
 def _solve(arguments: Namespace) -> int:
@@ -185,34 +186,28 @@ def _solve(arguments: Namespace) -> int:
             parse_release(release)
         except ValueError as error:
             raise InputError(f"--what-if: {error}") from None
-    collection, grouped = _classify(arguments)
+    collection, grouped = _classify(arguments, ["detect", "--json"])
     if not grouped.classes:
         raise InputError("no node can be assessed", hint="gpuenv fleet detect says why")
     request, options, _ = read_request(arguments, lambda: grouped.classes[0].host)
     solver = solve.Solver(request, options)
-    solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if)
-    document = report.solve_json(collection, grouped, solution, solves=solver.solves)
+    plans, solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if)
+    document = {**classes.fleet_json("fleet-solve", collection, grouped), **solution}
     if arguments.write_profiles is not None:
-        plan = _chosen_plan(solution, arguments.locks)
-        path, names = solve.write_profiles(plan, request, arguments.write_profiles)
+        by_count = {len(plan.groups): plan for plan in plans if plan.groups}
+        if not by_count:
+            raise InputError("--write-profiles: no lock serves any node; nothing was written")
+        count = arguments.locks or min(by_count)
+        if count not in by_count:
+            offered = ", ".join(map(str, by_count))
+            problem = f"--locks {count}: the plans have {offered} locks"
+            raise InputError(f"{problem}; nothing was written")
+        path, names = solve.write_profiles(by_count[count], request, arguments.write_profiles)
         document["profiles"] = {"path": path, "names": list(names)}
     _print(arguments, document, text.solve_lines)
     if document["unsolved"]:
         return NoSolutionError.exit_status
-    return 1 if document["silent"] else 0
-
-
-def _chosen_plan(solution: solve.FleetSolution, count: int | None) -> solve.LockPlan:
-    """Return the plan with a number of locks; None is the fewest."""
-    by_count = {len(plan.groups): plan for plan in solution.plans}
-    if not by_count:
-        raise InputError("--write-profiles: no lock serves any node; nothing was written")
-    if count is None:
-        return solution.plans[0]
-    if count not in by_count:
-        offered = ", ".join(map(str, by_count))
-        raise InputError(f"--locks {count}: the plans have {offered} locks; nothing was written")
-    return by_count[count]
+    return 1 if collection.silent else 0
 
 
 def _verify(arguments: Namespace) -> int:
@@ -223,10 +218,10 @@ def _verify(arguments: Namespace) -> int:
         command += ["--target", arguments.target]
     if arguments.no_device:
         command.append("--no-device")
-    earlier = tuple(documents.read_documents(arguments.since)) if arguments.since else ()
-    collection = _collect(arguments, command)
-    grouped = classes.classify(collection.answers)
-    document = verify.verify_fleet(collection, grouped, earlier)
+    earlier = dict(documents.read_documents(arguments.since)) if arguments.since else {}
+    collection, grouped = _classify(arguments, command, keep=True)
+    document = classes.fleet_json("fleet-verify", collection, grouped)
+    document |= verify.verify_fleet(collection, grouped, earlier)
     _print(arguments, document, text.verify_lines)
     return 0 if document["ok"] else 1
 
@@ -244,44 +239,55 @@ def _print(
 # ---- the documents of the nodes ------------------------------------------------------------------
 
 
-def _classify(arguments: Namespace) -> tuple[Collection, classes.Classes]:
-    """Read or collect the hosts of the nodes, and group them.
+def _classify(
+    arguments: Namespace, command: Sequence[str], *, keep: bool = False
+) -> tuple[Collection, classes.Classes]:
+    """Read or collect the documents of the nodes, and group their hosts.
 
     Documents of files are read one after another, so that a large fleet does not fill the memory.
-    """
-    if not arguments.source:
-        collection = _collect(arguments, ["detect", "--json"])
-        return collection, classes.classify(collection.answers)
-    _check_flags(arguments)
-    grouped = classes.classify(documents.read_documents(arguments.source))
-    if not grouped.answered:
-        raise InputError(f"--from {arguments.source}: has no document of a node")
-    return Collection(answers=()), grouped
-
-
-def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
-    """Read or collect the documents of the nodes.
 
     Args:
         arguments: the parsed flags.
         command: the arguments of gpuenv on the nodes.
+        keep: whether to keep documents of files.
     """
-    _check_flags(arguments)
-    if arguments.source:
-        answers = tuple(documents.read_documents(arguments.source))
-        if not answers:
-            raise InputError(f"--from {arguments.source}: has no document of a node")
-        return Collection(answers=answers)
-    earlier: dict[str, Answer] = {}
-    if arguments.output:
-        documents.open_folder(arguments.output)
-        if arguments.resume:
-            known = documents.read_documents(arguments.output)
-            earlier = {answer.node: answer for answer in known}
+    for name, value in (("--scheduler", arguments.scheduler), ("--workers", arguments.workers)):
+        if value and arguments.launcher != DASK:
+            raise InputError(f"{name}: is for --launcher dask")
+    if arguments.resume and not arguments.output:
+        raise InputError("--resume: needs the folder of the earlier run", hint="name it: -o DIR")
+    if not arguments.source:
+        collection = _collect(arguments, command)
+        return collection, classes.classify(collection.answers)
+    flags = {"--nodes": arguments.nodes, "--output": arguments.output}
+    flags["arguments after --"] = arguments.command_line
+    for name, value in flags.items():
+        if value:
+            raise InputError(f"{name}: is for --launcher, and --from starts nothing")
+    answers = documents.read_documents(arguments.source)
+    collection = Collection(answers=list(answers) if keep else answers)
+    grouped = classes.classify(collection.answers)
+    if not (grouped.classes or grouped.unknown):
+        raise InputError(f"--from {arguments.source}: has no document of a node")
+    return collection, grouped
 
-    def keep(answer: Answer) -> None:
-        if arguments.output:
-            documents.write_answer(arguments.output, answer)
+
+def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
+    """Run gpuenv with a command on the nodes, and return what they answered."""
+    output, earlier = arguments.output, {}
+    if output:
+        try:
+            os.makedirs(output, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--output {output}: {error.strerror}") from None
+        if not os.access(output, os.W_OK | os.X_OK):
+            raise InputError(f"--output {output}: cannot be written")
+        if arguments.resume:
+            earlier = dict(documents.read_documents(output))
+
+    def keep(node: str, document: Document) -> None:
+        if output:
+            documents.write_answer(output, node, document)
 
     last = ""
 
@@ -295,40 +301,23 @@ def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
             print_errors([line])
         last = line
 
-    full_command = [*shlex.split(arguments.command), *command]
+    command = [*shlex.split(arguments.command), *command]
     if arguments.launcher == DASK:
         collection = dask_cluster.collect_with_dask(
             arguments.scheduler or "local",
-            full_command,
+            command,
             arguments.limit,
             keep,
             show,
             workers=arguments.workers or 1,
-            without=frozenset(earlier),
+            without=earlier,
         )
     else:
         launch = launchers.plan_launch(
-            arguments.launcher,
-            arguments.nodes,
-            full_command,
-            arguments.command_line,
-            without=frozenset(earlier),
+            arguments.launcher, arguments.nodes, command, arguments.command_line, without=earlier
         )
-        documents.check_names(launch.nodes)
-        collection = collect.collect(launch, arguments.limit, keep, show)
-    all_answers = sorted((*earlier.values(), *collection.answers), key=lambda answer: answer.node)
-    return replace(collection, answers=tuple(all_answers))
-
-
-def _check_flags(arguments: Namespace) -> None:
-    for name, value in (("--scheduler", arguments.scheduler), ("--workers", arguments.workers)):
-        if value and arguments.launcher != DASK:
-            raise InputError(f"{name}: is for --launcher dask")
-    if arguments.resume and not arguments.output:
-        raise InputError("--resume: needs the folder of the earlier run", hint="name it: -o DIR")
-    if arguments.source:
-        flags = {"--nodes": arguments.nodes, "--output": arguments.output}
-        flags["arguments after --"] = arguments.command_line
-        for name, value in flags.items():
-            if value:
-                raise InputError(f"{name}: is for --launcher, and --from starts nothing")
+        for name in launch.nodes:
+            if name != os.path.basename(name) or name in ("", ".", ".."):
+                raise InputError(f"{name!r} is not the name of a node")  # nor of its file
+        collection = asyncio.run(collect.collect(launch, arguments.limit, keep, show))
+    return replace(collection, answers=sorted({**earlier, **dict(collection.answers)}.items()))

@@ -7,13 +7,14 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Collection as Names
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuenv import InputError
 
 from .collect import OnAnswer, OnProgress
-from .documents import Answer, Collection, Silence
+from .documents import Collection, Document
 
 # The queue systems of dask-jobqueue. Its own configuration file says how it submits jobs.
 JOB_QUEUES = {
@@ -32,10 +33,10 @@ def collect_with_dask(
     command: Sequence[str],
     limit: float,
     on_answer: OnAnswer,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress,
     *,
     workers: int = 1,
-    without: frozenset[str] = frozenset(),
+    without: Names[str] = (),
 ) -> Collection:
     """Run a command once on each worker, and return what the workers answered.
 
@@ -52,21 +53,17 @@ def collect_with_dask(
         InputError: Dask is not installed, or there is no such scheduler.
     """
     begin = time.monotonic()
-    answers: list[Answer] = []
-    silent: list[Silence] = []
-    missing: list[Silence] = []
+    answers: dict[str, Document] = {}
+    silent: dict[str, str] = {}
     with _client(scheduler, workers) as client:
         try:
             client.wait_for_workers(workers, timeout=limit / 2)
         except TimeoutError:
             joined = len(client.scheduler_info(n_workers=-1)["workers"])
-            reason = f"did not join the cluster in {limit / 2:g} s"
-            names = [f"worker-{number}" for number in range(joined + 1, workers + 1)]
-            missing += [Silence(node=name, reason=reason) for name in names]
-        nodes = _nodes_of_jobs(client) if scheduler in JOB_QUEUES else {}
-        waiting = {
-            address: name for address, name in _names(client, nodes).items() if name not in without
-        }
+            for number in range(joined + 1, workers + 1):
+                silent[f"worker-{number}"] = f"did not join the cluster in {limit / 2:g} s"
+        names = worker_nodes(client, are_jobs=scheduler in JOB_QUEUES)
+        waiting = {address: name for address, name in names.items() if name not in without}
         futures = {
             address: client.submit(
                 subprocess.run,
@@ -83,34 +80,28 @@ def collect_with_dask(
         }
         next_report = time.monotonic() + 1.0
         while waiting and time.monotonic() < begin + limit:
-            ended = [address for address in waiting if futures[address].done()]
-            for address in ended:
-                node = waiting.pop(address)
-                answer = _answer(node, futures[address])
-                if isinstance(answer, Silence):
-                    silent.append(answer)
-                else:
-                    answers.append(answer)
-                    on_answer(answer)
-            if ended:
-                continue
             time.sleep(_STEP)
             alive = client.scheduler_info(n_workers=-1)["workers"]
-            for address in set(waiting) - set(alive):  # the scheduler has lost them
-                if not futures[address].done():
-                    reason = "the worker has left the cluster"
-                    silent.append(Silence(node=waiting.pop(address), reason=reason))
-            if on_progress is not None and waiting and time.monotonic() >= next_report:
+            for address, node in list(waiting.items()):
+                if futures[address].done():
+                    answer = _answer(futures[address])
+                    if isinstance(answer, str):
+                        silent[node] = answer
+                    else:
+                        answers[node] = answer
+                        on_answer(node, answer)
+                elif address in alive:
+                    continue
+                else:  # the scheduler has lost it
+                    silent[node] = "the worker has left the cluster"
+                del waiting[address]
+            if waiting and time.monotonic() >= next_report:
                 next_report = time.monotonic() + 1.0
                 on_progress(len(answers), len(futures), sorted(waiting.values()))
-        late = f"no answer in {limit:g} s"
-        silent += [Silence(node=node, reason=late) for node in waiting.values()]
+        silent |= dict.fromkeys(waiting.values(), f"no answer in {limit:g} s")
         client.cancel(list(futures.values()), force=True)
-    return Collection(
-        answers=tuple(sorted(answers, key=lambda answer: answer.node)),
-        silent=(*silent, *missing),
-        seconds=round(time.monotonic() - begin, 3),
-    )
+    seconds = round(time.monotonic() - begin, 3)
+    return Collection(answers=sorted(answers.items()), silent=silent, seconds=seconds)
 
 
 def _client(scheduler: str, workers: int) -> Any:
@@ -140,27 +131,20 @@ def _client(scheduler: str, workers: int) -> Any:
     return distributed.Client(cluster, set_as_default=False)
 
 
-def _nodes_of_jobs(client: Any) -> dict[str, str]:
-    """Return the name of the node of each job, by the address of its worker.
-
-    dask-jobqueue names its workers by number. A number does not say which node it is.
-    """
-    slurm = client.run(os.getenv, "SLURMD_NODENAME")
-    hosts = client.run(platform.node)
-    return {address: slurm.get(address) or host for address, host in hosts.items()}
-
-
-def _names(client: Any, nodes: Mapping[str, str]) -> dict[str, str]:
+def worker_nodes(client: Any, *, are_jobs: bool) -> dict[str, str]:
     """Return the name of the node of each worker, by its address.
 
     This is the node of the worker's job, otherwise the name that the user gave the worker,
-    otherwise its host. If two workers are on one node, the own name of the second is appended.
+    otherwise its host. dask-jobqueue names its workers by number, which does not say which node
+    they are on. If two workers are on one node, the own name of the second is appended.
     """
-    names: dict[str, str] = {}
     workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    slurm = client.run(os.getenv, "SLURMD_NODENAME") if are_jobs else {}
+    hosts = client.run(platform.node) if are_jobs else {}
+    names: dict[str, str] = {}
     for address, worker in workers.items():
         own = str(worker["name"])
-        name = nodes.get(address, own)
+        name = slurm.get(address) or hosts.get(address) or own
         if name == address or name.isdecimal():
             name = str(worker["host"])
         name = name.replace("/", "-")
@@ -168,15 +152,15 @@ def _names(client: Any, nodes: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
-def _answer(node: str, future: Any) -> Answer | Silence:
+def _answer(future: Any) -> Document | str:
     """Return what a node answered, or why its process gave no document."""
     error = future.exception()
     if error is not None:
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return Silence(node=node, reason=reason)
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
     done = future.result()
     try:
-        return Answer(node=node, document=json.loads(done.stdout[done.stdout.index("{") :]))
+        document: Document = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
-        last = done.stderr.strip().rpartition("\n")[2]
-        return Silence(node=node, reason=last or f"its process ended with {done.returncode}")
+        last: str = done.stderr.strip().rpartition("\n")[2]
+        return last or f"its process ended with {done.returncode}"
+    return document

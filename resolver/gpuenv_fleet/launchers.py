@@ -11,19 +11,23 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gpuenv import InputError
-
-from .documents import Silence
 
 # The first line of a process that is labelled by its rank. Slurm's name of a node may differ from
 # the name that the node has for itself.
 GREETING = "gpuenv-node "
 _GREET = f'echo "{GREETING}${{SLURMD_NODENAME:-$(uname -n)}}"; exec "$@"'
 _GREETED = ("sh", "-c", _GREET, "sh")  # before a command
+LAUNCHERS = ("clush", "kubectl", "mpirun", "pdsh", "srun")
 _NODE_LABEL = re.compile(r"^(?P<label>[^\s:]+): ?")
+# The labels of launchers that name the rank. With mpirun, several ranks may share a line.
+_LABELS = {
+    "mpirun": re.compile(r"\[\d+,(?P<label>\d+)\]<std(?:out|err)>: ?"),
+    "srun": re.compile(r"^ *(?P<label>\d+): ?"),
+}
 # Slurm's states of nodes that start no process; a "*" means that the node does not respond.
 _SLURM_UNUSABLE = ("down", "drain", "fail", "unk", "power", "maint", "reboot", "future")
 _ASK_LIMIT = 30.0  # seconds for a question to the launcher's own tools
@@ -39,30 +43,20 @@ _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Process:
-    """One process of a launcher. `node` is the node of all its output; "" if lines are labelled."""
-
-    command: tuple[str, ...]
-    node: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Launch:
     """What to start, and how to read the output.
 
-    `nodes` are those that are expected to answer. `label` matches the label of a piece of output;
-    its group "label" is the node or the rank. `ranked` says which of the two. `silent` are nodes
+    `commands` has a command for each node, or one for all under the name "". `nodes` are those
+    that are expected to answer. `label` matches the label of a piece of output; its group "label"
+    is the node or the rank. `ranked` says which of the two. `silent` has the reason for each node
     on which nothing is started.
     """
 
-    processes: tuple[Process, ...]
-    nodes: tuple[str, ...]
+    commands: Mapping[str, Sequence[str]]
+    nodes: Sequence[str]
     label: re.Pattern[str] | None = None
     ranked: bool = False
-    silent: tuple[Silence, ...] = ()
-
-
-Plan = Callable[[Sequence[str], Sequence[str], Sequence[str]], Launch]
+    silent: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan_launch(
@@ -71,83 +65,76 @@ def plan_launch(
     command: Sequence[str],
     arguments: Sequence[str],
     *,
-    without: frozenset[str] = frozenset(),
+    without: Collection[str] = (),
 ) -> Launch:
     """Return what to start for a launcher.
 
     Args:
-        launcher: the name of a launcher in LAUNCHERS.
+        launcher: one of LAUNCHERS.
         nodes: the list of nodes; None takes those of the job, or of kubectl's arguments.
         command: the command of each node.
         arguments: the user's arguments for the launcher.
         without: nodes that have answered in an earlier run.
 
     Raises:
-        InputError: there is no such launcher here, or no node is named.
+        InputError: the launcher is not installed, or no node is named.
     """
     if nodes is None and launcher in ("srun", "mpirun"):
         nodes = os.environ.get("SLURM_JOB_NODELIST")
     if not nodes and launcher != "kubectl":
         hint = "--nodes gpu[01-16], so that one without an answer is known"
         raise InputError("the nodes are not named", hint=hint)
-    names = [] if nodes is None else expand_nodes(nodes)
-    remaining = [name for name in names if name not in without]
-    if names and not remaining:
-        return Launch(processes=(), nodes=())
-    launch = LAUNCHERS[launcher](remaining, command, arguments)
-    # kubectl may have found further nodes.
-    processes = [process for process in launch.processes if process.node not in without]
-    wanted = [name for name in launch.nodes if name not in without]
-    return replace(launch, processes=tuple(processes), nodes=tuple(wanted))
-
-
-def _srun(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
-    silent = {}
-    if "SLURM_JOB_ID" not in os.environ:
-        # srun would wait for the nodes that Slurm starts no job on.
-        ask = ["sinfo", "--noheader", "--Node", "--format=%N %T", f"--nodes={','.join(nodes)}"]
-        for line in _ask(ask).splitlines():
-            name, _, state = line.strip().partition(" ")
-            if state.endswith("*") or state.lower().startswith(_SLURM_UNUSABLE):
-                silent[name] = Silence(node=name, reason=f"Slurm's state of the node is {state}")
-    usable = [name for name in nodes if name not in silent]
-    if not usable:
-        return Launch(processes=(), nodes=tuple(nodes), silent=tuple(silent.values()))
-    # A node that fails must not end the processes of the others.
-    flags = ["--label", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--ntasks-per-node=1"]
-    where = [f"--nodes={len(usable)}", f"--ntasks={len(usable)}", f"--nodelist={','.join(usable)}"]
-    full = ("srun", *flags, *where, *arguments, *_GREETED, *command)
+    known = [] if nodes is None else expand_nodes(nodes)
+    names = [name for name in known if name not in without]
+    if known and not names:
+        return Launch(commands={}, nodes=())
+    if launcher == "kubectl":
+        return _kubectl(names, command, arguments, without)
+    silent = _unusable(names) if launcher == "srun" else {}
+    usable = [name for name in names if name not in silent]
+    listed, count = ",".join(usable), len(usable)
+    if launcher == "clush":
+        flags = ["clush", "--nostdin", "--color=never", "-w", listed]
+        full = [*flags, *arguments, shlex.join(command)]
+    elif launcher == "pdsh":
+        # pdsh joins the words for ssh, and passes them as they are with -R exec.
+        full = ["pdsh", "-w", listed, *arguments, *map(shlex.quote, command)]
+    elif launcher == "mpirun":
+        flags = ["mpirun", "--tag-output", "--host", listed, "--map-by", "ppr:1:node"]
+        full = [*flags, *arguments, *_GREETED, *command]
+    else:
+        # A node that fails must not end the processes of the others.
+        flags = ["srun", "--label", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
+        flags += ["--ntasks-per-node=1", f"--nodes={count}", f"--ntasks={count}"]
+        full = [*flags, f"--nodelist={listed}", *arguments, *_GREETED, *command]
     return Launch(
-        processes=(Process(command=full),),
-        nodes=tuple(nodes),
-        label=re.compile(r"^ *(?P<label>\d+): ?"),
-        ranked=True,
-        silent=tuple(silent.values()),
+        commands={"": full} if usable else {},
+        nodes=names,
+        label=_LABELS.get(launcher, _NODE_LABEL),
+        ranked=launcher in _LABELS,
+        silent=silent,
     )
 
 
-def _clush(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
-    flags = ("clush", "--nostdin", "--color=never", "-w", ",".join(nodes))
-    process = Process(command=(*flags, *arguments, shlex.join(command)))
-    return Launch(processes=(process,), nodes=tuple(nodes), label=_NODE_LABEL)
+def _unusable(nodes: Sequence[str]) -> dict[str, str]:
+    """Return the nodes that Slurm starts no job on, and why: srun would wait for them."""
+    if "SLURM_JOB_ID" in os.environ:
+        return {}
+    silent = {}
+    ask = ["sinfo", "--noheader", "--Node", "--format=%N %T", f"--nodes={','.join(nodes)}"]
+    for line in _ask(ask).splitlines():
+        name, _, state = line.strip().partition(" ")
+        if state.endswith("*") or state.lower().startswith(_SLURM_UNUSABLE):
+            silent[name] = f"Slurm's state of the node is {state}"
+    return silent
 
 
-def _pdsh(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
-    # pdsh joins the words for ssh, and passes them as they are with -R exec.
-    flags = ("pdsh", "-w", ",".join(nodes))
-    process = Process(command=(*flags, *arguments, *map(shlex.quote, command)))
-    return Launch(processes=(process,), nodes=tuple(nodes), label=_NODE_LABEL)
-
-
-def _mpirun(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
-    flags = ("mpirun", "--tag-output", "--host", ",".join(nodes), "--map-by", "ppr:1:node")
-    process = Process(command=(*flags, *arguments, *_GREETED, *command))
-    # The output of several ranks may share a line.
-    label = re.compile(r"\[\d+,(?P<label>\d+)\]<std(?:out|err)>: ?")
-    return Launch(processes=(process,), nodes=tuple(nodes), label=label, ranked=True)
-
-
-def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
+def _kubectl(
+    nodes: Sequence[str],
+    command: Sequence[str],
+    arguments: Sequence[str],
+    without: Collection[str],
+) -> Launch:
     """Run the command in the pods that `kubectl get pods ARGUMENTS` lists, one on each node."""
     form = (
         "{range .items[*]}{.metadata.namespace} {.metadata.name} {.spec.nodeName}"
@@ -162,32 +149,25 @@ def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[s
             same_cluster.append(word)
         elif _CLUSTER_OPTION.fullmatch(name):
             same_cluster += [word, next(words, "")]
-    processes: dict[str, Process] = {}
-    silent: dict[str, Silence] = {}
-    for line in listed.splitlines():
-        namespace, pod, node, phase = line.split()
-        if nodes and node not in nodes:
-            continue
-        if phase != "Running":
-            reason = f"the pod {namespace}/{pod} is {phase}"
-            silent[node] = Silence(node=node, reason=reason)
-            continue
-        execute = ("kubectl", "exec", *same_cluster, "--namespace", namespace, pod, "--", *command)
-        processes[node] = Process(command=execute, node=node)
-    known = {**processes, **silent}
-    for name in nodes:
-        if name not in known:
-            silent[name] = Silence(node=name, reason="no pod runs on the node")
-    if not known:
+    if not listed.split():
         raise InputError(
             f"kubectl get pods {shlex.join(arguments)}: lists no pod",
             hint="select the pods of a DaemonSet: -- -n NAMESPACE -l app=gpuenv",
         )
-    return Launch(
-        processes=tuple(processes.values()),
-        nodes=tuple(nodes or known),
-        silent=tuple(silence for silence in silent.values() if silence.node not in processes),
-    )
+    commands: dict[str, Sequence[str]] = {}
+    silent = dict.fromkeys(nodes, "no pod runs on the node")
+    for line in listed.splitlines():
+        namespace, pod, node, phase = line.split(" ")
+        if not node or node in without or (nodes and node not in nodes):
+            continue  # a pod without a node waits for one
+        if phase == "Running":
+            options = (*same_cluster, "--namespace", namespace)
+            commands[node] = ("kubectl", "exec", *options, pod, "--", *command)
+        else:
+            silent[node] = f"the pod {namespace}/{pod} is {phase}"
+    for node in commands:
+        silent.pop(node, None)
+    return Launch(commands=commands, nodes=nodes or [*commands, *silent], silent=silent)
 
 
 def _ask(command: Sequence[str], *, check: bool = False) -> str:
@@ -206,16 +186,7 @@ def _ask(command: Sequence[str], *, check: bool = False) -> str:
     return done.stdout
 
 
-LAUNCHERS: Mapping[str, Plan] = {
-    "srun": _srun,
-    "clush": _clush,
-    "pdsh": _pdsh,
-    "kubectl": _kubectl,
-    "mpirun": _mpirun,
-}
-
-
-# ---- lists of nodes, as clusters write them; render/fleet.py folds them --------------------------
+# ---- lists of nodes, as clusters write them; text.py folds them --------------------------
 
 
 def expand_nodes(text: str) -> list[str]:

@@ -1,23 +1,25 @@
-"""The fewest locks that serve a fleet, what each further merge costs, and what would save a lock.
+"""The fewest locks that serve a fleet, what more locks would give, and what a newer driver would.
 
 A lock for several classes is solved for one described host: all their GPUs, the oldest driver that
 supports these, and the oldest glibc. So a profile of pyproject.toml can describe it. Whether the
 lock serves a class is then checked by the needs of the lock.
 
-1. Each class of hosts gets the newest lock of its own. A class that is weaker than another cannot
-   have newer versions, so a known lock with the other's versions that serves it is as good.
-2. Classes whose newest versions one lock has share it: that costs nothing. Then the two groups
-   whose merge costs least are merged, again and again. The cost is how many releases older the
-   frameworks become, summed over the nodes.
-3. The fewest locks are proved apart from that (`cover`): a class that is not weaker than another of
-   its kind can always join the weaker one, so only the others count.
+1. Each class of hosts gets the newest lock of its own.
+2. `fewest_groups` finds the fewest locks. A class that is not weaker than another of its kind can
+   always join the weaker one, so only the others count.
+3. One lock after another is added, each time the one that saves most, until each class has the
+   versions that it could have alone. The cost of a plan is how many releases older the frameworks
+   are, summed over the nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -37,89 +39,33 @@ from gpuenv import (
     matrix_catalog,
     parse_release,
     reaches_release,
+    to_plain,
     unmet_needs,
 )
 
-from .classes import HostClass, distinct_gpus, driver_step
-from .cover import Family, Grouping, fewest_groups, members
+from .classes import HostClass, distinct_gpus, driver_step, host_json
+
+BUDGET = 200_000  # steps of the search for a proof
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetLock:
-    """A lock, the host that it was solved for, and the versions of what was asked for."""
+    """A lock, and the versions of what was asked for."""
 
-    host: Host
     lock: Lock
-    versions: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Classes that share a lock. `cost` is how many releases older it is, summed over the nodes."""
-
-    items: tuple[int, ...]
-    lock: FleetLock
-    cost: int
+    versions: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockPlan:
-    """Locks that together serve all classes."""
+    """Locks that together serve all classes that a lock can serve.
 
-    groups: tuple[Group, ...]
-
-    @property
-    def cost(self) -> int:
-        """Return how many releases older the locks are than those of each class alone."""
-        return sum(group.cost for group in self.groups)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unsolved:
-    """A class for which there is no lock, and why."""
-
-    item: int
-    reasons: tuple[Reason, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class VersionGain:
-    """A package that becomes newer on some nodes."""
-
-    name: str
-    old: str
-    new: str
-    nodes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class WhatIf:
-    """What a newer driver on some classes changes. `locks` would be enough then."""
-
-    driver: str
-    items: tuple[int, ...]
-    locks: int
-    solved: int
-    gains: tuple[VersionGain, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetSolution:
-    """The plans, the fewest locks first. `proved` is whether no fewer locks can serve all.
-
-    `newest` has the versions that each class could have alone; None has no lock.
+    `groups` has each lock with the numbers of its classes. `cost` is how many releases older the
+    locks are than those of each class alone, summed over the nodes.
     """
 
-    classes: tuple[HostClass, ...]
-    newest: tuple[Mapping[str, str] | None, ...]
-    plans: tuple[LockPlan, ...]
-    proved: bool
-    unsolved: tuple[Unsolved, ...]
-    what_if: tuple[WhatIf, ...] = ()
-
-    def count(self, items: Iterable[int]) -> int:
-        """Return how many nodes some classes have."""
-        return sum(len(self.classes[item].nodes) for item in items)
+    groups: Sequence[tuple[FleetLock, Sequence[int]]]
+    cost: int
 
 
 class Solver:
@@ -128,38 +74,29 @@ class Solver:
     def __init__(self, request: Request, options: IndexOptions) -> None:
         self.request, self.options = request, options
         self.solves = 0
-        self._known: dict[tuple[object, ...], FleetLock | tuple[Reason, ...]] = {}
+        self._known: dict[Host, FleetLock | tuple[Reason, ...]] = {}
 
-    def lock_for(self, host: Host) -> FleetLock | None:
-        """Return the lock for a host; None if there is none."""
-        answer = self._answer(host)
-        return answer if isinstance(answer, FleetLock) else None
+    def lock_for(self, host: Host) -> FleetLock | tuple[Reason, ...]:
+        """Return the lock for a host, or why there is none."""
+        if host not in self._known:
+            self.solves += 1
+            try:
+                plan = gpuenv.solve(self.request, host, self.options, changes=False)
+            except NoSolutionError as error:
+                self._known[host] = error.explanation.reasons
+                return self._known[host]
+            # The frameworks of the plan, and the packages that were named.
+            versions = {choice.framework: choice.version for choice in plan.choices}
+            pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+            for text in (*self.request.frameworks, *self.request.requirements):
+                name = canonicalize_name(Requirement(text).name)
+                if name in pinned:
+                    versions.setdefault(name, pinned[name])
+            self._known[host] = FleetLock(lock=gpuenv.lock(plan), versions=versions)
+        return self._known[host]
 
-    def reasons_against(self, host: Host) -> tuple[Reason, ...]:
-        """Return why there is no lock for a host; () if there is one."""
-        answer = self._answer(host)
-        return () if isinstance(answer, FleetLock) else answer
 
-    def _answer(self, host: Host) -> FleetLock | tuple[Reason, ...]:
-        key = (*_kind(host), host.driver, host.driver_cuda, host.glibc, _capabilities(host))
-        if key in self._known:
-            return self._known[key]
-        self.solves += 1
-        try:
-            plan = gpuenv.solve(self.request, host, self.options, changes=False)
-        except NoSolutionError as error:
-            self._known[key] = error.explanation.reasons
-            return self._known[key]
-        # The frameworks of the plan, and the packages that were named.
-        versions = {choice.framework: choice.version for choice in plan.choices}
-        pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-        for text in (*self.request.frameworks, *self.request.requirements):
-            name = canonicalize_name(Requirement(text).name)
-            if name in pinned:
-                versions.setdefault(name, pinned[name])
-        lock = FleetLock(host=host, lock=gpuenv.lock(plan), versions=tuple(versions.items()))
-        self._known[key] = lock
-        return lock
+# ---- hosts ---------------------------------------------------------------------------------------
 
 
 def _kind(host: Host) -> tuple[object, ...]:
@@ -168,13 +105,9 @@ def _kind(host: Host) -> tuple[object, ...]:
     return host.platform, python.version, python.free_threaded, bool(host.gpus)
 
 
-def _capabilities(host: Host) -> frozenset[object]:
-    return frozenset(gpu.compute_capability for gpu in host.gpus)
-
-
-def serves(lock: FleetLock, host: Host) -> bool:
+def serves(lock: Lock, host: Host) -> bool:
     """Return whether a lock runs on a host."""
-    return _kind(lock.host) == _kind(host) and not unmet_needs(lock.lock, host)
+    return _kind(lock.host) == _kind(host) and not unmet_needs(lock, host)
 
 
 def _merged_host(hosts: Sequence[Host]) -> Host | None:
@@ -200,12 +133,16 @@ def _merged_host(hosts: Sequence[Host]) -> Host | None:
 
 def _is_weaker(host: Host, other: Host) -> bool:
     """Return whether every lock that serves a host serves another one, too."""
+
+    def strength(host: Host) -> tuple[Any, ...]:
+        cuda, driver = host.driver_cuda or (0, 0), parse_release(host.driver or "0")
+        return host.glibc or (0, 0), cuda, driver
+
+    capabilities = {gpu.compute_capability for gpu in host.gpus}
     return (
         _kind(host) == _kind(other)
-        and _capabilities(host) >= _capabilities(other)
-        and (host.glibc or (0, 0)) <= (other.glibc or (0, 0))
-        and (host.driver_cuda or (0, 0)) <= (other.driver_cuda or (0, 0))
-        and parse_release(host.driver or "0") <= parse_release(other.driver or "0")
+        and capabilities.issuperset(gpu.compute_capability for gpu in other.gpus)
+        and all(own <= its for own, its in zip(strength(host), strength(other), strict=True))
     )
 
 
@@ -222,273 +159,281 @@ def _distance(name: str, platform: str, newer: str, older: str) -> int:
     return 1
 
 
+# ---- locks ---------------------------------------------------------------------------------------
+
+
+def fewest_groups(
+    items: Sequence[int], holds: Callable[[frozenset[int]], bool], budget: int = BUDGET
+) -> tuple[list[frozenset[int]], bool]:
+    """Return the fewest groups that hold all items, and whether there cannot be fewer.
+
+    Args:
+        items: The items; each fits into a group of its own.
+        holds: Whether one group can hold these items. It can then hold a part of them, too.
+        budget: The steps after which the search ends without a proof.
+    """
+    best: list[frozenset[int]] = []  # each item in the first group that can hold it
+    for item in items:
+        for number, group in enumerate(best):
+            if holds(group | {item}):
+                best[number] = group | {item}
+                break
+        else:
+            best.append(frozenset({item}))
+    # The first item of each group first: if no two of them share a group, the search ends at once.
+    rivals = [next(item for item in items if item in group) for group in best]
+    ordered = [*rivals, *(item for item in items if item not in rivals)]
+    steps = 0
+
+    def place(number: int, groups: list[frozenset[int]]) -> None:
+        """Branch and bound: an item joins a group that can hold it, or begins one."""
+        nonlocal best, steps
+        steps += 1
+        if steps >= budget or len(groups) >= len(best):
+            return
+        if number == len(ordered):
+            best = groups
+            return
+        item = frozenset({ordered[number]})
+        for index, group in enumerate(groups):
+            if holds(group | item):
+                place(number + 1, [*groups[:index], group | item, *groups[index + 1 :]])
+        place(number + 1, [*groups, item])
+
+    place(0, [])
+    return best, steps < budget
+
+
+# A lock, and {class: cost} for the classes that it serves.
+Offer = tuple[FleetLock, dict[int, int]]
+
+
+class Fleet:
+    """The classes of a fleet, by number, and the locks that are known for them.
+
+    `newest` has the lock that each class could have alone, or the reasons why there is none.
+    """
+
+    def __init__(self, classes: Sequence[HostClass], solver: Solver) -> None:
+        self.classes, self._solver = classes, solver
+        self.newest = [solver.lock_for(host_class.host) for host_class in classes]
+        self._known: list[Offer] = []
+        for lock in self.newest:
+            if isinstance(lock, FleetLock):
+                self._add(lock)
+
+    def versions(self, item: int) -> Mapping[str, str]:
+        """Return the versions that a class could have alone."""
+        lock = self.newest[item]
+        return lock.versions if isinstance(lock, FleetLock) else {}
+
+    def solved(self) -> list[int]:
+        """Return the classes that have a lock."""
+        return [item for item, lock in enumerate(self.newest) if isinstance(lock, FleetLock)]
+
+    def count(self, items: Iterable[int]) -> int:
+        """Return how many nodes some classes have."""
+        return sum(len(self.classes[item].nodes) for item in items)
+
+    def _add(self, lock: FleetLock) -> dict[int, int]:
+        """Keep a lock, and return what it costs the classes that it serves."""
+        costs = {}
+        for item in self.solved():
+            host = self.classes[item].host
+            if serves(lock.lock, host):
+                distances = [
+                    _distance(name, host.platform, version, lock.versions.get(name, version))
+                    for name, version in self.versions(item).items()
+                ]
+                costs[item] = sum(distances) * self.count([item])
+        self._known.append((lock, costs))
+        return costs
+
+    def _find(self, items: Iterable[int]) -> bool:
+        """Solve for the least that classes have in common. Return whether the lock serves all."""
+        host = _merged_host([self.classes[item].host for item in items])
+        lock = None if host is None else self._solver.lock_for(host)
+        return isinstance(lock, FleetLock) and self._add(lock).keys() >= set(items)
+
+    def fewest(self) -> tuple[list[frozenset[int]], bool]:
+        """Return the fewest groups of the weakest classes, and whether there cannot be fewer."""
+        refused: list[frozenset[int]] = []
+
+        def holds(items: frozenset[int]) -> bool:
+            if any(items <= costs.keys() for _, costs in self._known):
+                return True
+            if any(other <= items for other in refused) or not self._find(items):
+                refused.append(items)
+                return False
+            return True
+
+        def joins(item: int, other: int) -> bool:
+            """Return whether a class can join a weaker one in any group."""
+            host, weaker = self.classes[item].host, self.classes[other].host
+            # Of two equal classes the first one counts.
+            return _is_weaker(weaker, host) and (other < item or not _is_weaker(host, weaker))
+
+        solved = self.solved()
+        weakest = [
+            item
+            for item in solved
+            if not any(other != item and joins(item, other) for other in solved)
+        ]
+        return fewest_groups(weakest, holds)
+
+    def plans(self) -> tuple[list[LockPlan], bool]:
+        """Return the plans, the fewest locks first, and whether fewer locks cannot serve all."""
+        solved = self.solved()
+
+        def share(offers: Sequence[Offer]) -> tuple[int, list[list[int]]]:
+            """Give each class the lock that costs it least: (cost, classes of each lock)."""
+            shares: list[list[int]] = [[] for _ in offers]
+            total = 0
+            for item in solved:
+                serving = [
+                    (costs[item], number)
+                    for number, (_, costs) in enumerate(offers)
+                    if item in costs
+                ]
+                cost, number = min(serving)
+                shares[number].append(item)
+                total += cost
+            return total, shares
+
+        def best(items: Collection[int]) -> Offer:
+            """Return the lock for some classes that costs them least."""
+            self._find(items)
+            # The last one is for all of them, so its host says what they have in common.
+            holding = [offer for offer in reversed(self._known) if set(items) <= offer[1].keys()]
+            return min(holding, key=lambda offer: sum(offer[1][item] for item in items))
+
+        groups, proved = self.fewest()
+        offers = [best(group) for group in groups]
+        plans: list[LockPlan] = []
+        while True:
+            offers = [best(items) for items in share(offers)[1] if items]
+            cost, shares = share(offers)
+            plan = [(lock, items) for (lock, _), items in zip(offers, shares, strict=True) if items]
+            plan.sort(key=lambda group: self.count(group[1]), reverse=True)
+            # Each plan costs less than the one before. It may need no more locks than that.
+            while plans and len(plans[-1].groups) >= len(plan):
+                plans.pop()
+            plans.append(LockPlan(groups=tuple(plan), cost=cost))
+            if not cost:
+                return plans, proved
+            offers.append(min(self._known, key=lambda known: share([*offers, known])[0]))
+
+
+def _what_ifs(
+    fleet: Fleet, solver: Solver, locks: int, drivers: Iterable[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield what a newer driver changes: on all older hosts, and on those of each driver."""
+    data = compatibility_data()
+    for driver in drivers:
+        by_step: dict[str, list[int]] = {}
+        for item, host in enumerate(host_class.host for host_class in fleet.classes):
+            last = [data.last_branches.get(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
+            branch = parse_release(driver)[0]
+            is_supported = all(limit is None or branch <= limit[0] for limit in last)
+            is_older = host.driver is not None and not reaches_release(host.driver, driver)
+            if host.gpus and is_older and is_supported:
+                by_step.setdefault(driver_step(host.driver, host.os), []).append(item)
+        questions = [sorted(itertools.chain(*by_step.values()))] if by_step else []
+        if len(by_step) > 1:
+            questions += by_step.values()
+        for items in questions:
+            classes = list(fleet.classes)
+            for item in items:
+                host = classes[item].host.replace(
+                    driver=driver, driver_cuda=data.driver_cuda(driver)
+                )
+                classes[item] = replace(classes[item], host=host)
+            changed = Fleet(classes, solver)
+            gains: Counter[tuple[str, str, str]] = Counter()
+            for item in items:
+                new = changed.versions(item)
+                for name, old in fleet.versions(item).items():
+                    if Version(new.get(name, old)) > Version(old):
+                        gains[name, old, new[name]] += fleet.count([item])
+            fewest = len(changed.fewest()[0])
+            solved = fleet.count(set(changed.solved()) - set(fleet.solved()))
+            if fewest < locks or solved or gains:
+                yield {
+                    "driver": driver,
+                    "classes": items,
+                    "nodes": fleet.count(items),
+                    "locks": fewest,
+                    "solved": solved,
+                    "gains": [
+                        {"name": name, "old": old, "new": new, "nodes": count}
+                        for (name, old, new), count in gains.items()
+                    ],
+                }
+
+
 def solve_fleet(
     classes: Sequence[HostClass], solver: Solver, drivers: Sequence[str] | None = None
-) -> FleetSolution:
+) -> tuple[list[LockPlan], dict[str, Any]]:
     """Solve a request for all classes of a fleet.
 
     Args:
-        classes: the classes.
-        solver: solves for one host.
-        drivers: the driver releases of what-if questions; None asks for the floors of the CUDA
+        classes: The classes.
+        solver: Solves for one host.
+        drivers: The driver releases of what-if questions; None asks for the floors of the CUDA
             toolkits.
 
+    Returns:
+        The plans, the fewest locks first, and what the document of `fleet solve --json` has of
+        them. It names classes by number.
+
     Raises:
-        PackageIndexError: an index did not answer.
+        PackageIndexError: An index did not answer.
     """
-    fleet = _Fleet(classes, solver)
-    plans = fleet.merges()
-    grouping = fleet.fewest()
-    if len(grouping.groups) < len(plans[-1].groups):
-        plans.append(fleet.plan_of(grouping))
-    worthwhile: list[LockPlan] = []  # each costs less than every one with fewer locks
-    for plan in reversed(plans):
-        if not worthwhile or plan.cost < worthwhile[-1].cost:
-            worthwhile.append(plan)
-    unsolved = []
-    for item, lock in enumerate(fleet.newest):
-        if lock is None:
-            reasons = solver.reasons_against(classes[item].host)
-            unsolved.append(Unsolved(item=item, reasons=reasons))
+    fleet = Fleet(classes, solver)
+    plans, proved = fleet.plans()
     if drivers is None:
         data = compatibility_data()
         floors = [data.driver_floor((major, 0), "linux") for major in data.floors]
         drivers = sorted({floor[0] for floor in floors if floor is not None}, key=parse_release)
-    answers = [_what_if(fleet, *question) for question in _questions(fleet, drivers)]
-    return FleetSolution(
-        classes=tuple(classes),
-        newest=tuple(None if lock is None else dict(lock.versions) for lock in fleet.newest),
-        plans=tuple(worthwhile),
-        proved=grouping.proved,
-        unsolved=tuple(unsolved),
-        what_if=tuple(answer for answer in answers if answer is not None),
-    )
-
-
-class _Fleet:
-    """The classes of a fleet, by number, with the newest lock of each."""
-
-    def __init__(self, classes: Sequence[HostClass], solver: Solver) -> None:
-        self.classes, self.solver = classes, solver
-        self.hosts = [host_class.host for host_class in classes]
-        self.newest = self._newest_locks()
-        self.items = [item for item, lock in enumerate(self.newest) if lock is not None]
-        self._merged: dict[frozenset[int], Group | None] = {}
-
-    def _newest_locks(self) -> list[FleetLock | None]:
-        """Return the newest lock of each class, solved for the strongest hosts first."""
-
-        def strength(item: int) -> tuple[object, ...]:
-            host = self.hosts[item]
-            return parse_release(host.driver or "0"), host.glibc or (0, 0), -len(host.gpus), -item
-
-        newest: dict[int, FleetLock | None] = {}
-        for item in sorted(range(len(self.hosts)), key=strength, reverse=True):
-            known = {other: lock for other, lock in newest.items() if lock is not None}
-            stronger = {
-                lock.versions
-                for other, lock in known.items()
-                if _is_weaker(self.hosts[item], self.hosts[other])
+    document = {
+        "locks": len(plans[0].groups),
+        "proved": proved,
+        "plans": [
+            {
+                "locks": len(plan.groups),
+                "cost": plan.cost,
+                "groups": [_group_json(fleet, lock, items) for lock, items in plan.groups],
             }
-            newest[item] = next(
-                (
-                    lock
-                    for lock in known.values()
-                    if lock.versions in stronger and serves(lock, self.hosts[item])
-                ),
-                None,
-            ) or self._find([item])
-        return [newest[item] for item in range(len(self.hosts))]
-
-    def _find(self, items: Iterable[int]) -> FleetLock | None:
-        """Return a lock that serves all of these classes; None if there is none."""
-        hosts = [self.hosts[item] for item in items]
-        host = _merged_host(hosts)
-        lock = None if host is None else self.solver.lock_for(host)
-        if lock is None or not all(serves(lock, host) for host in hosts):
-            return None
-        return lock
-
-    # ---- the fewest locks -----------------------------------------------------------------------
-
-    def fewest(self) -> Grouping:
-        """Return the fewest groups of the classes that are weaker than all others of their kind."""
-
-        def find(items: int) -> int | None:
-            lock = self._find(members(items))
-            if lock is None:
-                return None
-            return sum(1 << item for item, host in enumerate(self.hosts) if serves(lock, host))
-
-        def joins(item: int, other: int) -> bool:
-            """Return whether a class can join a weaker one in any group."""
-            host, weaker = self.hosts[item], self.hosts[other]
-            # Of two equal classes the first one counts.
-            return _is_weaker(weaker, host) and (other < item or not _is_weaker(host, weaker))
-
-        weakest = [
-            item
-            for item in self.items
-            if not any(other != item and joins(item, other) for other in self.items)
-        ]
-        return fewest_groups(weakest, Family(find))
-
-    def plan_of(self, grouping: Grouping) -> LockPlan:
-        """Return the plan of groups, with the classes that can join one of them."""
-        locks = [lock for group in grouping.groups if (lock := self._find(members(group)))]
-        items: list[list[int]] = [[] for _ in locks]
-        for item in self.items:
-            serving = [
-                number for number, lock in enumerate(locks) if serves(lock, self.hosts[item])
-            ]
-            best = min(serving, key=lambda number: self._cost([item], locks[number].versions))
-            items[best].append(item)
-        return LockPlan(groups=tuple(map(self._group, items, locks)))
-
-    # ---- merges ----------------------------------------------------------------------------------
-
-    def merges(self) -> list[LockPlan]:
-        """Return the plans from the newest versions everywhere to the last possible merge."""
-        groups: list[Group] | None = self._without_cost()
-        plans = []
-        while groups is not None:
-            plans.append(LockPlan(groups=tuple(groups)))
-            groups = self._cheapest_merge(groups)
-        return plans
-
-    def _without_cost(self) -> list[Group]:
-        """Return groups of classes that share a lock with the newest versions of each."""
-        remaining = list(self.items)
-        groups = []
-        while remaining:
-            choices: list[tuple[int, FleetLock, list[int]]] = []
-            for lock in (self.newest[item] for item in remaining):
-                if lock is None:
-                    continue
-                served = [
-                    item
-                    for item in remaining
-                    if (newest := self.newest[item])
-                    and newest.versions == lock.versions
-                    and serves(lock, self.hosts[item])
-                ]
-                choices.append(
-                    (sum(len(self.classes[item].nodes) for item in served), lock, served)
-                )
-            _, lock, served = max(choices, key=lambda choice: choice[0])
-            groups.append(self._group(served, lock))
-            remaining = [item for item in remaining if item not in served]
-        return groups
-
-    def _group(self, items: Iterable[int], lock: FleetLock) -> Group:
-        items = tuple(sorted(items))
-        return Group(items=items, lock=lock, cost=self._cost(items, lock.versions))
-
-    def _cost(self, items: Iterable[int], versions: Iterable[tuple[str, str]]) -> int:
-        cost, chosen = 0, dict(versions)
-        for item in items:
-            newest = self.newest[item]
-            for name, version in newest.versions if newest else ():
-                platform = self.hosts[item].platform
-                distance = _distance(name, platform, version, chosen.get(name, version))
-                cost += distance * len(self.classes[item].nodes)
-        return cost
-
-    def _cheapest_merge(self, groups: Sequence[Group]) -> list[Group] | None:
-        """Return the groups after the cheapest merge; None if no two of them can be merged.
-
-        A merge is solved only if it may be the cheapest: it costs at least what the older versions
-        of both groups cost.
-        """
-        pairs = []
-        for second, group in enumerate(groups):
-            for first, other in enumerate(groups[:second]):
-                if _kind(other.lock.host) == _kind(group.lock.host):
-                    older = dict(other.lock.versions)
-                    for name, version in group.lock.versions:
-                        if name not in older or Version(version) < Version(older[name]):
-                            older[name] = version
-                    items = (*other.items, *group.items)
-                    cost = self._cost(items, older.items()) - other.cost - group.cost
-                    pairs.append((cost, first, second))
-        best: tuple[tuple[int, int, int], Group] | None = None
-        for pair in sorted(pairs):
-            if best is not None and pair > best[0]:
-                break
-            _, first, second = pair
-            merged = self._merge(groups[first], groups[second])
-            if merged is not None:
-                cost = merged.cost - groups[first].cost - groups[second].cost
-                if best is None or (cost, first, second) < best[0]:
-                    best = (cost, first, second), merged
-        if best is None:
-            return None
-        (_, first, second), merged = best
-        return [*(group for n, group in enumerate(groups) if n not in (first, second)), merged]
-
-    def _merge(self, group: Group, other: Group) -> Group | None:
-        items = frozenset((*group.items, *other.items))
-        if items not in self._merged:
-            lock = self._find(sorted(items))
-            self._merged[items] = None if lock is None else self._group(items, lock)
-        return self._merged[items]
+            for plan in plans
+        ],
+        "what_if": list(_what_ifs(fleet, solver, len(plans[0].groups), drivers)),
+        "unsolved": [
+            {"class": item, "reasons": to_plain(lock)}
+            for item, lock in enumerate(fleet.newest)
+            if not isinstance(lock, FleetLock)
+        ],
+        "solves": solver.solves,
+    }
+    return plans, document
 
 
-# ---- what if -------------------------------------------------------------------------------------
-
-
-def _questions(fleet: _Fleet, drivers: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield (driver release, classes that get it): all older ones, and those of each driver."""
-    for driver in drivers:
-        by_step: dict[str, list[int]] = {}
-        for item, host in enumerate(fleet.hosts):
-            if _can_upgrade(host, driver):
-                by_step.setdefault(driver_step(host), []).append(item)
-        everything = tuple(sorted(item for items in by_step.values() for item in items))
-        if everything:
-            yield driver, everything
-        if len(by_step) > 1:
-            for items in by_step.values():
-                yield driver, tuple(items)
-
-
-def _can_upgrade(host: Host, driver: str) -> bool:
-    """Return whether a driver release is newer than a host's and still supports its GPUs."""
-    if not host.gpus or host.driver is None or reaches_release(host.driver, driver):
-        return False
-    data = compatibility_data()
-    last = [data.last_branches.get(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
-    branch = parse_release(driver)[0]
-    return all(limit is None or branch <= limit[0] for limit in last)
-
-
-def _what_if(fleet: _Fleet, driver: str, items: tuple[int, ...]) -> WhatIf | None:
-    """Return what a newer driver on some classes changes; None if it changes nothing."""
-    cuda = compatibility_data().driver_cuda(driver)
-    classes = list(fleet.classes)
+def _group_json(fleet: Fleet, lock: FleetLock, items: Collection[int]) -> dict[str, Any]:
+    older: Counter[tuple[str, str]] = Counter()
     for item in items:
-        host = fleet.hosts[item].replace(driver=driver, driver_cuda=cuda)
-        classes[item] = replace(classes[item], host=host)
-    changed = _Fleet(classes, fleet.solver)
-    locks = len(changed.fewest().groups)
-    solved = sum(len(classes[item].nodes) for item in changed.items if item not in fleet.items)
-    nodes: dict[tuple[str, str, str], int] = {}
-    for host_class, before, after in zip(classes, fleet.newest, changed.newest, strict=True):
-        new = dict(after.versions) if after is not None else {}
-        for name, old in before.versions if before is not None else ():
-            if Version(new.get(name, old)) > Version(old):
-                key = (name, old, new[name])
-                nodes[key] = nodes.get(key, 0) + len(host_class.nodes)
-    if locks >= len(fleet.fewest().groups) and not solved and not nodes:
-        return None
-    gains = tuple(
-        VersionGain(name=name, old=old, new=new, nodes=count)
-        for (name, old, new), count in nodes.items()
-    )
-    return WhatIf(driver=driver, items=items, locks=locks, solved=solved, gains=gains)
-
-
-# ---- profiles ------------------------------------------------------------------------------------
+        for name, newest in fleet.versions(item).items():
+            if lock.versions.get(name, newest) != newest:
+                older[name, newest] += fleet.count([item])
+    return {
+        "classes": list(items),
+        "nodes": fleet.count(items),
+        "versions": lock.versions,
+        "older": [
+            {"name": name, "newest": newest, "nodes": count}
+            for (name, newest), count in older.items()
+        ],
+        "needs": to_plain(lock.lock.needs),
+        "host": host_json(lock.lock.host),
+    }
 
 
 def write_profiles(plan: LockPlan, request: Request, folder: str) -> tuple[str, tuple[str, ...]]:
@@ -497,24 +442,25 @@ def write_profiles(plan: LockPlan, request: Request, folder: str) -> tuple[str, 
     Existing profiles are not changed.
 
     Args:
-        plan: the plan.
-        request: what the locks are solved for.
-        folder: the folder of pyproject.toml.
+        plan: The plan.
+        request: What the locks are solved for.
+        folder: The folder of pyproject.toml.
 
     Returns:
         The path of the file, and the names of the new profiles.
 
     Raises:
-        InputError: the file asks for something else, or cannot be written; nothing was written.
+        InputError: The file asks for something else, or cannot be written; nothing was written.
     """
     for name in ("constraints", "hashes", "no_build", "no_binary", "pre", "exclude_newer"):
         if getattr(request, name):
             flag = name.replace("_", "-")
             raise InputError(f"--write-profiles: does not write {flag}; nothing was written")
+    versions = [lock.versions for lock, _ in plan.groups]
     return add_profiles(
         folder,
-        [group.lock.host for group in plan.groups],
+        [lock.lock.host for lock, _ in plan.groups],
         frameworks=request.frameworks,
         requirements=request.requirements,
-        separate_versions=len({group.lock.versions for group in plan.groups}) > 1,
+        separate_versions=any(other != versions[0] for other in versions),
     )

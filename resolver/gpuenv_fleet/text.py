@@ -120,29 +120,29 @@ def _time_text(document: Document) -> str:
 def _node_lines(label: str, rows: Iterable[Document], text: Callable[[Document], str]) -> list[str]:
     """Return one line for each text, with all nodes that have it."""
     return [
-        f"{label}: {nodes_text(nodes)}: {reason}" for reason, nodes in _by_text(rows, text).items()
+        f"{label}: {nodes_text(nodes)}: {said}" for said, nodes in nodes_by_text(rows, text).items()
     ]
 
 
-def _by_text(rows: Iterable[Document], text: Callable[[Document], str]) -> dict[str, list[str]]:
+def nodes_by_text(
+    rows: Iterable[Document], text: Callable[[Document], str]
+) -> dict[str, list[str]]:
+    """Return the nodes that have the same text."""
     nodes: dict[str, list[str]] = {}
     for row in rows:
         nodes.setdefault(text(row), []).append(str(row["node"]))
     return nodes
 
 
-def by_reason(silent: Iterable[Document]) -> dict[str, list[str]]:
-    """Return the nodes without an answer of each reason."""
-    return _by_text(silent, lambda silence: str(silence["reason"]))
+def reason_text(silence: Document) -> str:
+    """Return why a node gave no answer, or what is not known of it."""
+    return str(silence["reason"])
 
 
 def _silent_lines(document: Document) -> list[str]:
-    """Return the nodes without an answer, and those of which a fact is not known."""
-    labels = (("silent", "no answer"), ("unknown", "not assessed"))
     return [
-        f"{label}: {nodes_text(nodes)}: {reason}"
-        for key, label in labels
-        for reason, nodes in by_reason(document.get(key, ())).items()
+        *_node_lines("no answer", document["silent"], reason_text),
+        *_node_lines("not assessed", document["unknown"], reason_text),
     ]
 
 
