@@ -230,7 +230,7 @@ def test_a_wrong_hash_is_refused(
         f"{file.filename}{part} of {server.url} has the wrong hash: "
         f"expected sha256 {expected}, got " in str(caught.value)
     )
-    assert cache.get("metadata", wheel.sha256 or "") is None
+    assert cache.get("metadata", wheel.sha256 or "", object) is None
 
 
 DAMAGED = {

@@ -6,7 +6,6 @@ that memory stays small.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -18,7 +17,7 @@ from typing import IO
 
 from ..compat.architectures import parse_target
 from ..index.cache import Cache
-from ..model import Code, CudaVersion
+from ..model import Code
 from .device_code import code_of, read_code
 from .environment import CodeFile, Contents, Progress, is_code_file, owner_of
 from .fat_binaries import DamagedFileError
@@ -97,10 +96,8 @@ def wheel_code(
     Returns:
         None if the wheel has no device code or cannot be read.
     """
-    entry = cache.get(_KIND, sha256) if sha256 is not None else None
-    if entry is not None:
-        sass, ptx, made_by = json.loads(entry.body)
-    else:
+    code = cache.get(_KIND, sha256, Code) if sha256 is not None else None
+    if code is None:
         try:
             contents = scan_wheel(path)
         except (DamagedFileError, OSError):
@@ -110,16 +107,14 @@ def wheel_code(
         ptx = sorted({target for code in codes for target in code.ptx or ()}, key=parse_target)
         makers = [code.made_by for code in codes if code.ptx]
         known = [maker for maker in makers if maker is not None]
-        made_by = max(known) if known and len(known) == len(makers) else None
+        code = Code(
+            sass=tuple(sass),
+            ptx=tuple(ptx),
+            made_by=max(known) if known and len(known) == len(makers) else None,
+            evidence="scanned",
+        )
         if sha256 is not None:
-            cache.put(_KIND, sha256, {}, json.dumps([sass, ptx, made_by]).encode())
-    if not sass and not ptx:
+            cache.put(_KIND, sha256, code)
+    if not code.sass and not code.ptx:
         return None
-    toolkit: CudaVersion | None = (made_by[0], made_by[1]) if made_by else None
-    return Code(
-        sass=tuple(sass),
-        ptx=tuple(ptx),
-        made_by=toolkit,
-        evidence="scanned",
-        source=f"the libraries in {os.path.basename(path)}",
-    )
+    return code.replace(source=f"the libraries in {os.path.basename(path)}")

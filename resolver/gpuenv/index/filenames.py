@@ -23,18 +23,6 @@ def identify(filename: str) -> tuple[str, str] | None:
     The name of a variant wheel ends in a label (PEP 825), which packaging does not know.
     """
     filename = split_label(filename)[0]
-    parts = filename.split("-", 2)
-    if len(parts) == 3 and filename.endswith(".whl"):
-        # Both halves of a name are those of many files of a page.
-        name, version, end = parts
-        if _parse(f"a-1-{end}") is None:
-            return None
-        return _parse(f"{name}-{version}-py3-none-any.whl")
-    return _parse(filename)
-
-
-@lru_cache(4096)  # a page has thousands of files, and packaging takes 20 us for each of them
-def _parse(filename: str) -> tuple[str, str] | None:
     if len(filename) > _LONGEST_NAME or not filename.isprintable() or set(filename) & {*"/\\"}:
         return None
     try:
@@ -60,12 +48,12 @@ def repair_specifiers(text: str) -> str:
 
 
 @lru_cache  # the files of a page have few values
-def parse_requires_python(text: str | None) -> str | None:
+def parse_requires_python(text: object) -> str | None:
     """Return a Requires-Python value that PEP 440 accepts, repaired if necessary.
 
     None if there is none or it cannot be read; pip ignores such a value, too.
     """
-    for specifiers in (text, repair_specifiers(text)) if text else ():
+    for specifiers in (text, repair_specifiers(text)) if isinstance(text, str) and text else ():
         try:
             SpecifierSet(specifiers)
         except ValueError:

@@ -21,11 +21,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
-import msgspec
 from packaging.version import Version
 
 from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
-from ..model import IndexOptions, Wheel
+from ..model import IndexOptions, Value, Wheel
 from ..requirements.parse import shortened
 from ..requirements.target import split_label
 from ..requirements.versions import normalize_name, parse_requirement
@@ -60,6 +59,14 @@ _DAMAGED_WHEEL = (
     RuntimeError,
     ValueError,
 )
+
+
+class _Stored(Value):
+    """What the cache has of a file: its metadata, or why the file of this name is of no use."""
+
+    metadata: Metadata | None = None
+    filename: str = ""
+    reason: Reason | None = None
 
 
 class FileReader:
@@ -116,11 +123,11 @@ class FileReader:
             metadata = parse_metadata(content, wheel).replace(size=size)
         except UnusableFileError as error:
             if key is not None:
-                header = {"refused": wheel.filename}
-                self._cache.put(_CACHE_KIND, key, header, msgspec.json.encode(error.reason))
+                refused = _Stored(filename=wheel.filename, reason=error.reason)
+                self._cache.put(_CACHE_KIND, key, refused)
             raise
         if key is not None:
-            self._cache.put(_CACHE_KIND, key, {"size": size}, msgspec.json.encode(metadata))
+            self._cache.put(_CACHE_KIND, key, _Stored(metadata=metadata))
         return metadata
 
     def _load(self, wheel: Wheel, key: str) -> Metadata | None:
@@ -129,15 +136,10 @@ class FileReader:
         Raises:
             UnusableFileError: the file was found to be of no use before.
         """
-        entry = self._cache.get(_CACHE_KIND, key)
-        if entry is None:
-            return None
-        refused = entry.text("refused")
-        if refused is None:
-            return msgspec.json.decode(entry.body, type=Metadata)
-        if refused == wheel.filename:
-            raise UnusableFileError(msgspec.json.decode(entry.body, type=Reason))
-        return None
+        stored = self._cache.get(_CACHE_KIND, key, _Stored)
+        if stored is not None and stored.reason is not None and stored.filename == wheel.filename:
+            raise UnusableFileError(stored.reason)
+        return stored.metadata if stored is not None else None
 
     def _require_network(self, subject: str) -> None:
         if self._options.offline:
@@ -225,8 +227,10 @@ class FileReader:
         if wheel.size is not None or wheel.url.startswith("file:"):
             return wheel.size
         key = wheel.sha256 or ""
-        entry = self._cache.get(_SIZES_KIND, key) or self._cache.get(_CACHE_KIND, key)
-        size = entry.integer("size") if entry is not None else None
+        size = self._cache.get(_SIZES_KIND, key, int)
+        stored = self._cache.get(_CACHE_KIND, key, _Stored) if size is None else None
+        if stored is not None and stored.metadata is not None:
+            size = stored.metadata.size
         if size is None and not self._options.offline:
             try:
                 reply = self._transport.get_range(wheel.url, wheel.filename, 0, 0)
@@ -235,7 +239,7 @@ class FileReader:
             length = reply.headers.get("content-range", "").rpartition("/")[2]
             size = int(length) if length.isdigit() else None
             if size is not None and key:
-                self._cache.put(_SIZES_KIND, key, {"size": size}, b"")
+                self._cache.put(_SIZES_KIND, key, size)
         return size
 
     # ---- files at URLs
@@ -337,11 +341,11 @@ class FileReader:
         if url.startswith("file:"):
             with open(file_url_to_path(url), "rb") as file:
                 return file.read(MAX_VARIANT_BYTES)
-        cached = self._cache.get(_VARIANTS_KIND, url)
+        cached = self._cache.get(_VARIANTS_KIND, url, bytes)
         if cached is not None:
-            is_same = sha256 is not None and cached.text("sha256") == sha256
+            is_same = sha256 is not None and hashlib.sha256(cached).hexdigest() == sha256
             if is_same or self._options.offline:
-                return cached.body
+                return cached
         filename = url.rpartition("/")[2]
         self._require_network(f"{filename} is")
         reply = self._transport.get(url, filename)
@@ -354,19 +358,19 @@ class FileReader:
         digest = hashlib.sha256(reply.body).hexdigest()
         if sha256 is not None:
             _check_hash(filename, sha256, digest, wheel)
-        self._cache.put(_VARIANTS_KIND, url, {"sha256": digest}, reply.body)
+        self._cache.put(_VARIANTS_KIND, url, reply.body)
         return reply.body
 
     def _read_variant_of_wheel(self, wheel: Wheel) -> bytes:
         if wheel.url.startswith("file:"):
             return _read_local(wheel.url, WHEEL_FILE)
-        cached = self._cache.get(_VARIANTS_KIND, wheel.sha256) if wheel.sha256 else None
+        cached = self._cache.get(_VARIANTS_KIND, wheel.sha256, bytes) if wheel.sha256 else None
         if cached is not None:
-            return cached.body
+            return cached
         self._require_network(f"the variant of {wheel.filename} is")
         content, _ = self._read_remote(wheel, WHEEL_FILE)
         if wheel.sha256 is not None:
-            self._cache.put(_VARIANTS_KIND, wheel.sha256, {}, content)
+            self._cache.put(_VARIANTS_KIND, wheel.sha256, content)
         return content
 
 

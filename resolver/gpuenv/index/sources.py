@@ -80,6 +80,7 @@ class SimpleIndex(Source):
         self._reader, self._names = pages, names
         self._cutoff = parse_cutoff(exclude_newer) if exclude_newer is not None else None
         self._pages: KeyedMemo[str, Page | None] = KeyedMemo()
+        self._files: dict[tuple[str, TargetEnvironment | None], list[Wheel]] = {}
 
     def has(self, name: str) -> bool:
         """Return whether the index lists any file of the package, usable or not.
@@ -91,8 +92,15 @@ class SimpleIndex(Source):
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
         """Return the files of a package; one that the index does not have (404) gives none."""
         page = self._page(name)
-        files = page.files(environment) if page is not None else []
-        return [file for file in files if file.name == name and self._is_old_enough(file)]
+        if page is None:
+            return []
+        key = name, environment
+        if key not in self._files:
+            files = page.files(environment)
+            self._files[key] = [
+                file for file in files if file.name == name and self._is_old_enough(file)
+            ]
+        return self._files[key]
 
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
         """Implement Source.variants_file."""
@@ -287,17 +295,16 @@ class FindLinks(Source):
         try:
             stat = os.stat(path)
             key = f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}"
-            entry = cache.get(_CACHE_KIND, key)
-            if entry is not None:
-                sha256, requires_python = entry.body.decode(), entry.text("requires_python")
+            stored = cache.get(_CACHE_KIND, key, tuple[str, str | None])
+            if stored is not None:
+                sha256, requires_python = stored
             else:
                 requires_python = None
                 if not is_sdist(path):  # the field of an sdist can be dynamic
                     requires_python = requires_python_of(path)
                 with open(path, "rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                header = {"requires_python": requires_python}
-                cache.put(_CACHE_KIND, key, header, sha256.encode())
+                cache.put(_CACHE_KIND, key, (sha256, requires_python))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         # The hash of a page is preferred to the file's: the installer must notice a difference.

@@ -144,8 +144,12 @@ class TargetEnvironment:
         self.host = host
         self._glibc_minor = _glibc_minor(host)
         self._variables = marker_environment(host)
+        micro = re.match(r"\d+\.\d+\.(\d+)", host.python.full_version or "")
+        self._python = f"{show_pair(host.python.version)}.{micro[1] if micro else 0}"
         # Most packages of a solve have the same few markers: 10 of the 180 ms of a torch solve.
         self._markers: dict[tuple[str, tuple[str, ...]], bool] = {}
+        # The thousands of wheels of a solve have a few hundred tags.
+        self._ranks: dict[str, int | None] = {}
 
     @cached_property
     def _platforms(self) -> dict[str, int]:
@@ -176,8 +180,10 @@ class TargetEnvironment:
             return []
 
     def _tags_rank(self, tags: str) -> int | None:
-        places = [place for glibc, place in self._fits(tags) if glibc <= self._glibc_minor]
-        return min(places, default=None)
+        if tags not in self._ranks:
+            places = [place for glibc, place in self._fits(tags) if glibc <= self._glibc_minor]
+            self._ranks[tags] = min(places, default=None)
+        return self._ranks[tags]
 
     def rank(self, filename: str) -> int | None:
         """Return how well a wheel fits the target (smaller is better); None if it does not fit.
@@ -235,9 +241,7 @@ class TargetEnvironment:
         """
         if not requires_python:
             return True
-        micro = re.match(r"\d+\.\d+\.(\d+)", self.host.python.full_version or "")
-        version = f"{show_pair(self.host.python.version)}.{micro[1] if micro else 0}"
-        return contains(requires_python, version, pre=True)
+        return contains(requires_python, self._python, pre=True)
 
     def contains(self, specifier: str, version: str, pre: bool) -> bool:
         """Return whether a specifier set admits a version (see versions.contains)."""
