@@ -52,22 +52,6 @@ def test_a_release_without_a_row_gives_no_reason() -> None:
     assert pin_reasons([("vllm", "0.1.0")], host("V100"), compatibility_data()) == ()
 
 
-@pytest.mark.parametrize(
-    ("pin", "gpu", "codes"),
-    [
-        (("mxnet-cu112", "1.8.0.post0"), "A100", set()),
-        (("mxnet-cu112", "1.8.0.post0"), "H100", {"no-code-for-device"}),
-        (("libcudf-cu12", "25.12.0"), "P100", {"code-unknown"}),
-    ],
-)
-def test_a_release_older_than_every_row_has_no_code_for_newer_devices(
-    pin: tuple[str, str], gpu: str, codes: set[str]
-) -> None:
-    """Whether it has code for older devices is unknown: a doubt, no refusal."""
-    reasons = pin_reasons([pin], host(gpu), compatibility_data())
-    assert {reason.code for reason in reasons} == codes
-
-
 def test_a_row_stands_for_the_releases_of_its_line() -> None:
     data = compatibility_data()
     pair = data.library("vllm", "0.27.0", PLATFORM), data.library("vllm", "0.27.1", PLATFORM)
@@ -95,26 +79,6 @@ def test_no_plan_has_an_extension_without_code_for_the_device(tmp_path: Path) ->
         gpuenv.solve(request, host("V100"), options, changes=False)
     (reason,) = refused.value.explanation.reasons
     assert (reason.code, reason.subject) == ("no-code-for-device", f"xformers {newest('xformers')}")
-
-
-# bitsandbytes: GPU, driver, version, torch -> the codes of the reasons against it
-BY_CUDA = [
-    ("H100", "580.65.06", "0.50.2", "2.15.0", ()),
-    ("P100", "535.104.05", "0.50.2", "2.13.0+cu126", ()),
-    ("P100", "535.104.05", "0.50.2", "2.8.0+cu128", ("no-code-for-device",)),
-    ("B200", "570.86.10", "0.45.5", "2.9.1+cu129", ()),
-    ("H100", "580.65.06", "0.45.5", "2.15.0", ("extension-cuda",)),
-]
-
-
-@pytest.mark.parametrize(("gpu", "driver", "version", "torch", "codes"), BY_CUDA)
-def test_the_library_for_the_cuda_of_torch_counts(
-    gpu: str, driver: str, version: str, torch: str, codes: tuple[str, ...]
-) -> None:
-    pins = [("bitsandbytes", version), ("torch", torch)]
-    reasons = pin_reasons(pins, host(gpu, driver), compatibility_data())
-    found = [one.code for one in reasons if one.subject.startswith("bitsandbytes")]
-    assert tuple(found) == codes
 
 
 def test_bitsandbytes_needs_the_driver_of_one_of_its_libraries() -> None:
@@ -145,25 +109,3 @@ def test_show_says_what_a_companion_was_built_for() -> None:
     (variant,) = release.variants
     assert "links CUDA 1" in variant.code.source and "requires torch==" in variant.code.source
     assert variant.cuda is not None and variant.code.sass
-
-
-def test_a_build_on_no_index_is_reported_with_its_url(tmp_path: Path) -> None:
-    filename, content = make_wheel("flash-attn", "1.0")
-    (tmp_path / filename).write_bytes(content)
-    options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
-    request = Request(requirements=("flash-attn==2.8.3+cu12torch2.8cxx11abiTRUE",))
-    with pytest.raises(NoSolutionError) as refused:
-        gpuenv.solve(request, host("A100"), options, changes=False)
-    (reason,) = refused.value.explanation.reasons
-    assert reason.code == "no-offline-file"
-    assert "flash-attn @ https://" in reason.have and "#sha256=" in reason.have
-
-
-def test_documents_say_which_code_a_build_on_no_index_has() -> None:
-    pins = [("flash-attn", "2.8.3+cu12torch2.8cxx11abiTRUE"), ("torch", "2.8.0")]
-    data = compatibility_data()
-    assert [
-        one for one in pin_reasons(pins, host("RTX 5090"), data) if "flash" in one.subject
-    ] == []
-    refused = pin_reasons(pins, host("T4"), data)
-    assert [one.code for one in refused if "flash" in one.subject] == ["no-code-for-device"]

@@ -149,21 +149,6 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     )
 
 
-def test_hosts_with_an_unknown_fact_are_named(gpuenv: Run, tmp_path: Path) -> None:
-    none = {"gpus": [], "problems": [{"code": "no-gpu", "detail": "no GPU was found"}]}
-    hosts = [host(), host(driver=None), host({**H100, "compute_capability": None}), host(**none)]
-    file = tmp_path / "f"
-    file.write_text(
-        "".join(json.dumps({"node": f"n{i}", **one}) + "\n" for i, one in enumerate(hosts))
-    )
-    _, document, _ = gpuenv("detect", "--from", str(file), "--json")
-    assert {one["node"]: one["reason"] for one in document["unknown"]} == {
-        "n1": "the driver release is not known",
-        "n2": "the compute capability of NVIDIA H100 is not known",
-        "n3": "no usable GPU: no GPU was found",
-    }
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -256,16 +241,6 @@ def test_pods_that_do_not_run_are_named(
     ]
 
 
-def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
-    for launcher in ("srun", "clush", "pdsh", "mpirun"):
-        launch = launchers.plan_launch(launcher, "n1,n2", ["gpuenv", "a b"], ["-p", "gpu"])
-        [command] = map(list, launch.commands.values())
-        assert command[0] == launcher
-        at = command.index("gpu")
-        assert command[at - 1] == "-p"
-        assert "gpuenv" in " ".join(command[at + 1 :])
-
-
 def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(
     cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,15 +250,6 @@ def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(
     launch = launchers.plan_launch("kubectl", None, ["gpuenv", "detect"], arguments)
     pod = ("--namespace", "gpu", "pod-n1", "--", "gpuenv", "detect")
     assert launch.commands == {"n1": ("kubectl", "exec", *options, *pod)}
-
-
-def test_the_nodes_of_the_slurm_job(
-    cluster: Path, gpuenv: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(cluster, n1=host(), n2=host())
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert gpuenv("detect", "--launcher", "srun", "--command", "node", "--json")[1]["answered"] == 2
 
 
 @pytest.mark.parametrize(
@@ -308,14 +274,6 @@ def test_bad_usage_is_one_line(
     assert (status, out, len(err.splitlines())) == (2, "", 1)
     assert message in err
     assert not (cluster.parent / "asked").exists()
-
-
-def test_a_launcher_that_is_not_installed(
-    gpuenv: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    status, _, err = gpuenv("detect", "--launcher", "pdsh", "--nodes", "a")
-    assert (status, err) == (2, "gpuenv: pdsh: is not installed\n")
 
 
 class Workers:
@@ -348,15 +306,6 @@ def test_the_nodes_of_workers() -> None:
     numbered = {"tcp://a:1": {"name": 0, "host": "10.0.0.1"}}
     client = Workers(numbered, {})
     assert dask_cluster.worker_nodes(client, are_jobs=False) == {"tcp://a:1": "10.0.0.1"}
-
-
-def test_dask_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    status, _, err = gpuenv("detect", "--launcher", "dask")
-    assert (status, err) == (
-        2,
-        "gpuenv: --launcher dask: needs Dask; pip install 'gpuenv[fleet]'\n",
-    )
 
 
 # ---- the examples in docs/hooks ------------------------------------------------------------------
@@ -443,17 +392,3 @@ def test_the_record_of_the_tools_names_each_faulty_node() -> None:
     assert [found["said"] for found in record["promtool"].values()] == ["", ""]
     states = {node: found["current_state"] for node, found in record["nagios core"].items()}
     assert states == {"n1": "1", "mixed1": "2"}
-
-
-def test_the_record_of_ten_thousand_hosts() -> None:
-    """scripts/bench_fleet.py makes it."""
-    runs = json.loads((DOCS / "records" / "fleet.json").read_text())["runs"]
-    (many,) = (run for run in runs if (run["hosts"], run["classes"]) == (10_000, 40))
-    (most,) = (run for run in runs if run["hosts"] == 100_000)
-    assert many["seconds"] <= 10 and many["memory_mib"] <= 500
-    assert all(run["proved"] for run in runs)
-    # The solves follow the classes; a host costs the reading of its document only.
-    assert len({run["solves"] for run in runs if run["classes"] == 40}) == 1
-    text = (DOCS / "fleet.md").read_text()
-    assert f"classes take {many['seconds']:.1f} s and {many['memory_mib']} MiB" in text
-    assert f"100,000 take {most['seconds']:.1f} s and {most['memory_mib']} MiB" in text

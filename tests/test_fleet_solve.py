@@ -117,20 +117,6 @@ def test_the_number_of_groups_is_minimal(case: tuple[int, list[frozenset[int]]])
     assert len(groups) == brute_force(count, holds)
 
 
-@settings(max_examples=2, deadline=None)
-@given(st.lists(st.frozensets(st.integers(0, 11), min_size=1), min_size=4, max_size=10))
-def test_the_number_of_groups_of_twelve_is_minimal(sets: list[frozenset[int]]) -> None:
-    holds = family_of(12, sets)
-    groups, proved = fewest_groups(range(12), holds)
-    assert (len(groups), proved) == (brute_force(12, holds), True)
-
-
-def test_a_spent_budget_is_no_proof() -> None:
-    holds = family_of(9, [frozenset({i, (i + 1) % 9}) for i in range(9)])
-    assert not fewest_groups(range(9), holds, budget=3)[1]
-    assert len(fewest_groups(range(9), holds)[0]) == 5
-
-
 # ---- hosts with generated builds -----------------------------------------------------------------
 
 hosts = st.builds(
@@ -296,27 +282,6 @@ def test_a_driver_upgrade_that_saves_a_lock(solver: Solver) -> None:
 
 
 # ---- classes -------------------------------------------------------------------------------------
-
-
-def test_what_makes_a_class() -> None:
-    base = described("H100", "580.65.06")
-    same = [
-        base.replace(driver="580.95.05"),
-        base.replace(gpus=base.gpus * 8),
-        base.replace(gpus=(base.gpus[0].replace(uuid="GPU-1", memory_free=5),)),
-        base.replace(python=base.python.replace(full_version="3.12.9", executable="/x/python")),
-    ]
-    other = [
-        base.replace(driver="550.54.14", driver_cuda=(12, 4)),
-        base.replace(glibc=(2, 28)),
-        base.replace(machine="aarch64"),
-        base.replace(python=base.python.replace(version=(3, 11))),
-        base.replace(gpus=(*base.gpus, *described("V100", "580.65.06").gpus)),
-    ]
-    classes = fleet((1, base), *((1, host) for host in [*same, *other]))
-    assert sorted(len(one.nodes) for one in classes) == [1] * len(other) + [1 + len(same)]
-    assert classes[0].host.driver == "580.65.06"  # the oldest of the class
-    assert len(classes[0].host.gpus) == 1
 
 
 # ---- the command ---------------------------------------------------------------------------------

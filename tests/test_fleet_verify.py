@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuenv.cli import main
-from gpuenv_fleet.verify import slow_ones
 
 HOST = {
     "glibc": [2, 35],
@@ -194,18 +191,6 @@ def test_a_slow_check_is_named_and_does_not_fail(
     [outlier] = document["outliers"]
     assert (outlier["node"], outlier["what"], outlier["subject"]) == ("n5", "time", "files")
     assert "outlier: n5: files took 9.00 s, in its class 3.08 s" in text
-
-
-@given(st.lists(st.floats(0.01, 100), min_size=5, max_size=30), st.floats(0.1, 10))
-def test_slow_ones_are_above_the_middle_and_few(times: list[float], factor: float) -> None:
-    by_node = {str(number): one for number, one in enumerate(times)}
-    slow = slow_ones(by_node)
-    assert len(slow) <= len(times) // 2
-    assert all(one > sorted(times)[len(times) // 2] for one in slow.values())
-    assert (
-        slow_ones({**by_node, "late": max(times) * 10 + 10}).keys() >= {"late"}
-        or len(set(times)) > 2
-    )
 
 
 def test_what_changed_since_the_last_run(

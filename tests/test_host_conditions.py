@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpuenv.model import Host, Python
-from gpuenv.verify.cudnn_log import calls, reasons, variables
+from gpuenv.verify.cudnn_log import calls, reasons
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import PROBES, Children
 from native_build import build, nvml_script
@@ -288,13 +287,6 @@ def test_a_child_that_writes_without_end_does_not_fill_the_memory(tmp_path: Path
     assert len("".join(outcome.noise)) < 1 << 20
 
 
-def test_no_probe_is_started_when_the_time_is_over(tmp_path: Path) -> None:
-    host = Host(python=Python(version=(3, 11)))
-    checks = verify(None, sys.executable, host, frameworks=(), timeout=0, env=CLEAN)
-    assert [(one.name, one.status) for one in checks] == [("interpreter", "fail")]
-    assert "not started" in checks[0].evidence
-
-
 # ---- cuDNN's log ---------------------------------------------------------------------------------
 
 # Real texts, of releases that ran on a machine without a GPU.
@@ -389,17 +381,6 @@ def test_reasons_of_a_log_that_was_quoted_by_hand() -> None:
     call = "cudnnGetConvolutionForwardAlgorithmMaxCount"
     assert reasons(text) == (f"{call}: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED: xDesc.finalize()",)
     assert reasons("nothing of cuDNN\nError: other") == ()
-
-
-def test_the_variables_of_each_family() -> None:
-    assert variables(9, "x", verbose=False) == {"CUDNN_LOGLEVEL_DBG": "2", "CUDNN_LOGDEST_DBG": "x"}
-    assert variables(9, "x", verbose=True)["CUDNN_LOGLEVEL_DBG"] == "3"
-    assert set(variables(8, "x", verbose=False)) == {
-        "CUDNN_LOGERR_DBG",
-        "CUDNN_LOGWARN_DBG",
-        "CUDNN_LOGDEST_DBG",
-    }
-    assert variables(8, "x", verbose=True)["CUDNN_LOGINFO_DBG"] == "1"
 
 
 def test_a_member_that_needs_the_driver_is_not_blamed_where_there_is_none(

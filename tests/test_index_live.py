@@ -11,28 +11,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packaging.version import Version
 
-from gpuenv.api import wheels
-from gpuenv.compat import data as matrix
 from gpuenv.errors import (
     GpuEnvError,
     InputError,
     OfflineError,
     PackageIndexError,
-    UnusableFileError,
 )
 from gpuenv.index.cache import Cache
-from gpuenv.index.factory import open_index, open_indexes
+from gpuenv.index.factory import open_indexes
 from gpuenv.index.http import Transport
 from gpuenv.index.metadata import parse_metadata
 from gpuenv.index.pages import parse_page
 from gpuenv.index.protocol import Metadata
 from gpuenv.index.snapshot import Snapshot
-from gpuenv.index.sources import FindLinks, parse_cutoff
+from gpuenv.index.sources import FindLinks
 from gpuenv.index.urls import redact_url, split_credentials
-from gpuenv.model import Host, IndexOptions, Python, Requirement, Wheel
-from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.model import IndexOptions, Python, Requirement, Wheel
 from index_server import IndexServer, make_wheel
 from indexes import Asked, combined_index, find_links, readers, simple_index, simple_source
 
@@ -108,11 +103,6 @@ def test_wheels_come_newest_first_with_all_that_the_page_says(
     assert server.paths() == ["/simple/demo/"]
 
 
-TARGET = TargetEnvironment(
-    Host(os="linux", machine="x86_64", glibc=(2, 35), python=Python(version=(3, 12)))
-)
-
-
 def test_names_that_the_index_does_not_have(
     server: IndexServer, transport: Transport, cache: Cache
 ) -> None:
@@ -122,36 +112,6 @@ def test_names_that_the_index_does_not_have(
         assert (index.has(name), index.wheels(name)) == (False, ())
     assert index.wheels("../escape") == ()
     assert server.paths() == ["/simple/nothing/", "/simple/bucket/", "/simple/-/escape/"]
-
-
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                "1.0",
-                "1.0.post1",
-                "1.0a1",
-                "2!0.1",
-                "1.10",
-                "1.9",
-                "1.9+cu126",
-                "1.9+cu130",
-                "0.1.dev3",
-            ]
-        ),
-        unique=True,
-    )
-)
-def test_the_order_is_that_of_pep_440(versions: list[str]) -> None:
-    files = [
-        {"filename": f"a-{version}-py{tag}-none-any.whl", "url": "https://files.test/a"}
-        for tag in "32"
-        for version in versions
-    ]
-    page = parse_page(json.dumps({"files": files}).encode(), "application/json", "https://a.test/")
-    found = page.files() if page is not None else []
-    assert [row.version for row in found[::2]] == sorted(versions, key=Version, reverse=True)
-    assert [row.filename[-14] for row in found] == ["2", "3"] * len(versions)
 
 
 # ---- dependencies --------------------------------------------------------------------------------
@@ -257,18 +217,6 @@ def test_damaged_wheels_are_named(
     with pytest.raises(PackageIndexError, match=r"^demo-1.0-py3-none-any.whl: ") as caught:
         index.dependencies(index.wheels("demo")[0])
     assert message in str(caught.value)
-
-
-def test_why_a_file_is_unusable_is_known_offline(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    server.metadata = None
-    server.add_file("demo", "demo-1.0-py3-none-any.whl", DAMAGED["a requirement of nothing"][0])
-    (wheel,) = index_of(server, transport, cache).wheels("demo")
-    for offline in (False, True):
-        index = index_of(server, transport, cache, offline=offline)
-        with pytest.raises(UnusableFileError, match="unreadable requirement"):
-            index.dependencies(wheel)
 
 
 def test_requirements_of_old_wheels_are_read_as_they_were_meant() -> None:
@@ -523,14 +471,6 @@ def test_offline_asks_nobody(server: IndexServer, transport: Transport, cache: C
     assert len(server.asked) == asked
 
 
-def test_a_name_that_was_missing_is_asked_for_again(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    assert index_of(server, transport, cache).wheels("demo") == ()
-    server.add("demo", "1.0")
-    assert len(index_of(server, transport, cache).wheels("demo")) == 1
-
-
 @pytest.mark.parametrize(
     ("cutoff", "versions"),
     [
@@ -555,12 +495,6 @@ def test_newer_files_and_those_of_unknown_age_are_left_out(
     assert [one.version for one in index.wheels("dated")] == (
         ["1"] if cutoff.startswith("2026") else []
     )
-
-
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-01-02T"])
-def test_dates_that_are_none(text: str) -> None:
-    with pytest.raises(InputError, match=r"exclude_newer '.*' is neither a date"):
-        parse_cutoff(text)
 
 
 # ---- folders -------------------------------------------------------------------------------------
@@ -675,42 +609,6 @@ def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(
         links.wheels("other")
 
 
-def test_the_hash_of_a_file_is_kept_until_the_file_changes(
-    folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = folder / "flat one" / "other-1.0-py3-none-any.whl"
-    first = find_links([str(path)], cache=cache).wheels("other")[0]
-    with monkeypatch.context() as patch:
-        patch.setattr("hashlib.file_digest", None)  # it would fail if it were called
-        assert find_links([str(path)], cache=cache).wheels("other")[0] == first
-    path.write_bytes(make_wheel("other", "1.0", padding=10)[1])
-    assert find_links([str(path)], cache=cache).wheels("other")[0].sha256 != first.sha256
-
-
-def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(
-    folder: Path, cache: Cache
-) -> None:
-    class Fits:
-        def rank(self, filename: str) -> int | None:
-            return 0 if "+local" in filename else None
-
-    (folder / "flat one" / "demo-8.0-py3-none-win_amd64.whl").write_bytes(b"never read")
-    links = find_links([str(folder / "bare"), str(folder / "flat one")], cache=cache)
-    wheels = links.wheels("demo", Fits())  # type: ignore[arg-type]
-    assert [one.version for one in wheels] == ["2.0+local"]
-    (first,) = [one for one in links.wheels("demo", TARGET) if one.version == "1.0"]
-    assert "/bare/" in first.url
-
-
-def test_a_folder_as_an_index(folder: Path, transport: Transport, cache: Cache) -> None:
-    url = f"file://{folder}/simple"
-    pages, _ = readers(transport, cache)
-    index = open_index(url, pages, IndexOptions())
-    assert {wheel.index for wheel in index.files("demo")} == {url}
-    with pytest.raises(InputError, match=r"not the URL of an index"):
-        open_index("/somewhere", pages, IndexOptions()).has("demo")
-
-
 # ---- several indexes -----------------------------------------------------------------------------
 
 
@@ -807,12 +705,6 @@ def test_the_default_index_is_opened_later_and_named_without_its_credentials(
     assert index.metadata(index.files("demo")[0]).dependencies == EXPECTED
 
 
-def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any) -> None:
-    index, _, _ = combined
-    for name, expected in (("both", EXPECTED), ("demo", EXPECTED), ("ours", ()), ("public", ())):
-        assert index.dependencies(index.wheels(name)[0]) == expected
-
-
 def test_the_index_of_a_framework_supplies_its_own_packages_only(server: IndexServer) -> None:
     with IndexServer() as default:
         for name in ("torch", "numpy"):
@@ -822,13 +714,6 @@ def test_the_index_of_a_framework_supplies_its_own_packages_only(server: IndexSe
         folder = str(Path(__file__).parent.parent / "matrix_data")
         _, index = open_indexes(options, folder, {server.url: {"torch"}})
         assert (index.label("torch"), index.label("numpy")) == (server.url, default.url)
-
-
-def test_which_index_belongs_to_a_framework() -> None:
-    own, other = "https://download.pytorch.org/whl/cu126", "https://index.example/simple"
-    options = IndexOptions(extra_index_urls=(own, other))
-    [(url, packages)] = wheels._own_packages(options, matrix.load()).items()
-    assert url == own and "torch" in packages and "numpy" not in packages
 
 
 @pytest.mark.parametrize("status", ["401", "403", "500", "503"])

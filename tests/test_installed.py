@@ -13,7 +13,7 @@ import pytest
 
 import gpuenv
 from gpuenv.errors import Reason
-from gpuenv.model import Check, Choice, Host, Lock, Needs, Python
+from gpuenv.model import Check, Host, Lock, Python
 from gpuenv.probes import _distributions as distributions
 from gpuenv.verify import installed
 from gpuenv.verify.dependencies import dependency_check
@@ -262,15 +262,6 @@ def test_the_same_bytes_twice(env: Path) -> None:
     assert (owners_of(env).status, owners_of(env).evidence) == ("pass", "no file has two owners")
 
 
-def test_requirements_of_nvidias_without_extras(env: Path) -> None:
-    add(env, "nvidia_odd", {})
-    path = site_of(env) / "nvidia_odd-1.0.dist-info/METADATA"
-    lines = ["nvidia.cublas_cu12>=12", "nvidia-nvrtc (>=1)", 'numpy; extra == "x"', "other[y]"]
-    path.write_text(path.read_text() + "".join(f"Requires-Dist: {line}\n" for line in lines))
-    (row,) = asked(env)[0]["distributions"]  # type: ignore[misc]
-    assert row["requires"] == ["nvidia-cublas-cu12", "nvidia-nvrtc", "other"]
-
-
 HEAD = "Metadata-Version: 2.1\nName: {}\nVersion: 1.0\n"
 METADATA = {
     "plain-1.0.dist-info/METADATA": HEAD.format("Plain.Name") + "Requires-Dist: a>=1\n\nText: 1\n",
@@ -364,12 +355,6 @@ def test_a_build_for_the_cpu(pins: list[tuple[str, str]], subject: str) -> None:
 def test_a_build_for_the_cpu_beside_one_for_cuda_may_be_meant() -> None:
     found = suits(H100, ("onnxruntime", "1.31.1"), ("torch", "2.10.0"))
     assert found["build onnxruntime 1.31.1 (cpu)"].status == "unknown"
-
-
-def test_a_lock_that_wants_the_cpu() -> None:
-    choice = Choice(framework="torch", version="2.10.0", variant="cpu", cuda=None, cudnn=None)
-    lock = Lock(pins=(), needs=Needs(), choices=(choice,), host=NONE, frameworks=("torch",))
-    assert list(suits(H100, ("torch", "2.10.0+cpu"), lock=lock)) == ["rules"]
 
 
 def test_reasons_are_checks_and_doubts_are_unknown() -> None:

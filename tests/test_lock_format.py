@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuenv.errors import InputError, Reason, TamperedError
+from gpuenv.errors import InputError, TamperedError
 from gpuenv.lock import conda_formats, pylock
 from gpuenv.lock.fields import (
     CONDA,
@@ -19,10 +19,8 @@ from gpuenv.lock.fields import (
     LockFormat,
     PylockTable,
     read_table,
-    write_table,
 )
-from gpuenv.model import Choice, Code, Lock, Needs, WheelVariant
-from gpuenv.serialize import canonical_json, text_digest
+from gpuenv.model import Lock
 
 LOCKS = Path(__file__).parent / "data" / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))
@@ -81,17 +79,6 @@ def test_a_conda_lock_is_the_yaml_that_other_tools_read() -> None:
     special = {"key": 'quote " \\ tab \t é', "empty": [], "long": "x " * 300}
     written = conda_formats._to_yaml(special)
     assert yaml.safe_load(written) == special and len(written.splitlines()) == len(special)
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("conda-lock.yml", "pylock.conda-lock.toml"),
-        ("locks/env.linux-64.txt", "pylock.env-linux-64.toml"),
-    ],
-)
-def test_the_lock_of_the_wheels_is_named_after_the_conda_lock(path: str, name: str) -> None:
-    assert conda_formats.wheel_lock_name(path) == name
 
 
 FILE = "https://example.invalid/conda-forge/linux-64/cudnn-9.10.2-h1_3.conda"
@@ -286,115 +273,6 @@ NOT_TABLE = "Expected `object`, got "
 def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         read_table({**TABLE, key: value})
-
-
-@pytest.mark.parametrize("key", ["frameworks", "requirements", "data", "digest", "needs", "host"])
-def test_a_missing_field_is_named(key: str) -> None:
-    with pytest.raises(ValueError, match=f"missing required field `{key}` - at `tool.gpuenv`"):
-        read_table(without(TABLE, key))
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [
-        ("needs", {"cuda": "12.8"}, Needs(cuda=(12, 8))),
-        (
-            "needs",
-            {"compute_capabilities": ["7.0", "9.0"]},
-            Needs(compute_capabilities=((7, 0), (9, 0))),
-        ),
-        ("inputs", {"a": ["x", "y"], "b": True}, (("a", ("x", "y")), ("b", True))),
-        ("frameworks", ["torch"], ("torch",)),
-        (
-            "needs",
-            {"python": "3.12", "glibc": "2.28", "platform": "linux-x86_64", "driver": "570.26"},
-            Needs(python=(3, 12), glibc=(2, 28), platform="linux-x86_64", driver="570.26"),
-        ),
-        ("choices", [CHOICE], (Choice(**CHOICE, cuda=None, cudnn=None),)),
-        (
-            "choices",
-            [{**CHOICE, "cuda": "12.8", "ptx": ["90"]}],
-            (Choice(**CHOICE, cuda=(12, 8), cudnn=None, ptx=("90",)),),
-        ),
-        ("warnings", [WARNING], (Reason(**WARNING),)),
-        ("warnings", [{**WARNING, "source": "d"}], (Reason(**WARNING, source="d"),)),
-        ("variants", [VARIANT], (WheelVariant(name="torch", label="cu128", properties=()),)),
-        (
-            "variants",
-            [
-                {
-                    **VARIANT,
-                    "properties": {"x86_64": {"level": ["v3"]}, "nvidia": {"b": ["1"], "a": []}},
-                    "code": {"sass": ["90"], "some": ["80"], "made_by": "12.8", "source": "s"},
-                }
-            ],
-            (
-                WheelVariant(
-                    name="torch",
-                    label="cu128",
-                    properties=(
-                        ("nvidia", "a", ()),
-                        ("nvidia", "b", ("1",)),
-                        ("x86_64", "level", ("v3",)),
-                    ),
-                    code=Code(
-                        sass=("90",),
-                        some=("80",),
-                        made_by=(12, 8),
-                        source="s",
-                        evidence="scanned",
-                    ),
-                ),
-            ),
-        ),
-        (
-            "variants",
-            [{**VARIANT, "code": {"ptx": ["90"], "source": "s"}}],
-            (
-                WheelVariant(
-                    name="torch",
-                    label="cu128",
-                    properties=(),
-                    code=Code(sass=None, ptx=("90",), source="s", evidence="scanned"),
-                ),
-            ),
-        ),
-    ],
-)
-def test_a_field_is_read_and_written(key: str, value: object, expected: object) -> None:
-    fields = read_table({**TABLE, key: value})
-    assert fields[key] == expected
-    written = write_table(Lock(pins=(), **fields))
-    assert written[key] == value
-
-
-@pytest.mark.parametrize("value", [12.8, [12, 8], "12", "12.8.1", "x.y", None])
-def test_a_pair_in_toml_is_a_text(value: object) -> None:
-    part = value[0] if isinstance(value, list) else value
-    message = f'tool.gpuenv.needs.cuda must be of the form "X.Y", not {part!r}'
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read_table({**TABLE, "needs": {"cuda": value}})
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ({"cuda": [12]}, "Expected `array` of length 2, got 1 - at `gpuenv.needs.cuda`"),
-        ({"cuda": [12, "8"]}, "Expected `int`, got `str` - at `gpuenv.needs.cuda[1]`"),
-        ({"cuda": [12, True]}, "Expected `int`, got `bool` - at `gpuenv.needs.cuda[1]`"),
-        ({"cuda": "12.8"}, "got `str` - at `gpuenv.needs.cuda`"),
-        ({"compute_capabilities": [[9, 0], [8]]}, "`gpuenv.needs.compute_capabilities[1]`"),
-    ],
-)
-def test_a_pair_in_a_conda_lock_is_two_numbers(value: object, message: str, tmp_path: Path) -> None:
-    document = yaml.safe_load((LOCKS / "format-1-conda-lock.yml").read_text())
-    custom = document["metadata"]["custom_metadata"]
-    own = {**json.loads(custom["gpuenv"]), "needs": value}
-    files = sorted(f"{one['url']}#{one['hash']['sha256']}" for one in document["package"])
-    own["content"] = text_digest(canonical_json([without(own, "content"), files]))
-    custom["gpuenv"] = json.dumps(own)
-    with pytest.raises(InputError, match=re.escape(message)):
-        read_conda(tmp_path, "conda-lock.yml", yaml.safe_dump(document))
 
 
 def newer(path: Path, release: str | None) -> str:

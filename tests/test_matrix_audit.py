@@ -272,28 +272,6 @@ def test_a_damaged_record_is_named(made: Path) -> None:
         audit(made)
 
 
-def test_companions_in_the_file_of_a_framework_need_a_source(made: Path) -> None:
-    build = '[[build]]\nversion = "1.0"\nplatform = "linux-x86_64"\nsource = "made up"\n'
-    companion = '[[companion]]\nname = "steel"\nversion = "1.0"\n'
-    (made / "frameworks" / "flint.toml").write_text(FLINT + build + companion)
-    assert audit(made).unsourced == ("frameworks/flint.toml companion: steel 1.0",)
-    (made / "frameworks" / "flint.toml").write_text(
-        FLINT + build.replace("made up", "") + companion
-    )
-    first, second = audit(made).unsourced
-    assert first.startswith("frameworks/flint.toml build: 1.0") and "steel" in second
-
-
-def test_rows_of_device_code_are_counted_by_their_evidence(made: Path) -> None:
-    changes = [
-        ["libraries/spark-cuda12.json", ["releases", 0, "sass"], None],
-        ["libraries/spark-cuda12.json", ["releases", 0, "source"], ""],
-        ["frameworks/flint.json", ["builds", 1, "evidence"], "guessed"],
-    ]
-    damage(made, {"set": changes})
-    assert dict(audit(made).counts) == {"scanned": 2, "documented": 1, "unknown": 2}
-
-
 @pytest.mark.parametrize("name", ["torch", "torchvision", "torchaudio"])
 def test_hashes_of_lock_files_are_compared_with_the_snapshot(made: Path, name: str) -> None:
     file = f"{name}-1.0%2Bcpu-cp312-cp312-manylinux_2_28_x86_64.whl"
@@ -309,24 +287,3 @@ def test_hashes_of_lock_files_are_compared_with_the_snapshot(made: Path, name: s
         assert len(texts) == len(found)
         for text, part in zip(texts, found, strict=True):
             assert part in text and text.endswith("than in first/lock")
-
-
-def test_a_build_of_a_lock_file_needs_a_row(made: Path) -> None:
-    rows = [
-        {
-            "file": f"{name}-1.0+{variant}-cp312-cp312-{tag}.whl",
-            "sha256": "ab",
-            "sources": ["a", "b"],
-        }
-        for name in ("torch", "torchvision")
-        for variant in ("cu128", "cpu")
-        for tag in ("manylinux_2_28_x86_64", "win_amd64")
-    ]
-    put(made / "pytorch_index.json", {"wheels": rows})
-    assert list(audit(made).contradictions) == [
-        f"torch-1.0+cu128-cp312-cp312-{tag}.whl is in a, and 1.0+cu128 on {platform} has no row"
-        for tag, platform in (
-            ("manylinux_2_28_x86_64", "linux-x86_64"),
-            ("win_amd64", "win-amd64"),
-        )
-    ]

@@ -8,7 +8,7 @@ import pytest
 
 import gpuenv
 from gpuenv import api, cli
-from gpuenv.compat.catalog import PLATFORMS, pick, platform_of, short_name
+from gpuenv.compat.catalog import pick
 from gpuenv.requirements.target import version_key
 
 CASES: list[dict[str, Any]] = json.loads(
@@ -104,33 +104,6 @@ def test_an_unknown_release_is_told_with_those_near_it(
     assert raised.value.hint.startswith(hint)
 
 
-def test_a_hint_names_three_names_at_most() -> None:
-    with pytest.raises(gpuenv.InputError) as raised:
-        gpuenv.matrix_catalog().entry("nvidia-cublas-cu14", "linux-x86_64")
-    names = raised.value.hint.removeprefix("did you mean ").removesuffix("?").split(" or ")
-    assert len(names) == 3 and {"nvidia-cublas-cu11", "nvidia-cublas-cu12"} <= {*names}
-
-
-def test_the_releases_of_a_short_name_are_sorted_by_the_cuda_major() -> None:
-    release = gpuenv.matrix_catalog().release("cudnn", "9", "linux-x86_64")
-    newest = [("cu11", "9.10.2.21"), ("cu12", "9.28.0.42"), ("cu13", "9.28.1.4")]
-    assert [(one.variant, one.version) for one in release.variants] == newest
-
-
-@pytest.mark.parametrize(
-    ("name", "distributions"),
-    [
-        ("jax", ("jax",)),
-        ("torch", ("torch",)),
-        ("cudnn", ("nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")),
-        ("nvidia-cudnn-cu12", ("nvidia-cudnn-cu12",)),
-    ],
-)
-def test_the_distributions_of_a_name(name: str, distributions: tuple[str, ...]) -> None:
-    entry = gpuenv.matrix_catalog().entry(name, "linux-x86_64")
-    assert entry.distributions == distributions and entry.on_path
-
-
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -153,22 +126,3 @@ def test_a_version_means_the_newest_that_begins_with_its_numbers(
     asked: str, version: str | None
 ) -> None:
     assert pick(["9.1.0.70", "9.10.2.21", "9.1.1.17", "9.9.0.52"], asked) == version
-
-
-def test_names_of_wheels_and_libraries() -> None:
-    tags = ("manylinux_2_28_x86_64", "manylinux2014_aarch64", "win_amd64", "any")
-    assert [platform_of(f"a-1.0-py3-none-{tag}.whl") for tag in tags] == [*PLATFORMS, ""]
-    names = (
-        "nvidia-cudnn-cu12",
-        "nvidia-cublas",
-        "nvidia-nvjitlink-cu13",
-        "torch",
-        "nvidia-cuda-nvrtc-cu12",
-    )
-    assert [short_name(name) for name in names] == [
-        "cudnn",
-        "cublas",
-        "nvjitlink",
-        None,
-        "cuda-nvrtc",
-    ]

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tomllib
@@ -21,7 +20,6 @@ from gpuenv.model import Check
 from gpuenv.probes import _bindings as bindings
 from gpuenv.probes import _framework as framework
 from gpuenv.probes import _reference as reference
-from gpuenv.probes import cudnn
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import LAUNCHER, PROBES
 from native_build import build
@@ -29,12 +27,8 @@ from test_verification import (
     CLEAN,
     CUDNN,
     FAKES,
-    MEMBERS,
-    file_name,
     host_of,
     install,
-    member_file,
-    place,
     show,
     site_of,
     write_record,
@@ -149,19 +143,6 @@ def test_the_reference_is_the_convolution_by_its_definition() -> None:
     assert out.flat == reference.reference()
 
 
-def test_every_type_holds_the_inputs_exactly() -> None:
-    for values in reference.inputs():
-        assert len(set(values)) > 200
-        assert (
-            list(struct.unpack(f"<{len(values)}e", struct.pack(f"<{len(values)}e", *values)))
-            == values
-        )
-        upper = [
-            struct.pack(">f", value)[:2] + b"\0\0" for value in values
-        ]  # bfloat16: the upper half of a float32
-        assert [struct.unpack(">f", one)[0] for one in upper] == values
-
-
 def made_framework() -> framework.Framework:
     return framework.Framework({"import_name": "odd", "device": False, "devices": 0})
 
@@ -177,36 +158,7 @@ def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
         work.error(right[:-1])
 
 
-def test_a_result_that_is_wrong_at_first_or_at_last_only() -> None:
-    work, right = made_framework(), reference.reference()
-    wrong = [2 * value for value in right]
-    for bad in (0, framework.REPEATS):
-        results = iter([wrong if index == bad else right for index in range(framework.REPEATS + 1)])
-        run = work.measure(
-            "a test", "float32", lambda results=results: next(results), lambda out: out
-        )
-        assert run["error"] == 1.0
-
-
 # ---- the names in the libraries of cuDNN --------------------------------------------------------
-
-
-def test_names_are_those_of_the_sections_with_texts(native: Path, tmp_path: Path) -> None:
-    """Without a section table, which a library that is cut short lacks, the whole file is read."""
-    for member in MEMBERS:
-        place(member_file(native, member), tmp_path / file_name(member, 92000))
-    by_section = cudnn.read_names(str(tmp_path), 9)
-    assert by_section.named["libcudnn_heuristic"] == [
-        "libcudnn_graph.so.9",
-        "libcudnn_heuristic.so.9",
-    ]
-    assert by_section.checks
-    for path in tmp_path.iterdir():
-        with path.open("r+b") as stream:
-            for offset, size in ((40, 8), (58, 6)):  # e_shoff; e_shentsize, e_shnum, e_shstrndx
-                stream.seek(offset)
-                stream.write(bytes(size))
-    assert cudnn.read_names(str(tmp_path), 9) == by_section
 
 
 # ---- real frameworks, on the CPU -----------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from gpuenv import activity
 from gpuenv.compat import data
 from gpuenv.errors import InputError, NoSolutionError
-from gpuenv.model import Gpu, Host, Plan, Python, Request
+from gpuenv.model import Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.graph import Node
@@ -202,17 +202,6 @@ def test_frameworks_that_are_dependencies_are_choices(pins: list[str], choices: 
         packages[name] = {version: {}}
     plan = solved({"packages": packages, "requires": ["app"], "target": {"python": "3.12"}})
     assert [f"{one.framework} {one.version} {one.variant}" for one in plan.choices] == choices
-
-
-@pytest.mark.parametrize("gpus", [0, 1])
-def test_a_library_that_the_data_lacks_is_a_doubt_on_a_host_with_a_gpu(gpus: int) -> None:
-    gpu = Gpu(name="H100", compute_capability=(9, 0))
-    host = Host(glibc=(2, 28), python=Python(version=(3, 12)), gpus=(gpu,) * gpus)
-    universe = Universe({"nvidia-cudnn-cu12": {"0.1": {}}})
-    request = Request(requirements=("nvidia-cudnn-cu12",))
-    plan = solver.solve(request, host, DATA, universe, TargetEnvironment, changes=False)
-    assert versions(plan) == {"nvidia-cudnn-cu12": "0.1"}
-    assert [one.code for one in plan.warnings] == ["library-unknown"] * gpus
 
 
 def test_there_are_enough_of_them() -> None:

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from packaging.requirements import Requirement as Parsed
-from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
@@ -33,7 +32,6 @@ from gpuenv.requirements.target import (
     contains,
     interpreter_tag,
 )
-from test_environment import real_tags
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data" / "snapshot"
@@ -220,40 +218,6 @@ def test_the_index_tells_what_is_there() -> None:
 # ---- tags ----------------------------------------------------------------------------------------
 
 
-def test_tags_as_packaging_has_them(snapshot: Snapshot) -> None:
-    """Every tag triple fits and ranks as packaging says, on every target, for several glibc."""
-    triples = {
-        "-".join(row[1][:-4].split("-")[-3:]): row[1]
-        for path in FILES
-        for row in rows(package(path))
-    }
-    parsed = {tags: [str(tag) for tag in parse_tag(tags)] for tags in triples}
-    for host in hosts():
-        for glibc in (
-            (None,) if host.os == "windows" else ((2, 17), (2, 27), (2, 28), (2, 35), None)
-        ):
-            target = host.replace(glibc=glibc)
-            places = real_tags(target)
-            environment = TargetEnvironment(target)
-            expected = {}
-            for tags, names in parsed.items():
-                found = [places[name] for name in names if name in places]
-                assert (environment.rank(f"a-1-{tags}.whl") is None) == (not found), (tags, target)
-                if found:
-                    expected[tags] = min(found)
-            by_rank = sorted(expected, key=lambda tags: (environment.rank(f"a-1-{tags}.whl"), tags))
-            assert by_rank == sorted(expected, key=lambda tags: (expected[tags], tags))
-
-
-def test_hosts_share_the_answers_for_their_interpreter_and_platform(snapshot: Snapshot) -> None:
-    host = next(hosts())
-    other_driver = host.replace(driver="580.65.06")
-    assert snapshot.environment(other_driver) is snapshot.environment(host)
-    older_glibc = host.replace(glibc=(2, 17))
-    environments = {snapshot.environment(one) for one in (*hosts(), older_glibc)}
-    assert len(environments) == len([*hosts()]) + 1
-
-
 # ---- what the snapshot is for --------------------------------------------------------------------
 
 
@@ -372,25 +336,6 @@ def test_wheels_are_those_of_the_files(snapshot: Snapshot) -> None:
         fitting = [wheel for wheel in wheels if environment.rank(wheel.filename) is not None]
         assert 0 < len(fitting) < len(wheels)
         assert list(snapshot.files(name, environment)) == fitting
-
-
-def test_urls_and_indexes() -> None:
-    snapshot = Snapshot(str(FOLDER), STORE + "/", default_index="https://index.example/simple")
-    by_index = {wheel.index: wheel for wheel in snapshot.files("torch")}
-    default = by_index["https://index.example/simple"]
-    assert default.url.startswith(f"{STORE}/packages/")
-    assert default.url.endswith(f"/{default.filename}")
-    other = by_index["https://download.pytorch.org/whl/cu126"]
-    assert (
-        other.url == f"https://download.pytorch.org/whl/cu126/{other.filename.replace('+', '%2B')}"
-    )
-
-
-@pytest.mark.parametrize("name", ["no-such-package", "../index", "", "torch.json"])
-def test_other_names(snapshot: Snapshot, name: str) -> None:
-    assert not snapshot.has(name)
-    assert list(snapshot.files(name)) == []
-    assert snapshot.left_out(name) == []
 
 
 def test_builds_of_the_pytorch_index_pin_their_variant(snapshot: Snapshot) -> None:

@@ -15,7 +15,6 @@ from gpuenv.compat.architectures import driver_branch
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from gpuenv.model import Host, Plan, Request, parse_release
-from gpuenv.resolve.plan import digest
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "solve.json").read_text()
@@ -251,45 +250,3 @@ def test_a_preferred_release_of_a_framework_is_one_with_all_of_its_carriers(
     request = gpuenv.Request(frameworks=("jax",), preferences=preferred)
     plan = gpuenv.solve(request, host, gpuenv.IndexOptions(offline=True), changes=False)
     assert plan.choices[0].version == version
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"pre": True},
-        {"default_index_only": True},
-        {"exclude_newer": "2026-01-01"},
-        {"no_build": ("a",)},
-        {"no_binary": ("a",)},
-        {"require_hashes": True},
-        {"hashes": (("a", ("0" * 64,)),)},
-        {"constraints": ("a<2",)},
-        {"requirements": ("numpy",)},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_the_digest_of_a_plan_covers_what_was_asked(changes: dict[str, Any]) -> None:
-    host = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.39")
-    plan = gpuenv.solve(
-        gpuenv.Request(frameworks=("torch",)), host, gpuenv.IndexOptions(offline=True)
-    )
-    changed = plan.replace(request=plan.request.replace(**changes))
-    assert digest(plan) == plan.digest != digest(changed)
-
-
-def test_the_digest_of_a_plan_stays_the_same_in_later_releases() -> None:
-    """`gpuenv lock --check` calls a lock stale if the digest of its inputs is another one."""
-    host = gpuenv.describe(
-        gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39"
-    )
-    request = gpuenv.Request(
-        frameworks=("torch",), requirements=("numpy<3",), constraints=("six<2",)
-    )
-    plan = gpuenv.solve(request, host, gpuenv.IndexOptions(offline=True), changes=False)
-    assert digest(plan.replace(data="data 1")) == (
-        "0c04953e5780391c60512ee67069dff5e23256b09f52ad0a6b3e534ad2892f32"
-    )
-    request = request.replace(no_build=("a",), pre=True, exclude_newer="2026-01-01")
-    assert digest(plan.replace(data="data 1", request=request)) == (
-        "ffa062fb6aed271604b3e06d81db91570c93c0ad16ff0cbd209793574f80e62e"
-    )

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from gpuenv import activity
 from gpuenv.errors import InputError, NoSolutionError, PackageIndexError
 from gpuenv.model import Gpu, Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.skipped import no_dependencies_reason
 from gpuenv.resolve.solver import solve
 from test_resolution import DATA, versions
-from universe import BASE, Packages, RecordingUniverse, Universe
+from universe import BASE, Packages, Universe
 
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 WITH_GPU = HOST.replace(gpus=(Gpu(name="H100", compute_capability=(9, 0)),), driver="580.65.06")
@@ -112,21 +111,6 @@ def test_the_hash_of_a_url_counts_in_hash_checking_mode(text: str, is_known: boo
     assert error.value.hint is not None and str(a.sha256) in error.value.hint
 
 
-def test_the_changes_of_a_refusal_read_the_dependencies_of_a_release_once() -> None:
-    """Trials of changes use the dependencies that the refused solve read."""
-    packages: Packages = {
-        "a": {"1.0": {}, "2.0": {"requires": ["c<2"]}},
-        "b": {"1.0": {"requires": ["c>=2"]}},
-        "c": {"1.0": {}, "2.0": {}},
-    }
-    universe = RecordingUniverse(packages)
-    with pytest.raises(NoSolutionError) as refusal:
-        solve(Request(requirements=("a==2.0", "b")), HOST, DATA, universe, TargetEnvironment)
-    assert len(refusal.value.explanation.changes) >= 2
-    # Each is asked for its dependencies, and for its Requires-Python.
-    assert universe.read.count("a 1.0") == universe.read.count("c 2.0") == 2
-
-
 class Snapshot(Universe):
     """An index that may have left out releases of every package."""
 
@@ -156,17 +140,6 @@ def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer() -> None
         answer("torch==2.9.0", "b")
     with pytest.raises(NoSolutionError):
         answer("torch==2.5.99", "b")
-
-
-def test_a_solve_without_a_conflict_counts_none() -> None:
-    activity.current.conflicts = 7  # of a solve before
-    plan_for({"a": {"1.0": {}}}, "a")
-    assert activity.current.conflicts == 0
-    conflicting: Packages = {
-        "a": {"1.0": {}, "2.0": {"requires": ["b<2"]}},
-        "b": {"2.0": {}},
-    }
-    assert versions(plan_for(conflicting, "a", "b")) == {"a": "1.0", "b": "2.0"}
 
 
 def test_a_release_without_fitting_dependencies_has_a_reason() -> None:

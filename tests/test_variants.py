@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from gpuenv.errors import (
     OfflineError,
     PackageIndexError,
     UnusableFileError,
-    is_doubt,
 )
 from gpuenv.index import variants
 from gpuenv.index.cache import Cache
@@ -36,9 +34,7 @@ from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from index_server import IndexServer
 from indexes import Asked, combined_index, find_links, simple_index
-from universe import Universe
 from variant_maker import (
-    NVIDIA_PROVIDER,
     conformance_document,
     conformance_host,
     conformance_wheels,
@@ -63,66 +59,6 @@ GPU = {
 
 
 # ---- names, metadata, markers --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", CASES["name"], ids=lambda case: case["file"])
-def test_a_label_is_split_off_a_file_name(case: dict[str, Any]) -> None:
-    assert split_label(case["file"]) == (case["ordinary"], case["label"])
-    if case["label"] and "any" in case["file"]:
-        environment = TargetEnvironment(host_of({"gpu": ["none"]}))
-        assert environment.rank(case["file"]) == environment.rank(case["ordinary"])
-
-
-@pytest.mark.parametrize("case", CASES["metadata"], ids=lambda case: case["message"])
-def test_metadata_that_cannot_be_used_is_named(case: dict[str, Any]) -> None:
-    document = metadata(
-        case.get("variants", GPU), case.get("namespaces", ["nvidia"]), case.get("providers")
-    )
-    document["$schema"] = case.get("schema", document["$schema"])
-    with pytest.raises(ValueError, match=case["message"]):
-        variants.parse(json.dumps(document).encode(), "demo")
-
-
-@pytest.mark.parametrize(
-    "schema", ["peps/825/v0.1.1", "peps/850/v0.2.0", "v0.2.0", "v1.0.0", "v1.3.0"]
-)
-def test_schemas_that_are_read(schema: str) -> None:
-    """Those of the PEPs, that of variantlib, and the numbers that the PEP promises."""
-    providers = {"nvidia": NVIDIA_PROVIDER} if "850" in schema else None
-    document = metadata(GPU, providers=providers)
-    document["$schema"] = f"https://variants-schema.wheelnext.dev/{schema}.json"
-    release = variants.parse(json.dumps(document).encode(), "demo")
-    assert [variant.label for variant in release.variants] == sorted(GPU)
-
-
-def test_metadata_of_wheels_is_combined() -> None:
-    def parsed(properties: Any, *namespaces: str) -> variants.ReleaseVariants:
-        return variants.parse(json.dumps(metadata(properties, namespaces)).encode(), "demo")
-
-    short, long = parsed({"null": {}}, "nvidia"), parsed(GPU, "nvidia", "x86_64")
-    assert variants.combine([short, long]) == variants.combine([long, short]) == long
-    with pytest.raises(ValueError, match="order the namespaces differently"):
-        variants.combine([short, parsed({"null": {}}, "x86_64", "nvidia")])
-    other = {"cu126": {"nvidia": {"sm_arch": ["80_real"]}}}
-    with pytest.raises(ValueError, match="define the variant cu126 differently"):
-        variants.combine([long, parsed(other, "nvidia")])
-
-
-@pytest.mark.parametrize("case", CASES["marker"], ids=lambda case: case["marker"])
-def test_markers_about_the_variant(case: dict[str, Any]) -> None:
-    rows = [tuple(text.split(" :: ")) for text in case.get("properties", ())]
-
-    def decide(clause: variants.Clause) -> bool:
-        return variants.clause_holds(clause, case["label"], rows)
-
-    assert variants.names_variant(case["marker"])
-    if "error" in case:
-        with pytest.raises(ValueError, match=case["error"]):
-            variants.replace_clauses(case["marker"], decide)
-        return
-    marker = variants.replace_clauses(case["marker"], decide)
-    environment = TargetEnvironment(host_of({"gpu": ["none"]}))
-    assert environment.marker(marker, ()) is case["holds"]
 
 
 # ---- the choice ----------------------------------------------------------------------------------
@@ -161,16 +97,6 @@ def test_the_choice_on_a_host(number: int, links: Asked) -> None:
             refused[label] = sorted({reason.code for reason in judged.reasons})
     assert suitable == case["order"]
     assert refused == {label: sorted(codes) for label, codes in case.get("refused", {}).items()}
-
-
-def test_the_order_of_a_release_has_its_doubts_before_its_refusals(links: Asked) -> None:
-    number = next(n for n, case in enumerate(CASES["choice"]) if "doubt" in case["name"])
-    chooser = VariantChooser(host_of(CASES["choice"][number]), compatibility_data(), links)
-    first, *others = chooser.sort(links.wheels(f"case{number}"))
-    assert chooser.judged(first).reasons == ()  # type: ignore[union-attr]
-    for wheel in others:
-        judged = chooser.judged(wheel)
-        assert judged is not None and all(map(is_doubt, judged.reasons))
 
 
 def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> None:
@@ -397,90 +323,6 @@ def test_a_release_without_a_suitable_variant_gives_way_to_an_older_one(tmp_path
     assert "driver-cuda" in {reason.code for reason in error.value.explanation.reasons}
 
 
-def chooser_of(folder: Path, **host: Any) -> tuple[VariantChooser, dict[str, Wheel]]:
-    """A chooser on a host, and the wheels of demo 1.0 in a folder by label."""
-    links = find_links([str(folder)], cache=Cache(str(folder / "cache")))
-    wheels = {split_label(wheel.filename)[1]: wheel for wheel in links.wheels("demo")}
-    return VariantChooser(host_of(host), compatibility_data(), links), wheels
-
-
-def test_ordinary_wheels_come_before_doubts_and_doubts_before_refusals(tmp_path: Path) -> None:
-    """The refused variant has the best property of all."""
-    best = {"x86_64": {"level": ["v1"]}}
-    labels: dict[str, Any] = {
-        "refused": {**best, "nvidia": {"cuda_version_lower_bound": ["13.0"]}},
-        "doubt": {"nvidia": {"sm_arch": ["80_virtual"]}},
-        "": {},
-        "suits": {"nvidia": {"sm_arch": ["90_real"]}},
-    }
-    make_release(tmp_path, "demo", "1.0", labels, namespaces=["x86_64", "nvidia"])
-    chooser, wheels = chooser_of(tmp_path, **H100)
-    ordered = chooser.sort(list(wheels.values()))
-    assert [split_label(wheel.filename)[1] for wheel in ordered] == [
-        "suits",
-        "",
-        "doubt",
-        "refused",
-    ]
-    assert chooser.judged(wheels[""]) is None
-    assert chooser.sort([wheels[""]]) == [wheels[""]]
-
-
-UV = {
-    "sm80": {"nvidia": {"sm_arch": ["80_real"]}},
-    "ptx": {"nvidia": {"sm_arch": ["80_virtual"]}},
-    "sm86": {"nvidia": {"sm_arch": ["86_real", "90_real"]}},
-    "z_same": {"nvidia": {"sm_arch": ["86_real"]}},
-    "": {},
-}
-
-
-@pytest.mark.parametrize(
-    ("labels", "capability", "label"),
-    [
-        (UV, (8, 6), "sm86"),
-        (UV, (8, 9), "sm86"),
-        (UV, (8, 5), "sm80"),
-        (UV, (7, 5), ""),
-        ({**UV, "null": {}}, (7, 5), "null"),
-        ({"ptx": UV["ptx"], "null": {}}, (8, 9), "ptx"),
-        # Other properties than sm_arch are those of the host.
-        ({"level": {"x86_64": {"level": ["v1"]}}, "null": {}}, (8, 6), "level"),
-        ({"level": {"x86_64": {"level": ["v3"]}}, "null": {}}, (8, 6), "null"),
-        ({"cu": {"nvidia": {"cuda_version_lower_bound": ["12.8"]}}, "null": {}}, (8, 6), "cu"),
-        ({"cu": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}}, "null": {}}, (8, 6), "null"),
-        ({"level": {"x86_64": {"level": ["v2", "v1"]}}, "null": {}}, (8, 6), "level"),
-    ],
-)
-def test_the_variant_that_an_installer_with_the_provider_of_nvidia_takes(
-    labels: dict[str, Any], capability: tuple[int, int], label: str, tmp_path: Path
-) -> None:
-    make_release(tmp_path, "demo", "1.0", labels, namespaces=["nvidia", "x86_64"])
-    chooser, wheels = chooser_of(tmp_path, gpu=["sm_86"], driver="570.86.10", cpu=["sse3"])
-    assert chooser.label_by_provider(list(wheels.values()), capability) == label
-
-
-def test_a_list_in_the_metadata_replaces_the_provider(tmp_path: Path) -> None:
-    listed = {"nvidia": {"static-properties": {"sm_arch": ["80_virtual", "86_real"]}}}
-    make_release(tmp_path, "demo", "1.0", UV, providers=listed)
-    chooser, wheels = chooser_of(tmp_path, gpu=["sm_86"], driver="570.86.10")
-    assert chooser.label_by_provider(list(wheels.values()), (8, 6)) == "ptx"
-    # Of the variants in the metadata, those with a wheel count.
-    del wheels["ptx"]
-    assert chooser.label_by_provider(list(wheels.values()), (8, 6)) == "sm86"
-
-
-def test_whether_a_variant_precedes_another_where_both_suit(tmp_path: Path) -> None:
-    """The host of the question has no GPU and suits neither."""
-    make_release(tmp_path, "demo", "1.0", {**GPU, "": {}})
-    chooser, wheels = chooser_of(tmp_path, gpu=["none"])
-    assert chooser.precedes(wheels["cu128"], wheels["cu126"])
-    assert chooser.precedes(wheels["cu126"], wheels["null"])
-    assert not chooser.precedes(wheels["cu126"], wheels["cu128"])
-    assert not chooser.precedes(wheels["cu126"], wheels["cu126"])
-    assert not chooser.precedes(wheels[""], wheels["cu128"])
-
-
 def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_path: Path) -> None:
     """The operator == is for variant_label only."""
     for version, marker in (
@@ -503,42 +345,6 @@ def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_p
     assert (reason.code, reason.subject) == ("bad-metadata", "demo-2.0-py3-none-any-cu126.whl")
     assert reason.need == "readable requirements"
     assert "cuda" in reason.have and "variant_namespaces must be compared" in reason.have
-
-
-class RemoteVariants(Universe):
-    """An index that records each release whose metadata was read."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self.read: list[str] = []
-
-    def variants(self, wheels: Sequence[Wheel]) -> variants.ReleaseVariants:
-        self.read.append(f"{wheels[0].name} {wheels[0].version}")
-        return variants.ReleaseVariants()
-
-
-@pytest.mark.parametrize(
-    ("releases", "read"),
-    [
-        (["https 1.0 cu126", "https 2.0 cu126"], ["demo 1.0", "demo 2.0"]),
-        (["https 1.0 cu126"], ["demo 1.0"]),
-        (["https 1.0 ", "https 2.0 cu126"], ["demo 2.0"]),
-    ],
-)
-def test_the_metadata_of_each_release_with_variants_is_read_once(
-    releases: list[str], read: list[str]
-) -> None:
-    index = RemoteVariants()
-    chooser = VariantChooser(host_of(H100), compatibility_data(), index)
-    wheels = []
-    for scheme, version, label in (text.split(" ") for text in releases):
-        filename = "-".join(filter(None, ("demo", version, "py3-none-any", label))) + ".whl"
-        url = f"{scheme}://files.test/{filename}"
-        wheels.append(Wheel(name="demo", version=version, filename=filename, url=url, sha256="a"))
-    chooser.sort(wheels)
-    assert sorted(index.read) == read
-    chooser.sort(wheels)
-    assert sorted(index.read) == read
 
 
 def test_a_framework_as_a_variant_wheel_is_no_cpu_build(tmp_path: Path) -> None:
