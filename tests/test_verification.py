@@ -23,7 +23,8 @@ from gpuenv.verify.loader import Origins, variable_check
 from native_build import build
 
 HERE = (sys.version_info[0], sys.version_info[1])
-CASES = tomllib.loads((Path(__file__).parent / "data" / "verification.toml").read_text())["case"]
+TABLES = tomllib.loads((Path(__file__).parent / "data" / "verification.toml").read_text())
+CASES = TABLES["case"]
 CUDNN = Path("nvidia/cudnn/lib")
 MEMBERS = {
     "": "adv cnn graph ops",
@@ -297,12 +298,13 @@ def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
     assert wait_until(lambda: running_with(marker) == [])
 
 
-def test_what_a_probe_leaves_behind_holds_up_nobody(env_folder: Path, cache: Path) -> None:
+def test_what_a_probe_leaves_behind_holds_up_nobody(
+    env_folder: Path, cache: Path, tmp_path: Path
+) -> None:
     """A process that a framework leaves behind keeps streams open; it is ended with the probe."""
     marker = f"marker-{os.getpid()}-{env_folder}"
     body = "import subprocess\nsubprocess.Popen(['sleep', '600'])\n" + FAKE_TORCH
-    checks = verify_torch(env_folder, cache, body=body, MARKER=marker)
-    assert {one.status for one in checks} == {"pass"}, show(checks)
+    test_a_framework({"body": body, "env": {"MARKER": marker}}, env_folder, cache, tmp_path)
     assert wait_until(lambda: running_with(marker) == [])
 
 
@@ -470,135 +472,39 @@ TORCH = Choice(
 FRAMEWORKS = (("torch", "torch", "torch"),)
 
 
-def verify_torch(
-    target: Path,
-    cache: Path,
-    *,
-    body: str = FAKE_TORCH,
-    devices: int = 0,
-    choice: Choice = TORCH,
-    **env: str,
-) -> list[Check]:
-    """The framework's checks; everything else must pass."""
-    install(site_of(target), cache, [])
-    pins = install_torch(site_of(target), body)
-    count = str(devices)
-    variables = {**CLEAN, "FAKE_DEVICES": count, "CUDA_STUB_DEVICES": count}
-    variables |= {"FAKE_RESULTS": str(cache), **env}
-    if devices:
-        libcuda = build("cuda_stub.c", "libcuda.so.1", cache)
-        variables["LD_LIBRARY_PATH"] = str(libcuda.parent)
+@pytest.mark.parametrize("case", TABLES["framework"], ids=lambda case: case["name"])
+def test_a_framework(case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path) -> None:
+    site, devices = site_of(env_folder), str(case.get("devices", 0))
+    body = case.get("body", FAKE_TORCH)
+    for old, new in case.get("replace", {}).items():
+        assert old in body
+        body = body.replace(old, new)
+    install(site, cache, [])
+    pins = install_torch(site, body)
+    env = {"FAKE_DEVICES": devices, "CUDA_STUB_DEVICES": devices, "FAKE_RESULTS": str(cache)}
+    if case.get("engine"):
+        env["FAKE_LIBRARIES"] = str(site / CUDNN / "libcudnn_engines_precompiled.so.9")
+    if case.get("elsewhere"):
+        env["FAKE_LIBRARIES"] = str(tmp_path / "system" / "libcudnn_ops.so.9")
+        place(member_file(cache, "ops", 91400), Path(env["FAKE_LIBRARIES"]))
+    if "devices" in case:
+        env["LD_LIBRARY_PATH"] = str(build("cuda_stub.c", "libcuda.so.1", cache).parent)
+    choice = TORCH.replace(**case.get("choice", {}))
+    if case.get("cpu"):
+        choice = choice.replace(cuda=None, cudnn=None)
     checks = verify(
         lock_of(pins, [choice]),
-        str(target),
-        host_of(devices),
+        str(env_folder),
+        host_of(case.get("devices", 0)),
         frameworks=FRAMEWORKS,
-        device=devices > 0,
+        device="devices" in case,
         timeout=60,
-        env=variables,
+        env={**CLEAN, **env, **case.get("env", {})},
     )
-    ours = [one for one in checks if one.name == "torch"]
-    assert {one.status for one in checks if one not in ours} == {"pass"}, show(checks)
-    return ours
-
-
-def test_a_framework_that_works(env_folder: Path, cache: Path) -> None:
-    engine = str(site_of(env_folder) / CUDNN / "libcudnn_engines_precompiled.so.9")
-    checks = verify_torch(env_folder, cache, devices=2, FAKE_LIBRARIES=engine)
-    assert {one.status for one in checks} == {"pass"}, show(checks)
-    assert "Stand-in 0" in show(checks)
-    assert "Stand-in 1" in show(checks)
-    assert "float16" in show(checks)
-
-
-def test_a_convolution_that_cudnn_may_not_have_computed(env_folder: Path, cache: Path) -> None:
-    checks = verify_torch(env_folder, cache, devices=1)
-    (open_,) = [one for one in checks if one.status != "pass"]
-    assert open_.status == "unknown"
-    assert "no engine" in open_.evidence
-
-
-def test_a_build_for_the_cpu(env_folder: Path, cache: Path) -> None:
-    body = FAKE_TORCH.replace('cuda="13.0"', "cuda=None")
-    checks = verify_torch(
-        env_folder, cache, devices=1, body=body, choice=TORCH.replace(cuda=None, cudnn=None)
-    )
-    assert {one.status for one in checks} == {"pass"}, show(checks)
-
-
-def test_a_build_for_the_cpu_where_the_lock_has_cuda(env_folder: Path, cache: Path) -> None:
-    checks = verify_torch(
-        env_folder, cache, devices=1, body=FAKE_TORCH.replace('cuda="13.0"', "cuda=None")
-    )
-    (bad,) = [one for one in checks if one.status == "fail"]
-    assert "13.0" in bad.evidence
-
-
-@pytest.mark.parametrize("error", ["2e-3", "nan", "inf"])
-def test_a_wrong_convolution(error: str, env_folder: Path, cache: Path) -> None:
-    checks = verify_torch(env_folder, cache, devices=1, FAKE_ERROR=error)
-    (run,) = [one for one in checks if one.subject.startswith("convolution GPU 0")]
-    assert run.status == "fail"
-    assert "float32" in run.evidence
-
-
-def test_a_device_that_a_framework_has_no_code_for(env_folder: Path, cache: Path) -> None:
-    checks = verify_torch(env_folder, cache, devices=2, FAKE_LOST="1")
-    (bad,) = [one for one in checks if one.status == "fail"]
-    assert "GPU 1" in bad.subject
-    assert "no kernel image" in bad.evidence
-
-
-def test_a_framework_that_sees_fewer_devices(env_folder: Path, cache: Path) -> None:
-    body = FAKE_TORCH.replace("device_count=lambda: count", "device_count=lambda: 1")
-    checks = verify_torch(env_folder, cache, devices=2, body=body)
-    (bad,) = [one for one in checks if one.status == "fail"]
-    assert "1 of 2" in bad.evidence
-
-
-def test_a_framework_that_does_not_import(env_folder: Path, cache: Path) -> None:
-    body = "raise ImportError('libcudart.so.13: cannot open shared object file')\n"
-    (check,) = verify_torch(env_folder, cache, body=body)
-    assert check.status == "fail"
-    assert "libcudart.so.13" in check.evidence
-
-
-def test_a_framework_that_crashes_at_import(env_folder: Path, cache: Path) -> None:
-    (check,) = verify_torch(
-        env_folder, cache, body="import os, signal; os.kill(os.getpid(), signal.SIGILL)\n"
-    )
-    assert check.status == "fail"
-    assert "SIGILL" in check.evidence
-    assert "import torch" in check.evidence
-
-
-def test_a_framework_of_another_version(env_folder: Path, cache: Path) -> None:
-    checks = verify_torch(env_folder, cache, choice=TORCH.replace(version="2.12.1"))
-    (bad,) = [one for one in checks if one.status == "fail"]
-    assert "2.13.0" in bad.evidence
-    assert "2.12.1" in bad.evidence
-
-
-def test_a_build_for_another_cuda(env_folder: Path, cache: Path) -> None:
-    checks = verify_torch(env_folder, cache, choice=TORCH.replace(cuda=(12, 6)))
-    (bad,) = [one for one in checks if one.status == "fail"]
-    assert "13.0" in bad.evidence
-    assert "12.6" in bad.evidence
-
-
-def test_a_framework_that_takes_another_cudnn(env_folder: Path, cache: Path) -> None:
-    body = FAKE_TORCH.replace("92000", "91400")
-    checks = verify_torch(env_folder, cache, body=body)
-    (bad,) = [one for one in checks if one.status == "fail"]
-    assert "9.14.0" in bad.evidence
-
-
-def test_a_library_from_elsewhere(env_folder: Path, cache: Path, tmp_path: Path) -> None:
-    foreign = tmp_path / "system" / "libcudnn_ops.so.9"
-    place(member_file(cache, "ops", 91400), foreign)
-    checks = verify_torch(env_folder, cache, FAKE_LIBRARIES=str(foreign))
-    (bad,) = [one for one in checks if one.status == "fail"]
-    assert str(foreign) in bad.evidence
+    bad = [one for one in checks if one.status != "pass"]
+    assert [one.status for one in bad] == ([case["status"]] if "status" in case else []), show(bad)
+    text = show(bad or checks)
+    assert [part for part in case.get("says", ()) if part not in text] == []
 
 
 def test_a_framework_without_a_probe_is_imported(env_folder: Path) -> None:
@@ -624,8 +530,7 @@ def test_the_working_folder_is_not_imported_from(
     """A torch.py of the user's, like the probe of that name, must not be taken for torch."""
     (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')\n")
     monkeypatch.chdir(tmp_path)
-    checks = verify_torch(env_folder, cache)
-    assert {one.status for one in checks} == {"pass"}, show(checks)
+    test_a_framework({"name": ""}, env_folder, cache, tmp_path)
 
 
 def test_a_stub_of_the_driver_in_a_loader_variable(tmp_path: Path) -> None:
