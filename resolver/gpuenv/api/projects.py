@@ -373,7 +373,7 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
     unusable: list[tuple[Profile, tuple[Reason, ...]]] = []
     usable: Sequence[Profile] = project.profiles
     if is_conda(target) or is_venv(target):
-        usable = [profile for profile in usable if profile.conda == is_conda(target)]
+        usable = [profile for profile in usable if (profile.backend == "conda") == is_conda(target)]
     for profile in usable:
         path, status = states[profile.name].path, states[profile.name].status
         if status in ("missing", "tampered", "unreadable"):

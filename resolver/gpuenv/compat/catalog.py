@@ -65,15 +65,15 @@ class Catalog:
 
     def __init__(self, data: CompatibilityData, wheels: Wheels) -> None:
         self._data, self._wheels = data, wheels
+        self._distributions = set(data.libraries())
+        for framework in data.all_frameworks():
+            self._distributions.update(framework.distributions)
         self._pythons: dict[tuple[str, str], dict[str, str | None]] = {}
 
     def names(self) -> list[str]:
         """Return frameworks, then distributions with rows, then the short names of NVIDIA's."""
         frameworks = list(self._data.frameworks())
-        distributions = set(self._data.libraries())
-        for framework in self._data.all_frameworks():
-            distributions.update(framework.companions)
-        libraries = sorted(distributions.difference(frameworks))
+        libraries = sorted(self._distributions.difference(frameworks))
         short_names = {short_name(name) for name in libraries}
         return [*frameworks, *libraries, *sorted(filter(None, short_names))]
 
@@ -213,12 +213,9 @@ class Catalog:
 
     def _members(self, name: str) -> list[str]:
         """Return the distributions that a name means; a short name (cudnn) may mean several."""
-        known = set(self._data.libraries())
-        for framework in self._data.all_frameworks():
-            known.update(framework.distributions)
-        if name in known:
+        if name in self._distributions:
             return [name]
-        members = [distribution for distribution in known if short_name(distribution) == name]
+        members = [other for other in self._distributions if short_name(other) == name]
         # nvidia-cublas-cu11, -cu12, and nvidia-cublas last: the name since CUDA 13.
         return sorted(members, key=lambda name: (re.search(r"-cu\d\d$", name) is None, name))
 

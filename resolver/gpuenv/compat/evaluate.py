@@ -519,19 +519,18 @@ def _device_findings(
     for package in packages:
         if package.toolkit is not None:
             yield from _about(driver_reasons(package.subject, package.toolkit, host, data), package)
-    of_libraries = []
+    # Without a CUDA framework, R1 counts by the CUDA major of the libraries.
+    judge = library_reasons if toolkits else requested_library_reasons
+    majors = []
     for package in libraries:
         library = package.library
         if library is not None and library.cuda_major:
-            of_libraries.append((library.cuda_major, 0))
-            if not toolkits:  # R1 counts by the CUDA major of the libraries
-                reasons = driver_reasons(package.subject, of_libraries[-1], host, data)
-                yield from _about(reasons, package)
+            majors.append((library.cuda_major, 0))
         if library is not None and library.by_cuda and torch is not None:
             library = library.of_cuda(torch) or library  # the one that is loaded
-        for reasons in library_reasons(package.subject, library, host, data).values():
+        for reasons in judge(package.subject, library, host, data).values():
             yield from _about(reasons, package)
-    floors = [data.driver_floor(cuda, host.os) for cuda in toolkits or of_libraries]
+    floors = [data.driver_floor(cuda, host.os) for cuda in toolkits or majors]
     known = [floor for floor in floors if floor is not None]
     if host.driver is None and known:
         release, source = max(known, key=lambda floor: parse_release(floor[0]))

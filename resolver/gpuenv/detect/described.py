@@ -70,7 +70,7 @@ def describe(
         if system.machine_here() != (host.os, host.machine):
             interpreter = interpreter.replace(executable=None)
         elif target.libc is not None and base is None:
-            version, source = system.glibc_of(target.libc)
+            version, source = system.glibc_here(target.libc)
             host = _with_fact(host, "glibc", source, glibc=version)
         host = _with_fact(host, "python", target.source, python=interpreter)
     if driver is not None:

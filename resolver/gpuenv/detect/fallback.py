@@ -10,11 +10,11 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from ..model import CudaVersion, Gpu, Problem, parse_pair, parse_release
 from .nvml import Device, Reading, cuda_version
-from .system import System, missing_driver, read_text
+from .system import missing_driver, read_text
 
 _SMI_SECONDS = 60.0
 _SMI_FIELDS = (
@@ -49,7 +49,7 @@ def complete(
     reading: Reading,
     root: str,
     env: Mapping[str, str],
-    system: System,
+    surroundings: Container[str],
     kernel: tuple[str, str] | None,
 ) -> None:
     """Add the facts that other sources have to a failed reading of NVML.
@@ -58,7 +58,7 @@ def complete(
         reading: the reading of NVML.
         root: prefix of every path.
         env: the environment variables of the process.
-        system: the platform.
+        surroundings: see `system.surroundings`.
         kernel: (driver release, file) of the loaded kernel module.
     """
     if reading.driver is None and kernel is not None:
@@ -71,13 +71,13 @@ def complete(
         if reading.devices:
             reading.sources.append(("gpus", f"/{_PROC_GPUS}"))
     mismatch = any(problem.code == "driver-library-mismatch" for problem in reading.problems)
-    if reading.driver_cuda is None and (kernel or system.tegra) and not mismatch:
+    if reading.driver_cuda is None and (kernel or "tegra" in surroundings) and not mismatch:
         reading.driver_cuda = _libcuda_version()
         if reading.driver_cuda is not None:
             reading.sources.append(("driver_cuda", "libcuda.so.1: cuDriverGetVersion"))
     problem = None
     if reading.state == "missing":
-        problem = missing_driver(root, system)
+        problem = missing_driver(root, surroundings)
     elif reading.state == "unbound" and not reading.devices:
         problem = Problem(
             code="nvml-binding-missing",

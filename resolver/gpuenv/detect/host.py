@@ -80,12 +80,18 @@ def detect(
     """
     env = os.environ if env is None else env
     target = find_target(python, env)
-    platform = system.read(root, env, target.libc)
+    kind, machine = system.machine_here()
+    glibc, glibc_source = system.glibc_here(target.libc)
+    sources = [("os", "uname"), ("machine", "uname"), ("glibc", glibc_source)]
+    surroundings = system.surroundings(root, env)
+    virtualization = next(iter(surroundings), None)
+    if virtualization is not None:
+        sources.append(("virtualization", surroundings[virtualization]))
     kernel = system.kernel_driver(root)
     reading = nvml.read(root, None if kernel is None else kernel[0])
     if reading.state != "ok":
-        fallback.complete(reading, root, env, platform, kernel)
-    if platform.tegra:
+        fallback.complete(reading, root, env, surroundings, kernel)
+    if "tegra" in surroundings:
         fallback.add_tegra(reading, root)
     gpus, visible_problems, visible_sources = visible.select(reading.devices, env, reading.driver)
     problems = (*reading.problems, *visible_problems)
@@ -93,22 +99,17 @@ def detect(
         no_gpu = Problem(code="no-gpu", detail="NVML lists no device", hint=system.NO_GPU_HINT)
         problems = (no_gpu,)
     return Host(
-        os=platform.os,
-        machine=platform.machine,
-        glibc=platform.glibc,
+        os=kind,
+        machine=machine,
+        glibc=glibc,
         python=target.python,
         gpus=gpus,
         driver=reading.driver,
         driver_cuda=reading.driver_cuda,
-        virtualization=platform.virtualization,
+        virtualization=virtualization,
         problems=problems,
-        cpu=system.cpu_features(root, platform.machine),
-        sources=(
-            *platform.sources,
-            ("python", target.source),
-            *reading.sources,
-            *visible_sources,
-        ),
+        cpu=system.cpu_features(root, machine),
+        sources=(*sources, ("python", target.source), *reading.sources, *visible_sources),
     )
 
 

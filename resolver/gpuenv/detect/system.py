@@ -6,10 +6,10 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from ..compat.variants import CPU_FEATURES
-from ..model import Problem, Value, parse_pair, parse_release
+from ..model import Problem, parse_pair, parse_release
 
 NO_GPU_HINT = "describe the host with --gpu or --host, or solve for the CPU with --gpu none"
 CONTAINER_HINT = (
@@ -42,21 +42,6 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _READ_LIMIT = 65536
 
 
-class System(Value):
-    """The platform of this machine.
-
-    `virtualization` is as in Host; `container` may be true with "wsl2" and "tegra", too.
-    """
-
-    os: str
-    machine: str
-    glibc: tuple[int, int] | None
-    virtualization: str | None
-    container: bool
-    tegra: bool
-    sources: tuple[tuple[str, str], ...]
-
-
 def read_text(root: str, path: str) -> str:
     """Return the first 64 Ki characters of a file, "" if it cannot be read."""
     try:
@@ -87,36 +72,21 @@ def exists(root: str, path: str) -> bool:
 # ---- the platform --------------------------------------------------------------------------------
 
 
-def read(root: str, env: Mapping[str, str], libc: str | None = None) -> System:
-    """Read the platform of this machine.
+def surroundings(root: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what this machine is besides its platform: tegra, wsl2 and container, in this order.
+
+    Each has the file or variable that shows it. The first one is Host.virtualization.
 
     Args:
         root: prefix of every path.
         env: the environment variables of the process.
-        libc: the C library that the target interpreter reported ("glibc 2.36"); None takes that of
-            this process.
     """
-    kind, machine = machine_here()
-    glibc, glibc_source = glibc_here() if libc is None else glibc_of(libc)
-    sources = [("os", "uname"), ("machine", "uname"), ("glibc", glibc_source)]
-    container = _container_evidence(root, env)
     evidence = {
         "tegra": _tegra_evidence(root),
         "wsl2": _wsl2_evidence(root),
-        "container": container,
+        "container": _container_evidence(root, env),
     }
-    virtualization = next((name for name, place in evidence.items() if place), None)
-    if virtualization is not None:
-        sources.append(("virtualization", evidence[virtualization]))
-    return System(
-        os=kind,
-        machine=machine,
-        glibc=glibc,
-        virtualization=virtualization,
-        container=bool(container),
-        tegra=bool(evidence["tegra"]),
-        sources=tuple(sources),
-    )
+    return {name: place for name, place in evidence.items() if place}
 
 
 def machine_here() -> tuple[str, str]:
@@ -126,29 +96,27 @@ def machine_here() -> tuple[str, str]:
     return kind, _MACHINES.get(machine.lower(), machine)
 
 
-def glibc_here() -> tuple[tuple[int, int] | None, str]:
-    """Return (version, source) of this process's C library; the version is None if not glibc."""
-    try:
-        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (AttributeError, ValueError, OSError):
-        text = ""
-    return glibc_of(text, "confstr")
+def glibc_here(libc: str | None = None) -> tuple[tuple[int, int] | None, str]:
+    """Return (version, source) of a C library; the version is None if it is not glibc.
 
-
-def glibc_of(
-    text: str, source: str = "the target interpreter"
-) -> tuple[tuple[int, int] | None, str]:
-    """Return (version, source) for the C library's own text, "glibc 2.36".
-
-    The version is None for another C library; the source then says so.
+    Args:
+        libc: what the target interpreter reported, "glibc 2.36"; None takes the C library of this
+            process.
     """
-    name, _, version = text.partition(" ")
+    source = "the target interpreter"
+    if libc is None:
+        source = "confstr"
+        try:
+            libc = os.confstr("CS_GNU_LIBC_VERSION")
+        except (AttributeError, ValueError, OSError):
+            libc = None
+    name, _, version = (libc or "").partition(" ")
     if name != "glibc":
         return None, f"{source}: the C library is not glibc"
     try:
         return parse_pair(".".join(version.split(".")[:2])), source
     except ValueError:
-        return None, f"{source}: {text!r} is not a glibc version"
+        return None, f"{source}: {libc!r} is not a glibc version"
 
 
 def _tegra_evidence(root: str) -> str:
@@ -208,25 +176,26 @@ def kernel_driver(root: str) -> tuple[str, str] | None:
     return release, "/sys/module/nvidia/version"
 
 
-def missing_driver(root: str, system: System) -> Problem | None:
+def missing_driver(root: str, surroundings: Container[str]) -> Problem | None:
     """Return why NVML's library is missing.
 
     None on a Jetson: its older releases do not ship the library.
     """
-    if system.tegra:
+    if "tegra" in surroundings:
         return None
+    is_container, is_wsl2 = "container" in surroundings, "wsl2" in surroundings
     # These exist only if a kernel module is loaded.
     traces = [f"/{path}" for path in _DRIVER_TRACES if exists(root, path)]
-    if system.virtualization == "wsl2" and system.container and exists(root, "dev/dxg"):
+    if is_wsl2 and is_container and exists(root, "dev/dxg"):
         traces.append("/dev/dxg")
     if traces:
         hint = "install the driver's compute libraries of the loaded release"
         return Problem(
             code="driver-libraries-missing",
             detail=f"{traces[0]} exists, but libnvidia-ml.so.1 was not found",
-            hint=CONTAINER_HINT if system.container else hint,
+            hint=CONTAINER_HINT if is_container else hint,
         )
-    if system.virtualization == "wsl2":
+    if is_wsl2:
         return Problem(
             code="no-gpu",
             detail="WSL 2 has no NVIDIA libraries in /usr/lib/wsl/lib",
@@ -234,7 +203,7 @@ def missing_driver(root: str, system: System) -> Problem | None:
         )
     gpus = _pci_gpus(root)
     if gpus:
-        where = " on the container host" if system.container else ""
+        where = " on the container host" if is_container else ""
         return Problem(
             code="driver-not-installed",
             detail=f"the PCI bus has an NVIDIA GPU without NVIDIA's driver: {', '.join(gpus)}",

@@ -64,7 +64,7 @@ def select(
     by_index = value is not None and not value.startswith(_UUID_PREFIXES)
     if value is not None and devices:
         sources.append(("visible-devices", f"{_VARIABLE}={value}"))
-        picks, problem = (_pick_by_index if by_index else _pick_by_uuid)(value, devices)
+        picks, problem = _pick(value, devices, by_index=by_index)
         if problem is not None:
             problems.append(problem)
     names = {device.gpu.name for device in devices if device.gpu}
@@ -103,26 +103,53 @@ def select(
 # ---- the entries of the variable -----------------------------------------------------------------
 
 
-def _pick_by_index(value: str, devices: Sequence[Device]) -> tuple[list[_Pick], Problem | None]:
-    """Return the devices that a list of indexes names, and what is wrong with it."""
+def _pick(
+    value: str, devices: Sequence[Device], *, by_index: bool
+) -> tuple[list[_Pick], Problem | None]:
+    """Return the devices that the variable names, and what is wrong with it.
+
+    The first entry decides whether the entries are indexes or UUIDs. An empty entry and a negative
+    number are the usual ends of the list.
+    """
     picks: list[_Pick] = []
     for entry in value.split(","):
-        match = _NUMBER.match(entry.strip())
-        if match is None and entry.strip():
+        text = entry.strip() if by_index else entry
+        number = _NUMBER.match(text)
+        if not text or (number is not None and int(number[0]) < 0):
+            break
+        named: list[_Pick] = []
+        if not by_index and not text.startswith(_UUID_PREFIXES):
+            reason = "is not a UUID, and the entries before it are"
+            if number is not None:
+                reason = "is an index, and the entries before it are UUIDs"
+        elif not by_index:
+            named = [pick for device in devices for pick in _named_by(text, device)]
+            reason = "is the UUID of no device"
+            if named:
+                reason = f"begins the UUIDs of {len(named)} devices"
+        elif number is None:
             reason = "is neither an index nor a UUID"
             if picks:
                 reason = "is not a number, and the entries before it are"
-            return picks, _missing_device(entry, reason)
-        if match is None or int(match[0]) < 0:
-            break  # an empty entry or a negative number is the usual end of the list
-        number = int(match[0])
-        if number >= len(devices):
+        else:
+            named = [_Pick(device=device) for device in devices[int(number[0]) :][:1]]
             reason = f"is not below the number of devices, {len(devices)}"
-            return picks, _missing_device(entry, reason)
-        pick = _Pick(device=devices[number])
-        if pick in picks:
-            return [], _repeated_device(value)
-        picks.append(pick)
+        if len(named) != 1:
+            missing = Problem(
+                code="visible-device-missing",
+                detail=f"{_VARIABLE}: {entry.strip()!r} {reason}",
+                hint="nvidia-smi -L lists the devices; the entries from this one on are not"
+                " visible",
+            )
+            return picks, missing
+        if named[0] in picks:
+            repeated = Problem(
+                code="visible-devices-repeated",
+                detail=f"{_VARIABLE}={value} names a device twice, which hides every device",
+                hint="name each device once",
+            )
+            return [], repeated
+        picks += named
     if picks:
         return picks, None
     hidden = Problem(
@@ -131,28 +158,6 @@ def _pick_by_index(value: str, devices: Sequence[Device]) -> tuple[list[_Pick], 
         hint=f"unset {_VARIABLE} to use the GPU",
     )
     return [], hidden
-
-
-def _pick_by_uuid(value: str, devices: Sequence[Device]) -> tuple[list[_Pick], Problem | None]:
-    """Return the devices that a list of UUIDs names, and what is wrong with it."""
-    picks: list[_Pick] = []
-    for entry in value.split(","):
-        if not entry.startswith(_UUID_PREFIXES):
-            if not entry or (entry.startswith("-") and _NUMBER.match(entry)):
-                return picks, None  # the usual end of the list
-            reason = "is not a UUID, and the entries before it are"
-            if _NUMBER.match(entry):
-                reason = "is an index, and the entries before it are UUIDs"
-            return picks, _missing_device(entry, reason)
-        matches = [pick for device in devices for pick in _named_by(entry, device)]
-        if not matches:
-            return picks, _missing_device(entry, "is the UUID of no device")
-        if len(matches) > 1:
-            return picks, _missing_device(entry, f"begins the UUIDs of {len(matches)} devices")
-        if matches[0] in picks:
-            return [], _repeated_device(value)
-        picks += matches
-    return picks, None
 
 
 def _named_by(entry: str, device: Device) -> list[_Pick]:
@@ -187,22 +192,6 @@ def _uuid_digits(uuid: str) -> str:
     """Return the hexadecimal digits after GPU- or MIG-, up to the first other character."""
     match = _UUID.match(uuid)
     return match[1].replace("-", "").lower()[:_UUID_DIGITS] if match else ""
-
-
-def _missing_device(entry: str, reason: str) -> Problem:
-    return Problem(
-        code="visible-device-missing",
-        detail=f"{_VARIABLE}: {entry.strip()!r} {reason}",
-        hint="nvidia-smi -L lists the devices; the entries from this one on are not visible",
-    )
-
-
-def _repeated_device(value: str) -> Problem:
-    return Problem(
-        code="visible-devices-repeated",
-        detail=f"{_VARIABLE}={value} names a device twice, which hides every device",
-        hint="name each device once",
-    )
 
 
 # ---- CUDA's rules --------------------------------------------------------------------------------

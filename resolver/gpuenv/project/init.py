@@ -70,12 +70,37 @@ def begin(
         raise InputError(f"--name {name}: must consist of letters, digits, - and _")
     if name and len(hosts) > 1:
         raise InputError(f"--name {name}: is for one host", hint="leave it out")
-    if has_table(document):
-        if frameworks:
-            message = f"--framework {frameworks[0]}: {path} has a [tool.gpuenv] with its own"
-            raise InputError(message, hint="edit the table")
-        return _further_profiles(path, document, hosts, data, name)
-    return _first_table(folder, document, hosts, data, frameworks, name=name, ci=ci)
+    if not has_table(document):
+        return _first_table(folder, document, hosts, data, frameworks, name=name, ci=ci)
+    if frameworks:
+        message = f"--framework {frameworks[0]}: {path} has a [tool.gpuenv] with its own"
+        raise InputError(message, hint="edit the table")
+    table = _table(document, "tool", "gpuenv")
+    if not {"frameworks", "requirements", "project-dependencies"} & set(table):
+        hint = 'name some: frameworks = ["torch"]'
+        raise InputError(f"{path}: has a [tool.gpuenv] without frameworks", hint=hint)
+    profiles = _table(table, "profiles")
+    if name in profiles:
+        raise InputError(f"--name {name}: {path} has a profile of that name")
+    covered: list[str] = []
+    added: dict[str, str] = {}
+    for host in hosts:
+        same = _profile_for(host, profiles, data)
+        if same is None:
+            new = name or _free_name(host, {*profiles, *added})
+            added[new] = _profile(new, host, _strings(table.get("frameworks")), data)
+            continue
+        driver, own = _table(profiles, same).get("driver"), host.driver
+        if isinstance(driver, str) and own and parse_release(own) < parse_release(driver):
+            message = f"{path}: profile {same} needs driver {driver}; a host has {own}"
+            raise InputError(message, hint=f'set its driver = "{own}"')
+        covered.append(same)
+    return Beginning(
+        path=path,
+        addition="\n".join(added.values()),
+        profiles=tuple(added),
+        covered=tuple(covered),
+    )
 
 
 def _first_table(
@@ -91,77 +116,38 @@ def _first_table(
     """Return a first [tool.gpuenv]; the arguments are those of `begin`."""
     if not os.path.isdir(folder or "."):
         raise InputError(f"{folder}: is not a folder")
-    dependencies = _strings(_table(document, "project").get("dependencies"))
     in_files = list(_requirements_of_files(folder))
+    installers = {framework.distribution: framework.name for framework in data.all_frameworks()}
+    for framework in data.all_frameworks():
+        installers |= {way.distribution: framework.name for way in framework.ways}
     if not frameworks:
-        frameworks = _find_frameworks(folder, document, in_files, data)
+        frameworks = _find_frameworks(folder, document, in_files, installers, data)
     python = _choose_python(folder, document, hosts[0])
     for text in frameworks:
         if data.framework(parse_requirement(text).name) is None:
             known = ", ".join(data.frameworks())
             raise InputError(f"--framework {text}: unknown framework; known are {known}")
     fields: dict[str, object] = {"frameworks": frameworks}
-    if dependencies:
+    others = [text for parsed, text in _valid(in_files) if parsed.name not in installers]
+    if _strings(_table(document, "project").get("dependencies")):
         fields["project-dependencies"] = True
-    else:
-        distributions = _distributions(data)
-        others = [text for parsed, text in _valid(in_files) if parsed.name not in distributions]
-        if others:
-            fields["requirements"] = list(dict.fromkeys(others))
+    elif others:
+        fields["requirements"] = list(dict.fromkeys(others))
     fields["python"] = python
-    profiles: dict[str, list[str]] = {}
+    profiles: dict[str, str] = {}
     for host in hosts:
         if host.gpus:
             new = name or _free_name(host, profiles)
-            profiles[new] = _gpu_profile(new, host, data)
+            profiles[new] = _profile(new, host, frameworks, data)
     if not profiles or (ci and any(_runs_without_gpu(text, data) for text in frameworks)):
-        profiles.setdefault("cpu", _cpu_profile("cpu", frameworks, data))
-    lines = _toml_table("[tool.gpuenv]", fields)
-    for table in profiles.values():
-        lines += ["", *table]
+        cpu = hosts[0].replace(gpus=())
+        profiles.setdefault("cpu", _profile("cpu", cpu, frameworks, data))
     return Beginning(
         path=os.path.join(folder, FILE),
-        addition=_HEADER + "\n".join(lines) + "\n",
+        addition=_HEADER + "\n".join([_toml_table("tool.gpuenv", fields), *profiles.values()]),
         frameworks=tuple(frameworks),
         profiles=tuple(profiles),
         python=python,
-    )
-
-
-def _further_profiles(
-    path: str,
-    document: Mapping[str, object],
-    hosts: Sequence[Host],
-    data: CompatibilityData,
-    name: str,
-) -> Beginning:
-    """Return the profiles of hosts that a [tool.gpuenv] does not have yet."""
-    table = _table(document, "tool", "gpuenv")
-    if not {"frameworks", "requirements", "project-dependencies"} & set(table):
-        hint = 'name some: frameworks = ["torch"]'
-        raise InputError(f"{path}: has a [tool.gpuenv] without frameworks", hint=hint)
-    profiles = _table(table, "profiles")
-    if name in profiles:
-        raise InputError(f"--name {name}: {path} has a profile of that name")
-    covered: list[str] = []
-    added: dict[str, list[str]] = {}
-    for host in hosts:
-        same = _profile_for(host, profiles, data)
-        if same is not None:
-            driver = _table(profiles, same).get("driver")
-            own = host.driver
-            if isinstance(driver, str) and own and parse_release(own) < parse_release(driver):
-                message = f"{path}: profile {same} needs driver {driver}; a host has {own}"
-                raise InputError(message, hint=f'set its driver = "{own}"')
-            covered.append(same)
-            continue
-        new = name or _free_name(host, {*profiles, *added})
-        if host.gpus:
-            added[new] = _gpu_profile(new, host, data)
-        else:
-            added[new] = _cpu_profile(new, _strings(table.get("frameworks")), data)
-    return Beginning(
-        path=path, addition=_joined(added), profiles=tuple(added), covered=tuple(covered)
     )
 
 
@@ -198,9 +184,9 @@ def begin_profiles(
                 raise InputError(message, hint="solve for the same, or write to another folder")
     else:
         asked = {key: texts for key, texts in requested.items() if texts}
-        first = [*_toml_table("[tool.gpuenv]", asked), ""]
+        first = [_toml_table("tool.gpuenv", asked)]
     existing = _table(table, "profiles")
-    added: dict[str, list[str]] = {}
+    added: dict[str, str] = {}
     for host in hosts:
         texts = _gpu_texts(host, data) or ["none"]
         fields: dict[str, object] = {
@@ -214,8 +200,8 @@ def begin_profiles(
         fields = {key: value for key, value in fields.items() if value is not None}
         if fields not in existing.values():
             name = _free_name(host, {*existing, *added})
-            added[name] = _toml_table(f"[tool.gpuenv.profiles.{name}]", fields)
-    addition = "\n".join([*first, _joined(added)]) if added else ""
+            added[name] = _toml_table(f"tool.gpuenv.profiles.{name}", fields)
+    addition = "\n".join([*first, *added.values()]) if added else ""
     return Beginning(path=path, addition=addition, profiles=tuple(added))
 
 
@@ -354,18 +340,12 @@ def _valid(texts: Sequence[str]) -> Iterator[tuple[Requirement, str]]:
             continue
 
 
-def _distributions(data: CompatibilityData) -> dict[str, str]:
-    """Return the name of the framework for each distribution that installs one."""
-    names = {}
-    for framework in data.all_frameworks():
-        names[framework.distribution] = framework.name
-        for way in framework.ways:
-            names[way.distribution] = framework.name
-    return names
-
-
 def _find_frameworks(
-    folder: str, document: Mapping[str, object], in_files: Sequence[str], data: CompatibilityData
+    folder: str,
+    document: Mapping[str, object],
+    in_files: Sequence[str],
+    installers: Mapping[str, str],
+    data: CompatibilityData,
 ) -> list[str]:
     """Return the frameworks that a repository names, in alphabetical order.
 
@@ -376,28 +356,26 @@ def _find_frameworks(
         folder: the folder of the repository.
         document: its pyproject.toml. Of Poetry's table only the names count.
         in_files: the requirements of its requirements files.
+        installers: the name of the framework for each distribution that installs one.
         data: the compatibility data.
 
     Raises:
         InputError: it names no framework.
     """
     project = _table(document, "project")
-    dependencies = _strings(project.get("dependencies"))
-    texts = [*dependencies]
+    texts = []
     groups = _table(document, "dependency-groups")
     for group in (*_table(project, "optional-dependencies").values(), *groups.values()):
         texts += _strings(group)
     texts += [*_table(document, "tool", "poetry", "dependencies"), *in_files]
-    distributions = _distributions(data)
     named: dict[str, str] = {}
     for requirement, _ in _valid(texts):
-        name = distributions.get(requirement.name, "")
+        name = installers.get(requirement.name, "")
         if name and named.get(name, name) == name:
             named[name] = name + requirement.specifier
-    for requirement, _ in _valid(dependencies):
-        name = distributions.get(requirement.name, "")
-        if name:
-            named[name] = name
+    for requirement, _ in _valid(_strings(project.get("dependencies"))):
+        if requirement.name in installers:
+            named[installers[requirement.name]] = installers[requirement.name]
     modules = {framework.import_name: framework.name for framework in data.all_frameworks()}
     for content in _read_files(folder, "*.py"):
         for module in _IMPORT.findall(content):
@@ -435,9 +413,21 @@ def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> s
 # ---- what is written -----------------------------------------------------------------------------
 
 
-def _gpu_profile(name: str, host: Host, data: CompatibilityData) -> list[str]:
-    """Return the lines of a profile with the GPUs of a host."""
-    texts = _gpu_texts(host, data)
+def _profile(name: str, host: Host, frameworks: Sequence[str], data: CompatibilityData) -> str:
+    """Return the table of a profile for the GPUs of a host, or for a host without a GPU.
+
+    InputError if the host has no GPU and all frameworks need one.
+    """
+    header, texts = f"tool.gpuenv.profiles.{name}", _gpu_texts(host, data)
+    if not texts:
+        on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
+        if frameworks and not on_cpu:
+            message = f"{' and '.join(frameworks)} run on a GPU only, and this host has none"
+            hint = "describe one: gpuenv init --gpu H100 --driver 580.65.06"
+            raise InputError(message, hint=hint)
+        of_cpu = {"frameworks": on_cpu} if len(on_cpu) < len(frameworks) else {}
+        comment = "# for CI, and for machines without a GPU\n"
+        return comment + _toml_table(header, {"gpu": "none", **of_cpu})
     fields: dict[str, object] = {"gpu": texts if len(set(texts)) > 1 else texts[0]}
     if len(texts) > 1 and len(set(texts)) == 1:
         fields["count"] = len(texts)
@@ -446,23 +436,9 @@ def _gpu_profile(name: str, host: Host, data: CompatibilityData) -> list[str]:
         fields["platform"] = host.platform
     if host.glibc is not None and host.glibc < parse_pair(GLIBC):
         fields["glibc"] = show_pair(host.glibc)
-    lines = _toml_table(f"[tool.gpuenv.profiles.{name}]", fields)
-    place = 1 + list(fields).index("driver")
-    lines[place] += "  # the oldest driver release that the lock must run on"
-    return lines
-
-
-def _cpu_profile(name: str, frameworks: Sequence[str], data: CompatibilityData) -> list[str]:
-    """Return the lines of a profile without a GPU. InputError if all frameworks need one."""
-    on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
-    if frameworks and not on_cpu:
-        message = f"{' and '.join(frameworks)} run on a GPU only, and this host has none"
-        raise InputError(message, hint="describe one: gpuenv init --gpu H100 --driver 580.65.06")
-    fields: dict[str, object] = {"gpu": "none"}
-    if len(on_cpu) < len(frameworks):
-        fields["frameworks"] = on_cpu
-    comment = "# for CI, and for machines without a GPU"
-    return [comment, *_toml_table(f"[tool.gpuenv.profiles.{name}]", fields)]
+    driver = f'driver = "{host.driver}"'
+    comment = "  # the oldest driver release that the lock must run on"
+    return _toml_table(header, fields).replace(driver, driver + comment)
 
 
 def _runs_without_gpu(text: str, data: CompatibilityData) -> bool:
@@ -471,11 +447,7 @@ def _runs_without_gpu(text: str, data: CompatibilityData) -> bool:
     return any(way.variant == "*" or not way.carriers for way in ways)
 
 
-def _toml_table(header: str, fields: Mapping[str, object]) -> list[str]:
+def _toml_table(name: str, fields: Mapping[str, object]) -> str:
     # The JSON of texts, flags, numbers and lists of them is also TOML.
-    return [header, *(f"{key} = {json.dumps(value)}" for key, value in fields.items())]
-
-
-def _joined(tables: Mapping[str, Sequence[str]]) -> str:
-    """Return the lines of tables with an empty line between each two."""
-    return "\n".join("".join(f"{line}\n" for line in table) for table in tables.values())
+    lines = [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in fields.items())]
+    return "".join(f"{line}\n" for line in lines)

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
+import msgspec
+
 from ..compat.data import CompatibilityData
 from ..detect import described
 from ..errors import InputError, Reason, TamperedError
@@ -41,7 +43,6 @@ Input = str | bool | tuple[str, ...] | None
 _INPUT_KEYS = {
     "name": "profile",
     "gpus": "gpu",
-    "conda": "backend",
     "channels": "conda-channels",
 }
 
@@ -76,14 +77,16 @@ class Profile(Value):
     no_binary: tuple[str, ...] = ()
     separate_versions: bool = False
     own_ranges: tuple[str, ...] = ()
-    conda: bool = False
+    backend: str = "pip"  # pip | conda
     channels: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
 
     @property
     def filename(self) -> str:
         """Return the file name of the lock, in the form that pip and uv, or conda-lock, accept."""
-        return f"{self.name}.conda-lock.yml" if self.conda else f"pylock.{self.name}.toml"
+        if self.backend == "conda":
+            return f"{self.name}.conda-lock.yml"
+        return f"pylock.{self.name}.toml"
 
 
 class Project(Value):
@@ -182,20 +185,10 @@ def request(profile: Profile, preferences: Sequence[tuple[str, str]] = ()) -> Re
         preferences: (name, version) of the pins to keep where they still fit.
     """
     conda = None
-    if profile.conda:
+    if profile.backend == "conda":
         conda = CondaOptions(channels=profile.channels, keep_python=True, wheels=profile.wheels)
-    return Request(
-        frameworks=profile.frameworks,
-        requirements=profile.requirements,
-        constraints=profile.constraints,
-        default_index_only=profile.default_index_only,
-        pre=profile.pre,
-        exclude_newer=profile.exclude_newer,
-        no_build=profile.no_build,
-        no_binary=profile.no_binary,
-        preferences=tuple(preferences),
-        conda=conda,
-    )
+    fields = msgspec.convert(profile, Request, from_attributes=True)
+    return fields.replace(preferences=tuple(preferences), conda=conda)
 
 
 def index_options(
@@ -207,23 +200,14 @@ def index_options(
     """
     links = profile.find_links
     find_links = [link if "://" in link else os.path.join(folder, link) for link in links]
-    return IndexOptions(
-        index_url=profile.index_url,
-        extra_index_urls=profile.extra_index_urls,
-        find_links=tuple(find_links),
-        no_index=profile.no_index,
-        offline=offline,
-        refresh=refresh,
-        exclude_newer=profile.exclude_newer,
-    )
+    fields = msgspec.convert(profile, IndexOptions, from_attributes=True)
+    return fields.replace(find_links=tuple(find_links), offline=offline, refresh=refresh)
 
 
 def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:
     """Return the profile as its lock keeps it: (key, value) pairs without empty values."""
     fields = profile.non_defaults()
     fields.pop("own_ranges", None)
-    if profile.conda:
-        fields["conda"] = "conda"
     return tuple(
         (_INPUT_KEYS.get(name, name.replace("_", "-")), value)
         for name, value in fields.items()

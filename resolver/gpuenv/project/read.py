@@ -56,7 +56,7 @@ _PROFILE_KEYS = _SHARED_KEYS | {
 
 # The keys of both whose values a Profile has under the same names.
 _PROFILE_FIELDS = (_TOP_KEYS.keys() | _PROFILE_KEYS.keys()) - {
-    "backend", "count", "extras", "gpu", "groups", "no-binary", "no-build", "no-build-package",
+    "count", "extras", "gpu", "groups", "no-binary", "no-build", "no-build-package",
     "profiles", "project-dependencies",
 }  # fmt: skip
 
@@ -206,7 +206,7 @@ def _profile(name: str, table: _Table, data: CompatibilityData, own: Sequence[st
         if key in _PROFILE_FIELDS:
             fields[key.replace("-", "_")] = tuple(value) if isinstance(value, list) else value
     values = table.values
-    conda = _is_conda(table)
+    conda = values.get("backend") == "conda"
     _check_requests(table, data, conda=conda)
     gpus = _gpus(table)
     if gpus and "driver" not in values:
@@ -227,7 +227,6 @@ def _profile(name: str, table: _Table, data: CompatibilityData, own: Sequence[st
     everything = values.get("no-build", False)
     profile = Profile(
         name=name,
-        conda=conda,
         gpus=gpus,
         no_build=no_build_names(values.get("no-build-package", ()), everything=everything),
         no_binary=build_names(values.get("no-binary", ())),
@@ -237,18 +236,6 @@ def _profile(name: str, table: _Table, data: CompatibilityData, own: Sequence[st
         message = "asks for nothing: name frameworks or requirements"
         raise InputError(f"{table.path}: {table.where} {message}")
     return profile
-
-
-def _is_conda(table: _Table) -> bool:
-    """Return whether a profile is of conda packages."""
-    backend = table.values.get("backend", "pip")
-    if backend not in ("pip", "conda"):
-        table.fail("backend", f' must be "pip" or "conda", not {backend!r}')
-    conda: bool = backend == "conda"
-    for key in ("constraints",) if conda else ("channels", "wheels"):
-        if key in table.fields:
-            table.fail(key, f' needs backend = "{"pip" if conda else "conda"}"')
-    return conda
 
 
 def _gpus(table: _Table) -> tuple[str, ...]:
@@ -272,6 +259,12 @@ def _gpus(table: _Table) -> tuple[str, ...]:
 
 def _check_requests(table: _Table, data: CompatibilityData, *, conda: bool) -> None:
     """Check the Python, frameworks and requirements. The solver checks the specs of conda."""
+    backend = table.values.get("backend", "pip")
+    if backend not in ("pip", "conda"):
+        table.fail("backend", f' must be "pip" or "conda", not {backend!r}')
+    for key in ("constraints",) if conda else ("channels", "wheels"):
+        if key in table.fields:
+            table.fail(key, f' needs backend = "{"pip" if conda else "conda"}"')
     python = table.values.get("python")
     if python is None:
         table.fail("python", " is missing", 'give the target interpreter: python = "3.12"')
