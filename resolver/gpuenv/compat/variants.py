@@ -75,33 +75,29 @@ def nvidia_claims(variant: WheelVariant) -> NvidiaClaims | None:
     features = {row[1]: row[2] for row in variant.properties if row[0] == NVIDIA}
     if not features:
         return None
-    bounds: dict[str, tuple[CudaVersion, ...]] = {}
-    unreadable, targets = [], []
-    for feature, values in sorted(features.items()):
-        if feature == SM:
-            targets = [target for target in map(_target, values) if target is not None]
-            known = bool(targets)
-        else:
-            versions = filter(None, map(_cuda_version, values if feature in (LOWER, UPPER) else ()))
-            bounds[feature] = tuple(sorted(versions))
-            known = bool(bounds[feature])
-        if not known:
-            unreadable.append(f"{feature} {' or '.join(values)}")
+    lower, upper = (
+        tuple(sorted(filter(None, map(_cuda_version, features.get(bound, ())))))
+        for bound in (LOWER, UPPER)
+    )
+    targets = list(filter(None, map(_target, features.get(SM, ()))))
+    known = {LOWER: lower, UPPER: upper, SM: targets}
     code = None
     if targets:
-        sass = {target for target, is_real in targets if is_real}
-        ptx = {target for target, is_real in targets if not is_real}
-        code = Code(
-            sass=tuple(sorted(sass, key=parse_target)),
-            ptx=tuple(sorted(ptx, key=parse_target)),
-            made_by=min(bounds.get(LOWER, ()), default=None),
-            source=f"the properties of the variant {variant.label}",
+        sass, ptx = (
+            tuple(sorted({name for name, is_real in targets if is_real is real}, key=parse_target))
+            for real in (True, False)
         )
+        source = f"the properties of the variant {variant.label}"
+        code = Code(sass=sass, ptx=ptx, made_by=min(lower, default=None), source=source)
     return NvidiaClaims(
-        lower=bounds.get(LOWER) or None,
-        upper=bounds.get(UPPER) or None,
+        lower=lower or None,
+        upper=upper or None,
         code=code,
-        unreadable=tuple(unreadable),
+        unreadable=tuple(
+            f"{feature} {' or '.join(values)}"
+            for feature, values in sorted(features.items())
+            if not known.get(feature)
+        ),
     )
 
 
