@@ -210,40 +210,28 @@ def link_environment(
             return owned.get(f"{cached[1] or ''}{cached[2]}.py", False)
         return not exact and site + top not in dropped_infos
 
-    def link(folder: str) -> None:
-        """Link the files of one folder and of those in it. The folder is made when needed."""
-        own_source, own_target = os.path.join(source, folder), os.path.join(target, folder)
-        is_made = False
-        if not f"{folder}/".startswith(folders_of_packages):
-            _make_folder(own_source, own_target)
-            is_made = True
-        with os.scandir(own_source) as entries:
-            for entry in entries:
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    link(path)
-                elif is_linked(path):
-                    if not is_made:
-                        _make_folder(own_source, own_target)
-                        is_made = True
-                    _link_file(entry, os.path.join(own_target, entry.name))
+    def refuse(error: OSError) -> None:
+        raise error
 
-    link("")
-
-
-def _make_folder(source: str, target: str) -> None:
-    os.makedirs(target, exist_ok=True)
-    os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))
-
-
-def _link_file(entry: os.DirEntry[str], target: str) -> None:
-    if entry.is_symlink():
-        os.symlink(os.readlink(entry.path), target)
-    elif entry.is_file():  # not a socket or a pipe
-        try:
-            os.link(entry.path, target)
-        except OSError:  # too many links, or the file of another user
-            shutil.copy2(entry.path, target)
+    for above, folders, names in os.walk(source, onerror=refuse):
+        folder = os.path.relpath(above, source)
+        begin = "" if folder == "." else f"{folder}/"
+        own = os.path.join(target, folder)
+        files = [name for name in folders if os.path.islink(os.path.join(above, name))] + names
+        files = [name for name in files if is_linked(begin + name)]
+        # A folder of packages is made when it gets a file.
+        if files or not begin.startswith(folders_of_packages):
+            os.makedirs(own, exist_ok=True)
+            os.chmod(own, stat.S_IMODE(os.stat(above).st_mode))
+        for name in files:
+            old, new = os.path.join(above, name), os.path.join(own, name)
+            if os.path.islink(old):
+                os.symlink(os.readlink(old), new)
+            elif os.path.isfile(old):  # not a socket or a pipe
+                try:
+                    os.link(old, new)
+                except OSError:  # too many links, or the file of another user
+                    shutil.copy2(old, new)
 
 
 # ---- paths in scripts ---------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+from ..atomic_write import write_all, write_whole
 from ..errors import InputError, InstallError
 from ..interpreters import find_pip, find_uv, venv_command
 from ..lock import pylock
@@ -30,7 +31,6 @@ from .lock_files import installable
 _WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
 # What pip and uv write where a server cannot be reached.
 _NO_CONNECTION = re.compile("connect|resolve|lookup|timed out|dns error", re.IGNORECASE)
-_LOCAL_FILES = "name a folder that has the file: --find-links DIR"
 # Settings of pip that would send the files elsewhere.
 _DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
 _MESSAGE_LENGTH = 400
@@ -63,15 +63,20 @@ class Installer(Value):
         lock = installable(lock, python, folder, builds)
         if self.name == "uv":
             path = os.path.join(folder, "pylock.toml")
-            _write(path, pylock.installer_text(lock))
+            write_whole(path, pylock.installer_text(lock).encode())
             flags = ["--no-deps", "--require-hashes", *_cache_flags(lock), "--no-config"]
             flags += ["--preview-features", "pylock", "--python", python]
             command = [self.path, "pip", "install", *flags, "--requirements", path]
         else:
+            page, requirements = "", ""
+            for wheel in (pin.wheel for pin in lock.pins):
+                url = html.escape(f"{wheel.url}#sha256={wheel.sha256}")
+                page += f'<a href="{url}">{html.escape(wheel.filename)}</a>\n'
+                source = f" @ {wheel.url}" if wheel.index == pylock.DIRECT else f"=={wheel.version}"
+                requirements += f"{wheel.name}{source} --hash=sha256:{wheel.sha256}\n"
             links = os.path.join(folder, "links.html")
             path = os.path.join(folder, "requirements.txt")
-            _write(links, _page_of_links(lock))
-            _write(path, _requirements(lock))
+            write_all({links: page.encode(), path: requirements.encode()})
             flags = ["--no-deps", "--no-index", "--require-hashes", "--no-input"]
             flags += ["--only-binary", ":all:"]
             # Bytecode would have the paths of the folder in which the environment is built.
@@ -146,28 +151,6 @@ def find_installer(name: str) -> Installer:
 # ---- what an installer reads ---------------------------------------------------------------------
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _page_of_links(lock: Lock) -> str:
-    """Return links to the files of a lock, as on the page of an index."""
-    lines = []
-    for pin in lock.pins:
-        url = html.escape(f"{pin.wheel.url}#sha256={pin.wheel.sha256}")
-        lines.append(f'<a href="{url}">{html.escape(pin.wheel.filename)}</a>\n')
-    return "".join(lines)
-
-
-def _requirements(lock: Lock) -> str:
-    lines = []
-    for wheel in (pin.wheel for pin in lock.pins):
-        source = f" @ {wheel.url}" if wheel.index == pylock.DIRECT else f"=={wheel.version}"
-        lines.append(f"{wheel.name}{source} --hash=sha256:{wheel.sha256}\n")
-    return "".join(lines)
-
-
 def _cache_flags(lock: Lock) -> list[str]:
     """Name the indexes of a lock, which uv does not ask: it keeps its cached files by index."""
     remote = ("https://", "http://")
@@ -203,38 +186,27 @@ def _end_with_parent() -> Callable[[], None] | None:
 
 def _failure(what: str, output: str, lock: Lock | None) -> InstallError:
     """Return why an installer failed, by its output."""
-    wheels = [] if lock is None else [pin.wheel for pin in lock.pins]
-    detail = _error_line(output)
-    if any(text in output for text in _WRONG_HASH):
-        for wheel in wheels:
-            locked = wheel.sha256 or ""
-            if locked and locked in output:
-                digests = re.findall(rf"\b[0-9a-f]{{{len(locked)}}}\b", output)
-                have = next((digest for digest in digests if digest != locked), "another one")
-                message = f"{wheel.filename} has the wrong hash: the lock says sha256 {locked}"
-                return InstallError(f"{message}, the file has {have}")
-        return InstallError(f"a file has the wrong hash: {detail}")
-    file, hint = _failed_file(output, wheels), ""
-    place = "" if file is None else f"{file.name} {file.version} from {file.url}: "
+
+    def last_place(wheel: Wheel) -> int:
+        """Return where the output names a file last; -1 if it does not."""
+        names = (wheel.url, wheel.filename, f"`{wheel.name}=={wheel.version}`", wheel.sha256)
+        return max(output.rfind(name) for name in names if name)
+
+    detail, place, hint = _error_line(output), "", ""
+    # pip names every file that it downloads: the last one is the one that failed.
+    file = max((pin.wheel for pin in lock.pins) if lock else (), key=last_place, default=None)
+    if file is not None and last_place(file) >= 0:
+        if any(text in output for text in _WRONG_HASH):
+            digests = re.findall(r"\b[0-9a-f]{64}\b", output)
+            have = next((digest for digest in digests if digest != file.sha256), "another one")
+            message = f"{file.filename} has the wrong hash: the lock says sha256 {file.sha256}"
+            return InstallError(f"{message}, the file has {have}")
+        place = f"{file.name} {file.version} from {file.url}: "
     if _NO_CONNECTION.search(detail):
-        hint = _LOCAL_FILES
-        if file is not None and "+" in file.version:  # never on the default index
+        hint = "name a folder that has the file: --find-links DIR"
+        if place and file is not None and "+" in file.version:  # never on the default index
             hint += ", or solve with --default-index-only to leave this index out"
     return InstallError(f"{what}: {place}{detail}", hint=hint)
-
-
-def _failed_file(output: str, wheels: Sequence[Wheel]) -> Wheel | None:
-    """Return the file that an installer's output names last; None if it names none.
-
-    pip names every file that it downloads: the last one is the one that failed.
-    """
-    last_place, file = -1, None
-    for wheel in wheels:
-        names = (wheel.url, wheel.filename, f"`{wheel.name}=={wheel.version}`")
-        place = max(map(output.rfind, names))
-        if place > last_place:
-            last_place, file = place, wheel
-    return file
 
 
 def _error_line(output: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..errors import InputError, InstallError, NotVerifiedError
 from ..interpreters import find_base_interpreter
@@ -97,7 +97,8 @@ def sync(
     _check_place(target)
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
-        work = _plan(lock, target, exact=exact, remove=remove)
+        before = read_build(target)
+        work = _plan(lock, target, before, exact=exact, remove=remove)
         if base is None and approve is not None:
             approve(work.changes)
         if base is not None or work.install or work.dropped:
@@ -111,15 +112,20 @@ def sync(
                 report(f"installing {len(work.install)} packages with {tool.name}")
                 changed, options = lock.replace(pins=work.install), builds or IndexOptions()
                 tool.install(changed, interpreter_of(stage), transaction.work, options)
-            old = re.compile(re.escape(os.fsencode(work.old_path)) + rb"(?![\w.-])")
+            old_path = (before.path if before is not None else "") or target
+            old = re.compile(re.escape(os.fsencode(old_path)) + rb"(?![\w.-])")
             new = os.fsencode(target).replace(b"\\", rb"\\")
             rewrite_paths(stage, (transaction.final_path(), (old, new)))
+            recorded = {}
+            if remove is not None and before is not None:
+                names = {package.name for package in work.kept}
+                recorded = {name: row for name, row in before.packages.items() if name in names}
             build = Build(
                 token=transaction.token,
                 path=target,
                 made=work.made,
                 lock=record,
-                packages=work.recorded | _built_packages(lock, stage, tool.name),
+                packages=recorded | _built_packages(lock, stage, tool.name),
             )
             write_build(stage, build)
             if prove is not None and not prove(interpreter_of(stage)):
@@ -149,7 +155,8 @@ def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = Non
 
 def changes(lock: Lock, target: str, *, exact: bool | None = None) -> EnvironmentChanges:
     """Return what `sync` would change. Nothing is written."""
-    return _plan(lock, place_of(target), exact=exact).changes
+    target = place_of(target)
+    return _plan(lock, target, read_build(target), exact=exact).changes
 
 
 def add(
@@ -194,10 +201,20 @@ def check(
     """
     tool, target = find_installer(installer), place_of(target)
     _check_place(target)
-    if _has_files(target):
-        _check_existing(lock, target)
-        return tool, None
-    return tool, find_base_interpreter(lock, python)
+    if not _has_files(target):
+        return tool, find_base_interpreter(lock, python)
+    if not is_venv(target) or find_interpreter(target) is None:
+        raise InputError(f"--target {target}: has files in it and is no virtual environment")
+    try:
+        version = parse_pair(".".join(venv_version(target).split(".")[:2]))
+    except ValueError:
+        config = os.path.join(target, "pyvenv.cfg")
+        raise InputError(f"{config}: does not say which Python it is for") from None
+    if lock.needs.python is not None and version != lock.needs.python:
+        have, need = show_pair(version), show_pair(lock.needs.python)
+        message = f"--target {target}: is for Python {have}, and the lock is for Python {need}"
+        raise InputError(message)
+    return tool, None
 
 
 def can_be_replaced(prefix: str) -> bool:
@@ -233,131 +250,98 @@ def _has_files(target: str) -> bool:
     return os.path.isdir(target) and bool(os.listdir(target))
 
 
-def _check_existing(lock: Lock, target: str) -> None:
-    """Raise InputError for a folder that is no environment, or one of another Python."""
-    if not is_venv(target) or find_interpreter(target) is None:
-        raise InputError(f"--target {target}: has files in it and is no virtual environment")
-    try:
-        version = parse_pair(".".join(venv_version(target).split(".")[:2]))
-    except ValueError:
-        config = os.path.join(target, "pyvenv.cfg")
-        raise InputError(f"{config}: does not say which Python it is for") from None
-    if lock.needs.python is not None and version != lock.needs.python:
-        have, need = show_pair(version), show_pair(lock.needs.python)
-        message = f"--target {target}: is for Python {have}, and the lock is for Python {need}"
-        raise InputError(message)
-
-
 # ---- what changes -------------------------------------------------------------------------------
 
 
 class _Work(Value):
     """What a sync does: which files it installs, and which packages it keeps or leaves out.
 
-    `recorded` is what the record of the environment keeps. `old_path` is the path in the scripts of
-    the old environment.
+    `made` is whether gpuenv made the environment, `exact` whether it gets only what a package owns.
     """
 
     install: tuple[Pin, ...]
     kept: tuple[Package, ...]
     dropped: tuple[Package, ...]
-    recorded: dict[str, BuiltPackage]
     exact: bool
     made: bool
-    old_path: str
     changes: EnvironmentChanges
 
 
 def _plan(
-    lock: Lock, target: str, *, exact: bool | None, remove: Collection[str] | None = None
+    lock: Lock,
+    target: str,
+    build: Build | None,
+    *,
+    exact: bool | None,
+    remove: Collection[str] | None = None,
 ) -> _Work:
-    """Compare a lock with what is installed."""
-    build, is_new = read_build(target), not _has_files(target)
-    made = is_new or (build is not None and build.made)
-    if remove is not None:
-        exact = False
-    elif exact is None:
-        exact = made
-    packages = [] if is_new else read_packages(target)
+    """Compare a lock with what is installed, and with the record of the environment."""
+    made = build.made if build is not None else not _has_files(target)
+    if remove is not None or exact is None:
+        exact = made and remove is None
+    packages = read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
-    others = {package.name for package in packages} - pins.keys()
-    if exact:
-        others &= INSTALLATION_TOOLS
-    as_locked: list[Package] = []
-    old_path = build.path if build is not None and build.path else target
-    # The scripts of an environment that was moved start the interpreter at the old place.
-    if build is not None and old_path == target:
-        as_locked = _as_locked(target, packages, pins, build)
-    kept_names = {package.name for package in as_locked} | others
-    # A package that shares a file with one that is left out is installed again.
-    left_out = [package for package in packages if package.name not in kept_names]
-    lost = {path for package in left_out for path in package.files}
-    kept_names = {package.name for package in as_locked if lost.isdisjoint(package.files)} | others
-    recorded: dict[str, BuiltPackage] = {}
-    if remove is not None:
-        kept_names -= set(remove)
-        if build is not None:
-            recorded = {name: row for name, row in build.packages.items() if name in kept_names}
+    kept_names = _kept_names(target, packages, pins, build, exact=exact) - set(remove or ())
+    recorded = {} if build is None else build.packages
+    installed = {package.name: package.version for package in packages}
+    rows: dict[str, list[PackageChange]] = {"add": [], "change": [], "again": []}
+    for name, pin in pins.items():
+        before, after = installed.get(name, ""), pin.wheel.version
+        kind = "again"
+        if name not in installed:
+            kind = "add"
+        elif not same_version(before, after):
+            kind = "change"
+        elif name in kept_names:
+            continue
+        rows[kind].append(PackageChange(name=name, before=before, after=after))
+    gone = sorted(installed.keys() - pins.keys() - kept_names)
     return _Work(
         install=tuple(pin for name, pin in pins.items() if name not in kept_names),
         kept=tuple(package for package in packages if package.name in kept_names),
         dropped=tuple(package for package in packages if package.name not in kept_names),
-        recorded=recorded,
         exact=exact,
         made=made,
-        old_path=old_path,
-        changes=_changes(target, packages, pins, kept_names, build),
+        changes=EnvironmentChanges(
+            target=target,
+            **{kind: tuple(changes) for kind, changes in rows.items()},
+            remove=tuple(PackageChange(name=name, before=installed[name]) for name in gone),
+            confirm=tuple(name for name in gone if name not in recorded),
+        ),
     )
 
 
-def _as_locked(
+def _kept_names(
     target: str,
-    packages: Collection[Package],
-    pins: dict[str, Pin],
-    build: Build,
-) -> list[Package]:
-    """Return the installed packages of a lock that nothing has changed since `sync` built them."""
-    names = [package.name for package in packages]
-    as_locked = []
-    for package in packages:
-        pin, known = pins.get(package.name), build.packages.get(package.name)
-        if pin is None or known is None or names.count(package.name) > 1:
-            continue
-        digest = record_digest(target, package.info)
-        is_same = known == (pin.wheel.version, pin.wheel.sha256, digest)
-        if is_same and is_unchanged(target, package):
-            as_locked.append(package)
-    return as_locked
-
-
-def _changes(
-    target: str,
-    packages: Collection[Package],
-    pins: dict[str, Pin],
-    kept_names: Collection[str],
+    packages: Sequence[Package],
+    pins: Mapping[str, Pin],
     build: Build | None,
-) -> EnvironmentChanges:
-    installed = {package.name: package.version for package in packages}
-    recorded = {} if build is None else build.packages
-    add, changed, again = [], [], []
-    for name, pin in pins.items():
-        before, after = installed.get(name, ""), pin.wheel.version
-        row = PackageChange(name=name, before=before, after=after)
-        if name not in installed:
-            add.append(row)
-        elif not same_version(before, after):
-            changed.append(row)
-        elif name not in kept_names:
-            again.append(row)
-    gone = sorted(set(installed) - set(pins) - set(kept_names))
-    return EnvironmentChanges(
-        target=target,
-        add=tuple(add),
-        change=tuple(changed),
-        again=tuple(again),
-        remove=tuple(PackageChange(name=name, before=installed[name]) for name in gone),
-        confirm=tuple(name for name in gone if name not in recorded),
-    )
+    *,
+    exact: bool,
+) -> set[str]:
+    """Return the packages that need not be installed, and those that are not the lock's business.
+
+    They are those that nothing has changed since `sync` built them from the same files.
+    """
+    names = [package.name for package in packages]
+    others = set(names) - pins.keys()
+    if exact:
+        others &= INSTALLATION_TOOLS
+    as_locked = []
+    # The scripts of an environment that was moved start the interpreter at the old place.
+    if build is not None and build.path in ("", target):
+        for package in packages:
+            pin, known = pins.get(package.name), build.packages.get(package.name)
+            if pin is None or names.count(package.name) > 1:
+                continue
+            digest = record_digest(target, package.info)
+            is_same = known == (pin.wheel.version, pin.wheel.sha256, digest)
+            if is_same and is_unchanged(target, package):
+                as_locked.append(package)
+    # A package that shares a file with one that is left out is installed again.
+    stay = {package.name for package in as_locked} | others
+    lost = {path for package in packages if package.name not in stay for path in package.files}
+    return {package.name for package in as_locked if lost.isdisjoint(package.files)} | others
 
 
 def _built_packages(lock: Lock, stage: str, tool: str) -> dict[str, BuiltPackage]:
