@@ -9,7 +9,7 @@ from gpuenv.verify.runner import Children, Outcome
 
 
 def keep_in(folder: str) -> None:
-    """Let the probe `installed` take its answers from the folder if they are there.
+    """Let the probes `interpreter` and `files` take their answers from the folder, if there.
 
     The folder is that of one environment. With "" every answer is found anew.
     """
@@ -21,9 +21,10 @@ def keep_in(folder: str) -> None:
         options: Mapping[str, object],
         more: Mapping[str, str] | None = None,
     ) -> Outcome:
-        if not folder or probe != "installed":
+        if not folder or probe not in {"interpreter", "files"}:
             return find(self, probe, options, more)
-        name = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+        text = json.dumps([probe, options.get("imports"), options.get("fast")])
+        name = hashlib.sha256(text.encode()).hexdigest()
         path = os.path.join(folder, name)
         if os.path.exists(path):
             with open(path) as file:

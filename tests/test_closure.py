@@ -20,6 +20,7 @@ from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.verify import environment
 from gpuenv.verify.linkage import closure_check
 from gpuenv.verify.loader import Origins
+from gpuenv.verify.survey import Distribution, Survey
 from native_build import build
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
@@ -73,14 +74,18 @@ class Site:
         deadline: float = 60.0,
         system: Mapping[str, Sequence[str]] | None = None,
     ) -> Check:
-        survey: dict[str, Any] = {
-            "libraries": [[path, name] for path, name in self.libraries.items()],
-            "distributions": [
-                {"name": name, "requires": needs} for name, needs in self.requires.items()
-            ],
-        }
+        rows = [
+            Distribution(name=name, version="1.0", requires=tuple(needs))
+            for name, needs in self.requires.items()
+        ]
+        survey = survey_of(*rows, libraries=self.libraries)
         end = time.monotonic() + deadline
         return closure_check(survey, modules, Origins(env or {}), end, system or {})
+
+
+def survey_of(*rows: Distribution, libraries: Mapping[str, str]) -> Survey:
+    interpreter: Any = {}
+    return Survey(interpreter=interpreter, distributions=rows, libraries=libraries)
 
 
 @pytest.fixture
@@ -128,8 +133,9 @@ def test_libraries_that_the_system_must_have(site: Site, tmp_path: Path) -> None
 
 
 def test_only_a_host_with_a_gpu_needs_libraries_of_the_system() -> None:
-    survey: Any = {"distributions": [{"name": "tensorflow", "version": "2.10.1"},
-                                     {"name": "numpy", "version": "1.26.4"}]}  # fmt: skip
+    rows = [("tensorflow", "2.10.1"), ("numpy", "1.26.4")]
+    distributions = [Distribution(name=name, version=version) for name, version in rows]
+    survey = survey_of(*distributions, libraries={})
     v100 = Gpu(name="V100", compute_capability=(7, 0), index=0)
     for gpus, names in (((), []), ((v100,), ["tensorflow"])):
         host = Host(python=Python(version=(3, 9)), gpus=gpus)

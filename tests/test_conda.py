@@ -40,8 +40,9 @@ from gpuenv.lock import conda_formats
 from gpuenv.model import Gpu, Host, Lock, Plan, Request, parse_pair
 from gpuenv.requirements import conda_versions
 from gpuenv.resolve.conda import solvers, virtual_packages
-from gpuenv.verify.installed import file_checks
+from gpuenv.verify.installed import compare_files, file_checks
 from gpuenv.verify.runner import Children
+from gpuenv.verify.survey import Survey, read_survey
 
 TABLES: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "data" / "conda.toml").read_text()
@@ -370,11 +371,10 @@ def test_a_folder_that_is_no_conda_environment_is_left_alone(lock: Lock, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def survey_of(target: Path) -> tuple[dict[str, Any], list[gpuenv.Check]]:
+def survey_of(target: Path) -> tuple[Survey, list[gpuenv.Check]]:
     with Children(str(target / "bin" / "python"), {}, time.monotonic() + 60) as children:
-        survey = children.run("installed", {"mode": "survey"}).answer
-        assert survey is not None
-        return survey, file_checks(survey, children.run("installed", {"mode": "files"}))
+        survey = read_survey(children.run("interpreter", {"imports": []}).answer)
+        return survey, file_checks(survey, compare_files(children.run, survey, fast=False))
 
 
 def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_path: Path) -> None:
@@ -391,8 +391,8 @@ def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_pat
     (target / "conda-meta" / "history").write_text("")
     (target / "lib" / "libcudnn.so.9").write_text("conda's")
     survey, (owners, _) = survey_of(target)
-    assert survey["conda"] == {"libcudnn": "9.10.2.21"} and owners.status == "pass"
-    assert [str(target / "lib" / "libcudnn.so.9"), "libcudnn"] in survey["libraries"]
+    assert survey.conda == {"libcudnn": "9.10.2.21"} and owners.status == "pass"
+    assert survey.libraries[str(target / "lib" / "libcudnn.so.9")] == "libcudnn"
     (site,) = (target / "lib").glob("python3*/site-packages")
     info = site / "nvidia_cudnn_cu12-9.5.1.17.dist-info"
     for path, text in (

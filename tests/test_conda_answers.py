@@ -15,6 +15,7 @@ from gpuenv.model import Choice
 from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
 from gpuenv.verify import rule_checks
+from gpuenv.verify.survey import Distribution, Survey
 
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
@@ -105,11 +106,12 @@ def test_a_wheels_defect_is_no_defect_of_condas_package() -> None:
         judged.extend(pins)
         return ()
 
-    rows = [
-        {"name": "torch", "version": "2.13.0", "installer": "conda"},
-        {"name": "trl", "version": "1.0", "installer": "pip"},
-    ]
-    survey: Any = {"distributions": rows}
+    rows = (
+        Distribution(name="torch", version="2.13.0", of_conda=True),
+        Distribution(name="trl", version="1.0"),
+    )
+    interpreter: Any = {}
+    survey = Survey(interpreter=interpreter, distributions=rows)
     rule_checks.suitability_checks(None, survey, api.describe(gpus=["H100"]), against, ["torch"])
     assert judged == [("trl", "1.0")]
 

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import importlib.metadata
+import os
 import sys
 import time
 import venv
@@ -10,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 import gpuenv
 from gpuenv.errors import Reason
 from gpuenv.model import Check, Host, Lock, Python
-from gpuenv.probes import _distributions as distributions
 from gpuenv.verify import installed
-from gpuenv.verify.dependencies import dependency_check
 from gpuenv.verify.rule_checks import suitability_checks
 from gpuenv.verify.runner import Children
+from gpuenv.verify.survey import Distribution, Survey, read_distributions, read_survey
 
 HERE = (sys.version_info[0], sys.version_info[1])
 
@@ -61,12 +62,12 @@ def add(
     (site / info / "RECORD").write_text("".join(rows))
 
 
-def asked(env: Path, *, fast: bool = False) -> tuple[dict[str, object], list[Check]]:
+def asked(env: Path, *, fast: bool = False) -> tuple[Survey, list[Check]]:
     """The survey, and the checks "owners" and "files"."""
     with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
-        survey = children.run("installed", {"mode": "survey"}).answer
-        outcome = children.run("installed", {"mode": "files", "fast": fast})
-        return survey, installed.file_checks(survey, outcome)
+        survey = read_survey(children.run("interpreter", {"imports": []}).answer)
+        comparison = installed.compare_files(children.run, survey, fast=fast)
+        return survey, installed.file_checks(survey, comparison)
 
 
 def files_of(env: Path) -> Check:
@@ -156,12 +157,11 @@ def test_what_a_distribution_requires(env: Path, requirement: str) -> None:
     add(env, "base", {}, version="1.5")
     add(env, "extended", {}, requires=["base", "missing > 2 ; extra == 'more'"])
     add(env, "odd", {}, requires=[requirement])
-    with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
-        survey = children.run("installed", {"mode": "survey"}).answer
-    found = dependency_check(survey)
+    survey = asked(env)[0]
+    found = installed.dependency_check(survey)
     wrong = REQUIREMENTS[requirement]
     assert (found.status, found.evidence) == ("fail", wrong) if wrong else found.status == "pass"
-    in_conda = dependency_check({**survey, "conda": {"python": "3.12"}})
+    in_conda = installed.dependency_check(survey.replace(conda={"python": "3.12"}))
     assert in_conda.status == ("unknown" if wrong else "pass")
 
 
@@ -215,8 +215,7 @@ def test_what_pip_leaves_when_it_is_interrupted(env: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     info.rename(site_of(env) / "~dd-1.0.dist-info")
     survey, checks = asked(env)
-    (row,) = survey["distributions"]  # type: ignore[misc]
-    assert (row["name"], row["version"]) == ("odd", "2.0")
+    assert survey.versions == {"odd": "2.0"}
     assert {one.status for one in checks} == {"pass"}
 
 
@@ -290,12 +289,12 @@ def test_distributions_are_read_as_importlib_reads_them(
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "none"), str(tmp_path), str(egg)])
     expected = []
     for dist in importlib.metadata.distributions():
-        name, folder = distributions.normalize(dist.metadata["Name"]), str(dist.locate_file(""))
-        requires = list(dist.requires or ())
-        expected.append((name, dist.version, requires, folder, dist.read_text("RECORD")))
-    expected.remove(("plain-name", "1.0", [], str(tmp_path), None))  # what pip left behind
+        name, folder = canonicalize_name(dist.metadata["Name"]), str(dist.locate_file(""))
+        requires, record = tuple(dist.requires or ()), dist.read_text("RECORD") or ""
+        expected.append((name, dist.version, requires, folder, record))
+    expected.remove(("plain-name", "1.0", (), str(tmp_path), ""))  # what pip left behind
     answer = []
-    for read in distributions.distributions():
+    for read in read_distributions(map(os.path.abspath, sys.path)):
         row = (read.name, read.version, read.requires, read.folder, read.read_text("RECORD"))
         answer.append(row)
     assert sorted(answer, key=repr) == sorted(expected, key=repr)
@@ -304,7 +303,7 @@ def test_distributions_are_read_as_importlib_reads_them(
 
 def test_a_folder_without_metadata_is_no_distribution(env: Path) -> None:
     (site_of(env) / "gone-1.0.dist-info").mkdir()
-    assert asked(env)[0]["distributions"] == []
+    assert asked(env)[0].distributions == ()
 
 
 # ---- against the host ----------------------------------------------------------------------------
@@ -319,11 +318,8 @@ def suits(
     lock: Lock | None = None,
     say: Callable[[str], list[Reason]] | None = None,
 ) -> dict[str, Check]:
-    survey = {
-        "distributions": [
-            {"name": name, "version": version, "installer": "uv"} for name, version in pins
-        ]
-    }
+    rows = tuple(Distribution(name=name, version=version) for name, version in pins)
+    survey = Survey(interpreter={}, distributions=rows)  # type: ignore[typeddict-item]
 
     def against(asked: object) -> list[Reason]:
         assert asked == list(pins)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import TypedDict, cast
 
 from .. import loader_env
 from ..errors import Explanation, InputError, InstallError, NoSolutionError, NotVerifiedError
@@ -15,8 +14,10 @@ from ..install import wheels as wheel_installer
 from ..install.inplace_install import Step
 from ..install.wheels import Progress, Prove
 from ..model import Host, IndexOptions, Lock, Needs, Plan, Request, Value
+from ..probes.answers import Interpreter
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..verify.runner import Children
+from ..verify.survey import read_distributions
 from . import environments
 from .data import compatibility_data
 from .hosts import require_gpu
@@ -40,17 +41,6 @@ class InplaceInstallation(Value):
     lock: Lock
     remove: tuple[str, ...]
     steps: tuple[Step, ...]
-
-
-class _Survey(TypedDict):
-    """The answer of the probe `needs`.
-
-    `managed` is the path of EXTERNALLY-MANAGED, "" without one.
-    """
-
-    managed: str
-    prefix: str
-    distributions: Sequence[Mapping[str, object]]
 
 
 def installable_python(python: str | None) -> str:
@@ -85,17 +75,25 @@ class InplaceTarget:
 
     def __init__(self, python: str) -> None:
         with Children(python, os.environ, time.monotonic() + SURVEY_SECONDS) as children:
-            outcome = children.run("needs", {})
+            outcome = children.run("interpreter", {"imports": []})
         if outcome.answer is None:
             message = f"{python}: cannot be asked what is installed: {outcome.failure}"
             raise InstallError(message)
-        survey = cast(_Survey, outcome.answer)
-        if survey["managed"]:
-            message = f"{python}: its system manages its packages ({survey['managed']})"
+        interpreter: Interpreter = outcome.answer
+        if interpreter["managed"]:
+            message = f"{python}: its system manages its packages ({interpreter['managed']})"
             raise InputError(message, hint="make an environment")
         self.python = python
-        self.prefix = survey["prefix"]
-        self.installed = inplace_install.read_installed(survey["distributions"])
+        self.prefix = interpreter["prefix"]
+        self.installed: dict[str, inplace_install.Installed] = {}
+        for row in read_distributions(interpreter["path"]):
+            distribution = inplace_install.Installed(
+                name=row.name,
+                version=row.version,
+                requires=row.requires,
+                direct=bool(row.read_text("direct_url.json")),
+            )
+            self.installed.setdefault(row.name, distribution)  # an import finds the first
         self.framework_of: dict[str, str] = {}  # by distribution
         for framework in compatibility_data().all_frameworks():
             for way in framework.ways:

@@ -16,6 +16,7 @@ from ..render import checks as render_checks
 from ..render import plans, redact
 from ..serialize import to_plain
 from ..verify.runner import Children
+from ..verify.survey import read_survey
 from ..version import __version__
 
 SURVEY_SECONDS = 30.0
@@ -37,8 +38,8 @@ def write_bundle(
     """Write the report, and replace what is at the path. InputError if it cannot be written."""
     python = loader_env.interpreter(target)
     with Children(python, os.environ, time.monotonic() + SURVEY_SECONDS) as children:
-        answer = children.run("installed", {"mode": "survey"}).answer or {}
-    packages = [(row["name"], row["version"]) for row in answer.get("distributions", ())]
+        answer = children.run("interpreter", {"imports": []}).answer
+    packages = list(read_survey(answer).versions.items()) if answer is not None else []
     variables = redact.variables(os.environ)
     package_lines = [f"{name} {version}" for name, version in packages]
     data: dict[str, Any] = {

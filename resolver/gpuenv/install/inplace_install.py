@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-import msgspec
-
 from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
 from ..lock.pylock import DIRECT
@@ -44,11 +42,6 @@ class Step(Value):
 
 
 InstalledByName = Mapping[str, Installed]
-
-
-def read_installed(rows: Iterable[Mapping[str, object]]) -> dict[str, Installed]:
-    """Return {name: distribution} from the answer of the probe `needs`."""
-    return {row.name: row for row in msgspec.convert(rows, tuple[Installed, ...])}
 
 
 def _needs(

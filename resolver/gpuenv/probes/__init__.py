@@ -8,11 +8,10 @@ _run.py         starts a probe (see there why the folder is not on sys.path)
 _common.py      all probes: steps, the answer, mapped libraries
 _reference.py   the convolution of all probes: its inputs and its exact result
 _framework.py   the course of a framework's probe, and the class that each framework fills in
-_distributions.py  the installed distributions
 _bindings.py    libcuda and libcudnn by ctypes, and the convolution with them
 answers.py      the answers of the probes as types
-installed.py    what is installed, and whether files are as recorded
-needs.py        what the installed distributions require
+interpreter.py  what only the interpreter of the environment knows
+files.py        whether files are as recorded
 cudnn.py        which cuDNN libraries are loaded, and from where
 convolution.py  a convolution by cuDNN on one device, without a framework
 module.py       a framework that has no probe of its own: import only

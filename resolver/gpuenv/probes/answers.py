@@ -137,63 +137,24 @@ class ConvolutionAnswer(TypedDict, total=False):
 
 
 class Interpreter(TypedDict):
-    """The interpreter that runs the probe."""
+    """The answer of the probe "interpreter"."""
 
     glibc: list[int] | None
     version: list[int]
     implementation: str
     executable: str
     prefix: str
-    base_prefix: str
+    is_system: bool  # it belongs to no environment
+    managed: str  # the file that forbids installers to write here, or ""
+    path: list[str]  # sys.path
     purelib: str
     platlib: str
-    free_threaded: bool
     markers: dict[str, str]  # the variables of environment markers
-
-
-class Distribution(TypedDict):
-    """An installed distribution.
-
-    `glibc` is the oldest one that its wheel is for; None if it needs none.
-    """
-
-    name: str
-    version: str
-    folder: str
-    installer: str
-    requires: list[str]  # names, of NVIDIA's distributions only
-    requirements: list[str]  # as in the metadata; [] for packages of conda and Debian
-    glibc: list[int] | None
-    variant: str | None  # the label of a variant wheel
-
-
-class SurveyAnswer(TypedDict):
-    """The answer of the probe "installed" in mode "survey"."""
-
-    interpreter: Interpreter
-    distributions: list[Distribution]
-    twice: list[tuple[str, list[str]]]  # name, its versions in one folder
     imports: dict[str, str | None]  # module -> its file
-    libraries: list[tuple[str, str]]  # path, distribution
-    shared: list[tuple[str, list[tuple[str, str]]]]  # path, (distribution, hash) of each owner
-    conda: dict[str, str]  # package -> version
 
 
 class FilesAnswer(TypedDict):
-    """The answer of the probe "installed" in mode "files".
+    """The answer of the probe "files"."""
 
-    Tuples are (distribution, path[, reason]).
-    """
-
-    hashed: int
-    hashed_bytes: int
-    sized: int
-    left: int  # files that were not read in time
-    missing: list[tuple[str, str]]
-    changed: list[tuple[str, str, str]]
-    other: list[tuple[str, str, str]]  # missing or changed files that no code runs
-    extra: list[str]
-    links: list[str]
-    no_record: list[str]
-    distributions: list[str]
-    libraries: dict[str, str]  # path of a CUDA library -> its hash as in RECORD, if it was read
+    bytes: int  # of the files that are as recorded
+    wrong: list[tuple[int, str]]  # the place of a file in the list, and what is wrong with it

@@ -33,8 +33,8 @@ class Torch(Framework):
         return [f"cuda:{index}" for index in range(self.torch.cuda.device_count())]
 
     def describe(self, device: str) -> tuple[str, Sequence[int]]:
-        cuda = self.torch.cuda
-        return cuda.get_device_name(device), cuda.get_device_capability(device)
+        cuda, index = self.torch.cuda, int(device.partition(":")[2])
+        return cuda.get_device_name(index), cuda.get_device_capability(index)
 
     def convolve(self, device: str, dtype: str) -> list[Run]:
         torch, torch_type = self.torch, getattr(self.torch, dtype)

@@ -20,6 +20,7 @@ from .versions import contains, is_prerelease, normalize_name, parse_requirement
 
 __all__ = [
     "FIRST_FREE_THREADED",
+    "LEGACY_POLICIES",
     "NEWEST_GLIBC",
     "PLATFORMS",
     "PYTHONS",
@@ -49,7 +50,7 @@ PLATFORMS = {
 # August.
 NEWEST_GLIBC = (2, 44)
 
-_LEGACY_POLICIES = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}  # PEP 600, glibc 2.N
+LEGACY_POLICIES = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}  # PEP 600, glibc 2.N
 # The oldest glibc 2.N that packaging has a manylinux tag for.
 _OLDEST_GLIBC = {"x86_64": 5}
 _OLDEST_GLIBC_ELSEWHERE = 17
@@ -75,8 +76,8 @@ def _platform_tags(host: Host) -> dict[str, int]:
     oldest = _OLDEST_GLIBC.get(host.machine, _OLDEST_GLIBC_ELSEWHERE)
     for minor in range(_LAST_MINOR, oldest - 1, -1):
         platforms[f"manylinux_2_{minor}_{host.machine}"] = minor
-        if minor in _LEGACY_POLICIES:
-            platforms[f"{_LEGACY_POLICIES[minor]}_{host.machine}"] = minor
+        if minor in LEGACY_POLICIES:
+            platforms[f"{LEGACY_POLICIES[minor]}_{host.machine}"] = minor
     return platforms
 
 

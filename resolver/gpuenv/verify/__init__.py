@@ -4,8 +4,8 @@ Its files, its libraries, its cuDNN, and a convolution of each framework on ever
 
 environment    the entry: starts the probes and collects their checks
 runner         runs a probe in a child process of the target's interpreter
-dependencies   checks that what packages require is installed
-installed      checks of the interpreter, the versions, the files and their owners
+survey         reads what is installed
+installed      checks of the interpreter, the versions, the dependencies, the files, their owners
 linkage        checks that every library that is needed is in the environment, by reading the files
 device_code    checks that every library has code for every device
 loader         checks of where libraries come from, and of cuDNN's libraries

@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from ..probes._common import main_cudnn
 from .runner import Outcome, RunProbe
 
+Logged = tuple[Outcome, tuple[str, ...]]  # with the reasons of cuDNN's log, if the run failed
 SHOWN = 4  # reason lines in a check's evidence
 LONGEST = 300  # characters of one
 SUCCESS = "CUDNN_STATUS_SUCCESS"
@@ -80,14 +81,8 @@ def calls(text: str) -> tuple[str, ...]:
 
     After a crash the last of them are what was called before it.
     """
-    return tuple(_called_functions(text))
-
-
-def _called_functions(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        block = _BLOCK.match(line)
-        if block is not None:
-            yield block[2]
+    blocks = map(_BLOCK.match, text.splitlines())
+    return tuple(block[2] for block in blocks if block is not None)
 
 
 def variables(major: int, path: str, *, verbose: bool) -> dict[str, str]:
@@ -101,25 +96,36 @@ def variables(major: int, path: str, *, verbose: bool) -> dict[str, str]:
     return settings
 
 
-def run_with_log(
-    run_probe: RunProbe, name: str, options: Mapping[str, object], *, major: int, verbose: bool
-) -> tuple[Outcome, tuple[str, ...]]:
-    """Run a probe with cuDNN's log in a file.
+def run_logged(
+    run_probe: RunProbe,
+    name: str,
+    options: Mapping[str, object],
+    should_rerun: Callable[[Outcome], bool],
+    *,
+    verbose: bool,
+) -> Logged:
+    """Run a probe, and once more with cuDNN's log in a file if cuDNN failed.
 
-    Return its outcome and the reasons that the log gives.
-
-    With `verbose` the last calls before the end follow the reasons.
+    Return the first outcome and the reasons that the log gives. With `verbose` the last calls
+    before the end follow them.
     """
+    outcome = run_probe(name, options)
+    if not should_rerun(outcome):
+        return outcome, ()
+    main = main_cudnn(str(options["folder"]))
+    major = int(main.rpartition(".")[2]) if main is not None else 0
     with tempfile.TemporaryDirectory(prefix="gpuenv-cudnn-") as folder:
         path = os.path.join(folder, "cudnn.log")
-        outcome = run_probe(name, options, variables(major, path, verbose=verbose))
+        second = run_probe(name, options, variables(major, path, verbose=verbose))
         text = ""
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as stream:
                 text = stream.read()
-    lines = list(dict.fromkeys((*reasons("\n".join(outcome.noise)), *reasons(text))))
+    lines = list(dict.fromkeys((*reasons("\n".join(second.noise)), *reasons(text))))
     if verbose and calls(text):
         lines.append(f"the last calls were {', '.join(calls(text)[-5:])}")
+    if second.answer is not None and not should_rerun(second):
+        lines.append("a second run of the same check did not fail")
     return outcome, tuple(lines)
 
 
@@ -129,11 +135,3 @@ def log_text(lines: tuple[str, ...]) -> str:
         return ""
     more = f" | and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
     return "; cuDNN's log: " + " | ".join(lines[:SHOWN]) + more
-
-
-def cudnn_major(folder: str) -> int:
-    """Return the major version of the libcudnn.so.N in a folder; 0 if there is none."""
-    main = main_cudnn(folder)
-    if main is None:
-        return 0
-    return int(main.rpartition(".")[2])

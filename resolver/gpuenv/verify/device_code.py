@@ -15,14 +15,14 @@ from ..binaries.served import JudgedFile, judge
 from ..compat.architectures import parse_target, show_code
 from ..compat.data import CompatibilityData
 from ..model import Check, Host, Mark, show_pair
-from ..probes.answers import SurveyAnswer
 from .installed import first_items
+from .survey import Survey
 
 NAME = "device code"
 
 
 def device_code_checks(
-    target: str, survey: SurveyAnswer, host: Host, data: CompatibilityData, deadline: float
+    target: str, survey: Survey, host: Host, data: CompatibilityData, deadline: float
 ) -> list[Check]:
     """Return a check for each distribution with a file that cannot run on a device of the host.
 
@@ -36,7 +36,7 @@ def device_code_checks(
     if not host.gpus:
         return []
     begin = time.monotonic()
-    folders = sorted({str(row["folder"]) for row in survey["distributions"]})
+    folders = sorted({row.folder for row in survey.distributions})
     contents = scan_environment(target, more=folders, deadline=deadline)
     judged = judge(contents.files, host, data)
     by_owner: dict[str, list[JudgedFile]] = {}  # what fails or may fail, by distribution or path

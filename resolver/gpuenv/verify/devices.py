@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from ..model import Check, Gpu, Host, Mark, Problem, Value, show_pair
 from ..probes.answers import ConvolutionAnswer, ConvolutionRun, Fault
 from . import loader
-from .cudnn_log import log_text
-from .runner import Outcome
+from .cudnn_log import Logged, log_text, run_logged
+from .runner import Outcome, RunProbe
 
 NEED = 256 << 20  # bytes that must be free: cuDNN's kernels and workspaces take up to 200 MB
 TIGHT = 4 << 30  # bytes: with less free memory, concurrent children would run out of it
@@ -100,9 +100,6 @@ _DOUBTFUL = (
     "nvml-unknown-error",
     "libcuda-missing",
 )
-
-
-Logged = tuple[Outcome, tuple[str, ...]]  # with the reasons of cuDNN's log, if the run failed
 
 
 class Place(Value):
@@ -264,8 +261,14 @@ def device_checks(
     return checks
 
 
-def should_rerun_with_log(outcome: Outcome) -> bool:
-    """Return whether cuDNN's log may tell more: cuDNN failed, or the child crashed in it."""
+def run_convolution(run_probe: RunProbe, folder: str, ordinal: int, *, verbose: bool) -> Logged:
+    """Run the probe "convolution" on a device. `folder` is that of the environment's cuDNN."""
+    options = {"folder": folder, "device": {"ordinal": ordinal}, "need": NEED}
+    return run_logged(run_probe, "convolution", options, _log_may_tell_more, verbose=verbose)
+
+
+def _log_may_tell_more(outcome: Outcome) -> bool:
+    """Return whether cuDNN failed, or the child crashed in it."""
     if outcome.answer is None:
         return outcome.ended == "crash" and "cudnn" in outcome.step
     answer: ConvolutionAnswer = outcome.answer

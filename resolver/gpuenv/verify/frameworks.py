@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..model import Check, Lock, show_pair
-from ..probes.answers import FrameworkAnswer, Run, SurveyAnswer
+from ..probes.answers import FrameworkAnswer, Run
 from . import loader
 from .linkage import family
 from .runner import Outcome
+from .survey import Survey
 
 SHOWN = 4  # libraries in the evidence of a check
 
@@ -32,7 +33,7 @@ def framework_checks(
     outcome: Outcome,
     *,
     lock: Lock | None,
-    survey: SurveyAnswer,
+    survey: Survey,
     visible: int,
     origins: loader.Origins,
     system: Mapping[str, Sequence[str]],
@@ -71,7 +72,7 @@ def _library_check(
     name: str,
     mapped: Sequence[str],
     lock: Lock | None,
-    survey: SurveyAnswer,
+    survey: Survey,
     *,
     origins: loader.Origins,
     system: Mapping[str, Sequence[str]],
@@ -82,16 +83,15 @@ def _library_check(
     fault only in an environment that was made from a lock, whose packages bring everything; another
     environment may be meant to use the system's.
     """
-    prefixes = (survey["interpreter"]["prefix"], survey["interpreter"]["platlib"])
-    paths = [path for path, _ in survey["libraries"]]
-    owned = {os.path.realpath(path) for path in paths}
+    prefixes = (survey.interpreter["prefix"], survey.interpreter["platlib"])
+    owned = {os.path.realpath(path) for path in survey.libraries}
     for path in filter(loader.is_driver_stub, mapped):
         evidence = f"{path}, from {origins.of(path, mapped)}, is a stub of the driver's library"
         return Check(name, "libraries", "fail", f"{evidence}: programs are only linked with it")
     of_system = {family(file) for files in system.values() for file in files}
     own = [path for path in mapped if family(os.path.basename(path)) not in of_system]
     foreign = loader.foreign_libraries(own, prefixes, owned, origins)
-    stems = {_stem(path) for path in paths}
+    stems = {_stem(path) for path in survey.libraries}
     wrong = foreign
     if lock is None:
         wrong = [file for file in foreign if _stem(file.what) in stems]
@@ -249,14 +249,14 @@ def locked_cudnn(lock: Lock) -> str | None:
     return _cudnn_version([(pin.wheel.name, pin.wheel.version) for pin in lock.pins])
 
 
-def expected_cudnn(lock: Lock | None, survey: SurveyAnswer) -> str | None:
+def expected_cudnn(lock: Lock | None, survey: Survey) -> str | None:
     """Return the version of cuDNN that should be there.
 
     It is the version that the lock pins, else that of the installed distribution.
     """
     if lock is not None:
         return locked_cudnn(lock)
-    return _cudnn_version([(row["name"], row["version"]) for row in survey["distributions"]])
+    return _cudnn_version(list(survey.versions.items()))
 
 
 def _cudnn_version(pins: Sequence[tuple[str, str]]) -> str | None:

@@ -1,23 +1,29 @@
-"""Checks of what is installed, by the probe "installed".
-
-Interpreter, versions, glibc, owners and files.
-"""
+"""Checks of what is installed: interpreter, versions, glibc, dependencies, owners and files."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ..model import Check, Lock, Mark, show_pair
-from ..prefix import INSTALLATION_TOOLS
-from ..probes.answers import FilesAnswer, SurveyAnswer
+from packaging.markers import UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Check, Lock, Mark, Value, show_pair
+from ..prefix import INSTALLATION_TOOLS, is_conda
+from ..probes.answers import FilesAnswer
+from ..requirements.target import LEGACY_POLICIES
 from ..requirements.versions import same_version
-from .runner import Outcome
+from .runner import Outcome, RunProbe
+from .survey import RecordedFile, Survey, is_cuda_library, is_library
 
 SHOWN = 6  # names in the evidence of one check
 SHOWN_OWNERS = 3
-
-Claims = Sequence[tuple[str, str]]  # (distribution, hash) of each owner of a path
+_NO_GLIBC = (0, 0)  # less than any
 
 
 def first_items(items: Sequence[str]) -> str:
@@ -32,15 +38,15 @@ def first_texts(texts: Sequence[str], shown: int = SHOWN) -> str:
     return "; ".join(texts[:shown]) + more
 
 
-# ---- interpreter, versions, glibc ---------------------------------------------------------------
+# ---- interpreter, versions, glibc, dependencies -------------------------------------------------
 
 
-def survey_checks(lock: Lock | None, survey: SurveyAnswer) -> list[Check]:
-    """Return the checks "interpreter", "versions", "variants" and "glibc".
+def survey_checks(lock: Lock | None, survey: Survey) -> list[Check]:
+    """Return the checks "interpreter", "versions", "variants", "glibc" and "dependencies".
 
     "versions" needs a lock, "variants" one with variant wheels, and "glibc" a wheel that needs one.
     """
-    interpreter = survey["interpreter"]
+    interpreter = survey.interpreter
     version = ".".join(map(str, interpreter["version"]))
     evidence = f"{interpreter['implementation']} {version} at {interpreter['executable']}"
     status = "pass"
@@ -50,54 +56,54 @@ def survey_checks(lock: Lock | None, survey: SurveyAnswer) -> list[Check]:
         evidence += f"; the lock is for Python {show_pair(needed)}"
     checks = [Check("interpreter", "", status, evidence)]
     if lock is not None:
-        installed = {row["name"]: row["version"] for row in survey["distributions"]}
-        checks.append(_version_check(lock, installed))
+        checks.append(_version_check(lock, survey.versions))
         if lock.variants:
-            labels = {row["name"]: row.get("variant") for row in survey["distributions"]}
-            checks.append(_variant_check(lock, labels))
-    glibc = _glibc_check(survey)
-    if glibc is not None:
-        checks.append(glibc)
-    return checks
+            checks.append(_variant_check(lock, survey))
+    return [*checks, *_glibc_check(survey), dependency_check(survey)]
 
 
-def _glibc_check(survey: SurveyAnswer) -> Check | None:
+def _glibc_check(survey: Survey) -> Iterator[Check]:
     """Check that glibc is as new as the wheels need.
 
     An environment may be mounted on an older host.
-
-    None if no wheel needs one (Windows, or nothing that was compiled).
     """
-    needs = [
-        (_pair(row["glibc"]), f"{row['name']} {row['version']}")
-        for row in survey["distributions"]
-        if row["glibc"]
-    ]
+    needs = []
+    for row in survey.distributions:
+        need = _wheel_glibc(row.read_text("WHEEL"))
+        if need > _NO_GLIBC:
+            needs.append((need, f"{row.name} {row.version}"))
     if not needs:
-        return None
+        return
     newest, newest_name = max(needs)
-    own = survey["interpreter"]["glibc"]
+    own = survey.interpreter["glibc"]
     if own is None:
         evidence = (
             f"this system has no glibc, and {len(needs)} distributions are built for one: "
             f"{newest_name}"
         )
-        return Check("glibc", "", "unknown", evidence)
-    have = _pair(own)
-    too_new = [(need, name) for need, name in needs if need > have]
+        yield Check("glibc", "", "unknown", evidence)
+        return
+    have = (own[0], own[1])
+    too_new = sorted((need, name) for need, name in needs if need > have)
     if too_new:
-        texts = [f"{name} is built for glibc {show_pair(need)}" for need, name in sorted(too_new)]
+        texts = [f"{name} is built for glibc {show_pair(need)}" for need, name in too_new]
         evidence = f"{first_items(texts)}; this system has {show_pair(have)}"
         marks = tuple(("glibc", name, show_pair(need)) for need, name in too_new)
-        return Check("glibc", "", "fail", evidence, marks=marks)
-    evidence = (
-        f"{show_pair(have)}; the newest that is needed is {show_pair(newest)} ({newest_name})"
-    )
-    return Check("glibc", "", "pass", evidence)
+        yield Check("glibc", "", "fail", evidence, marks=marks)
+        return
+    newest_text = f"the newest that is needed is {show_pair(newest)} ({newest_name})"
+    yield Check("glibc", "", "pass", f"{show_pair(have)}; {newest_text}")
 
 
-def _pair(version: Sequence[int]) -> tuple[int, int]:
-    return version[0], version[1]
+def _wheel_glibc(wheel: str) -> tuple[int, int]:
+    """Return the oldest glibc that a wheel is for, by the tags in its WHEEL (PEP 600)."""
+    least = []
+    for platform in re.findall(r"(?m)^Tag: \S+-(\w+)", wheel):
+        for minor, legacy in LEGACY_POLICIES.items():
+            platform = platform.replace(f"{legacy}_", f"manylinux_2_{minor}_")  # noqa: PLW2901
+        match = re.match(r"manylinux_(\d+)_(\d+)_", platform)
+        least.append((int(match[1]), int(match[2])) if match else _NO_GLIBC)
+    return min(least, default=_NO_GLIBC)
 
 
 def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
@@ -112,14 +118,16 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
     others = sorted(set(installed) - expected)
     more = f"; not in the lock: {first_items(others)}" if others else ""
     if wrong:
-        evidence = "; ".join(wrong[:SHOWN]) + more
-        return Check("versions", "", "fail", evidence)
-    evidence = f"{len(lock.pins)} as locked{more}"
-    return Check("versions", "", "pass", evidence)
+        return Check("versions", "", "fail", "; ".join(wrong[:SHOWN]) + more)
+    return Check("versions", "", "pass", f"{len(lock.pins)} as locked{more}")
 
 
-def _variant_check(lock: Lock, labels: Mapping[str, str | None]) -> Check:
+def _variant_check(lock: Lock, survey: Survey) -> Check:
     """Check that each variant wheel of the lock is installed as that variant (PEP 825)."""
+    labels = {}
+    for row in survey.distributions:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            (labels[row.name],) = json.loads(row.read_text("variant.json"))["variants"]
     wrong = []
     for variant in lock.variants:
         label = labels.get(variant.name)
@@ -128,39 +136,152 @@ def _variant_check(lock: Lock, labels: Mapping[str, str | None]) -> Check:
             wrong.append(f"{variant.name} is {have}, the lock says {variant.label}")
     if wrong:
         return Check("variants", "", "fail", first_texts(wrong))
-    evidence = f"{len(lock.variants)} as locked"
-    return Check("variants", "", "pass", evidence)
+    return Check("variants", "", "pass", f"{len(lock.variants)} as locked")
 
 
-# ---- owners -------------------------------------------------------------------------------------
+def dependency_check(survey: Survey) -> Check:
+    """Check that what the distributions require is installed, in the versions they accept.
+
+    The requirements are those of the metadata; texts that are none are left out, as old
+    distributions have them. Markers are evaluated for the target's interpreter.
+    """
+    versions = survey.versions
+    requirements: dict[str, list[Requirement]] = {name: [] for name in versions}
+    for row in survey.distributions:
+        for text in row.requires if row.has_own_record else ():
+            with contextlib.suppress(InvalidRequirement):
+                requirements[row.name].append(Requirement(text))
+    problems: dict[str, Mark] = {}
+    count = 0
+    pending = [(name, "") for name, own in requirements.items() if own]
+    known = set(pending)
+    while pending:
+        name, extra = pending.pop()
+        variables = {**survey.interpreter["markers"], "extra": extra}
+        for requirement in requirements.get(name, ()):
+            if not _holds(requirement, variables):
+                continue
+            count += 1
+            required = canonicalize_name(requirement.name)
+            text = f"{name} {versions[name]} requires {required}{requirement.specifier}"
+            version = versions.get(required)
+            mark = ("dependency", name, required)
+            if version is None:
+                problems.setdefault(f"{text}, which is not installed", mark)
+            elif not requirement.specifier.contains(version, prereleases=True):
+                problems.setdefault(f"{text}; {required} {version} is installed", mark)
+            wanted = {(str(required), wanted_extra) for wanted_extra in requirement.extras}
+            pending += wanted - known
+            known |= wanted
+    if not problems:
+        evidence = f"every requirement of the installed distributions holds ({count})"
+        return Check("dependencies", "", "pass", evidence)
+    # A package of conda may have what a wheel requires under another name.
+    status = "unknown" if survey.conda else "fail"
+    marks = tuple(problems[text] for text in sorted(problems))
+    return Check("dependencies", "", status, first_texts(sorted(problems)), marks=marks)
 
 
-def file_checks(survey: SurveyAnswer, outcome: Outcome) -> list[Check]:
-    """Return the checks "owners" and "files". `outcome` is that of the probe in mode "files"."""
-    answer: FilesAnswer | None = outcome.answer
-    return [_owner_check(survey, answer), _file_check(survey, outcome, answer)]
+def _holds(requirement: Requirement, variables: dict[str, str]) -> bool:
+    """Return whether a requirement applies; with an extra, whether it applies because of it."""
+    if requirement.marker is None:
+        return variables["extra"] == ""
+    try:
+        holds = requirement.marker.evaluate(variables)
+        if variables["extra"]:
+            # Without the extra it is checked anyway.
+            holds = holds and not requirement.marker.evaluate({**variables, "extra": ""})
+    except UndefinedEnvironmentName:
+        return False
+    return holds
 
 
-def _owner_check(survey: SurveyAnswer, answer: FilesAnswer | None) -> Check:
+# ---- files and owners ---------------------------------------------------------------------------
+
+
+class Comparison(Value):
+    """The files that were compared with their RECORDs, in the order of the probe's answer."""
+
+    files: tuple[RecordedFile, ...]
+    outcome: Outcome
+    fast: bool
+
+
+def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Comparison:
+    """Compare all files that RECORDs name with what they say, by the probe "files".
+
+    Not compared: bytecode, and the files of conda and Debian. A path with two owners is read for
+    each: the one whose hash it has wrote last.
+
+    Args:
+        fast: compare the sizes only.
+    """
+    own = {row.name for row in survey.distributions if row.has_own_record}
+    files = []
+    for file in survey.files:
+        is_hashed = file.digest.startswith("sha256=") and not file.path.endswith(".pyc")
+        if is_hashed and file.owner in own:
+            files.append(file)
+    with tempfile.NamedTemporaryFile("w", prefix="gpuenv-files-") as stream:
+        json.dump([(file.path, file.size, file.digest) for file in files], stream)
+        stream.flush()
+        outcome = run_probe("files", {"files": stream.name, "fast": fast})
+    return Comparison(files=tuple(files), outcome=outcome, fast=fast)
+
+
+def file_checks(survey: Survey, comparison: Comparison) -> list[Check]:
+    """Return the checks "owners" and "files"."""
+    wrong: dict[RecordedFile, str] | None = None
+    if comparison.outcome.answer is not None:
+        answer: FilesAnswer = comparison.outcome.answer
+        wrong = {comparison.files[number]: reason for number, reason in answer["wrong"]}
+    owners: dict[str, dict[str, RecordedFile]] = {}
+    for file in survey.files:
+        if not file.path.endswith(".pyc") and ".dist-info/" not in file.path:
+            owners.setdefault(file.path, {})[file.owner] = file
+    shared = {path: list(files.values()) for path, files in owners.items() if len(files) > 1}
+    checks = [_owner_check(survey, shared, wrong)]
+    return [*checks, _file_check(survey, comparison, shared, wrong)]
+
+
+def _owner_check(
+    survey: Survey,
+    shared: Mapping[str, Sequence[RecordedFile]],
+    wrong: Collection[RecordedFile] | None,
+) -> Check:
     """Check R5: no path belongs to two distributions, and no distribution is installed twice.
 
     Files with the same bytes (an empty __init__.py) conflict with nothing. A folder of tests that
     two packages install breaks nothing either, and is only mentioned.
+
+    Args:
+        shared: the files of the paths with several owners.
+        wrong: the files that are not as recorded; None if that is not known.
     """
     texts: list[str] = []
     notes: list[str] = []
     marks: list[Mark] = []
-    for path, claims in survey["shared"]:
-        if not _is_library(path) and _same_bytes(claims):
+    for path, files in sorted(shared.items()):
+        same_bytes = len({file.digest for file in files}) == 1
+        is_shared_library = ".so" in os.path.basename(path)
+        if same_bytes and not is_shared_library:
             continue
-        names = [name for name, _ in claims]
-        text = f"{' and '.join(names)} both own {path}{_whose_bytes(path, claims, answer)}"
-        if _is_library(path) or any(name.startswith("nvidia-") for name in names):
+        names = [file.owner for file in files]
+        text = f"{' and '.join(names)} both own {path}"
+        if wrong is not None and os.path.exists(path) and not same_bytes:
+            matching = [  # those from which the bytes on disk are
+                file.owner
+                for file in files
+                if file.digest.startswith("sha256=") and file not in wrong
+            ]
+            whose = matching[0] if len(matching) == 1 else "neither"
+            text += f": its bytes are those of {whose}"
+        if is_shared_library or any(name.startswith("nvidia-") for name in names):
             texts.append(text)
             marks.append(("two-owners", path, " ".join(names)))
         else:
             notes.append(text)
-    for name, versions in survey["twice"]:
+    for name, versions in survey.twice:
         texts.append(f"{name} is installed twice, as {' and '.join(versions)}")
         marks.append(("twice", name, " ".join(versions)))
     two_cudnn = _two_cudnn(survey)
@@ -179,89 +300,105 @@ def _owner_check(survey: SurveyAnswer, answer: FilesAnswer | None) -> Check:
     return Check("owners", "", "pass", evidence)
 
 
-def _is_library(path: str) -> bool:
-    return ".so" in os.path.basename(path)
-
-
-def _same_bytes(claims: Claims) -> bool:
-    return len({digest for _, digest in claims}) == 1
-
-
-def _whose_bytes(path: str, claims: Claims, answer: FilesAnswer | None) -> str:
-    """Return which of the owners the file on disk is from, by its hash; "" if that is not known."""
-    if answer is None or not os.path.exists(path) or _same_bytes(claims):
-        return ""
-    changed = set()
-    for name, changed_path, _ in (*answer["changed"], *answer["other"]):
-        changed.add((name, changed_path))
-    matching = []
-    for name, digest in claims:
-        if digest.startswith("sha256=") and (name, path) not in changed:
-            matching.append(name)
-    if len(matching) == 1:
-        return f": its bytes are those of {matching[0]}"
-    return ": its bytes are those of neither"
-
-
-def _two_cudnn(survey: SurveyAnswer) -> str:
+def _two_cudnn(survey: Survey) -> str:
     """Return a text if a prefix has conda's cuDNN and a wheel's.
 
     The first import decides which is loaded.
     """
-    conda = survey.get("conda", {})
-    wheels = {}
-    for row in survey["distributions"]:
-        if row["installer"] != "conda":
-            wheels[row["name"]] = row["version"]
+    wheels = {row.name: row.version for row in survey.distributions if not row.of_conda}
     of_conda: dict[str, str] = {}
     of_wheels: dict[str, str] = {}
-    for path, name in survey["libraries"]:
-        if not os.path.basename(path).startswith("libcudnn.so"):
+    for path, name in survey.libraries.items():
+        folder, file_name = os.path.split(path)
+        if not file_name.startswith("libcudnn.so"):
             continue
-        folder = os.path.dirname(path)
         if name in wheels:
             of_wheels.setdefault(name, f"{name} {wheels[name]} of a wheel in {folder}")
-        elif name in conda:
-            of_conda.setdefault(name, f"{name} {conda[name]} of conda in {folder}")
+        elif name in survey.conda:
+            of_conda.setdefault(name, f"{name} {survey.conda[name]} of conda in {folder}")
     if not of_conda or not of_wheels:
         return ""
     return f"two libcudnn.so: {' and '.join([*of_conda.values(), *of_wheels.values()])}"
 
 
-# ---- files --------------------------------------------------------------------------------------
-
-
-def _file_check(survey: SurveyAnswer, outcome: Outcome, answer: FilesAnswer | None) -> Check:
-    """Compare the distributions' files with their RECORDs.
+def _file_check(
+    survey: Survey,
+    comparison: Comparison,
+    shared: Collection[str],
+    wrong: Mapping[RecordedFile, str] | None,
+) -> Check:
+    """Check that the files of the distributions are as their RECORDs say.
 
     Installers write RECORD last: a distribution without one is half installed. One of two owners of
-    a path finds the bytes of the other; the check "owners" reports what that means.
+    a path finds the bytes of the other; the check "owners" reports what that means. Other data and
+    tests may differ: administrators extend cacert.pem, and installers rewrite scripts.
     """
-    if answer is None:
+    outcome = comparison.outcome
+    if wrong is None:
         return Check("files", "", "unknown", outcome.failure, seconds=outcome.seconds)
-    shared = {path for path, _ in survey["shared"]}
-    wrong = [f"{name} has no RECORD: reinstall it" for name in answer["no_record"]]
-    wrong += [f"{path} of {name} is missing" for name, path in answer["missing"]]
-    for name, path, reason in answer["changed"]:
-        if name.startswith("nvidia-") or path not in shared:
-            wrong.append(f"{path} of {name}: {reason}")
-    wrong += [f"{path} belongs to no distribution" for path in answer["extra"]]
-    doubts = []
-    if answer["left"]:
-        doubts.append(f"{answer['left']} files were not read in time")
-    marks = [("no-record", name, "") for name in answer["no_record"]]
-    prefix = survey["interpreter"]["prefix"]
-    for path, digest in sorted(answer["libraries"].items()):
-        marks.append(("library", os.path.relpath(path, prefix), digest))
-    if wrong:
-        status, evidence = "fail", first_texts([*wrong, *doubts])
-    else:
-        status = "unknown" if doubts else "pass"
-        gigabytes = answer["hashed_bytes"] / 1e9
-        read = f"{answer['hashed']} files by sha256 ({gigabytes:.1f} GB)"
-        notes = [f"{read}, {answer['sized']} by size", *doubts]
-        others = [f"{path} of {name} ({reason})" for name, path, reason in answer["other"]]
-        if others:
-            notes.append(f"{len(others)} data files are not as recorded: {first_items(others)}")
-        evidence = "; ".join(notes)
+    recorded = {file.owner for file in survey.files}
+    marks: list[Mark] = []
+    texts: list[str] = []
+    for row in survey.distributions:
+        if row.has_own_record and row.info.endswith(".dist-info") and row.name not in recorded:
+            marks.append(("no-record", row.name, ""))
+            texts.append(f"{row.name} has no RECORD: reinstall it")
+    missing, changed, others = [], [], []
+    for file, reason in wrong.items():
+        of_nvidia = file.owner.startswith("nvidia-")
+        is_code = is_library(file.path) or file.path.endswith(".py")
+        if not of_nvidia and (not is_code or {"test", "tests"} & set(file.path.split(os.sep))):
+            others.append(f"{file.path} of {file.owner} ({reason})")
+        elif reason == "missing":
+            missing.append(f"{file.path} of {file.owner} is missing")
+        elif of_nvidia or file.path not in shared:
+            changed.append(f"{file.path} of {file.owner}: {reason}")
+    texts += [*missing, *changed]
+    texts += [f"{path} belongs to no distribution" for path in _unrecorded(survey, comparison)]
+    prefix = survey.interpreter["prefix"]
+    marks += [
+        ("library", os.path.relpath(file.path, prefix), file.digest)
+        for file in sorted(comparison.files, key=lambda file: file.path)
+        if not comparison.fast and file not in wrong and is_cuda_library(file.path)
+    ]
+    count, amount = len(comparison.files) - len(wrong), outcome.answer["bytes"] / 1e9
+    evidence = f"{count} files by sha256 ({amount:.1f} GB), 0 by size"
+    if comparison.fast:
+        evidence = f"0 files by sha256 (0.0 GB), {count} by size"
+    if others:
+        evidence += f"; {len(others)} data files are not as recorded: {first_items(others)}"
+    status = "pass"
+    if texts:
+        status, evidence = "fail", first_texts(texts)
     return Check("files", "", status, evidence, seconds=outcome.seconds, marks=tuple(marks))
+
+
+def _unrecorded(survey: Survey, comparison: Comparison) -> list[str]:
+    """Return the files beside CUDA libraries that no RECORD has.
+
+    What an uninstallation has left in a folder `nvidia` belongs to no distribution. A link to a
+    recorded file of the same folder counts as recorded. The files of conda and of Debian have other
+    records.
+    """
+    interpreter = survey.interpreter
+    folders = set()
+    if not interpreter["is_system"] and not is_conda(interpreter["prefix"]):
+        for site in {interpreter["purelib"], interpreter["platlib"]}:
+            for folder, _, names in os.walk(os.path.join(site, "nvidia")):
+                if any(map(is_library, names)):
+                    folders.add(folder)
+    for file in comparison.files:
+        of_cuda = file.owner.startswith("nvidia-") or is_cuda_library(file.path)
+        if of_cuda and is_library(file.path):
+            folders.add(os.path.dirname(file.path))
+    owned = {file.path for file in survey.files}
+    unrecorded: list[str] = []
+    for folder in sorted(filter(os.path.isdir, folders)):
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if path in owned or os.path.isdir(path) or name.endswith(".pyc"):
+                continue
+            linked = os.path.basename(os.readlink(path)) if os.path.islink(path) else name
+            if os.path.join(folder, linked) not in owned:
+                unrecorded.append(path)
+    return unrecorded

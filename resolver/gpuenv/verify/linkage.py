@@ -25,9 +25,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ..binaries import elf
 from ..loader_env import is_driver_library
 from ..model import Check, Mark
-from ..probes.answers import SurveyAnswer
+from ..requirements.versions import normalize_name
 from .installed import SHOWN, first_texts
 from .loader import Origins
+from .survey import Survey
 
 # As NVIDIA names its libraries; libcurl, libcurses and libcups are others.
 _CUDA = re.compile(r"lib(cu(?!r[ls]|ps)|nv|nccl)")
@@ -38,7 +39,7 @@ _Finding = tuple[Mark, str]  # for programs, for people
 
 
 def closure_check(
-    survey: SurveyAnswer,
+    survey: Survey,
     modules: Sequence[str],
     origins: Origins,
     deadline: float,
@@ -79,12 +80,10 @@ def suffix(name: str) -> str:
 class _Files:
     """The libraries of an environment: their owners, where they are, and what they need."""
 
-    def __init__(self, survey: SurveyAnswer, deadline: float) -> None:
+    def __init__(self, survey: Survey, deadline: float) -> None:
         self._deadline = deadline
-        self.owner = {str(path): str(name) for path, name in survey["libraries"]}
-        self.requires: dict[str, list[str]] = {}
-        for row in survey["distributions"]:
-            self.requires[row["name"]] = row.get("requires", [])
+        self.owner = survey.libraries
+        self.requires = {row.name: row.requires for row in survey.distributions}
         # The loader also finds libraries beside NVIDIA's that no RECORD has.
         nvidia = {path for path, name in self.owner.items() if name.startswith("nvidia-")}
         beside = []
@@ -184,7 +183,7 @@ class _Closure:
 
     def __init__(
         self,
-        survey: SurveyAnswer,
+        survey: Survey,
         modules: Sequence[str],
         origins: Origins,
         deadline: float,
@@ -297,7 +296,11 @@ class _Closure:
         cause = ""  # the distributions that an asker's own requires and that are not installed
         requires = self._files.requires
         for owner in sorted({self._files.owner.get(asker.path, "") for asker in askers}):
-            absent = [required for required in requires.get(owner, ()) if required not in requires]
+            absent = []
+            for text in requires.get(owner, ()) if owner.startswith("nvidia-") else ():
+                name_required = re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0]
+                if ";" not in text and normalize_name(name_required) not in requires:
+                    absent.append(normalize_name(name_required))
             if absent:
                 cause = f" ({owner} requires {', '.join(absent)}, not installed)"
                 break

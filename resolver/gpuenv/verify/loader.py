@@ -16,8 +16,8 @@ from ..loader_env import is_driver_library, path_entries, preload_entries, same_
 from ..model import Check, Mark, Value
 from ..probes._common import cudnn_release
 from ..probes.answers import CudnnAnswer
-from .cudnn_log import log_text
-from .runner import Outcome
+from .cudnn_log import Logged, log_text, run_logged
+from .runner import Outcome, RunProbe
 
 _CUDA_LIBRARY = re.compile(
     r"lib(cudnn|cublas|cublasLt|cudart|nvrtc|cufft|cusparse|cusolver|nccl|curand)[_a-z0-9-]*\.so"
@@ -199,21 +199,20 @@ def _place(path: str, prefixes: Sequence[str]) -> str:
 # ---- loader variables ---------------------------------------------------------------------------
 
 
-def variable_check(folder: str | None, origins: Origins) -> Check:
+def variable_check(folder: str, origins: Origins) -> Check:
     """Check that no loader variable leads to a library that shadows the right one.
 
     That is another cuDNN than the environment's, or a stub of the driver's library. Other CUDA
     libraries in variables, and another cuDNN in the loader's cache, are only mentioned.
 
     Args:
-        folder: the folder of the environment's cuDNN, if it has one.
+        folder: the folder of the environment's cuDNN; "" if it has none.
     """
     libraries = origins.cuda_in_variables()
-    if folder is not None:
-        libraries = [(entry, name) for entry, name in libraries if not same_file(entry, folder)]
-    # A cuDNN of another major version has other file names and shadows nothing.
     majors = set()
-    if folder is not None:
+    if folder:
+        libraries = [(entry, name) for entry, name in libraries if not same_file(entry, folder)]
+        # A cuDNN of another major version has other file names and shadows nothing.
         majors = {_major(name) for name in os.listdir(folder)}
     shadows = set()
     for entry, name in libraries:
@@ -222,7 +221,9 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
     others = {entry for entry, _ in libraries} - shadows
     notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in sorted(others)]
     cached = {os.path.dirname(path) for path in origins.cache() if "/libcudnn" in path}
-    others_cached = [place for place in sorted(cached) if not same_file(place, folder or "")]
+    others_cached = [
+        place for place in sorted(cached) if not folder or not same_file(place, folder)
+    ]
     notes += [f"another cuDNN is in the loader's cache: {place}" for place in others_cached]
     wrong = []
     stubs = origins.driver_stubs()
@@ -276,23 +277,44 @@ def foreign_marks(foreign: Iterable[Foreign]) -> tuple[Mark, ...]:
     return tuple(("foreign", file.what, "") for file in foreign)
 
 
+def run_cudnn(run_probe: RunProbe, folder: str, *, verbose: bool) -> Logged:
+    """Run the probe "cudnn". After a crash, run it again without cuDNN's own version checks.
+
+    Then the outcome has the answer of the second run, and the failure of the first one.
+    """
+    options: dict[str, object] = {"folder": folder, "checks": True}
+    outcome, lines = run_logged(run_probe, "cudnn", options, _log_may_tell_more, verbose=verbose)
+    if outcome.ended == "crash":
+        second = run_probe("cudnn", {**options, "checks": False})
+        if second.answer is not None:
+            second = second.replace(failure=outcome.failure)
+        outcome = second
+    return outcome, lines
+
+
+def _log_may_tell_more(outcome: Outcome) -> bool:
+    """Return whether a version check gave an error, or the child crashed in cuDNN."""
+    if outcome.answer is None:
+        return outcome.ended == "crash"
+    answer: CudnnAnswer = outcome.answer
+    return any(status != 0 for status in answer["checks"].values())
+
+
 def cudnn_checks(
     outcome: Outcome,
+    lines: tuple[str, ...],
     folder: str,
     expected: str | None,
     origins: Origins,
-    *,
-    crash: str,
-    lines: tuple[str, ...] = (),
 ) -> list[Check]:
     """Return the checks that cuDNN is complete, loadable, of one folder, and as expected.
 
     Args:
-        outcome: of the probe "cudnn".
+        outcome: of run_cudnn.
+        lines: the reasons in cuDNN's log, from a second run if a check failed.
         folder: the folder of the environment's cuDNN.
         expected: the version that should be there, if it is known.
-        crash: how a first child ended that called the version checks; "" if it did not crash.
-        lines: the reasons in cuDNN's log, from a second run if a check failed.
+        origins: who supplied a library.
     """
     if outcome.answer is None:
         marks = (*loader_marks(outcome.failure), ("crashed", outcome.step, ""))
@@ -310,7 +332,7 @@ def cudnn_checks(
     return [
         _member_check(answer, folder, origins, outcome.seconds),
         Check("cudnn", "origin", status, evidence, marks=foreign_marks(foreign)),
-        _version_check(answer, expected, crash, lines),
+        _version_check(answer, expected, outcome.failure, lines),
     ]
 
 
@@ -380,17 +402,6 @@ def _version_check(
         return Check("cudnn", "version", "fail", evidence, marks=marks)
     agree = f", {len(answer['checks'])} version checks agree" if answer["checks"] else ""
     return Check("cudnn", "version", "pass", f"{version}{agree}", marks=marks)
-
-
-def should_rerun_with_log(outcome: Outcome) -> bool:
-    """Return whether cuDNN's log may tell more.
-
-    It may if a version check gave an error, or if the child crashed in cuDNN.
-    """
-    if outcome.answer is None:
-        return outcome.ended == "crash"
-    answer: CudnnAnswer = outcome.answer
-    return any(status != 0 for status in answer["checks"].values())
 
 
 def release_text(number: int) -> str:

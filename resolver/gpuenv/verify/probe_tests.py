@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..errors import InputError
 from ..loader_env import DRIVER_SONAMES, interpreter, path_entries, preload_entries
 from ..model import Host, Value
-from ..probes.answers import ConvolutionAnswer, Fault, SurveyAnswer
+from ..probes.answers import ConvolutionAnswer, Fault
 from . import devices, loader
 from .runner import PROBES, Children, Outcome
+from .survey import Survey, read_survey
 
 TESTS = (
     "fresh-process",
@@ -79,23 +80,23 @@ def survey(target: str, env: Mapping[str, str] | None = None, timeout: float = 6
     python = interpreter(target)
     variables = os.environ if env is None else env
     with Children(python, variables, time.monotonic() + timeout) as children:
-        outcome = children.run("installed", {"mode": "survey", "imports": []})
+        outcome = children.run("interpreter", {"imports": []})
     if outcome.answer is None:
         raise InputError(f"{target}: {outcome.failure}")
-    answer: SurveyAnswer = outcome.answer
+    answer = read_survey(outcome.answer)
     return Installed(
         python=python,
-        prefix=answer["interpreter"]["prefix"],
-        distributions=tuple((row["name"], row["version"]) for row in answer["distributions"]),
-        libraries=tuple(path for path, _ in answer["libraries"]),
+        prefix=answer.interpreter["prefix"],
+        distributions=tuple(answer.versions.items()),
+        libraries=tuple(answer.libraries),
         folder=cudnn_folder(answer),
-        twice=tuple(name for name, _ in answer["twice"]),
+        twice=tuple(name for name, _ in answer.twice),
     )
 
 
-def cudnn_folder(answer: SurveyAnswer) -> str | None:
-    """Return the folder of the installed distributions' libcudnn.so.N."""
-    for path, _ in answer["libraries"]:
+def cudnn_folder(survey: Survey) -> str | None:
+    """Return the folder of the installed libcudnn.so.N."""
+    for path in survey.libraries:
         if os.path.basename(path).startswith("libcudnn.so."):
             return os.path.dirname(path)
     return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import Reason, is_doubt
 from ..model import Check, Host, Lock
-from ..probes.answers import SurveyAnswer
+from .survey import Survey
 
 Pins = Iterable[tuple[str, str]]  # (name, version)
 Against = Callable[[Pins], Iterable[Reason]]
@@ -18,7 +18,7 @@ Against = Callable[[Pins], Iterable[Reason]]
 
 def suitability_checks(
     lock: Lock | None,
-    survey: SurveyAnswer,
+    survey: Survey,
     host: Host,
     against: Against,
     frameworks: Sequence[str],
@@ -33,11 +33,7 @@ def suitability_checks(
         frameworks: names of which NAME-cpu is a CPU build.
     """
     # conda builds its packages itself: the facts of a wheel of that version are not theirs.
-    pins = [
-        (str(row["name"]), str(row["version"]))
-        for row in survey["distributions"]
-        if row["installer"] != "conda"
-    ]
+    pins = [(row.name, row.version) for row in survey.distributions if not row.of_conda]
     reasons = [reason for reason in against(pins) if reason.code != "gpu-unused"]
     checks = []
     for reason in reasons:

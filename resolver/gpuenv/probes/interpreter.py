@@ -1,0 +1,88 @@
+"""Report what only the interpreter of an environment knows.
+
+Options: {"imports": [NAME]}. Answers with answers.Interpreter. Runs on Python 3.9 and later;
+standard library only. EXTERNALLY-MANAGED is PEP 668, the markers are PEP 508.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import sys
+import sysconfig
+from typing import TypedDict
+
+from ._common import run
+from .answers import Interpreter
+
+
+class Options(TypedDict):
+    """The options of this probe."""
+
+    imports: list[str]
+
+
+def own_glibc() -> list[int] | None:
+    """Return the glibc of this process; None if there is none."""
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, ValueError, OSError):
+        return None
+    match = re.match(r"glibc (\d+)\.(\d+)", text)
+    return [int(match[1]), int(match[2])] if match else None
+
+
+def marker_variables() -> dict[str, str]:
+    """Return the variables of environment markers."""
+    version = sys.implementation.version
+    own_version = f"{version.major}.{version.minor}.{version.micro}"
+    if version.releaselevel != "final":
+        own_version += version.releaselevel[0] + str(version.serial)
+    return {
+        "implementation_name": sys.implementation.name,
+        "implementation_version": own_version,
+        "os_name": os.name,
+        "platform_machine": platform.machine(),
+        "platform_python_implementation": platform.python_implementation(),
+        "platform_release": platform.release(),
+        "platform_system": platform.system(),
+        "platform_version": platform.version(),
+        "python_full_version": platform.python_version(),
+        "python_version": ".".join(platform.python_version_tuple()[:2]),
+        "sys_platform": sys.platform,
+    }
+
+
+def module_file(name: str) -> str | None:
+    """Return the file that `import name` would run, without running it; None if there is none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None else spec.origin
+
+
+def probe(options: Options) -> Interpreter:
+    """Return the answer that this file's docstring describes."""
+    managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    is_system = sys.prefix == sys.base_prefix
+    return {
+        "glibc": own_glibc(),
+        "version": list(sys.version_info[:3]),
+        "implementation": sys.implementation.name,
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "is_system": is_system,
+        "managed": managed if is_system and os.path.isfile(managed) else "",
+        "path": [os.path.abspath(entry) for entry in sys.path],
+        "purelib": sysconfig.get_path("purelib"),
+        "platlib": sysconfig.get_path("platlib"),
+        "markers": marker_variables(),
+        "imports": {name: module_file(name) for name in options["imports"]},
+    }
+
+
+if __name__ == "__main__":
+    run(probe)

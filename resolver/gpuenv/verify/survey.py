@@ -1,0 +1,196 @@
+"""What is installed in an environment: its distributions and their files, and conda's packages.
+
+Read from the folders that the interpreter has on sys.path. File formats: core metadata (PEP 566),
+the installed-distributions format (PEP 376, PEP 627), RECORD (PEP 427). importlib.metadata does not
+tell the folder of a .dist-info, and it lists what an interrupted pip has left behind.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.parser import HeaderParser
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ..model import Value
+from ..prefix import read_record
+from ..probes.answers import Interpreter
+from ..requirements.versions import normalize_name
+
+_CUDA_LIBRARIES = (
+    "libcudnn",
+    "libcublas",
+    "libcudart",
+    "libnccl",
+    "libnvrtc",
+    "libnvJitLink",
+    "libcufft",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libcupti",
+)
+_DEBIAN = "/usr/lib/python3/dist-packages"
+
+
+class Distribution(Value):
+    """A distribution: its folder on sys.path, and its .dist-info or .egg-info.
+
+    `requires` has the texts of the metadata.
+    """
+
+    name: str
+    version: str
+    requires: tuple[str, ...] = ()
+    folder: str = ""
+    info: str = ""
+    of_conda: bool = False  # conda installed it
+
+    def read_text(self, name: str) -> str:
+        """Return the text of a file of the .dist-info; "" if there is none."""
+        return _read(os.path.join(self.info, name)) or ""
+
+    @property
+    def has_own_record(self) -> bool:
+        """Whether its RECORD and its requirements hold.
+
+        They do not for packages of conda and Debian: these change files and keep other records.
+        """
+        return not self.of_conda and not self.folder.startswith(_DEBIAN)
+
+
+class RecordedFile(NamedTuple):
+    """A row of a RECORD: the distribution, the absolute path, and what may be ""."""
+
+    owner: str
+    path: str
+    digest: str
+    size: str
+
+
+class Survey(Value):
+    """What is installed in an environment.
+
+    Attributes:
+        interpreter: what its interpreter says.
+        distributions: by name; the first of each name on sys.path, which an import finds.
+        twice: (name, versions) of the names that one folder has in several versions.
+        files: what the RECORDs of the distributions name.
+        libraries: path -> distribution, or conda package of a CUDA library.
+        conda: package -> version.
+    """
+
+    interpreter: Interpreter
+    distributions: tuple[Distribution, ...] = ()
+    twice: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    files: tuple[RecordedFile, ...] = ()
+    libraries: Mapping[str, str] = MappingProxyType({})
+    conda: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Distribution -> version."""
+        return {row.name: row.version for row in self.distributions}
+
+
+def read_survey(interpreter: Interpreter) -> Survey:
+    """Return what is installed in the environment of an interpreter."""
+    first: dict[str, Distribution] = {}
+    versions: dict[tuple[str, str], set[str]] = {}
+    for distribution in read_distributions(interpreter["path"]):
+        key = distribution.name, distribution.folder
+        versions.setdefault(key, set()).add(distribution.version)
+        first.setdefault(distribution.name, distribution)
+    files = []
+    libraries: dict[str, str] = {}
+    for _, distribution in sorted(first.items()):
+        for row in read_record(distribution.info):
+            path = os.path.normpath(os.path.join(distribution.folder, row.path))
+            files.append(RecordedFile(distribution.name, path, row.digest, row.size))
+            if is_library(path):
+                libraries[path] = distribution.name
+    conda: dict[str, str] = {}
+    prefix = interpreter["prefix"]
+    for entry in sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json"))):
+        try:
+            with open(entry, encoding="utf-8") as stream:
+                record = json.load(stream)
+            name, paths = str(record["name"]), [str(path) for path in record.get("files", ())]
+            conda[name] = str(record["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        for path in filter(is_cuda_library, paths):
+            libraries.setdefault(os.path.normpath(os.path.join(prefix, path)), name)
+    return Survey(
+        interpreter=interpreter,
+        distributions=tuple(first[name] for name in sorted(first)),
+        twice=tuple(
+            (name, tuple(sorted(several)))
+            for (name, _), several in sorted(versions.items())
+            if len(several) > 1
+        ),
+        files=tuple(files),
+        libraries=libraries,
+        conda=conda,
+    )
+
+
+def read_distributions(path: Iterable[str]) -> Iterator[Distribution]:
+    """Yield the distributions in the order of a path, also those that an earlier one hides."""
+    for folder in path:
+        try:
+            names = os.listdir(folder)
+        except OSError:  # no folder, as python311.zip
+            continue
+        for name in names:
+            lower = name.lower()
+            is_egg = folder.endswith(".egg") and lower == "egg-info"
+            # pip renames what it is about to remove to ~ame; an interrupted pip leaves that behind.
+            if name.startswith("~") or not (is_egg or lower.endswith((".dist-info", ".egg-info"))):
+                continue
+            distribution = _read_distribution(folder, os.path.join(folder, name))
+            if distribution.name:
+                yield distribution
+
+
+def _read_distribution(folder: str, info: str) -> Distribution:
+    """Return the distribution that a .dist-info describes; its name is "" without metadata."""
+    metadata = _read(os.path.join(info, "METADATA"))
+    if metadata is None:  # of an egg; before setuptools, the .egg-info itself was the file
+        metadata = _read(os.path.join(info, "PKG-INFO")) or _read(info) or ""
+    headers = HeaderParser().parsestr(metadata)
+    requires: Sequence[str] = headers.get_all("Requires-Dist", [])
+    if not requires and os.path.isfile(os.path.join(info, "requires.txt")):
+        requires = importlib.metadata.Distribution.at(info).requires or ()
+    return Distribution(
+        name=normalize_name(headers.get("Name", "")),
+        version=headers.get("Version", ""),
+        requires=tuple(requires),
+        folder=folder,
+        info=info,
+        of_conda=(_read(os.path.join(info, "INSTALLER")) or "").strip() == "conda",
+    )
+
+
+def _read(path: str) -> str | None:
+    """Return the text of a file; None if there is none or it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return None
+
+
+def is_library(path: str) -> bool:
+    """Return whether a path ends like libx.so, libx.so.9 or x.cpython-312-x86_64-linux-gnu.so."""
+    return re.search(r"\.so(\.[0-9]+)*$", path) is not None
+
+
+def is_cuda_library(path: str) -> bool:
+    """Return whether a path is a library that conda's CUDA packages have."""
+    return is_library(path) and os.path.basename(path).startswith(_CUDA_LIBRARIES)
