@@ -206,7 +206,7 @@ def test_an_environment_by_its_interpreter_or_the_one_that_stands_here(
 
 def test_an_interpreter_of_a_system_that_manages_its_packages(tmp_path: Path) -> None:
     python = tmp_path / "python"
-    answer = {"prefix": "/usr", "managed": "/usr/lib/EXTERNALLY-MANAGED", "distributions": []}
+    answer = {"prefix": "/usr", "managed": "/usr/lib/EXTERNALLY-MANAGED", "path": []}
     python.write_text(f"#!/bin/sh\necho 'gpuenv-probe: {json.dumps(answer)}'\n")
     python.chmod(0o755)
     (tmp_path / "work").mkdir()

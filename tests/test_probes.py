@@ -158,9 +158,6 @@ def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
         work.error(right[:-1])
 
 
-# ---- the names in the libraries of cuDNN --------------------------------------------------------
-
-
 # ---- real frameworks, on the CPU -----------------------------------------------------------------
 
 

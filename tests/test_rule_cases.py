@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +14,7 @@ from gpuenv.compat import conda_parts, evaluate
 from gpuenv.compat.conda_records import Carriers
 from gpuenv.errors import Reason, is_doubt
 from gpuenv.model import Gpu, Host, Python, parse_pair
-from gpuenv.probes import installed
+from gpuenv.verify.survey import read_distributions
 
 TABLE = tomllib.loads((Path(__file__).parent / "data" / "rule_cases.toml").read_text())
 CASES: list[dict[str, Any]] = TABLE["case"]
@@ -69,17 +68,16 @@ def test_wheels(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", cases("pins"))
-def test_installed(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed(case: dict[str, Any], tmp_path: Path) -> None:
     for name, version in case["pins"]:
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         spelled = name.replace("-", "_").title()
         text = f"Metadata-Version: 2.1\nName: {spelled}\nVersion: {version}\n"
         (folder / "METADATA").write_text(text)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    rows, _ = installed.read_distributions()
-    monkeypatch.undo()
-    check(case, evaluate.pin_reasons([row[:2] for row in rows], host_of(case), DATA))
+    rows = read_distributions([str(tmp_path)])
+    pins = sorted((row.name, row.version) for row in rows)
+    check(case, evaluate.pin_reasons(pins, host_of(case), DATA))
 
 
 @pytest.mark.parametrize("case", cases("records"))

@@ -56,15 +56,8 @@ class MemberLoad(TypedDict):
 class CudnnAnswer(TypedDict, total=False):
     """The answer of the probe "cudnn"."""
 
-    failure: str
-    main: str
-    major: int
-    named: dict[str, list[str]]  # library without suffix -> the files that contain its name
-    shipped: list[str]
-    absent: list[str]  # named, but not shipped
     loads: list[MemberLoad]
     version: int | None
-    cudart: int | None
     max_device: int | None  # cudnnGetMaxDeviceVersion: 1210 means devices up to 12.1
     checks: dict[str, int]  # ...VersionCheck function -> its status
     mapped: list[str]

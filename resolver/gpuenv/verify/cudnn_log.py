@@ -16,7 +16,6 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping
 
-from ..probes._common import main_cudnn
 from .runner import Outcome, RunProbe
 
 Logged = tuple[Outcome, tuple[str, ...]]  # with the reasons of cuDNN's log, if the run failed
@@ -102,6 +101,7 @@ def run_logged(
     options: Mapping[str, object],
     should_rerun: Callable[[Outcome], bool],
     *,
+    major: int,
     verbose: bool,
 ) -> Logged:
     """Run a probe, and once more with cuDNN's log in a file if cuDNN failed.
@@ -112,8 +112,6 @@ def run_logged(
     outcome = run_probe(name, options)
     if not should_rerun(outcome):
         return outcome, ()
-    main = main_cudnn(str(options["folder"]))
-    major = int(main.rpartition(".")[2]) if main is not None else 0
     with tempfile.TemporaryDirectory(prefix="gpuenv-cudnn-") as folder:
         path = os.path.join(folder, "cudnn.log")
         second = run_probe(name, options, variables(major, path, verbose=verbose))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..model import Check, Gpu, Host, Mark, Problem, Value, show_pair
+from ..probes._common import cudnn_text, main_cudnn
 from ..probes.answers import ConvolutionAnswer, ConvolutionRun, Fault
 from . import loader
 from .cudnn_log import Logged, log_text, run_logged
@@ -103,9 +104,10 @@ _DOUBTFUL = (
 
 
 class Place(Value):
-    """The detected host, the children's environment variables, and the folder of the cuDNN."""
+    """The detected host, the devices to try, the children's variables, the cuDNN's folder."""
 
     host: Host
+    gpus: tuple[Gpu, ...]
     env: Mapping[str, str]
     folder: str
 
@@ -162,9 +164,7 @@ def _doubt(problem: Problem) -> Check:
 # ---- all devices --------------------------------------------------------------------------------
 
 
-def all_checks(
-    outcomes: Sequence[Logged], gpus: Sequence[Gpu], max_device: int | None, place: Place
-) -> list[Check]:
+def all_checks(outcomes: Sequence[Logged], max_device: int | None, place: Place) -> list[Check]:
     """Return the checks of every device, and that of cuDNN's own limit.
 
     Args:
@@ -172,7 +172,7 @@ def all_checks(
     """
     checks: list[Check] = []
     passed = []
-    for ordinal, ((outcome, lines), gpu) in enumerate(zip(outcomes, gpus, strict=True)):
+    for ordinal, ((outcome, lines), gpu) in enumerate(zip(outcomes, place.gpus, strict=True)):
         of_device = device_checks(outcome, lines, f"GPU {ordinal}", gpu, place)
         last = of_device[-1]
         passed.append(last.name == "cudnn convolution" and last.status == "pass")
@@ -264,7 +264,15 @@ def device_checks(
 def run_convolution(run_probe: RunProbe, folder: str, ordinal: int, *, verbose: bool) -> Logged:
     """Run the probe "convolution" on a device. `folder` is that of the environment's cuDNN."""
     options = {"folder": folder, "device": {"ordinal": ordinal}, "need": NEED}
-    return run_logged(run_probe, "convolution", options, _log_may_tell_more, verbose=verbose)
+    main = main_cudnn(folder) or "0"
+    return run_logged(
+        run_probe,
+        "convolution",
+        options,
+        _log_may_tell_more,
+        major=int(main.rpartition(".")[2]),
+        verbose=verbose,
+    )
 
 
 def _log_may_tell_more(outcome: Outcome) -> bool:
@@ -417,7 +425,7 @@ def _convolution_check(
     for data_type, run in worst.items():
         errors.append(f"{data_type} error {run['error'] or 0:.1e} <= {run['tolerance']:.0e}")
     engines = loader.engines(answer["mapped"])
-    by = f"by cuDNN {loader.release_text(answer['version'])}"
+    by = f"by cuDNN {cudnn_text(answer['version'])}"
     if engines:
         by += f" ({engines})"
     streams = f"on {answer['handles']} streams"

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from ..compat import conda_parts, evaluate
@@ -76,8 +76,8 @@ def verify(
     run_probe = children.run
     if device and devices.needs_turns(host):
         run_probe = _in_turn(children.run)
-    gpus = host.gpus
-    if not gpus and devices.is_broken(host):
+    gpus = host.gpus if device else ()
+    if device and not gpus and devices.is_broken(host):
         # A fault kept the detection from listing the devices: try the first that CUDA may show.
         gpus = (Gpu(name="", compute_capability=None, index=0),)
     modules = [module for _, module, _ in frameworks]
@@ -95,8 +95,15 @@ def verify(
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
         survey, origins = read_survey(first.answer), loader.Origins(variables)
         system = {} if data is None else _system_libraries(lock, survey, host, data)
-        place = devices.Place(host=host, env=variables, folder=cudnn_folder(survey) or "")
-        cudnn = _start_cudnn(pool, run_probe, place, gpus if device else (), verbose=verbose)
+        place = devices.Place(
+            host=host, gpus=gpus, env=variables, folder=cudnn_folder(survey) or ""
+        )
+        cudnn: Future[loader.CudnnRun] | None = None
+        convolutions: list[Future[Logged]] = []
+        if place.folder:
+            cudnn = pool.submit(loader.run_cudnn, run_probe, place.folder, verbose=verbose)
+            run = partial(devices.run_convolution, run_probe, place.folder, verbose=verbose)
+            convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
         files = pool.submit(installed.compare_files, run_probe, survey, fast=fast)
         closure = pool.submit(closure_check, survey, modules, origins, deadline, system)
         checks = installed.survey_checks(lock, survey)
@@ -110,7 +117,8 @@ def verify(
         checks.append(closure.result())
         checks += code.result() if isinstance(code, Future) else code
         checks.append(loader.variable_check(place.folder, origins))
-        checks += _cudnn_checks(cudnn, expected_cudnn(lock, survey), place, origins, gpus)
+        expected = expected_cudnn(lock, survey)
+        checks += _cudnn_checks(cudnn, convolutions, expected, place, origins)
         if device:
             checks += devices.host_checks(host, checks)
         for (name, module, _), future in zip(frameworks, running, strict=True):
@@ -180,38 +188,24 @@ def _in_turn(run_probe: RunProbe) -> RunProbe:
     return run
 
 
-def _start_cudnn(
-    pool: Executor, run_probe: RunProbe, place: devices.Place, gpus: Sequence[Gpu], *, verbose: bool
-) -> list[Future[Logged]]:
-    """Start the probe of cuDNN, and that of each device; none without a cuDNN."""
-    if not place.folder:
-        return []
-    running = [pool.submit(loader.run_cudnn, run_probe, place.folder, verbose=verbose)]
-    for ordinal in range(len(gpus)):
-        run = partial(devices.run_convolution, run_probe, place.folder, ordinal)
-        running.append(pool.submit(run, verbose=verbose))
-    return running
-
-
 def _cudnn_checks(
-    running: Sequence[Future[Logged]],
+    cudnn: Future[loader.CudnnRun] | None,
+    convolutions: Sequence[Future[Logged]],
     expected: str | None,
     place: devices.Place,
     origins: loader.Origins,
-    gpus: Sequence[Gpu],
 ) -> list[Check]:
     """Return the checks of cuDNN's libraries and of the devices."""
-    if not running:
+    if cudnn is None:
         if expected is None:
             return []
         evidence = f"cuDNN {expected} is locked and no libcudnn is installed"
         marks = (("none", "libcudnn", expected),)
         return [Check("cudnn", "libraries", "fail", evidence, marks=marks)]
-    outcome, lines = running[0].result()
-    checks = loader.cudnn_checks(outcome, lines, place.folder, expected, origins)
+    run = cudnn.result()
+    checks = loader.cudnn_checks(run, place.folder, expected, origins)
     answer: CudnnAnswer = {}
-    if outcome.answer is not None:
-        answer = outcome.answer
-    outcomes = [future.result() for future in running[1:]]
-    limit = answer.get("max_device")
-    return checks + devices.all_checks(outcomes, gpus[: len(outcomes)], limit, place)
+    if run.outcome.answer is not None:
+        answer = run.outcome.answer
+    outcomes = [future.result() for future in convolutions]
+    return checks + devices.all_checks(outcomes, answer.get("max_device"), place)

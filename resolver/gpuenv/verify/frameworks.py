@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..model import Check, Lock, show_pair
+from ..probes._common import cudnn_text
 from ..probes.answers import FrameworkAnswer, Run
 from . import loader
 from .linkage import family
@@ -129,7 +130,7 @@ def _build_text(name: str, answer: FrameworkAnswer) -> str:
     elif "cuda" in answer and "aside" not in answer:
         parts.append("a CPU build")
     if cudnn:
-        parts.append(f"cuDNN {loader.release_text(cudnn)}")
+        parts.append(f"cuDNN {cudnn_text(cudnn)}")
     return ", ".join(parts)
 
 

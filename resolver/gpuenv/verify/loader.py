@@ -10,13 +10,14 @@ import os
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from ..binaries import elf
 from ..loader_env import is_driver_library, path_entries, preload_entries, same_file
 from ..model import Check, Mark, Value
-from ..probes._common import cudnn_release
+from ..probes._common import cudnn_text, main_cudnn
 from ..probes.answers import CudnnAnswer
-from .cudnn_log import Logged, log_text, run_logged
+from .cudnn_log import log_text, run_logged
 from .runner import Outcome, RunProbe
 
 _CUDA_LIBRARY = re.compile(
@@ -277,19 +278,55 @@ def foreign_marks(foreign: Iterable[Foreign]) -> tuple[Mark, ...]:
     return tuple(("foreign", file.what, "") for file in foreign)
 
 
-def run_cudnn(run_probe: RunProbe, folder: str, *, verbose: bool) -> Logged:
-    """Run the probe "cudnn". After a crash, run it again without cuDNN's own version checks.
+class CudnnRun(Value):
+    """What the probe "cudnn" found, and what the files say.
 
-    Then the outcome has the answer of the second run, and the failure of the first one.
+    Attributes:
+        outcome: after a crash that of a run without cuDNN's own version checks.
+        crash: how the first run ended if it crashed.
+        lines: the reasons of cuDNN's log.
+        absent: {library that is named and not in the folder: the files that name it}.
     """
-    options: dict[str, object] = {"folder": folder, "checks": True}
-    outcome, lines = run_logged(run_probe, "cudnn", options, _log_may_tell_more, verbose=verbose)
-    if outcome.ended == "crash":
-        second = run_probe("cudnn", {**options, "checks": False})
-        if second.answer is not None:
-            second = second.replace(failure=outcome.failure)
-        outcome = second
-    return outcome, lines
+
+    outcome: Outcome
+    crash: str = ""
+    lines: tuple[str, ...] = ()
+    absent: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+
+def run_cudnn(run_probe: RunProbe, folder: str, *, verbose: bool) -> CudnnRun:
+    """Run the probe "cudnn" for the cuDNN in a folder."""
+    main = main_cudnn(folder)
+    if main is None:
+        return CudnnRun(outcome=Outcome(failure=f"no libcudnn.so.N in {folder}", ended="failed"))
+    major = main.rpartition(".")[2]
+    member = re.compile(rf"(libcudnn(?:_[a-z0-9_]+)?)\.so(?:\.{major}(?:\.[0-9]+)*)?")
+    shipped = set()
+    named: dict[str, list[str]] = {}
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        match = member.fullmatch(name)
+        if match is None or name.endswith(".so") or not os.path.exists(path):
+            continue
+        with contextlib.suppress(OSError, elf.NotElfError):  # the probe opens it and reports why
+            library = elf.read(path, names=True)
+            for text in {*library.names, *library.needed}:
+                inner = member.fullmatch(text)
+                if inner is not None:
+                    named.setdefault(inner[1], []).append(name)
+        if os.path.getsize(path):
+            shipped.add(match[1])
+    members = sorted((shipped | named.keys()) - {"libcudnn"})
+    options = {"main": os.path.join(folder, main), "members": members, "checks": True}
+    outcome, lines = run_logged(
+        run_probe, "cudnn", options, _log_may_tell_more, major=int(major), verbose=verbose
+    )
+    absent = {name: named[name] for name in sorted(named.keys() - shipped)}
+    run = CudnnRun(outcome=outcome, lines=lines, absent=absent)
+    if outcome.ended != "crash":
+        return run
+    second = run_probe("cudnn", {**options, "checks": False})
+    return run.replace(outcome=second, crash=outcome.failure)
 
 
 def _log_may_tell_more(outcome: Outcome) -> bool:
@@ -300,22 +337,16 @@ def _log_may_tell_more(outcome: Outcome) -> bool:
     return any(status != 0 for status in answer["checks"].values())
 
 
-def cudnn_checks(
-    outcome: Outcome,
-    lines: tuple[str, ...],
-    folder: str,
-    expected: str | None,
-    origins: Origins,
-) -> list[Check]:
+def cudnn_checks(run: CudnnRun, folder: str, expected: str | None, origins: Origins) -> list[Check]:
     """Return the checks that cuDNN is complete, loadable, of one folder, and as expected.
 
     Args:
-        outcome: of run_cudnn.
-        lines: the reasons in cuDNN's log, from a second run if a check failed.
+        run: of the probe.
         folder: the folder of the environment's cuDNN.
         expected: the version that should be there, if it is known.
         origins: who supplied a library.
     """
+    outcome = run.outcome
     if outcome.answer is None:
         marks = (*loader_marks(outcome.failure), ("crashed", outcome.step, ""))
         return [
@@ -330,19 +361,19 @@ def cudnn_checks(
         texts = [file.text for file in foreign[:SHOWN]]
         status, evidence = "fail", f"not the environment's: {'; '.join(texts)}"
     return [
-        _member_check(answer, folder, origins, outcome.seconds),
+        _member_check(answer, run, folder, origins),
         Check("cudnn", "origin", status, evidence, marks=foreign_marks(foreign)),
-        _version_check(answer, expected, outcome.failure, lines),
+        _version_check(answer, expected, run.crash, run.lines),
     ]
 
 
-def _member_check(answer: CudnnAnswer, folder: str, origins: Origins, seconds: float) -> Check:
+def _member_check(answer: CudnnAnswer, run: CudnnRun, folder: str, origins: Origins) -> Check:
     failed: list[str] = []
     without_driver: list[str] = []
     marks: list[Mark] = []
     for load in answer["loads"]:
         failure = load["failure"]
-        if not failure or load["name"] in answer["absent"]:
+        if not failure or load["name"] in run.absent:
             continue
         # A host without a driver says nothing about the environment.
         if is_driver_library(failure):
@@ -350,8 +381,7 @@ def _member_check(answer: CudnnAnswer, folder: str, origins: Origins, seconds: f
         else:
             failed.append(f"{load['name']}: {failure}")
             marks += loader_marks(failure)
-    for name in answer["absent"]:
-        files = answer["named"].get(name, ())
+    for name, files in run.absent.items():
         path = _loaded_path(name, answer)
         taken = ""
         if path is not None:
@@ -363,6 +393,7 @@ def _member_check(answer: CudnnAnswer, folder: str, origins: Origins, seconds: f
         status, evidence = "fail", "; ".join(failed)
     elif without_driver:
         status, evidence = "unknown", f"{evidence}; {'; '.join(without_driver)}"
+    seconds = run.outcome.seconds
     return Check("cudnn", "libraries", status, evidence, seconds=seconds, marks=tuple(marks))
 
 
@@ -383,7 +414,7 @@ def _version_check(
     number = answer["version"]
     if number is None:
         return Check("cudnn", "version", "unknown", "cudnnGetVersion could not be called")
-    version = release_text(number)
+    version = cudnn_text(number)
     failures = []
     for name, status in sorted(answer["checks"].items()):
         if status != 0:
@@ -404,14 +435,9 @@ def _version_check(
     return Check("cudnn", "version", "pass", f"{version}{agree}", marks=marks)
 
 
-def release_text(number: int) -> str:
-    """Return 9.20.0 for 92000, and 8.9.7 for 8907."""
-    return ".".join(map(str, cudnn_release(number)))
-
-
 def is_release(number: int, version: str) -> bool:
     """Return whether cudnnGetVersion's number is that of a distribution's version (9.20.0.48)."""
-    return release_text(number) == ".".join(version.split(".")[:3])
+    return cudnn_text(number) == ".".join(version.split(".")[:3])
 
 
 def engines(mapped: Iterable[str]) -> str:
