@@ -1,7 +1,8 @@
 """libcuda and libcudnn by ctypes: a step before every call, a check of the status after it.
 
 Runs on Python 3.9 and later; standard library only. Sources of the signatures and structures:
-cuda.h, nvml.h, cudnn_ops.h, cudnn_cnn.h.
+cuda.h, nvml.h, cudnn_ops.h, cudnn_cnn.h. A number is passed as a C int. What is wider is a ctypes
+object: POINTER for handles, ADDRESS for places in a device's memory, SIZE for size_t.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import Optional, Union
+from typing import Optional
 
 from . import answers
 from ._common import cudnn_release, mapped_libraries, step
 from ._reference import INPUT, RESULT, WEIGHT
 
-POINTER, INT, SIZE, TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
-ADDRESS, INTS, SIZES = ctypes.c_uint64, ctypes.POINTER(INT), ctypes.POINTER(SIZE)
-OUT = ctypes.POINTER(POINTER)
+POINTER, INT, SIZE, ADDRESS = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64
 MIB = 1 << 20
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 ALLOC_FAILED = {8: {2}, 9: {4003, 4004}}  # by cuDNN's major version
@@ -27,9 +26,6 @@ GEMMS = (0, 1, 2)
 WORKSPACE = 64 * MIB
 # What mapped() reports: cuDNN, cuBLAS, NVRTC, the runtime and the driver.
 LIBRARY = re.compile(r"lib(cudnn|cublas|nvrtc|cudart|cuda|nvidia-)")
-
-Signature = tuple[object, ...]  # ctypes types
-Address = Union[ctypes.c_uint64, int]
 
 
 class Perf(ctypes.Structure):
@@ -57,65 +53,6 @@ class Process(ctypes.Structure):
     ]
 
 
-DRIVER: dict[str, Signature] = {
-    "cuInit": (ctypes.c_uint,),
-    "cuDriverGetVersion": (INTS,),
-    "cuDeviceGetCount": (INTS,),
-    "cuDeviceGet": (INTS, INT),
-    "cuDeviceGetName": (TEXT, INT, INT),
-    "cuDeviceGetPCIBusId": (TEXT, INT, INT),
-    "cuDeviceGetAttribute": (INTS, INT, INT),
-    "cuDevicePrimaryCtxRetain": (OUT, INT),
-    "cuDevicePrimaryCtxRelease_v2": (INT,),
-    "cuCtxSetCurrent": (POINTER,),
-    "cuCtxSynchronize": (),
-    "cuMemGetInfo_v2": (SIZES, SIZES),
-    "cuMemAlloc_v2": (ctypes.POINTER(ADDRESS), SIZE),
-    "cuMemFree_v2": (ADDRESS,),
-    "cuMemcpyHtoD_v2": (ADDRESS, POINTER, SIZE),
-    "cuMemcpyDtoH_v2": (POINTER, ADDRESS, SIZE),
-    "cuMemsetD8_v2": (ADDRESS, ctypes.c_ubyte, SIZE),
-    "cuStreamCreate": (OUT, ctypes.c_uint),
-    "cuStreamSynchronize": (POINTER,),
-    "cuStreamDestroy_v2": (POINTER,),
-}
-FORWARD = (
-    POINTER,
-    POINTER,
-    POINTER,
-    ADDRESS,
-    POINTER,
-    ADDRESS,
-    POINTER,
-    INT,
-    ADDRESS,
-    SIZE,
-    POINTER,
-    POINTER,
-    ADDRESS,
-)
-CUDNN: dict[str, Signature] = {
-    "cudnnCreate": (OUT,),
-    "cudnnDestroy": (POINTER,),
-    "cudnnSetStream": (POINTER, POINTER),
-    "cudnnCreateTensorDescriptor": (OUT,),
-    "cudnnSetTensor4dDescriptor": (POINTER, INT, INT, INT, INT, INT, INT),
-    "cudnnDestroyTensorDescriptor": (POINTER,),
-    "cudnnCreateFilterDescriptor": (OUT,),
-    "cudnnSetFilter4dDescriptor": (POINTER, INT, INT, INT, INT, INT, INT),
-    "cudnnDestroyFilterDescriptor": (POINTER,),
-    "cudnnCreateConvolutionDescriptor": (OUT,),
-    "cudnnSetConvolution2dDescriptor": (POINTER, INT, INT, INT, INT, INT, INT, INT, INT),
-    "cudnnSetConvolutionMathType": (POINTER, INT),
-    "cudnnDestroyConvolutionDescriptor": (POINTER,),
-    "cudnnGetConvolution2dForwardOutputDim": (POINTER, POINTER, POINTER, INTS, INTS, INTS, INTS),
-    "cudnnGetConvolutionForwardAlgorithm_v7": (
-        POINTER, POINTER, POINTER, POINTER, POINTER, INT, INTS, ctypes.POINTER(Perf),
-    ),
-    "cudnnConvolutionForward": FORWARD,
-}  # fmt: skip
-
-
 class Fault(Exception):  # noqa: N818  it may be the host's fault and no error of the probe
     """A call that failed; `facts` is the "fault" of the answer."""
 
@@ -141,27 +78,21 @@ class Library:
     `during` says what the next calls are for; it becomes part of steps and faults.
     """
 
-    def __init__(
-        self, path: str, signatures: dict[str, Signature], mode: int = ctypes.DEFAULT_MODE
-    ) -> None:
+    def __init__(self, path: str, mode: int = ctypes.DEFAULT_MODE) -> None:
         step("open " + path)
         try:
             self.loaded = ctypes.CDLL(path, mode=mode)
         except OSError as error:
             raise Fault("library", "dlopen " + path, None, "", str(error)) from None
-        self.path, self.signatures, self.during = path, signatures, ""
+        self.path, self.during = path, ""
 
     def call(self, name: str, *arguments: object) -> None:
         """Call a function. Fault if the library lacks it or its status is not 0."""
-        if self.during:
-            step(f"call {name}: {self.during}")
-        else:
-            step(f"call {name}")
+        step(f"call {name}: {self.during}".removesuffix(": "))
         try:
             function = getattr(self.loaded, name)
         except AttributeError:
             raise Fault("library", name, None, "", f"{self.path} has no such function") from None
-        function.argtypes = self.signatures[name]
         status = int(function(*arguments))
         if status != 0:
             raise self.fault(name, status)
@@ -198,7 +129,7 @@ class Cudnn(Library):
     """libcudnn.so.N. `number` is its cudnnGetVersion, `release` its major and minor version."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, CUDNN, os.RTLD_NOW | os.RTLD_GLOBAL)
+        super().__init__(path, os.RTLD_NOW | os.RTLD_GLOBAL)
         self.major = int(path.rsplit(".", 1)[1])
         step("call cudnnGetVersion")
         self.loaded.cudnnGetVersion.restype = SIZE
@@ -268,13 +199,18 @@ class CudnnConvolution:
         return min(usable, key=lambda perf: perf.algo not in GEMMS)  # False is less than True
 
     def forward(
-        self, handle: ctypes.c_void_p, x: Address, w: Address, space: Address, y: Address
+        self,
+        handle: ctypes.c_void_p,
+        x: ctypes.c_uint64,
+        w: ctypes.c_uint64,
+        space: ctypes.c_uint64,
+        y: ctypes.c_uint64,
     ) -> None:
         """Convolve. The arguments after the handle are addresses in the device's memory."""
         alpha, beta = ctypes.c_float(1), ctypes.c_float(0)
         self.cudnn.call(
             "cudnnConvolutionForward", handle, ctypes.byref(alpha), self.x, x, self.w, w, self.conv,
-            self.best.algo, space, self.best.memory, ctypes.byref(beta), self.y, y,
+            self.best.algo, space, SIZE(self.best.memory), ctypes.byref(beta), self.y, y,
         )  # fmt: skip
 
     def destroy(self) -> None:

@@ -10,6 +10,7 @@ Runs on Python 3.9 and later; standard library only.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 
@@ -17,7 +18,6 @@ IMAGES, CHANNELS, SIDE, FILTERS, WINDOW = 2, 16, 16, 16, 3
 INPUT, WEIGHT = (IMAGES, CHANNELS, SIDE, SIDE), (FILTERS, CHANNELS, WINDOW, WINDOW)
 RESULT = (IMAGES, FILTERS, SIDE, SIDE)
 UNIT = 64
-_PADDED = SIDE + 2
 
 
 def integers(count: int, seed: int) -> list[int]:
@@ -43,32 +43,6 @@ def inputs() -> tuple[list[float], list[float]]:
     return [value / UNIT for value in images], [value / UNIT for value in filters]
 
 
-def padded_planes(images: list[int], image: int) -> list[list[int]]:
-    """Return the channels of one image, each flat and with a border of zeros."""
-    planes = []
-    for channel in range(CHANNELS):
-        plane = [0] * (_PADDED * _PADDED)
-        for line in range(SIDE):
-            source = ((image * CHANNELS + channel) * SIDE + line) * SIDE
-            target = (line + 1) * _PADDED + 1
-            plane[target : target + SIDE] = images[source : source + SIDE]
-        planes.append(plane)
-    return planes
-
-
-def patch(planes: list[list[int]], corner: int) -> list[int]:
-    """Return the values under the filter.
-
-    `corner` is the index of its upper left corner in each padded plane.
-    """
-    values: list[int] = []
-    for plane in planes:
-        for line in range(WINDOW):
-            start = corner + line * _PADDED
-            values += plane[start : start + WINDOW]
-    return values
-
-
 def reference() -> list[float]:
     """Return the exact result, flat in NKHW."""
     images, filters = integer_inputs()
@@ -76,10 +50,20 @@ def reference() -> list[float]:
     rows = [filters[start : start + size] for start in range(0, len(filters), size)]
     sums: list[int] = []
     for image in range(IMAGES):
-        planes = padded_planes(images, image)
-        patches = []
-        for line in range(SIDE):
-            patches += [patch(planes, line * _PADDED + column) for column in range(SIDE)]
+        planes = []  # each channel with a border of zeros
+        for channel in range(CHANNELS):
+            lines = [[0] * (SIDE + 2)]
+            for line in range(SIDE):
+                start = ((image * CHANNELS + channel) * SIDE + line) * SIDE
+                lines.append([0, *images[start : start + SIDE], 0])
+            planes.append([*lines, lines[0]])
+        patches = []  # the values under the filter at each place
+        for top, left in itertools.product(range(SIDE), repeat=2):
+            values: list[int] = []
+            for plane in planes:
+                for line in range(top, top + WINDOW):
+                    values += plane[line][left : left + WINDOW]
+            patches.append(values)
         for row in rows:
             sums += [sum(map(operator.mul, values, row)) for values in patches]
     return [value / (UNIT * UNIT) for value in sums]

@@ -35,7 +35,7 @@ import time
 from typing import NamedTuple, TypedDict
 
 from . import _bindings
-from ._bindings import MIB, POINTER, Cudnn, CudnnConvolution, Driver, Fault
+from ._bindings import MIB, POINTER, SIZE, Cudnn, CudnnConvolution, Driver, Fault
 from ._common import main_cudnn, run
 from ._reference import RESULT, inputs, reference
 from .answers import ConvolutionAnswer, ConvolutionRun, DeviceFacts
@@ -176,14 +176,14 @@ class Convolution:
 
     def _buffer(self, size: int) -> ctypes.c_uint64:
         address: ctypes.c_uint64 = _bindings.ADDRESS()
-        self.driver.call("cuMemAlloc_v2", ctypes.byref(address), size)
+        self.driver.call("cuMemAlloc_v2", ctypes.byref(address), SIZE(size))
         self.memory.append(address)
         return address
 
     def _upload(self, values: list[float]) -> ctypes.c_uint64:
         data = encode(values, self.type.name)
         address = self._buffer(len(data))
-        self.driver.call("cuMemcpyHtoD_v2", address, data, len(data))
+        self.driver.call("cuMemcpyHtoD_v2", address, data, SIZE(len(data)))
         return address
 
     def run(
@@ -193,12 +193,13 @@ class Convolution:
         cudnn = self.work.cudnn
         cudnn.during = self.driver.during = what
         begin = time.perf_counter()
-        self.driver.call("cuMemsetD8_v2", self.out, 0xFF, self.out_size)  # NaN in each of the types
+        size = SIZE(self.out_size)
+        self.driver.call("cuMemsetD8_v2", self.out, 0xFF, size)  # NaN in each of the types
         self.driver.call("cuCtxSynchronize")
         self.work.forward(handle, self.x, self.w, self.space, self.out)
         self.driver.call("cuStreamSynchronize", stream)
         data = ctypes.create_string_buffer(self.out_size)
-        self.driver.call("cuMemcpyDtoH_v2", data, self.out, self.out_size)
+        self.driver.call("cuMemcpyDtoH_v2", data, self.out, size)
         cudnn.during = self.driver.during = ""
         seconds = time.perf_counter() - begin
         values = decode(data.raw, self.type.name)
@@ -320,7 +321,7 @@ def probe(options: Options) -> ConvolutionAnswer:
     """Return the answer that this file's docstring describes."""
     answer: ConvolutionAnswer = {"need": int(options.get("need", 256 * MIB)), "fault": None}
     try:
-        driver = Driver("libcuda.so.1", _bindings.DRIVER)
+        driver = Driver("libcuda.so.1")
         try_device(driver, options["folder"], int(options["device"]["ordinal"]), answer)
     except Fault as fault:
         answer.setdefault("driver", {})

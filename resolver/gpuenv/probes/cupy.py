@@ -20,7 +20,7 @@ from functools import partial
 from types import ModuleType
 
 from . import _reference
-from ._bindings import Cudnn, CudnnConvolution
+from ._bindings import ADDRESS, Cudnn, CudnnConvolution
 from ._common import step
 from ._framework import Array, Framework, Options, failure, find_libcudnn, main
 from ._reference import RESULT
@@ -127,7 +127,8 @@ class Cupy(Framework):
 
         def convolve() -> None:
             # The arrays, not their addresses, are kept: CuPy reuses memory that nothing refers to.
-            work.forward(handle, *(array.data.ptr for array in (images, filters, space, out)))
+            arrays = (images, filters, space, out)
+            work.forward(handle, *(ADDRESS(array.data.ptr) for array in arrays))
 
         return convolve
 
