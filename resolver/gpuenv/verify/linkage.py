@@ -51,15 +51,58 @@ def closure_check(
     leaves it unknown.
 
     Args:
+        survey: what is installed.
         modules: import names of the installed frameworks.
+        origins: where the loader searches.
         deadline: time.monotonic when reading stops.
         system: {distribution: the libraries that it opens and that the system must have}.
     """
     begin = time.monotonic()
-    closure = _Closure(survey, modules, origins, deadline, system)
-    status, evidence, marks = closure.judge()
+    libraries = _Libraries(survey, deadline)
+    cuda = set(libraries.cuda)
+    groups = {
+        title: libraries.reach(paths, by_name=True)
+        for title, paths in sorted(_starts(libraries, modules).items())
+    }
+    failures: list[_Finding] = [
+        (("broken", path, reason), f"broken: {path}: {reason}")
+        for path, reason in sorted(libraries.broken.items())
+    ]
+    doubts: list[_Finding] = []
+    reached = set().union(*groups.values())
+    requests = _requests(libraries, modules, reached, origins, system)
+    for (name, required), askers in sorted(requests.items()):
+        lacking = [asker for asker in askers if libraries.find(name, asker) is None]
+        finding = _absence(libraries, name, lacking, origins, system) if lacking else None
+        if finding is not None:
+            (failures if required else doubts).append(finding)
+    # R5: no framework reaches two CUDA majors. It cannot use libcublas.so.12 and .13 in one
+    # process.
+    for title, files_of_title in groups.items():
+        for files in _several_majors(files_of_title & cuda).values():
+            owners = " and ".join(sorted({libraries.owner[path] for path in files}))
+            names = " and ".join(sorted({os.path.basename(path) for path in files}))
+            text = f"mixed: {title} reaches {names} (of {owners})"
+            failures.append((("mixed", title, names), text))
+    status, findings = "fail", failures
+    if not failures:
+        status, findings = "unknown", doubts
+    texts = [text for _, text in findings]
+    if not failures and not libraries.all_read:
+        texts.append("not all files were read in time")
+    if not texts:
+        status, texts = "pass", ["no CUDA library of a distribution is installed"]
+        if cuda:
+            summary = f"{len(cuda)} CUDA libraries read, {len(reached & cuda)} of them on the path"
+            within = "all that they need or open by name is in the environment"
+            texts = [f"{summary} of cuDNN or a framework: {within}"]
+            unneeded = set().union(*_several_majors(cuda).values())
+            if unneeded:
+                names = ", ".join(sorted({libraries.owner[path] for path in unneeded})[:SHOWN])
+                texts.append(f"two CUDA majors are installed, and nothing needs both: {names}")
     seconds = round(time.monotonic() - begin, 3)
-    return Check("closure", "", status, evidence, seconds=seconds, marks=marks)
+    marks = tuple(mark for mark, _ in findings)
+    return Check("closure", "", status, first_texts(texts), seconds=seconds, marks=marks)
 
 
 def base_stem(name: str) -> str:
@@ -77,8 +120,17 @@ def suffix(name: str) -> str:
     return name.partition(".so")[2]
 
 
-class _Files:
-    """The libraries of an environment: their owners, where they are, and what they need."""
+class _Libraries:
+    """The libraries of an environment.
+
+    Attributes:
+        owner: path -> distribution.
+        requires: distribution -> its requirements.
+        places: file name -> paths.
+        cuda: the paths of the libraries of NVIDIA's distributions.
+        broken: path -> why it cannot be read.
+        all_read: whether all texts were read in time.
+    """
 
     def __init__(self, survey: Survey, deadline: float) -> None:
         self._deadline = deadline
@@ -90,20 +142,19 @@ class _Files:
         for folder in sorted(filter(os.path.isdir, set(map(os.path.dirname, nvidia)))):
             names = [name for name in sorted(os.listdir(folder)) if ".so" in name]
             beside += [os.path.join(folder, name) for name in names]
-        self.by_name: dict[str, list[str]] = {}
+        self.places: dict[str, list[str]] = {}
         for path in dict.fromkeys((*self.owner, *beside)):
-            self.by_name.setdefault(os.path.basename(path), []).append(path)
+            self.places.setdefault(os.path.basename(path), []).append(path)
         self._read: dict[str, elf.Library | None] = {}
         self.broken: dict[str, str] = {}
-        self.all_read = True  # whether all texts were read in time
-        self.cuda = list(filter(os.path.exists, filter(self.is_cuda, self.owner)))
+        self.all_read = True
+        self.cuda = []
+        for path in self.owner:
+            is_named_so = path in nvidia and os.path.basename(path).startswith("lib")
+            if is_named_so and os.path.exists(path):
+                self.cuda.append(path)
         for path in self.cuda:
             self.library(path)
-
-    def is_cuda(self, path: str) -> bool:
-        """Return whether a path is a library of an NVIDIA distribution."""
-        of_nvidia = self.owner.get(path, "").startswith("nvidia-")
-        return of_nvidia and os.path.basename(path).startswith("lib")
 
     def library(self, path: str) -> elf.Library | None:
         """Return what a file says, read once; None if it cannot be read.
@@ -113,7 +164,7 @@ class _Files:
         if path not in self._read:
             self._read[path] = None
             try:
-                library = elf.read(path, names=self.is_cuda(path), deadline=self._deadline)
+                library = elf.read(path, names=path in self.cuda, deadline=self._deadline)
             except elf.NotElfError as error:
                 if _VERSIONED.search(os.path.basename(path)):  # libx.so may be a linker script
                     self.broken[path] = str(error)
@@ -126,7 +177,7 @@ class _Files:
 
     def find(self, name: str, asker: elf.Library) -> str | None:
         """Return the environment's file of a name, preferably one on the asker's search path."""
-        paths = [path for path in self.by_name.get(name, ()) if os.path.exists(path)]
+        paths = [path for path in self.places.get(name, ()) if os.path.exists(path)]
         near = elf.expand_origin(asker.path, (*asker.rpath, *asker.runpath))
         near.append(os.path.dirname(asker.path))
         return min(paths, key=lambda path: os.path.dirname(path) not in near, default=None)
@@ -151,7 +202,7 @@ class _Files:
             for name in library.names:
                 if _VERSIONED.search(name) or base_stem(name) == base_stem(file_name):
                     continue
-                if family(name) == family(own) and name + suffix(own) in self.by_name:
+                if family(name) == family(own) and name + suffix(own) in self.places:
                     return True
         return False
 
@@ -177,150 +228,103 @@ class _Files:
             queue += filter(None, [self.find(name, library) for name in names])
         return reached
 
+    def absent_requirements(self, owner: str) -> list[str]:
+        """Return what an NVIDIA distribution requires on every platform and is not installed."""
+        names = set()
+        for text in self.requires.get(owner, ()) if owner.startswith("nvidia-") else ():
+            if ";" not in text:
+                name = re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0]
+                names.add(normalize_name(name))
+        return sorted(names - self.requires.keys())
 
-class _Closure:
-    """The judgement on the libraries of an environment."""
 
-    def __init__(
-        self,
-        survey: Survey,
-        modules: Sequence[str],
-        origins: Origins,
-        deadline: float,
-        system: Mapping[str, Sequence[str]],
-    ) -> None:
-        self._origins = origins
-        self._system = system
-        self._files = _Files(survey, deadline)
-        # The path of a convolution begins at the cuDNN of each major version and at the extension
-        # modules of each framework.
-        starts: dict[str, list[str]] = {}
-        for path in self._files.cuda:
-            name = os.path.basename(path)
-            if family(name) == "libcudnn":
-                major = suffix(name)[1:].partition(".")[0]
-                starts.setdefault(f"cuDNN {major}", []).append(path)
-        for path in self._files.owner:
-            module = os.path.basename(os.path.dirname(path))
-            if module in modules and os.path.exists(path):
-                starts.setdefault(module, []).append(path)
-        self._groups = {}
-        for title in sorted(starts):
-            self._groups[title] = self._files.reach(starts[title], by_name=True)
-        self._reached = set().union(*self._groups.values())
-        # What loading alone needs: there a system library that is missing is a failure, too. A
-        # plug-in that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries)
-        # may lack its own and is left out.
-        loaded = itertools.chain.from_iterable(starts.values())
-        self._loaded = self._files.reach(loaded, by_name=False)
+def _starts(libraries: _Libraries, modules: Sequence[str]) -> dict[str, list[str]]:
+    """Return where the path of a convolution begins.
 
-    def judge(self) -> tuple[str, str, tuple[Mark, ...]]:
-        """Return status, evidence and marks."""
-        failures, doubts = self._findings()
-        if failures:
-            texts = [text for _, text in failures]
-            return "fail", first_texts(texts), tuple(mark for mark, _ in failures)
-        if doubts or not self._files.all_read:
-            texts = [text for _, text in doubts]
-            if not self._files.all_read:
-                texts.append("not all files were read in time")
-            return "unknown", first_texts(texts), tuple(mark for mark, _ in doubts)
-        cuda = self._files.cuda
-        if not cuda:
-            return "pass", "no CUDA library of a distribution is installed", ()
-        notes = ["all that they need or open by name is in the environment"]
-        unneeded = set().union(*_several_majors(cuda).values())
-        if unneeded:
-            names = ", ".join(sorted({self._files.owner[path] for path in unneeded})[:SHOWN])
-            notes.append(f"two CUDA majors are installed, and nothing needs both: {names}")
-        count = len(self._reached & set(cuda))
-        summary = f"{len(cuda)} CUDA libraries read, {count} of them on the path of cuDNN"
-        return "pass", f"{summary} or a framework: {first_texts(notes)}", ()
+    It begins at the cuDNN of each major version and at the extension modules of each framework.
+    """
+    starts: dict[str, list[str]] = {}
+    for path in libraries.cuda:
+        name = os.path.basename(path)
+        if family(name) == "libcudnn":
+            major = suffix(name)[1:].partition(".")[0]
+            starts.setdefault(f"cuDNN {major}", []).append(path)
+    for path in libraries.owner:
+        module = os.path.basename(os.path.dirname(path))
+        if module in modules and os.path.exists(path):
+            starts.setdefault(module, []).append(path)
+    return starts
 
-    def _findings(self) -> tuple[list[_Finding], list[_Finding]]:
-        """Return what fails, and what only other CUDA libraries open by name."""
-        failures = [
-            (("broken", path, reason), f"broken: {path}: {reason}")
-            for path, reason in sorted(self._files.broken.items())
-        ]
-        doubts: list[_Finding] = []
-        for (name, required), askers in sorted(self._requested().items()):
-            lacking = [asker for asker in askers if self._files.find(name, asker) is None]
-            finding = self._absence(name, lacking) if lacking else None
-            if finding is not None and required:
-                failures.append(finding)
-            elif finding is not None:
-                doubts.append(finding)
-        # R5: no framework reaches two CUDA majors. It cannot use libcublas.so.12 and .13 in one
-        # process.
-        for title, files_of_title in self._groups.items():
-            for files in _several_majors(files_of_title & set(self._files.cuda)).values():
-                owners = " and ".join(sorted({self._files.owner[path] for path in files}))
-                names = " and ".join(sorted({os.path.basename(path) for path in files}))
-                text = f"mixed: {title} reaches {names} (of {owners})"
-                failures.append((("mixed", title, names), text))
-        return failures, doubts
 
-    # ---- missing and outside --------------------------------------------------------------------
+def _requests(
+    libraries: _Libraries,
+    modules: Sequence[str],
+    reached: set[str],
+    origins: Origins,
+    system: Mapping[str, Sequence[str]],
+) -> dict[tuple[str, bool], list[elf.Library]]:
+    """Return who asks for each (file name, whether it is required).
 
-    def _requested(self) -> dict[tuple[str, bool], list[elf.Library]]:
-        """Return who asks for each (file name, whether it is required)."""
-        askers: dict[tuple[str, bool], list[elf.Library]] = {}
-        # Whether the loader's folders are where they are expected: then libc is found there.
-        sees_system = self._outside("libc.so.6", elf.Library(path="/")) is not None
-        for path in {*self._files.cuda, *self._reached}:
-            library = self._files.library(path)
-            if library is None:
-                continue
-            check_system = sees_system and path in self._loaded
-            for name in library.needed:
-                if not is_driver_library(name) and (_CUDA.match(name) or check_system):
-                    askers.setdefault((name, True), []).append(library)
-            for name in self._files.opened(library):
-                askers.setdefault((name, path in self._reached), []).append(library)
-        for distribution, names in self._system.items():
-            for name in names:
-                askers.setdefault((name, True), []).append(elf.Library(path=distribution))
-        return askers
+    `reached` are the files on the path of a convolution.
+    """
+    askers: dict[tuple[str, bool], list[elf.Library]] = {}
+    # What loading alone needs: there a system library that is missing is a failure, too. A plug-in
+    # that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries) may lack its
+    # own and is left out. Where libc is not found, the loader's folders are not as expected.
+    loaded: set[str] = set()
+    if _outside("libc.so.6", elf.Library(path="/"), origins) is not None:
+        starts = itertools.chain.from_iterable(_starts(libraries, modules).values())
+        loaded = libraries.reach(starts, by_name=False)
+    for path in {*libraries.cuda, *reached}:
+        library = libraries.library(path)
+        if library is None:
+            continue
+        for name in library.needed:
+            if not is_driver_library(name) and (_CUDA.match(name) or path in loaded):
+                askers.setdefault((name, True), []).append(library)
+        for name in libraries.opened(library):
+            askers.setdefault((name, path in reached), []).append(library)
+    for distribution, names in system.items():
+        for name in names:
+            askers.setdefault((name, True), []).append(elf.Library(path=distribution))
+    return askers
 
-    def _absence(self, name: str, askers: list[elf.Library]) -> _Finding | None:
-        taken = self._outside(name, askers[0])
-        of_system = any(name in self._system.get(asker.path, ()) for asker in askers)
-        if taken is not None and (of_system or not _CUDA.match(name)):
-            return None  # the system's own library, as intended
-        relation = "opened by name"
-        if any(name in asker.needed for asker in askers):
-            relation = "needed"
-        files = sorted({os.path.basename(asker.path) for asker in askers})
-        by = ", ".join(files[:SHOWN])
-        cause = ""  # the distributions that an asker's own requires and that are not installed
-        requires = self._files.requires
-        for owner in sorted({self._files.owner.get(asker.path, "") for asker in askers}):
-            absent = []
-            for text in requires.get(owner, ()) if owner.startswith("nvidia-") else ():
-                name_required = re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0]
-                if ";" not in text and normalize_name(name_required) not in requires:
-                    absent.append(normalize_name(name_required))
-            if absent:
-                cause = f" ({owner} requires {', '.join(absent)}, not installed)"
-                break
-        if taken is not None:
-            text = f"outside: {name}, {relation} by {by}, is not in the environment"
-            return ("outside", name, taken), f"{text}; the loader takes {taken}{cause}"
-        return ("missing", name, by), f"missing: {name}, {relation} by {by}, is not found{cause}"
 
-    def _outside(self, name: str, asker: elf.Library) -> str | None:
-        """Return the file that the loader would take. Its order: ld.so(8)."""
-        before = [] if asker.runpath else elf.expand_origin(asker.path, asker.rpath)
-        after = elf.expand_origin(asker.path, asker.runpath)
-        paths = [os.path.join(folder, name) for folder in (*before, *self._origins.path, *after)]
-        # The loader's cache is not read unless it is needed.
-        for path in paths:
-            if os.path.exists(path):
-                return path
-        paths = [path for path in self._origins.cache() if os.path.basename(path) == name]
-        paths += [os.path.join(folder, name) for folder in _DEFAULTS]
-        return next(filter(os.path.exists, paths), None)
+def _absence(
+    libraries: _Libraries,
+    name: str,
+    askers: Sequence[elf.Library],
+    origins: Origins,
+    system: Mapping[str, Sequence[str]],
+) -> _Finding | None:
+    """Return what it means that the environment lacks a library; None if the system has it."""
+    taken = _outside(name, askers[0], origins)
+    of_system = any(name in system.get(asker.path, ()) for asker in askers)
+    if taken is not None and (of_system or not _CUDA.match(name)):
+        return None  # the system's own library, as intended
+    relation = "opened by name"
+    if any(name in asker.needed for asker in askers):
+        relation = "needed"
+    by = ", ".join(sorted({os.path.basename(asker.path) for asker in askers})[:SHOWN])
+    cause = ""  # the distributions that an asker's own requires and that are not installed
+    for owner in sorted({libraries.owner.get(asker.path, "") for asker in askers}, reverse=True):
+        absent = libraries.absent_requirements(owner)
+        if absent:
+            cause = f" ({owner} requires {', '.join(absent)}, not installed)"
+    if taken is not None:
+        text = f"outside: {name}, {relation} by {by}, is not in the environment"
+        return ("outside", name, taken), f"{text}; the loader takes {taken}{cause}"
+    return ("missing", name, by), f"missing: {name}, {relation} by {by}, is not found{cause}"
+
+
+def _outside(name: str, asker: elf.Library, origins: Origins) -> str | None:
+    """Return the file that the loader would take. Its order: ld.so(8)."""
+    before = [] if asker.runpath else elf.expand_origin(asker.path, asker.rpath)
+    folders = [*before, *origins.path, *elf.expand_origin(asker.path, asker.runpath)]
+    cached = (path for path in origins.cache() if os.path.basename(path) == name)
+    paths = itertools.chain((os.path.join(folder, name) for folder in folders), cached)
+    defaults = (os.path.join(folder, name) for folder in _DEFAULTS)
+    return next(filter(os.path.exists, itertools.chain(paths, defaults)), None)
 
 
 def _several_majors(paths: Iterable[str]) -> Mapping[str, set[str]]:
