@@ -8,74 +8,33 @@ later; standard library, ONNX Runtime and its numpy only.
 If its CUDA library cannot be loaded, ONNX Runtime continues with the CPU and logs one line, which
 is therefore part of the failure. The profile of the session tells whether the node ran on the GPU.
 ONNX Runtime's documentation loads the CUDA libraries of installed distributions by preload_dlls(),
-which not every release has. The model is written here as protocol buffers (onnx.proto of onnx 1.14,
-IR version 8, operator set 13), so that the package onnx is not needed.
+which not every release has.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 import os
-import struct
 import tempfile
 from collections.abc import Sequence
 from types import ModuleType
 
 from ._common import step
 from ._framework import Array, Framework, main
-from ._reference import INPUT, RESULT, WEIGHT
 from .answers import FrameworkAnswer, Run
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
-# onnx.proto: TensorProto.DataType, and the format of struct for one value.
-TYPES = {"float32": (1, "f"), "float16": (10, "e")}
-
-
-# ---- the model ----------------------------------------------------------------------------------
-
-
-def number(field: int, value: int) -> bytes:
-    """Return a protocol-buffer field that holds an integer."""
-    return varint(field << 3) + varint(value)
-
-
-def block(field: int, data: bytes) -> bytes:
-    """Return a protocol-buffer field that holds bytes, a text or a message."""
-    return varint(field << 3 | 2) + varint(len(data)) + data
-
-
-def varint(value: int) -> bytes:
-    """Return an integer as seven bits a byte, the lowest first."""
-    encoded = b""
-    while value > 127:
-        encoded += bytes([value & 127 | 128])
-        value >>= 7
-    return encoded + bytes([value])
-
-
-def tensor_info(name: bytes, dtype: int, shape: tuple[int, ...]) -> bytes:
-    """Return the ValueInfoProto of a tensor."""
-    dimensions = b"".join(block(1, number(1, size)) for size in shape)
-    return block(1, name) + block(2, block(1, number(1, dtype) + block(2, dimensions)))
-
-
-def model(filters: list[float], dtype: str) -> bytes:
-    """Return a ModelProto: y = Conv(x, w) with padding 1; w is an initializer."""
-    code, letter = TYPES[dtype]
-    padding = number(8, 1) * 4
-    pads = block(1, b"pads") + padding + number(20, 7)  # AttributeProto: ints, INTS
-    node = block(1, b"x") + block(1, b"w") + block(2, b"y")
-    node += block(3, b"conv") + block(4, b"Conv") + block(5, pads)
-    raw = struct.pack(f"<{len(filters)}{letter}", *filters)
-    dimensions = b"".join(number(1, size) for size in WEIGHT)
-    weight = dimensions + number(2, code) + block(8, b"w") + block(9, raw)
-    graph = block(1, node) + block(2, b"graph") + block(5, weight)
-    graph += block(11, tensor_info(b"x", code, INPUT)) + block(12, tensor_info(b"y", code, RESULT))
-    return number(1, 8) + block(7, graph) + block(8, block(1, b"") + number(2, 13))
-
-
-# ---- running it ---------------------------------------------------------------------------------
+# The model in the format of onnx.proto: node Conv(x, w) -> y with pads [1, 1, 1, 1]; x is float32
+# [2, 16, 16, 16], w [16, 16, 3, 3], y [2, 16, 16, 16]; IR version 8, operator set 13.
+MODEL = base64.b64decode(
+    "CAg6iAEKKAoBeAoBdxIBeRoEY29udiIEQ29udioRCgRwYWRzQAFAAUABQAGgAQcSBWdyYXBoWhsKAXgSFgoUCAESEAoC"
+    "CAIKAggQCgIIEAoCCBBaGwoBdxIWChQIARIQCgIIEAoCCBAKAggDCgIIA2IbCgF5EhYKFAgBEhAKAggCCgIIEAoCCBAK"
+    "AggQQgQKABAN"
+)
+# The element type of a tensor of four dimensions (onnx.proto): FLOAT, FLOAT16.
+FLOAT, FLOAT16 = b"\x08\x01\x12\x10", b"\x08\x0a\x12\x10"
 
 
 class OnnxRuntime(Framework):
@@ -120,17 +79,18 @@ class OnnxRuntime(Framework):
             settings.profile_file_prefix = os.path.join(folder, "profile")
             step(f"InferenceSession on {device}")
             session = self.ort.InferenceSession(
-                model(self.filters, dtype),
+                MODEL if dtype == "float32" else MODEL.replace(FLOAT, FLOAT16),
                 sess_options=settings,
                 providers=chosen,
                 enable_fallback=0,
             )
             if provider not in session.get_providers():
                 raise RuntimeError(f"the session has {', '.join(session.get_providers())} only")
-            images = self.arrays(importlib.import_module("numpy"))[0].astype(dtype)
+            arrays = self.arrays(importlib.import_module("numpy"))
+            images, filters = [array.astype(dtype) for array in arrays]
 
             def once() -> Array:
-                return session.run(["y"], {"x": images})
+                return session.run(["y"], {"x": images, "w": filters})
 
             def values(outputs: Array) -> list[float]:
                 flat: list[float] = outputs[0].astype("float64").ravel().tolist()
