@@ -154,8 +154,8 @@ class Cudnn(Library):
 class CudnnConvolution:
     """The convolution of _reference.py by cuDNN in one type: its descriptors and its algorithm.
 
-    `data_type` is a cudnnDataType_t, `math_type` a cudnnMathType_t. `transforms` says that the
-    algorithm transforms the values first: only such algorithms were offered.
+    `data_type` is a cudnnDataType_t, `math_type` a cudnnMathType_t. `best` is the algorithm: one
+    that is not of GEMMS only if no other was offered.
     """
 
     def __init__(
@@ -176,7 +176,6 @@ class CudnnConvolution:
         if tuple(number.value for number in shape) != RESULT:
             raise Fault("cudnn", call, 0, "", f"a shape of {shape!r}")
         self.best = self._algorithm(handle)
-        self.transforms = self.best.algo not in GEMMS
         cudnn.call("cudnnSetConvolutionMathType", self.conv, self.best.math)
 
     def _descriptor(self, kind: str) -> ctypes.c_void_p:
@@ -212,13 +211,6 @@ class CudnnConvolution:
             "cudnnConvolutionForward", handle, ctypes.byref(alpha), self.x, x, self.w, w, self.conv,
             self.best.algo, space, SIZE(self.best.memory), ctypes.byref(beta), self.y, y,
         )  # fmt: skip
-
-    def destroy(self) -> None:
-        """Free the descriptors."""
-        self.cudnn.call("cudnnDestroyTensorDescriptor", self.x)
-        self.cudnn.call("cudnnDestroyTensorDescriptor", self.y)
-        self.cudnn.call("cudnnDestroyFilterDescriptor", self.w)
-        self.cudnn.call("cudnnDestroyConvolutionDescriptor", self.conv)
 
 
 def mapped() -> list[str]:

@@ -78,10 +78,9 @@ class Fault(TypedDict, total=False):
 
 
 class DriverFacts(TypedDict, total=False):
-    """The driver's library, the CUDA version that it supports, the number of devices."""
+    """The driver's library, and the number of devices that it shows to the process."""
 
     path: str
-    version: int
     count: int
 
 
@@ -108,7 +107,6 @@ class ConvolutionRun(TypedDict):
     values: int
     first: str  # the first wrong value
     sha256: str  # of the bytes of the result: equal devices compute equal bits
-    seconds: float
 
 
 class ConvolutionAnswer(TypedDict, total=False):

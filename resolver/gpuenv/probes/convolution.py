@@ -3,7 +3,7 @@
 The CUDA driver's library and libcudnn, by ctypes alone.
 
 Options: {"folder": the folder of the environment's libcudnn.so.N, "device": {"ordinal": n}, "need":
-bytes that must be free once the context exists (256 MiB unless given)}.
+bytes that must be free once the context exists}.
 
 The convolution of _reference.py in float32, float16 and, if the device and cuDNN have it, bfloat16;
 each on the default stream and on two streams with handles of their own. Memory, streams and the
@@ -20,7 +20,7 @@ before each run; a value that is not finite is wrong.
 Answers with answers.ConvolutionAnswer.
 
 By hand: python -I _run.py convolution.py '{"folder": ".../nvidia/cudnn/lib", "device": {"ordinal":
-0}}' Runs on Python 3.9 and later; standard library only.
+0}, "need": 268435456}' Runs on Python 3.9 and later; standard library only.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ import math
 import os
 import struct
 import time
+from collections.abc import Mapping
 from typing import NamedTuple, TypedDict
 
 from . import _bindings
-from ._bindings import MIB, POINTER, SIZE, Cudnn, CudnnConvolution, Driver, Fault
+from ._bindings import ADDRESS, GEMMS, POINTER, SIZE, Cudnn, CudnnConvolution, Driver, Fault
 from ._common import main_cudnn, run
 from ._reference import RESULT, inputs, reference
 from .answers import ConvolutionAnswer, ConvolutionRun, DeviceFacts
@@ -47,17 +48,11 @@ DEVICE_UNAVAILABLE = 46  # CUDA_ERROR_DEVICE_UNAVAILABLE: another process has th
 TRANSFORMED = 8  # factor of the tolerance for algorithms that transform the values
 
 
-class Ordinal(TypedDict):
-    """The number of a device in the CUDA driver's order."""
-
-    ordinal: int
-
-
-class Options(TypedDict, total=False):
-    """The options of this probe."""
+class Options(TypedDict):
+    """The options of this probe. `device` is the number of a device in the driver's order."""
 
     folder: str
-    device: Ordinal
+    device: Mapping[str, int]
     need: int
 
 
@@ -106,16 +101,11 @@ def decode(data: bytes, name: str) -> list[float]:
     return array.array("f", data).tolist()
 
 
-class Comparison(NamedTuple):
-    """How far a result is from the reference: the part of ConvolutionRun that compare() gives."""
-
-    error: float | None
-    wrong: int
-    first: str
-
-
-def compare(out: list[float], right: list[float], tolerance: float) -> Comparison:
+def compare(
+    what: str, data: bytes, data_type: DataType, right: list[float], tolerance: float
+) -> ConvolutionRun:
     """Compare a result with the reference. `error` is None if a value is not finite."""
+    out = decode(data, data_type.name)
     scale = max(abs(value) for value in right)
     errors = []
     for have, want in zip(out, right):  # noqa: B905  Python 3.9
@@ -125,101 +115,32 @@ def compare(out: list[float], right: list[float], tolerance: float) -> Compariso
     if wrong:
         first = f"value {wrong[0]} is {out[wrong[0]]!r}, expected {right[wrong[0]]!r}"
     worst = max(errors)
-    return Comparison(worst if math.isfinite(worst) else None, len(wrong), first)
+    return {
+        "what": what,
+        "error": worst if math.isfinite(worst) else None,
+        "tolerance": tolerance,
+        "wrong": len(wrong),
+        "values": len(out),
+        "first": first,
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
 
 
 # ---- the device ---------------------------------------------------------------------------------
 
 
-def start_driver(driver: Driver, answer: ConvolutionAnswer) -> None:
-    """Start the driver.
-
-    Adds its version and the number of devices that it shows to this process.
-    """
-    paths = [path for path in _bindings.mapped() if os.path.basename(path).startswith("libcuda.so")]
-    answer["driver"] = {"path": paths[0] if paths else driver.path}
-    driver.call("cuInit", 0)
-    answer["driver"]["version"] = driver.read_int("cuDriverGetVersion")
-    answer["driver"]["count"] = driver.read_int("cuDeviceGetCount")
+def allocate(driver: Driver, size: int) -> ctypes.c_uint64:
+    """Return the address of memory of the device. It is freed when the process ends."""
+    address = ADDRESS()
+    driver.call("cuMemAlloc_v2", ctypes.byref(address), SIZE(size))
+    return address
 
 
-def read_device(driver: Driver, ordinal: int, device: DeviceFacts) -> int:
-    """Return the CUdevice of an ordinal. Adds its name, PCI bus id, capability and mode."""
-    number = driver.read_int("cuDeviceGet", ordinal)
-    text = ctypes.create_string_buffer(256)
-    driver.call("cuDeviceGetName", text, len(text), number)
-    device["name"] = text.value.decode(errors="replace")
-    driver.call("cuDeviceGetPCIBusId", text, len(text), number)
-    device["bus"] = text.value.decode(errors="replace")
-    major = driver.read_int("cuDeviceGetAttribute", MAJOR, number)
-    minor = driver.read_int("cuDeviceGetAttribute", MINOR, number)
-    device["capability"] = [major, minor]
-    device["mode"] = driver.read_int("cuDeviceGetAttribute", MODE, number)
-    return number
-
-
-class Convolution:
-    """The convolution in one type, with its buffers in the device's memory."""
-
-    def __init__(
-        self, driver: Driver, cudnn: Cudnn, data_type: DataType, handle: ctypes.c_void_p
-    ) -> None:
-        self.driver, self.type = driver, data_type
-        cudnn.during = data_type.name
-        self.work = CudnnConvolution(cudnn, handle, data_type.number, data_type.math_type)
-        self.tolerance = data_type.tolerance * (TRANSFORMED if self.work.transforms else 1)
-        self.memory: list[ctypes.c_uint64] = []
-        self.space = self._buffer(max(self.work.best.memory, 1))
-        self.out_size = math.prod(RESULT) * data_type.size
-        self.out = self._buffer(self.out_size)
-        self.x, self.w = map(self._upload, inputs())
-
-    def _buffer(self, size: int) -> ctypes.c_uint64:
-        address: ctypes.c_uint64 = _bindings.ADDRESS()
-        self.driver.call("cuMemAlloc_v2", ctypes.byref(address), SIZE(size))
-        self.memory.append(address)
-        return address
-
-    def _upload(self, values: list[float]) -> ctypes.c_uint64:
-        data = encode(values, self.type.name)
-        address = self._buffer(len(data))
-        self.driver.call("cuMemcpyHtoD_v2", address, data, SIZE(len(data)))
-        return address
-
-    def run(
-        self, handle: ctypes.c_void_p, stream: ctypes.c_void_p, what: str, right: list[float]
-    ) -> ConvolutionRun:
-        """Convolve on a stream and compare the result with the reference."""
-        cudnn = self.work.cudnn
-        cudnn.during = self.driver.during = what
-        begin = time.perf_counter()
-        size = SIZE(self.out_size)
-        self.driver.call("cuMemsetD8_v2", self.out, 0xFF, size)  # NaN in each of the types
-        self.driver.call("cuCtxSynchronize")
-        self.work.forward(handle, self.x, self.w, self.space, self.out)
-        self.driver.call("cuStreamSynchronize", stream)
-        data = ctypes.create_string_buffer(self.out_size)
-        self.driver.call("cuMemcpyDtoH_v2", data, self.out, size)
-        cudnn.during = self.driver.during = ""
-        seconds = time.perf_counter() - begin
-        values = decode(data.raw, self.type.name)
-        comparison = compare(values, right, self.tolerance)
-        return {
-            "what": what,
-            "error": comparison.error,
-            "tolerance": self.tolerance,
-            "wrong": comparison.wrong,
-            "values": len(values),
-            "first": comparison.first,
-            "sha256": hashlib.sha256(data.raw).hexdigest(),
-            "seconds": seconds,
-        }
-
-    def destroy(self) -> None:
-        """Free the buffers and the descriptors."""
-        for address in self.memory:
-            self.driver.call("cuMemFree_v2", address)
-        self.work.destroy()
+def upload(driver: Driver, data: bytes) -> ctypes.c_uint64:
+    """Return the address of a copy of the data in memory of the device."""
+    address = allocate(driver, len(data))
+    driver.call("cuMemcpyHtoD_v2", address, data, SIZE(len(data)))
+    return address
 
 
 def make_handles(
@@ -240,35 +161,55 @@ def make_handles(
     return handles, streams
 
 
-def reason_to_leave_out(data_type: DataType, capability: list[int], cudnn: Cudnn) -> str | None:
-    """Return why a type cannot be tried here; None if it can."""
-    if tuple(capability) < data_type.least_capability:
-        return (
-            f"{data_type.name}: not supported by compute capability {capability[0]}.{capability[1]}"
-        )
-    if cudnn.release < data_type.least_cudnn:
-        return f"{data_type.name}: not supported by cuDNN {cudnn.release[0]}.{cudnn.release[1]}"
-    return None
-
-
 def convolve(driver: Driver, cudnn: Cudnn, answer: ConvolutionAnswer) -> None:
     """Convolve in all types on all streams. Each run is added to the answer at once."""
     right = reference()
     handles, streams = make_handles(driver, cudnn, answer)
+    major, minor = answer["device"]["capability"]
     for data_type in TYPES:
-        reason = reason_to_leave_out(data_type, answer["device"]["capability"], cudnn)
-        if reason is not None:
+        name = data_type.name
+        if (major, minor) < data_type.least_capability:
+            reason = f"{name}: not supported by compute capability {major}.{minor}"
             answer["left"].append(reason)
             continue
-        convolution = Convolution(driver, cudnn, data_type, handles[0])
+        if cudnn.release < data_type.least_cudnn:
+            release = ".".join(map(str, cudnn.release))
+            answer["left"].append(f"{name}: not supported by cuDNN {release}")
+            continue
+        cudnn.during = name
+        work = CudnnConvolution(cudnn, handles[0], data_type.number, data_type.math_type)
+        tolerance = data_type.tolerance * (1 if work.best.algo in GEMMS else TRANSFORMED)
+        size = math.prod(RESULT) * data_type.size
+        space, out = allocate(driver, max(work.best.memory, 1)), allocate(driver, size)
+        x, w = [upload(driver, encode(values, name)) for values in inputs()]
         for handle, stream, where in zip(handles, streams, STREAMS):  # noqa: B905  Python 3.9
-            what = f"{data_type.name} on {where}"
-            answer["runs"].append(convolution.run(handle, stream, what, right))
-        convolution.destroy()
-    for handle in handles:
-        cudnn.call("cudnnDestroy", handle)
-    for stream in streams[1:]:
-        driver.call("cuStreamDestroy_v2", stream)
+            cudnn.during = driver.during = f"{name} on {where}"
+            # NaN in each of the types
+            driver.call("cuMemsetD8_v2", out, 0xFF, SIZE(size))
+            driver.call("cuCtxSynchronize")
+            work.forward(handle, x, w, space, out)
+            driver.call("cuStreamSynchronize", stream)
+            data = ctypes.create_string_buffer(size)
+            driver.call("cuMemcpyDtoH_v2", data, out, SIZE(size))
+            run = compare(driver.during, data.raw, data_type, right, tolerance)
+            answer["runs"].append(run)
+        cudnn.during = driver.during = ""
+
+
+def read_device(driver: Driver, ordinal: int, device: DeviceFacts) -> int:
+    """Return the CUdevice of an ordinal. Adds its name, PCI bus id, capability and mode."""
+    number = driver.read_int("cuDeviceGet", ordinal)
+    text = ctypes.create_string_buffer(256)
+    driver.call("cuDeviceGetName", text, len(text), number)
+    device["name"] = text.value.decode(errors="replace")
+    driver.call("cuDeviceGetPCIBusId", text, len(text), number)
+    device["bus"] = text.value.decode(errors="replace")
+    capability = [MAJOR, MINOR]
+    device["capability"] = [
+        driver.read_int("cuDeviceGetAttribute", part, number) for part in capability
+    ]
+    device["mode"] = driver.read_int("cuDeviceGetAttribute", MODE, number)
+    return number
 
 
 def try_device(driver: Driver, folder: str, ordinal: int, answer: ConvolutionAnswer) -> None:
@@ -277,9 +218,11 @@ def try_device(driver: Driver, folder: str, ordinal: int, answer: ConvolutionAns
     Adds to the answer what was reached, also if a Fault ends it.
     """
     begin = time.perf_counter()
-    start_driver(driver, answer)
-    answer["device"] = {}
-    device = answer["device"]
+    paths = [path for path in _bindings.mapped() if os.path.basename(path).startswith("libcuda.so")]
+    answer["driver"] = {"path": paths[0] if paths else driver.path}
+    driver.call("cuInit", 0)
+    answer["driver"]["count"] = driver.read_int("cuDeviceGetCount")
+    device = answer["device"] = {}
     number = read_device(driver, ordinal, device)
     context = POINTER()
     driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
@@ -297,32 +240,25 @@ def try_device(driver: Driver, folder: str, ordinal: int, answer: ConvolutionAns
     try:
         convolve(driver, cudnn, answer)
         answer["check_s"] = time.perf_counter() - begin
-        driver.call("cuDevicePrimaryCtxRelease_v2", number)
     except Fault as fault:
-        add_driver_state(driver, answer, fault)
+        # What the driver says afterwards: cuDNN's status often hides a fault of the driver or a
+        # lack of memory.
+        try:
+            driver.during = ""
+            driver.call("cuCtxSynchronize")
+            answer["free"] = driver.memory()[0]
+        except Fault as second:
+            facts = second.facts
+            fault.facts["after"] = f"{facts['call']} gave {facts['status']} {facts['name']}"
         raise
-
-
-def add_driver_state(driver: Driver, answer: ConvolutionAnswer, fault: Fault) -> None:
-    """Add what the driver says after a failure.
-
-    The status of cuDNN often hides a fault of the driver or a lack of memory.
-    """
-    try:
-        driver.during = ""
-        driver.call("cuCtxSynchronize")
-        answer["free"] = driver.memory()[0]
-    except Fault as second:
-        facts = second.facts
-        fault.facts["after"] = f"{facts['call']} gave {facts['status']} {facts['name']}"
 
 
 def probe(options: Options) -> ConvolutionAnswer:
     """Return the answer that this file's docstring describes."""
-    answer: ConvolutionAnswer = {"need": int(options.get("need", 256 * MIB)), "fault": None}
+    answer: ConvolutionAnswer = {"need": options["need"], "fault": None}
     try:
         driver = Driver("libcuda.so.1")
-        try_device(driver, options["folder"], int(options["device"]["ordinal"]), answer)
+        try_device(driver, options["folder"], options["device"]["ordinal"], answer)
     except Fault as fault:
         answer.setdefault("driver", {})
         answer["fault"] = fault.facts
