@@ -20,7 +20,7 @@ HOST = ["--gpu", "none", "--python", f"{sys.version_info[0]}.{sys.version_info[1
 STAGES = ("detect", "index", "resolve", "lock", "install", "verify", "render", "api")
 # Functions that a caller passes down, and where: progress, and what ends an installation.
 CALLBACKS = {
-    ("install", "cli", "_print_step"),
+    ("install", "cli", "print_step"),
     ("install", "api", "prove_and_write"),
     ("api", "cli", "prove"),
     ("api", "cli", "print_paths"),

@@ -11,31 +11,20 @@ This module exports the public names. `gpuenv.api` composes the stages.
 
 from __future__ import annotations
 
-# Four packages have the name of a function of the API: detect, install, lock and verify. Python
-# binds a package to its parent at its first import. All are imported before the functions, so that
-# the functions keep the names.
-from . import verify as _verify_package
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import api
 from .api import (
-    add_profiles,
     compatibility_data,
     describe,
     detect,
-    examine,
-    explain,
-    explain_lock,
-    install,
     lock,
-    lock_profile,
     matrix_catalog,
     matrix_tables,
     read_host,
     read_lock,
-    read_project,
-    reasons_against,
-    rollback,
     solve,
-    sync,
-    verify,
     write_lock,
 )
 from .errors import (
@@ -144,7 +133,32 @@ __all__ = [
 ]
 
 
-del _verify_package  # `verify` is the function
+if TYPE_CHECKING:
+    from .api import (
+        add_profiles,
+        examine,
+        explain,
+        explain_lock,
+        install,
+        lock_profile,
+        read_project,
+        reasons_against,
+        rollback,
+        sync,
+        verify,
+    )
+else:
+    # Four packages have the name of a function of the API: detect, install, lock and verify. Python
+    # binds a package to its parent at its first import. The functions of the first and the third
+    # replaced them above; these two leave the name to `__getattr__`.
+    for _package in ("install", "verify"):
+        import_module(f".{_package}", __name__)
+        del globals()[_package]
+
+    def __getattr__(name: str) -> Any:
+        if name in __all__:
+            return getattr(api, name)  # loaded at its first use
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _to_html(value: object) -> str | None:

@@ -6,7 +6,7 @@ input, 3 no solution, 4 the network, an index, an installer or this system faile
 
 from __future__ import annotations
 
-from .model import Value
+from .model import Host, Value
 
 
 class Reason(Value):
@@ -82,6 +82,26 @@ def argument_text(text: str) -> str:
         flag = word.rstrip(":;,.)")
         words.append(_ARGUMENTS.get(flag, flag) + word[len(flag) :])
     return " ".join(words)
+
+
+class LockReport(Value):
+    """Whether a lock file of any tool works on a host.
+
+    `packages` is the number of packages that it installs there; `changes` are single changes of the
+    host with which nothing fails any more, if they were looked for.
+    """
+
+    path: str
+    host: Host
+    created_by: str
+    packages: int
+    reasons: tuple[Reason, ...]
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def works(self) -> bool:
+        """Return whether all reasons are doubts: facts that are not known, or notes."""
+        return all(is_doubt(reason) for reason in self.reasons)
 
 
 class GpuEnvError(Exception):

@@ -2,12 +2,12 @@
 
 The command line, the conda plugin and programs that use gpuenv call this package.
 
-    environments   solve, lock, install and verify
+    environments   solve; make, read and write locks
       wheels       what is special in solving for wheels
       conda        conda environments, with wheels beside the conda packages
-      fit          whether a lock, or pinned packages, fit a host
-    explanations   why a request, a lock or a program fails
+    installing     whether a lock fits a host; install locks, and verify environments
     projects       the profiles of a pyproject.toml and their locks
+    explanations   why a request, a lock or a program fails
     hosts          detected and described hosts
     data           the compatibility data, loaded once
 
@@ -19,44 +19,18 @@ Their functions are exported here. Single commands import the other modules:
 
 from __future__ import annotations
 
-from .conda import repair
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..detect.host import read_host
 from .data import compatibility_data, data_version, matrix_catalog, matrix_tables
-from .environments import (
-    changes,
-    check_target,
-    downloaded_python,
-    install,
-    is_conda_lock,
-    lock,
-    lock_text,
-    read_lock,
-    recorded_lock,
-    rollback,
-    solve,
-    sync,
-    verify,
-    write_lock,
-)
-from .explanations import check_lock, examine, explain, explain_lock
-from .fit import reasons_against
-from .hosts import describe, detect, read_host, require_gpu, with_python_of
-from .projects import (
-    add_profiles,
-    begin_project,
-    changed_requirements,
-    fitting_lock,
-    has_profiles,
-    lock_profile,
-    lock_profiles,
-    profile_host,
-    profile_states,
-    read_project,
-    write_profile_locks,
-)
+from .environments import attested, is_conda_lock, lock, lock_text, read_lock, solve, write_lock
+from .hosts import describe, detect, require_gpu, with_python_of
 from .wheels import split_frameworks, tool_settings
 
 __all__ = [
     "add_profiles",
+    "attested",
     "begin_project",
     "changed_requirements",
     "changes",
@@ -99,3 +73,42 @@ __all__ = [
     "write_lock",
     "write_profile_locks",
 ]
+
+if TYPE_CHECKING:
+    from .conda import repair
+    from .explanations import check_lock, examine, explain, explain_lock
+    from .installing import (
+        changes,
+        check_target,
+        downloaded_python,
+        install,
+        reasons_against,
+        recorded_lock,
+        rollback,
+        sync,
+        verify,
+    )
+    from .projects import (
+        add_profiles,
+        begin_project,
+        changed_requirements,
+        fitting_lock,
+        has_profiles,
+        lock_profile,
+        lock_profiles,
+        profile_host,
+        profile_states,
+        read_project,
+        write_profile_locks,
+    )
+else:
+    # A solve needs none of these. Each is loaded when a function is used that the modules before it
+    # do not have.
+    _ON_DEMAND = ("installing", "projects", "explanations", "conda")
+
+    def __getattr__(name: str) -> Any:
+        for module in _ON_DEMAND if name in __all__ else ():
+            functions = vars(import_module(f".{module}", __name__))
+            if name in functions:
+                return functions[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat import what_if
 from ..compat.what_if import ChangedHost
-from ..errors import Change, GpuEnvError, NoSolutionError, Reason, TamperedError, is_doubt
+from ..errors import Change, GpuEnvError, LockReport, NoSolutionError, Reason, TamperedError
 from ..lock.other_tools import read_any_lock
-from ..model import Host, IndexOptions, Plan, Rejection, Request, Value
+from ..model import Host, IndexOptions, Plan, Rejection, Request
 from ..requirements.target import parse_requirement
 from . import environments
 from .data import compatibility_data
-from .fit import lock_reasons, reasons_against
 from .hosts import describe
+from .installing import lock_reasons, reasons_against, verify
 
 if TYPE_CHECKING:
     from ..doctor.diagnosis import Examination
@@ -76,26 +76,6 @@ def explain(request: Request, host: Host, options: IndexOptions | None = None) -
 
 
 # ---- a lock --------------------------------------------------------------------------------------
-
-
-class LockReport(Value):
-    """Whether a lock file of any tool works on a host.
-
-    `packages` is the number of packages that it installs there; `changes` are single changes of the
-    host with which nothing fails any more, if they were looked for.
-    """
-
-    path: str
-    host: Host
-    created_by: str
-    packages: int
-    reasons: tuple[Reason, ...]
-    changes: tuple[Change, ...] = ()
-
-    @property
-    def works(self) -> bool:
-        """Return whether all reasons are doubts: facts that are not known, or notes."""
-        return all(is_doubt(reason) for reason in self.reasons)
 
 
 def check_lock(path: str, host: Host) -> LockReport:
@@ -214,7 +194,7 @@ def examine(
 
     stages = diagnosis.Stages(
         data=compatibility_data(),
-        verify=partial(environments.verify, None),
+        verify=partial(verify, None),
         solve=partial(environments.solve, options=IndexOptions(offline=True)),
         describe=describe,
     )

@@ -11,7 +11,6 @@ from ..detect import described
 from ..detect import host as detection
 from ..errors import InputError, WrongTypeError
 from ..model import Host, Lock, Request, Value
-from ..resolve.conda import virtual_packages
 from .data import compatibility_data
 
 # Several texts. Not Sequence[str]: a plain str is one, and type checkers would accept "torch".
@@ -77,11 +76,6 @@ def detect(
     return host
 
 
-def read_host(path: str) -> Host:
-    """Read a host from a file that `gpuenv detect -o` wrote. InputError if it is not one."""
-    return detection.read_host(path)
-
-
 def describe(
     base: Host | None = None,
     *,
@@ -116,11 +110,6 @@ def describe(
         platform=platform,
         glibc=glibc,
     )
-
-
-def apply_conda_overrides(host: Host, env: Mapping[str, str]) -> Host:
-    """Return the host with the facts that CONDA_OVERRIDE_* variables change."""
-    return virtual_packages.overridden(host, env)
 
 
 def require_gpu(host: Host) -> None:

@@ -20,8 +20,8 @@ from ..resolve.requested import with_versions
 from ..serialize import read_input, read_toml
 from . import environments
 from .data import compatibility_data, data_version, matrix_catalog
-from .fit import lock_reasons
 from .hosts import with_python_of
+from .installing import lock_reasons
 
 
 class LockedProfile(Value):
@@ -56,12 +56,11 @@ class FittingLock(Value):
     project: Project
     profiles: tuple[Profile, ...]
     state: State
-    path: str
     lock: Lock
 
     def index_options(self) -> IndexOptions:
         """Return the indexes that the best profile allows."""
-        return profiles.index_options(self.profiles[0], os.path.dirname(self.path))
+        return profiles.index_options(self.profiles[0], os.path.dirname(self.state.path))
 
 
 def read_project(folder: str = "") -> Project:
@@ -261,9 +260,8 @@ def lock_profiles(
     """
     project = read_project(folder)
     selected = project.select(names)
-    where = folder or "."
-    if not os.access(where, os.W_OK | os.X_OK):
-        raise InputError(f"the folder {where} cannot be written")
+    if not os.access(folder or ".", os.W_OK | os.X_OK):
+        raise InputError(f"the folder {folder or '.'} cannot be written")
     old: dict[str, Lock | None] = {}
     for profile in project.profiles:
         path = project.lock_path(profile)
@@ -273,13 +271,7 @@ def lock_profiles(
             old[profile.name] = None
             if profile in selected:  # the lock of another profile only says which versions it has
                 warn(f"{error.message}: its pins are not kept")
-    old_locks = [old[profile.name] for profile in selected]
-    pinned = {pin.wheel.name for lock in old_locks if lock is not None for pin in lock.pins}
-    for name in upgrade or ():
-        if name not in pinned:
-            is_profile = any(profile.name == name for profile in project.profiles)
-            hint = f"profiles come before it: gpuenv lock {name} --upgrade" if is_profile else ""
-            raise InputError(f"--upgrade {name}: no lock has a package of that name", hint=hint)
+    _require_pins(upgrade or (), project, [old[profile.name] for profile in selected])
 
     def solve(profile: Profile, versions: Mapping[str, str]) -> Plan:
         options = profiles.index_options(profile, folder, offline=offline, refresh=refresh)
@@ -314,6 +306,16 @@ def lock_profiles(
         for profile in selected
     ]
     return LockedProject(profiles=tuple(locked), shared=shared)
+
+
+def _require_pins(names: Sequence[str], project: Project, locks: Sequence[Lock | None]) -> None:
+    """Raise InputError if none of the locks has a package that --upgrade names."""
+    pinned = {pin.wheel.name for lock in locks if lock is not None for pin in lock.pins}
+    for name in names:
+        if name not in pinned:
+            is_profile = any(profile.name == name for profile in project.profiles)
+            hint = f"profiles come before it: gpuenv lock {name} --upgrade" if is_profile else ""
+            raise InputError(f"--upgrade {name}: no lock has a package of that name", hint=hint)
 
 
 def write_profile_locks(locks: Mapping[str, Lock]) -> dict[str, str]:
@@ -367,22 +369,24 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
         HostMismatchError: the lock of no profile fits; the error has the facts against each lock.
     """
     project = read_project(folder)
-    states = {profile.name: _state(project, profile) for profile in project.profiles}
-    locks: dict[str, Lock] = {}
+    states: dict[str, State] = {}
     candidates: list[tuple[Profile, Lock, tuple[Reason, ...]]] = []
     unusable: list[tuple[Profile, tuple[Reason, ...]]] = []
-    usable: Sequence[Profile] = project.profiles
+    backends: tuple[str, ...] = ("pip", "conda")
     if is_conda(target) or is_venv(target):
-        usable = [profile for profile in usable if (profile.backend == "conda") == is_conda(target)]
-    for profile in usable:
-        path, status = states[profile.name].path, states[profile.name].status
-        if status in ("missing", "tampered", "unreadable"):
-            have = f"it is {status}"
-            reason = Reason(code=f"lock-{status}", subject=path, need="to be locked", have=have)
-            unusable.append((profile, (reason,)))
+        backends = ("conda",) if is_conda(target) else ("pip",)
+    for profile in project.profiles:
+        state = states[profile.name] = _state(project, profile)
+        if profile.backend not in backends:
             continue
-        lock = locks[profile.name] = environments.read_lock(path)
-        candidates.append((profile, lock, lock_reasons(lock, with_python_of(host, lock))))
+        if state.status in ("missing", "tampered", "unreadable"):
+            code, have = f"lock-{state.status}", f"it is {state.status}"
+            reason = Reason(code=code, subject=state.path, need="to be locked", have=have)
+            unusable.append((profile, (reason,)))
+        else:
+            lock = environments.read_lock(state.path)
+            reasons = lock_reasons(lock, with_python_of(host, lock))
+            candidates.append((profile, lock, reasons))
     fitting, others = profiles.choose(candidates, host)
     if not fitting:
         raise HostMismatchError(
@@ -398,6 +402,5 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
         project=project,
         profiles=fitting,
         state=states[best.name],
-        path=project.lock_path(best),
-        lock=locks[best.name],
+        lock=next(lock for profile, lock, _ in candidates if profile is best),
     )

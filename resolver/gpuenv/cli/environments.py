@@ -10,15 +10,15 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 from .. import api, loader_env
-from ..api.environments import Installing
+from ..api.installing import Installing
 from ..errors import DeclinedError, HostMismatchError, InputError, NotVerifiedError
-from ..index import attestations
 from ..install import downloads
+from ..install.wheels import WAIT
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
 from ..render import changes as render_changes
 from ..render import checks as render_checks
 from ..render import locks, plans
-from .flags import HOST, INSTALL, LOCK, PLACES, SOLVE, WAITING
+from .flags import HOST, INSTALLER, LOCK, SOLVE
 from .output import (
     print_errors,
     print_json,
@@ -27,10 +27,59 @@ from .output import (
     print_result,
     step_printer,
 )
-from .parser import Argument, Command
-from .requests import is_described, read_host, read_output, read_solve_request
+from .parser import Argument, Command, waiting_seconds
+from .requests import (
+    is_described,
+    read_host,
+    read_index_options,
+    read_output,
+    read_solve_request,
+)
 
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
+
+
+WAITING = Argument(
+    "--wait S",
+    "Wait up to S seconds for another run on the same folder; 0 means no wait (default: 600)",
+    type=waiting_seconds,
+    default=WAIT,
+)
+# The arguments of `gpuenv sync`, which `gpuenv install` has, too.
+INSTALL = (
+    Argument("--target DIR", "The environment: a new or an existing one", required=True),
+    WAITING,
+    Argument(
+        "--exact",
+        "Remove what the lock does not name (default: only from an environment of wheels that"
+        " gpuenv made)",
+        default=None,
+    ),
+    Argument(
+        "--inexact",
+        "Keep packages that the lock does not name",
+        dest="exact",
+        action="store_false",
+    ),
+    Argument("-y --yes", "Change an existing environment without a question"),
+    Argument(
+        "--python-downloads",
+        "Let uv download a Python for a new environment if there is none here",
+    ),
+    *INSTALLER,
+)
+# The folders and indexes that a lock may use without https.
+PLACES = (
+    Argument(
+        "--find-links DIR ...",
+        "Use the files of a folder, such as one that gpuenv download filled (repeat)",
+    ),
+    Argument("--index-url URL", "Accept files of the lock from this http:// index, too"),
+    Argument(
+        "--extra-index-url URL ...",
+        "Accept files of the lock from this http:// index, too (repeat)",
+    ),
+)
 
 
 class Install(Command):
@@ -59,7 +108,7 @@ class Install(Command):
         plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
         lock = api.lock(plan)
         if arguments.require_attestations:
-            lock = attested(lock, options)
+            lock = api.attested(lock, options)
         how = _installing(arguments, lock, plan.host, options)
         api.check_target(
             lock, arguments.target, python=how["python"], installer=arguments.installer
@@ -128,7 +177,7 @@ class Sync(Command):
             return 0
         exit_on_signals()
         try:
-            how = _installing(arguments, lock, host, _build_sources(arguments))
+            how = _installing(arguments, lock, host, read_index_options(arguments))
             api.sync(lock, arguments.target, host=host, files=files, **how)
         except NotVerifiedError as error:
             return report_not_verified(error)
@@ -189,7 +238,7 @@ class Download(Command):
         files = _with_local_files(arguments, lock)
         if lock.conda:
             raise InputError("the lock is of conda packages: only wheels can be downloaded")
-        report, builds = step_printer(arguments), _build_sources(arguments)
+        report, builds = step_printer(arguments), read_index_options(arguments)
         if not bundle:
             downloaded, present = downloads.download(
                 files, folder, wait=arguments.wait, progress=report, builds=builds
@@ -241,26 +290,6 @@ class Rollback(Command):
 # ---- the lock and its files ----------------------------------------------------------------------
 
 
-def attested(lock: Lock, options: IndexOptions) -> Lock:
-    """Return a lock that says who has published each file, by attestations (PEP 740).
-
-    The indexes of the files are asked for them. It needs the extra gpuenv[attestations].
-
-    Args:
-        lock: the lock.
-        options: the options of the solve, which may have credentials.
-
-    Raises:
-        InputError: the lock is of conda packages, or the network must not be used.
-        NotAttestedError: a file has no attestation, or one that does not hold.
-        PackageIndexError: an index does not answer.
-    """
-    if lock.conda or options.offline or options.no_index:
-        message = "--require-attestations asks the indexes of wheels"
-        raise InputError(message, hint="leave out --offline, --no-index and --backend conda")
-    return lock.replace(pins=attestations.attested_pins(lock.pins, options))
-
-
 def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     """Return the named lock, or that of the profile that fits the host; and the host.
 
@@ -271,10 +300,10 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         fitting = api.fitting_lock("", host, arguments.target)
         lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)
         step_printer(arguments)("\n".join(lines))
-        lock = fitting.lock
-        options = fitting.index_options()
-        arguments.find_links += options.find_links
-        arguments.extra_index_url += filter(None, [options.index_url, *options.extra_index_urls])
+        lock, options = fitting.lock, fitting.index_options()
+        urls = filter(None, [options.index_url, *options.extra_index_urls])
+        arguments.find_links = [*arguments.find_links, *options.find_links]
+        arguments.extra_index_url = [*arguments.extra_index_url, *urls]
     else:
         lock = api.read_lock(arguments.lock or "pylock.toml")
         host = read_host(arguments, need_gpu=False, keep_python=lock.conda, conda=lock.conda)
@@ -304,21 +333,11 @@ def _with_local_files(arguments: Namespace, lock: Lock, *, no_index: bool = Fals
     return lock
 
 
-def _build_sources(arguments: Namespace) -> IndexOptions:
-    """Return where the build requirements of source distributions come from."""
-    return IndexOptions(
-        index_url=arguments.index_url,
-        extra_index_urls=tuple(arguments.extra_index_url),
-        find_links=tuple(arguments.find_links),
-        no_index=getattr(arguments, "no_index", False),  # gpuenv download has no such flag
-    )
-
-
 # ---- installation --------------------------------------------------------------------------------
 
 
 def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptions) -> Installing:
-    """Return how the flags of `add_install_flags` install a lock for a host."""
+    """Return how the flags of INSTALL install a lock for a host."""
     python, target = arguments.python, arguments.target
     if arguments.python_downloads:
         python = api.downloaded_python(lock, target, python)

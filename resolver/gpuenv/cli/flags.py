@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS
 from typing import Any
 
-from ..install.wheels import WAIT
-from .parser import Argument, Group, seconds, waiting_seconds
+from .parser import Argument, Group, seconds
 
 TIMEOUT = 300.0  # seconds for all checks
 FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
@@ -127,12 +126,6 @@ SOLVE = (
 EXISTING_TARGET = Argument(
     "--target DIR", "The environment (default: the active one, otherwise ./.venv)"
 )
-WAITING = Argument(
-    "--wait S",
-    "Wait up to S seconds for another run on the same folder; 0 means no wait (default: 600)",
-    type=waiting_seconds,
-    default=WAIT,
-)
 TIMED: dict[str, Any] = {"type": seconds, "default": TIMEOUT}  # options of --timeout
 # How to install and to verify.
 INSTALLER = (
@@ -144,39 +137,4 @@ INSTALLER = (
     ),
     Argument("--no-verify", "Do not verify the environment afterwards"),
     Argument("--timeout S", "End the verification after S seconds (default: 300)", **TIMED),
-)
-# The arguments of `gpuenv sync`, which `gpuenv install` has, too.
-INSTALL = (
-    Argument("--target DIR", "The environment: a new or an existing one", required=True),
-    WAITING,
-    Argument(
-        "--exact",
-        "Remove what the lock does not name (default: only from an environment of wheels that"
-        " gpuenv made)",
-        default=None,
-    ),
-    Argument(
-        "--inexact",
-        "Keep packages that the lock does not name",
-        dest="exact",
-        action="store_false",
-    ),
-    Argument("-y --yes", "Change an existing environment without a question"),
-    Argument(
-        "--python-downloads",
-        "Let uv download a Python for a new environment if there is none here",
-    ),
-    *INSTALLER,
-)
-# The folders and indexes that a lock may use without https.
-PLACES = (
-    Argument(
-        "--find-links DIR ...",
-        "Use the files of a folder, such as one that gpuenv download filled (repeat)",
-    ),
-    Argument("--index-url URL", "Accept files of the lock from this http:// index, too"),
-    Argument(
-        "--extra-index-url URL ...",
-        "Accept files of the lock from this http:// index, too (repeat)",
-    ),
 )

@@ -19,6 +19,7 @@ from ..atomic_write import write_whole
 from ..errors import InputError
 from ..render.changes import activity_text
 from ..render.text import Line, Meaning, columns, set_columns, visible, wrap
+from ..serialize import to_plain
 
 COLORS: dict[Meaning, str] = {
     "headline": "bold",
@@ -44,7 +45,7 @@ class _Settings:
 def configure(arguments: Namespace) -> None:
     """Use --color and --quiet for all that a command prints, and show its progress."""
     _Settings.color, _Settings.quiet = arguments.color, arguments.quiet > 0
-    current.announce = _print_on_stderr
+    current.announce = _announce
     if sys.stdout.isatty():
         set_columns(min(columns(), os.get_terminal_size(sys.stdout.fileno()).columns or 80))
     in_ci = os.environ.get("CI", "") not in ("", "0", "false")
@@ -113,21 +114,22 @@ def _print(blocks: Sequence[str], stream: TextIO) -> None:
 
 
 def print_json(document: object) -> None:
-    """Print one document on stdout."""
+    """Print one document on stdout. The values in it are as `to_plain` returns them."""
     _clear_progress()
-    print(json.dumps(document, indent=2))
+    print(json.dumps(document, indent=2, default=to_plain))
 
 
 def step_printer(arguments: Namespace) -> Callable[[str], None]:
     """Return the function that prints each step: on stdout, but with --json on stderr."""
-    return _print_on_stderr if arguments.json else _print_step
+
+    def print_step(text: str) -> None:
+        if not _Settings.quiet:
+            (print_errors if arguments.json else print_lines)(text.split("\n"))
+
+    return print_step
 
 
-def _print_step(text: str) -> None:
-    print_report(text.split("\n"))
-
-
-def _print_on_stderr(line: str) -> None:
+def _announce(line: str) -> None:
     if not _Settings.quiet:
         print_errors([line])
 

@@ -6,11 +6,13 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from .. import api
 from ..errors import InputError
 from ..project.profiles import compare
 from ..render import locks as render
+from ..render import refusals
 from ..render.values import reasons_json
 from .flags import HOST, OFFLINE, PROJECT, REFRESH
 from .output import print_errors, print_json, print_lines, print_report
@@ -74,15 +76,8 @@ class Init(Command):
         if not arguments.json:
             print_report(render.beginning_lines(begun, hosts))
             return 0
-        print_json(
-            {
-                "path": begun.path,
-                "frameworks": list(begun.frameworks),
-                "profiles": list(begun.profiles),
-                "covered": list(begun.covered),
-                "python": begun.python,
-            }
-        )
+        fields = ("path", "frameworks", "profiles", "covered", "python")
+        print_json({field: getattr(begun, field) for field in fields})
         return 0
 
 
@@ -173,13 +168,15 @@ class LockProfiles(Command):
                 raise InputError(f"--check changes nothing: leave {flag} out")
         if check:
             return _check(arguments, names, files)
-        if not added and not removed:
-            return _lock(arguments, names)
-        with api.changed_requirements(arguments.project, add=added, remove=removed):
-            return _lock(arguments, names)
+        changed: AbstractContextManager[None] = nullcontext()
+        if added or removed:
+            changed = api.changed_requirements(arguments.project, add=added, remove=removed)
+        with changed:
+            _lock(arguments, names)
+        return 0
 
 
-def _lock(arguments: Namespace, names: Sequence[str]) -> int:
+def _lock(arguments: Namespace, names: Sequence[str]) -> None:
     """Lock all profiles before the first file is written."""
     project = api.lock_profiles(
         arguments.project,
@@ -192,12 +189,10 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
     statuses = api.write_profile_locks({locked.path: locked.new for locked in project.profiles})
     documents = []
     for locked in project.profiles:
-        path, new = locked.path, locked.new
-        status = statuses[path]
+        path, new, status = locked.path, locked.new, statuses[locked.path]
         changes = compare(locked.old, new)
         if arguments.json:
-            name = locked.profile.name
-            documents.append(render.lock_json(path, name, status, new, changes))
+            documents.append(render.lock_json(path, locked.profile.name, status, new, changes))
         elif status == "unchanged":
             print_report([f"{path}: unchanged, {len(new.pins)} packages"])
         else:
@@ -207,7 +202,6 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
         print_json({"profiles": documents, "frameworks": shared})
     elif "written" in statuses.values() and project.shared:
         print_report(render.shared_versions_lines(project.shared, only_some=bool(names)))
-    return 0
 
 
 def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> int:
@@ -220,26 +214,26 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
     if states and not arguments.json:
         print_lines(render.states_lines(states))
     documents = []
+    reports = []
     if files:
         host = read_host(arguments, need_gpu=True)
-        for path in files:
-            report = api.check_lock(path, host)
-            created_by, packages, reasons = report.created_by, report.packages, report.reasons
-            if not arguments.json:
-                print_lines(render.lock_check_lines(path, created_by, packages, reasons, host))
-            documents.append(
-                {
-                    "path": path,
-                    "created_by": created_by,
-                    "packages": packages,
-                    "ok": report.works,
-                    "reasons": reasons_json(reasons),
-                }
-            )
+        reports = [api.check_lock(path, host) for path in files]
+    for report in reports:
+        if not arguments.json:
+            print_lines(refusals.lock_lines(report))
+        documents.append(
+            {
+                "path": report.path,
+                "created_by": report.created_by,
+                "packages": report.packages,
+                "ok": report.works,
+                "reasons": reasons_json(report.reasons),
+            }
+        )
     is_good = all(state.status == "fresh" for state in states)
     is_good = is_good and all(document["ok"] for document in documents)
     if arguments.json:
-        print_json({"ok": is_good, "profiles": render.states_json(states), "files": documents})
+        print_json({"ok": is_good, "profiles": states, "files": documents})
     if any(state.status == "unreadable" for state in states):
         return InputError.exit_status
     return 0 if is_good else 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from .. import api
 from ..errors import InputError
 from ..index.urls import path_to_file_url
-from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request
+from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request, show_pair
 from ..prefix import is_conda, is_venv
 from ..requirements.conda_projects import is_project_file, read_project_file
 from ..requirements.files import read_files
@@ -103,15 +103,12 @@ def active_conda_prefix() -> str | None:
 
 
 def read_index_options(arguments: Namespace) -> IndexOptions:
-    """Read the flags of `add_index_flags`."""
+    """Return where packages may come from, by the flags of `flags.INDEXES` that a command has."""
+    names = ("index_url", "no_index", "offline", "refresh", "exclude_newer")
     return IndexOptions(
-        index_url=arguments.index_url,
         extra_index_urls=tuple(arguments.extra_index_url),
         find_links=tuple(arguments.find_links),
-        no_index=arguments.no_index,
-        offline=arguments.offline,
-        refresh=arguments.refresh,
-        exclude_newer=arguments.exclude_newer,
+        **{name: value for name, value in vars(arguments).items() if name in names},
     )
 
 
@@ -130,10 +127,6 @@ def read_conda_request(
     arguments: Namespace, *, with_wheels: bool = True
 ) -> tuple[Request, IndexOptions, Host]:
     """Read a request for conda packages, and for the wheels of --pip beside them."""
-
-    def host() -> Host:
-        return read_host(arguments, need_gpu=True, conda=True)
-
     project_files = list(filter(is_project_file, arguments.requirements))
     if project_files:  # of conda or pixi
         platform = read_host(arguments, need_gpu=True, conda=True).platform
@@ -144,9 +137,11 @@ def read_conda_request(
             arguments.channel = [*arguments.channel, *project.channels]
         others = [path for path in arguments.requirements if path not in project_files]
         arguments.requirements = others
-    request, options, described = read_request(arguments, host, conda=True)
+    request, options, host = read_request(
+        arguments, lambda: read_host(arguments, need_gpu=True, conda=True), conda=True
+    )
     conda = _conda_options(arguments, arguments.pip if with_wheels else ())
-    return request.replace(conda=conda), options, described
+    return request.replace(conda=conda), options, host
 
 
 def read_repair_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
@@ -157,14 +152,12 @@ def read_repair_request(arguments: Namespace) -> tuple[Request, IndexOptions, Ho
 
 
 def _conda_options(arguments: Namespace, wheels: Sequence[str]) -> CondaOptions:
-    channels = []
-    for channel in arguments.channel:
-        if "://" in channel or not (os.sep in channel or "." in channel):
-            channels.append(channel)
-        elif os.path.isdir(channel):
-            channels.append(path_to_file_url(os.path.abspath(channel)))
-        else:
-            raise InputError(f"--channel {channel}: no such folder")
+    channels = list(arguments.channel)
+    for place, channel in enumerate(channels):
+        if "://" not in channel and (os.sep in channel or "." in channel):
+            if not os.path.isdir(channel):
+                raise InputError(f"--channel {channel}: no such folder")
+            channels[place] = path_to_file_url(os.path.abspath(channel))
     return CondaOptions(
         channels=tuple(channels),
         keep_python=arguments.python is not None,
@@ -193,7 +186,7 @@ def read_request(
     """Read the request, the options of its indexes, and the host.
 
     Args:
-        arguments: the parsed flags of `add_request_flags`.
+        arguments: the parsed flags of `flags.REQUEST`.
         read_host: returns the host; it is called when the request is known to be one.
         conda: whether frameworks may have the names of conda's packages.
 
@@ -208,14 +201,13 @@ def read_request(
         arguments.extra or arguments.group or (not any(named) and os.path.isfile("pyproject.toml"))
     ):
         folder = "."
-    requires_python = None
+    files = []
     if folder is not None:
-        project = read_project(folder, arguments.extra, arguments.group)
-        requires_python = project.requires_python
-        request, options = _merged(request, options, project)
+        files.append(read_project(folder, arguments.extra, arguments.group))
     if arguments.requirements or arguments.constraints:
-        files = read_files(arguments.requirements, arguments.constraints)
-        request, options = _merged(request, options, files)
+        files.append(read_files(arguments.requirements, arguments.constraints))
+    for file in files:
+        request, options = _merged(request, options, file)
     if options.no_index and not options.find_links:
         hint = "name a folder of wheels: --find-links DIR"
         raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
@@ -227,12 +219,12 @@ def read_request(
     if not conda:
         frameworks_of_flags(request, api.compatibility_data())
     host = read_host()
-    if requires_python and not TargetEnvironment(host).accepts_python(requires_python):
-        python = host.python
-        version = python.full_version or f"{python.version[0]}.{python.version[1]}"
-        path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
-        needs = f"the project needs Python {requires_python}, and the target has Python {version}"
-        raise InputError(f"{path}: {needs}", hint="name another one: --python X.Y")
+    for needed in filter(None, (file.requires_python for file in files)):
+        if not TargetEnvironment(host).accepts_python(needed):
+            python = host.python.full_version or show_pair(host.python.version)
+            path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
+            message = f"{path}: the project needs Python {needed}, and the target has Python"
+            raise InputError(f"{message} {python}", hint="name another one: --python X.Y")
     return request, options, host
 
 
@@ -300,35 +292,37 @@ def read_requirement(text: str) -> str:
 
 
 def _merged(
-    request: Request, options: IndexOptions, requirement_set: RequirementSet
+    request: Request, options: IndexOptions, file: RequirementSet
 ) -> tuple[Request, IndexOptions]:
-    """Add what files ask for.
+    """Add what a file asks for.
 
     The command line and a file must not name different default indexes.
     """
-    own_url, file_url = options.index_url, requirement_set.index_url
+    own_url, file_url = options.index_url, file.index_url
     if own_url is not None and file_url is not None and own_url.rstrip("/") != file_url.rstrip("/"):
-        file = dict(requirement_set.origins).get("--index-url", "a requirements file")
-        message = f"{file}: --index-url differs from the one of the command line: give one"
+        place = dict(file.origins).get("--index-url", "a requirements file")
+        message = f"{place}: --index-url differs from the one of the command line: give one"
         raise InputError(message)
 
-    def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*first, *second)))
+    def joined(value: Request | IndexOptions, *names: str) -> dict[str, tuple[str, ...]]:
+        """Return fields of both, without what is there twice."""
+        return {
+            name: tuple(dict.fromkeys((*getattr(value, name), *getattr(file, name))))
+            for name in names
+        }
 
     request = request.replace(
-        requirements=(*request.requirements, *requirement_set.requirements),
-        constraints=(*request.constraints, *requirement_set.constraints),
-        hashes=requirement_set.hashes or request.hashes,
-        require_hashes=request.require_hashes or requirement_set.require_hashes,
-        pre=request.pre or requirement_set.pre,
-        no_build=joined(request.no_build, requirement_set.no_build),
-        no_binary=joined(request.no_binary, requirement_set.no_binary),
+        requirements=(*request.requirements, *file.requirements),
+        constraints=(*request.constraints, *file.constraints),
+        hashes=file.hashes or request.hashes,
+        require_hashes=request.require_hashes or file.require_hashes,
+        pre=request.pre or file.pre,
+        **joined(request, "no_build", "no_binary"),
     )
     options = options.replace(
         index_url=own_url or file_url,
-        extra_index_urls=joined(options.extra_index_urls, requirement_set.extra_index_urls),
-        find_links=joined(options.find_links, requirement_set.find_links),
-        no_index=options.no_index or requirement_set.no_index,
+        no_index=options.no_index or file.no_index,
+        **joined(options, "extra_index_urls", "find_links"),
     )
     return request, options
 
@@ -353,8 +347,7 @@ def read_output(arguments: Namespace) -> tuple[str, str | None]:
     path = path or DEFAULT_PATHS[form]
     if path == "-":
         return form, None
-    name = os.path.basename(path)
-    if form == "pylock" and not re.fullmatch(r"pylock(\.[^.]+)?\.toml", name):
+    if form == "pylock" and not re.fullmatch(r"pylock(\.[^.]+)?\.toml", os.path.basename(path)):
         raise InputError(f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml")
     require_folder(path, "give another -o")
     return form, path

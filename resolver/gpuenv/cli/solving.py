@@ -15,10 +15,9 @@ from ..errors import InputError, NoSolutionError
 from ..index.urls import file_url_to_path, redact_url
 from ..lock.pylock import write_texts
 from ..model import IndexOptions, Lock
-from ..render import locks, plans, refusals
+from ..render import plans, refusals
 from ..render.text import Line
 from ..requirements.conda_projects import is_project_file
-from ..serialize import to_plain
 from .flags import BACKEND, HOST, REQUEST, SOLVE
 from .output import print_json, print_lines, print_report, print_result
 from .parser import Argument, Command
@@ -91,9 +90,7 @@ class Solve(Command):
             print(line, file=sys.stderr)
         lock = api.lock(plan, variants_json=arguments.variants_json)
         if arguments.require_attestations:
-            from .environments import attested  # few locks have attestations
-
-            lock = attested(lock, IndexOptions() if repaired else options)
+            lock = api.attested(lock, IndexOptions() if repaired else options)
         if arguments.dry_run:
             path = None
         paths = api.write_lock(lock, path, form) if path is not None else ()
@@ -206,15 +203,9 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
         if lock is not None and python is None:
             host = host.replace(python=lock.host.python)
     report = api.explain_lock(path, host)
-    created_by, packages, reasons = report.created_by, report.packages, report.reasons
-    if arguments.json:
-        print_json(refusals.lock_json(path, created_by, packages, reasons, report.changes))
-    else:
-        help_lines = [] if report.works else refusals.change_lines(report.changes, reasons)
-        lines = locks.lock_check_lines(
-            path, created_by, packages, reasons, host, used=len(help_lines)
-        )
-        print_lines([*lines, *help_lines])
+    print_result(
+        arguments, refusals.lock_json(report), refusals.lock_lines(report, with_changes=True)
+    )
     return 0 if report.works else NoSolutionError.exit_status
 
 
@@ -292,5 +283,5 @@ class Detect(Command):
         if arguments.output:
             write_host(host, arguments.output)
             lines = [*lines, f"wrote {arguments.output}"]
-        print_result(arguments, to_plain(host), lines)
+        print_result(arguments, host, lines)
         return 0

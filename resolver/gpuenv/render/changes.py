@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from ..activity import Activity
-from ..install.inplace_install import Step
 from ..loader_env import Shadow
 from ..model import Check, EnvironmentChanges, PackageChange, Plan
-from ..serialize import to_plain
 from .checks import checks_json
 from .values import choice_text, quantity_text, warning_texts
+
+if TYPE_CHECKING:
+    from ..install.inplace_install import Step
 
 SHOWN_ADDITIONS = 6
 SHOWN_LIBRARIES = 3
@@ -43,7 +46,7 @@ def changes_lines(changes: EnvironmentChanges) -> list[str]:
 def changes_json(changes: EnvironmentChanges) -> dict[str, Any]:
     """Return the document of `sync --dry-run --json`."""
     kinds = ("add", "change", "again", "remove")
-    return {"target": changes.target, **{k: to_plain(getattr(changes, k)) for k in kinds}}
+    return {"target": changes.target, **{kind: getattr(changes, kind) for kind in kinds}}
 
 
 # ---- gpuenv pip install --------------------------------------------------------------------------
@@ -132,18 +135,10 @@ def run_json(
     """
     return {
         "target": prefix,
-        "command": list(command),
+        "command": command,
         "set": {name: value for name, value in changed.items() if value is not None},
         "unset": [name for name, value in changed.items() if value is None],
-        "shadows": [
-            {
-                "variable": shadow.variable,
-                "entry": shadow.entry,
-                "libraries": list(shadow.libraries),
-                "kept": shadow.kept,
-            }
-            for shadow in shadows
-        ],
+        "shadows": to_builtins(shadows),
     }
 
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..model import Check, Host, Value
-from ..serialize import to_plain
 from ..version import __version__
 from .text import Line, Meaning
 from .values import quantity_text
@@ -110,10 +109,10 @@ def _row_lines(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 def _verdict_line(checks: Sequence[Check]) -> Line:
     """Return the line that says whether the environment is verified, with the totals."""
     counts = Counter(check.status for check in checks)
+    verdict = "verified" if ok(checks) else "NOT verified"
+    meaning: Meaning = "good" if ok(checks) else "bad"
     totals = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
-    if ok(checks):
-        return Line(f"verified: {totals}", "good", marked=len("verified"))
-    return Line(f"NOT verified: {totals}", "bad", marked=len("NOT verified"))
+    return Line(f"{verdict}: {totals}", meaning, marked=len(verdict))
 
 
 def _next_lines(checks: Sequence[Check], next_step: str) -> list[str]:
@@ -162,7 +161,7 @@ def verification_json(checks: Sequence[Check], host: Host) -> dict[str, Any]:
                 bits.append({"device": check.subject, "what": subject, "sha256": value})
     return {
         **checks_json(checks),
-        "host": to_plain(host),
+        "host": host,
         "libraries": libraries,
         "bits": bits,
     }
@@ -302,22 +301,22 @@ def node_verdict(outcome: Outcome) -> Report:
         }
         for check in checks
     ]
-    bad: dict[str, list[dict[str, str]]] = {verdict["category"]: [] for verdict in verdicts}
-    for verdict in verdicts:
-        if verdict["severity"] != "PASS":
-            bad[verdict["category"]].append(verdict)
+    components = []
+    for category in dict.fromkeys(verdict["category"] for verdict in verdicts):
+        rows = [row for row in verdicts if row["category"] == category]
+        rows = [row for row in rows if row["severity"] != "PASS"]
+        if rows:
+            components.append(
+                {
+                    "category": category,
+                    "max_severity": min(row["severity"] for row in rows),  # CRITICAL, then WARNING
+                    "check_ids": list(dict.fromkeys(row["check_id"] for row in rows)),
+                    "entities": sorted({row["entity"] for row in rows} - {""}),
+                }
+            )
     document = {
         "overall_severity": outcome.severity,
-        "affected_components": [
-            {
-                "category": category,
-                "max_severity": min(row["severity"] for row in rows),  # CRITICAL before WARNING
-                "check_ids": list(dict.fromkeys(row["check_id"] for row in rows)),
-                "entities": sorted({row["entity"] for row in rows} - {""}),
-            }
-            for category, rows in bad.items()
-            if rows
-        ],
+        "affected_components": components,
         "check_verdicts": verdicts,
         "tool": {"name": "gpuenv", "version": __version__},
     }

@@ -1,24 +1,22 @@
-"""The text and the JSON documents of a project's locks, and of any tool's lock on a host."""
+"""The text and the JSON documents of a project's locks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import Reason, is_doubt
+from ..errors import Reason
 from ..model import Host, Lock, show_pair
 from ..project.init import Beginning
 from ..project.profiles import Comparison, Difference, Profile, Project, State
 from ..project.shared_versions import SharedVersion
-from ..serialize import to_plain
-from .refusals import LEAST, SCREEN, host_text, reason_lines, wrapped
+from .refusals import host_text, reason_lines, wrapped
 from .text import table_lines
 from .values import (
     choice_text,
     download_bytes,
     download_text,
     quantity_text,
-    reason_text,
     reasons_json,
     size,
     warning_texts,
@@ -87,14 +85,13 @@ def _facts(lock: Lock) -> list[tuple[str, str]]:
 
 def lock_document(lock: Lock) -> dict[str, Any]:
     """Return what `gpuenv report` shows of a lock."""
-    wheels = [pin.wheel for pin in lock.pins]
     return {
         "kind": "lock",
         "made_for": host_text(lock.host),
         "facts": _facts(lock),
         "packages": [
-            {"name": wheel.name, "version": wheel.version, "size": size(wheel.size)}
-            for wheel in wheels
+            {"name": pin.wheel.name, "version": pin.wheel.version, "size": size(pin.wheel.size)}
+            for pin in lock.pins
         ],
     }
 
@@ -108,9 +105,9 @@ def lock_json(
         "path": path,
         "status": status,
         "changes": [{"name": name, "was": was, "now": now} for name, was, now in changes.packages],
-        "files": list(changes.files),
-        "frameworks": to_plain(new.choices),
-        "needs": to_plain(new.needs),
+        "files": changes.files,
+        "frameworks": new.choices,
+        "needs": new.needs,
         "packages": len(new.pins),
         "download_bytes": download_bytes(new),
     }
@@ -155,7 +152,7 @@ def shared_versions_json(shared: Sequence[SharedVersion]) -> list[dict[str, Any]
             "framework": framework.framework,
             "versions": dict(framework.versions),
             "alone": dict(framework.alone),
-            "separate": list(framework.separate),
+            "separate": framework.separate,
             "against": [
                 {"profile": profile, "version": version, "reasons": reasons_json(reasons)}
                 for profile, version, reasons in framework.against
@@ -175,34 +172,36 @@ def states_lines(states: Sequence[State]) -> list[str]:
     """
     lines = []
     for state in states:
-        lines += _state_lines(state)
+        lines += state_lines(state)
         if state.newer_data:
             lines.append(f"  newer data: {state.newer_data} (gpuenv lock --upgrade uses it)")
     return lines
 
 
-def _state_lines(state: State) -> list[str]:
-    line = f"{state.path} is {state.status}"
-    command = f"run gpuenv lock {state.profile}"
+def state_lines(state: State) -> list[str]:
+    """Return whether a lock is up to date, and what to do if it is not."""
+    line, command = f"{state.path} is {state.status}", f"run gpuenv lock {state.profile}"
     if state.status == "fresh":
         return [line]
     if state.status == "missing":
         return [f"{line}: {command}"]
     detail = state.detail.removeprefix(f"{state.path}: ")
     if state.status in ("tampered", "unreadable"):  # the detail is a sentence about the file
-        return [f"{state.path} {detail}", f"  {command}"]
-    if state.differences:
+        line, detail = f"{state.path} {detail}", ""
+    elif state.differences:
         detail = "; ".join(map(_difference_text, state.differences))
-    if detail:
-        line += f": {detail}"
-    return [line, f"  {command}"]
+    return [f"{line}: {detail}" if detail else line, f"  {command}"]
 
 
 def _difference_text(difference: Difference) -> str:
     """Return "driver was 550.54.14, is 580.65.06"; of a long list only what came and went."""
     key, was, now = difference.key, difference.was, difference.now
     if not isinstance(was or now, tuple):
-        return f"{key} was {_input_text(was)}, is {_input_text(now)}"
+        before, after = (
+            str(value).lower() if isinstance(value, bool) else value or "none"
+            for value in (was, now)
+        )
+        return f"{key} was {before}, is {after}"
     old = was if isinstance(was, tuple) else ()
     new = now if isinstance(now, tuple) else ()
     if max(len(old), len(new)) <= LONGEST_LIST:
@@ -210,15 +209,6 @@ def _difference_text(difference: Difference) -> str:
     changes = [f"{text} was added" for text in new if text not in old]
     changes += [f"{text} was removed" for text in old if text not in new]
     return f"{key}: {', '.join(changes) or 'the order changed'}"
-
-
-def _input_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value or "none")
-
-
-def states_json(states: Sequence[State]) -> list[dict[str, Any]]:
-    """Return the "profiles" of `lock --check --json`."""
-    return [to_plain(state) for state in states]
 
 
 # ---- the commands of a project ------------------------------------------------------------------
@@ -265,33 +255,4 @@ def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> lis
         line += f" best; {' and '.join(others)} would work, too"
     if state.status != "stale":
         return [line]
-    return [line, *_state_lines(state)]
-
-
-# ---- a lock on a host ---------------------------------------------------------------------------
-
-
-def lock_check_lines(
-    path: str, created_by: str, count: int, reasons: Sequence[Reason], host: Host, *, used: int = 0
-) -> list[str]:
-    """Return what speaks against a lock on a host, failures before doubts, on one screen.
-
-    Args:
-        created_by: the tool that made the lock.
-        count: how many packages it has.
-        used: lines that the caller prints on the same screen.
-    """
-    failures = [reason for reason in reasons if not is_doubt(reason)]
-    doubts = [reason for reason in reasons if is_doubt(reason)]
-    notes, verdict = [], "violates no rule"
-    for reason in doubts:
-        kind = "note"
-        if reason.code.endswith("-unknown"):
-            kind, verdict = "not known", "may not work"
-        notes += wrapped(f"{kind}: {reason_text(reason)}", "  ")
-    if failures:
-        verdict = "would not work"
-    subject = f"{path} ({created_by}, {quantity_text(count, 'package')})"
-    lines = wrapped(f"{subject} {verdict} on {host_text(host)}", "")
-    most = max(LEAST, SCREEN - used - len(lines) - len(notes))
-    return [*lines, *reason_lines(failures, most), *notes]
+    return [line, *state_lines(state)]

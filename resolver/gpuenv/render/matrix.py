@@ -34,13 +34,9 @@ def entries_lines(entries: Sequence[Entry]) -> list[str]:
 
 def _newest(entry: Entry) -> tuple[str | None, list[str]]:
     """Return the newest version and its variants; (None, []) without a release."""
-    if not entry.releases:
-        return None, []
-    return entry.releases[0].version, _variants(entry.releases[0])
-
-
-def _variants(release: Release) -> list[str]:
-    return [variant.variant for variant in release.variants]
+    for release in entry.releases:
+        return release.version, [variant.variant for variant in release.variants]
+    return None, []
 
 
 def entries_json(entries: Sequence[Entry], platform: str) -> dict[str, Any]:
@@ -51,7 +47,7 @@ def entries_json(entries: Sequence[Entry], platform: str) -> dict[str, Any]:
         rows[entry.kind].append(
             {
                 "name": entry.name,
-                "distributions": list(entry.distributions),
+                "distributions": entry.distributions,
                 "releases": len(entry.releases),
                 "newest": newest,
                 "variants": variants,
@@ -72,7 +68,7 @@ def entry_lines(entry: Entry, platform: str) -> list[str]:
     rows = [["release", "variants", "CUDA", "cuDNN", "SASS", "PTX", "evidence"]]
     for release in entry.releases:
         first = release.variants[0]
-        variants = " ".join(dict.fromkeys(_variants(release)))
+        variants = " ".join(dict.fromkeys(variant.variant for variant in release.variants))
         rows.append([release.version, variants, *_code_cells(first), first.code.evidence])
     return [title, *table_lines(rows, "")]
 
@@ -130,26 +126,19 @@ def _variant_json(variant: Variant) -> dict[str, object]:
             return None
         return [int(target) if target.isdigit() else target for target in targets]
 
-    code, known_bad = variant.code, None
-    if variant.bad:
-        known_bad = dict(zip(("severity", "text", "source"), variant.bad, strict=True))
+    code = variant.code
+    fields = ("variant", "cuda", "cudnn", "requires_python", "distribution", "version", "platform")
     return {
-        "variant": variant.variant,
-        "cuda": variant.cuda,
-        "cudnn": variant.cudnn,
-        "sass": numbers(code.sass),
-        "ptx": numbers(code.ptx),
-        "requires_python": variant.requires_python,
+        **{field: getattr(variant, field) for field in fields},
+        **{field: numbers(getattr(code, field)) for field in ("sass", "ptx", "some")},
         "source": code.source,
-        "distribution": variant.distribution,
-        "version": variant.version,
-        "platform": variant.platform,
         "index": variant.indexes[0],
-        "indexes": list(variant.indexes),
+        "indexes": variant.indexes,
         "evidence": code.evidence,
-        "some": numbers(code.some),
         "made_by": show_pair(code.made_by) if code.made_by else None,
-        "known_bad": known_bad,
+        "known_bad": dict(zip(("severity", "text", "source"), variant.bad, strict=True))
+        if variant.bad
+        else None,
     }
 
 
@@ -175,17 +164,6 @@ def update_lines(update: Update, *, verified: bool) -> list[str]:
     if not update.new and not update.errors:
         return [f"the data knows every release on the index; {where}"]
     return [*lines, where]
-
-
-def update_json(update: Update) -> dict[str, Any]:
-    """Return the document of `matrix update --json`."""
-    return {
-        "path": update.path,
-        "rows": update.rows,
-        "new": list(update.new),
-        "changed": list(update.changed),
-        "errors": list(update.errors),
-    }
 
 
 # ---- scan ---------------------------------------------------------------------------------------
@@ -247,8 +225,8 @@ def scan_json(scan: Scan, host: Host) -> dict[str, Any]:
             {
                 "file": judged.file.path,
                 "distribution": judged.file.owner or None,
-                "sass": list(judged.code.sass or ()),
-                "ptx": list(judged.code.ptx or ()),
+                "sass": judged.code.sass or (),
+                "ptx": judged.code.ptx or (),
                 "made_by": show_pair(judged.code.made_by) if judged.code.made_by else None,
                 "fat_binaries": judged.file.images.binaries,
                 "runs": not judged.reasons if host.gpus and not judged.file.fault else None,

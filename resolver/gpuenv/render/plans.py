@@ -8,14 +8,8 @@ from typing import Any
 
 from ..compat.data import SCHEMA
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
-from ..model import (
-    Host,
-    Plan,
-    Wheel,
-    show_pair,
-)
+from ..model import Host, Plan, Wheel, show_pair
 from ..requirements.versions import parse_requirement
-from ..serialize import to_plain
 from .refusals import explanation_json, explanation_lines, host_text, reason_lines
 from .text import Line, table_lines
 from .values import (
@@ -87,8 +81,10 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
         verbose: whether to list every release that was passed over, with all reasons.
     """
     result = "solved" if path is None else f"wrote {path}"
-    headline = Line(f"{result}: {summary_text(plan)}", "headline", marked=len(result))
-    lines: list[str] = [headline, *_chosen_lines(plan)]
+    lines: list[str] = [
+        Line(f"{result}: {summary_text(plan)}", "headline", marked=len(result)),
+        *_chosen_lines(plan),
+    ]
     if plan.needs.driver is not None:
         driver = "the driver of this host is unknown"
         if plan.host.driver:
@@ -98,15 +94,12 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
         Line(f"warning: {text}", "doubt", marked=len("warning:"))
         for text in warning_texts(plan.warnings)
     ]
-    skipped = plan.skipped
-    if skipped and verbose:
-        reasons = [reason for rejection in skipped for reason in rejection.reasons]
+    reasons = [reason for rejection in plan.skipped for reason in rejection.reasons]
+    if plan.skipped and verbose:
         lines += ["passed over:", *reason_lines(reasons, EVERY_LINE)]
-    elif skipped:
-        builds = quantity_text(len(skipped), "build")
-        lines.append(f"passed over: {builds} (-v says why)")
-    passed_over = [reason for rejection in plan.skipped for reason in rejection.reasons]
-    return lines + update_offer([*plan.warnings, *passed_over])
+    elif plan.skipped:
+        lines.append(f"passed over: {quantity_text(len(plan.skipped), 'build')} (-v says why)")
+    return lines + update_offer([*plan.warnings, *reasons])
 
 
 def summary_text(plan: Plan) -> str:
@@ -119,12 +112,12 @@ def _chosen_lines(plan: Plan) -> list[str]:
     """Return a table of the frameworks, and of what else the user named or got an older one of."""
     rows = [("chosen", "build", "CUDA", "cuDNN", "why")]
     for choice in plan.choices:
-        cuda = "-" if choice.cuda is None else show_pair(choice.cuda)
-        release = f"{choice.framework} {choice.version}"
+        cuda = "" if choice.cuda is None else show_pair(choice.cuda)
         why = why_chosen(plan, choice.framework)
         if choice.evidence != "scanned":
             why += f"; {evidence_text(choice)}"
-        rows.append((release, choice.variant, cuda, choice.cudnn or "-", why))
+        release = f"{choice.framework} {choice.version}"
+        rows.append((release, choice.variant, cuda, choice.cudnn or "", why))
     wheels: list[Wheel] = []
     if plan.request.conda is None:  # frameworks have other names there
         names = {rejection.name for rejection in plan.skipped}
@@ -133,12 +126,9 @@ def _chosen_lines(plan: Plan) -> list[str]:
         wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in names]
     labels = {variant.name: variant.label for variant in plan.variants}
     for wheel in wheels[:SHOWN_REQUIREMENTS]:
-        build = labels.get(wheel.name, "-")
         why = why_chosen(plan, wheel.name)
-        rows.append((f"{wheel.name} {wheel.version}", build, "-", "-", why))
-    if len(rows) == 1:
-        return []
-    lines = table_lines(rows)
+        rows.append((f"{wheel.name} {wheel.version}", labels.get(wheel.name, ""), "", "", why))
+    lines = table_lines(rows) if rows[1:] else []
     if len(wheels) > SHOWN_REQUIREMENTS:
         lines.append(f"  and {len(wheels) - SHOWN_REQUIREMENTS} more that were asked for")
     return lines
@@ -167,13 +157,11 @@ def solution_lines(
         verbose: as in `plan_lines`.
         next_step: what to type next.
     """
-    path, *beside = (*paths, None, None)[:2]
+    path, path_beside, *_ = (*paths, None, None)
     lines = plan_lines(plan, path, verbose=verbose)
     if plan.wheels is not None:
-        lines += plan_lines(plan.wheels, beside[0], verbose=verbose)
-    if next_step:
-        lines.append(f"next: {next_step}")
-    return lines
+        lines += plan_lines(plan.wheels, path_beside, verbose=verbose)
+    return [*lines, f"next: {next_step}"] if next_step else lines
 
 
 def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
@@ -182,17 +170,9 @@ def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
     Args:
         paths: the lock files; () without a file.
     """
-    document = plan_json(plan, paths[0] if paths else None)
-    if plan.wheels is not None:
-        document["pip"] = plan_json(plan.wheels, paths[1])
-    return document
-
-
-def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
-    """Return the document of `solve --json` for one lock file."""
-    return {
-        "lock": path,
-        "host": to_plain(plan.host),
+    document = {
+        "lock": paths[0] if paths else None,
+        "host": plan.host,
         "frameworks": {
             choice.framework: {
                 "version": choice.version,
@@ -205,10 +185,13 @@ def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
         },
         "packages": len(plan.pins),
         "download_bytes": download_bytes(plan),
-        "needs": to_plain(plan.needs),
-        "warnings": to_plain(plan.warnings),
+        "needs": plan.needs,
+        "warnings": plan.warnings,
         "skipped": rejections_json(plan.skipped),
     }
+    if plan.wheels is not None:
+        document["pip"] = solution_json(plan.wheels, paths[1:])
+    return document
 
 
 # ---- errors -------------------------------------------------------------------------------------

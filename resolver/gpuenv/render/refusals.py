@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..compat.evaluate import HOST_CODES
-from ..errors import Change, Explanation, Reason, is_doubt
+from ..errors import Change, Explanation, LockReport, Reason, is_doubt
 from ..model import Host, Plan, show_pair
-from ..serialize import to_plain
 from .text import Line, columns
 from .values import (
     choice_text,
-    found_text,
     is_stated,
     need_and_found,
+    predicate,
     quantity_text,
+    reason_text,
     reasons_json,
     rejections_json,
     sentence,
@@ -50,25 +50,18 @@ def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
         used: lines that the caller prints before. With them, the result fits SCREEN lines of
             `columns()` characters.
     """
-    changes = change_lines(explanation.changes, explanation.reasons)
+    reasons = explanation.reasons
+    changes = change_lines(explanation.changes, reasons)
     most = max(LEAST, SCREEN - used - len(changes))
-    lines = [*_decisive_lines(explanation.reasons, most), *changes]
-    return lines + update_offer(explanation.reasons)
-
-
-def _decisive_lines(reasons: Sequence[Reason], most: int) -> list[str]:
-    """Return the reasons. Those about the host replace those about builds: no build helps."""
     of_host = [reason for reason in reasons if reason.code in HOST_CODES]
     of_builds = [reason for reason in reasons if reason.code in _OF_BUILDS]
-    if not of_host or not of_builds:
-        return reason_lines(reasons, most)
-    count = quantity_text(len(of_builds), "more reason")
-    others = [reason for reason in reasons if reason.code not in {*HOST_CODES, *_OF_BUILDS}]
-    return [
-        *reason_lines(of_host, most),
-        f"{INDENT}no release avoids this (--json lists {count})",
-        *reason_lines(others, most),
-    ]
+    lines = reason_lines(of_host if of_builds and of_host else reasons, most)
+    if of_host and of_builds:  # those about the host replace those about builds: no build helps
+        count = quantity_text(len(of_builds), "more reason")
+        lines.append(f"{INDENT}no release avoids this (--json lists {count})")
+        others = [reason for reason in reasons if reason.code not in {*HOST_CODES, *_OF_BUILDS}]
+        lines += reason_lines(others, most)
+    return [*lines, *changes, *update_offer(reasons)]
 
 
 def impossible_lines(explanation: Explanation, host: Host) -> list[str]:
@@ -88,6 +81,28 @@ def host_text(host: Host) -> str:
     return ", ".join(parts)
 
 
+def lock_lines(report: LockReport, *, with_changes: bool = False) -> list[str]:
+    """Return what speaks against a lock on a host, failures before doubts, on one screen.
+
+    Args:
+        with_changes: whether to end with the changes of the host that help.
+    """
+    failures = [reason for reason in report.reasons if not is_doubt(reason)]
+    notes, verdict = [], "violates no rule"
+    for reason in filter(is_doubt, report.reasons):
+        kind = "note"
+        if reason.code.endswith("-unknown"):
+            kind, verdict = "not known", "may not work"
+        notes += wrapped(f"{kind}: {reason_text(reason)}", INDENT)
+    if failures:
+        verdict = "would not work"
+        notes += change_lines(report.changes, report.reasons) if with_changes else []
+    subject = f"{report.path} ({report.created_by}, {quantity_text(report.packages, 'package')})"
+    lines = wrapped(f"{subject} {verdict} on {host_text(report.host)}", "")
+    most = max(LEAST, SCREEN - len(lines) - len(notes))
+    return [*lines, *reason_lines(failures, most), *notes]
+
+
 def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[str]:
     """Return the changes that help, each as one item, or that none was found."""
     if not changes:
@@ -105,30 +120,35 @@ def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[s
 # ---- reasons ------------------------------------------------------------------------------------
 
 
-# The builds of one package by the fact (need, found) that they share.
-Facts = Mapping[tuple[str, str], Sequence[str]]
-
-
 def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
     """Return at most `most` lines. Facts of one kind are drawn together as far as they must."""
+    # Reasons that differ only in the release that has the need are one: "NAME 1.0 and 0.9".
+    joined: dict[Reason, dict[str, list[str]]] = {}
+    for reason in reasons:
+        dependents = joined.setdefault(reason.replace(dependent=""), {})
+        if reason.dependent:
+            name = reason.dependent.partition(" ")[0]
+            dependents.setdefault(name, []).append(reason.dependent)
+    # {(code, package): {(need, found): builds}}
     groups: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
-    for reason in _with_joined_dependents(reasons):
+    for reason, dependents in joined.items():
         name = reason.subject.partition(" ")[0]
         if reason.code == "two-owners":
             name = ""  # the subject is a folder: folders with the same two owners belong together
         facts = groups.setdefault((reason.code, name), {})
-        subjects = facts.setdefault(need_and_found(reason), [])
+        dependent = ", ".join(map(subjects_text, dependents.values()))
+        subjects = facts.setdefault(need_and_found(reason.replace(dependent=dependent)), [])
         if reason.subject not in subjects:
             subjects.append(reason.subject)
-    forms = [_forms(code, facts) for (code, _), facts in groups.items()]
     # The sentences of each group, each as lines. The largest groups become coarser until all fit.
-    shown = [_wrapped_all(next(form)) for form in forms]
+    forms = [_forms(code, facts) for (code, _), facts in groups.items()]
+    shown = [next(form) for form in forms]
     while sum(len(lines) for sentences in shown for lines in sentences) > most:
         divisible = [place for place, sentences in enumerate(shown) if len(sentences) > 1]
         for place in sorted(divisible, key=lambda place: -len(shown[place])):
             coarser = next(forms[place], None)
             if coarser is not None:
-                shown[place] = _wrapped_all(coarser)
+                shown[place] = coarser
                 break
         else:
             break
@@ -142,56 +162,47 @@ def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
     return result
 
 
-def _wrapped_all(texts: Iterable[str]) -> list[list[str]]:
-    return [wrapped(text, INDENT) for text in texts]
+def _forms(code: str, facts: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[list[list[str]]]:
+    """Yield the sentences of a group, each as lines: for each fact, for each need, one for all.
 
+    Args:
+        code: the code of the reasons.
+        facts: the builds of one package by the fact (need, found) that they share.
+    """
 
-def _with_joined_dependents(reasons: Iterable[Reason]) -> list[Reason]:
-    """Join reasons that differ only in the release that has the need: "NAME 1.0 and 0.9"."""
-    joined: dict[Reason, dict[str, list[str]]] = {}
-    for reason in reasons:
-        dependents = joined.setdefault(reason.replace(dependent=""), {})
-        if reason.dependent:
-            name = reason.dependent.partition(" ")[0]
-            dependents.setdefault(name, []).append(reason.dependent)
-    return [
-        reason.replace(dependent=", ".join(map(subjects_text, dependents.values())))
-        for reason, dependents in joined.items()
-    ]
+    def lines(texts: Iterable[str]) -> list[list[str]]:
+        return [wrapped(text, INDENT) for text in texts]
 
-
-def _forms(code: str, facts: Facts) -> Iterator[list[str]]:
-    """Yield the sentences of a group: for each fact, then for each need, then one for all."""
     subjects = list(dict.fromkeys(name for names in facts.values() for name in names))
-    by_need: dict[str, dict[str, None]] = {}
+    by_need: dict[str, list[str]] = {}
     haves: dict[str, list[str]] = {}
     for (need, have), names in facts.items():
-        by_need.setdefault(need, {}).update(dict.fromkeys(names))
+        by_need[need] = list(dict.fromkeys((*by_need.get(need, ()), *names)))
         haves.setdefault(need, []).append(have)
     (need, have), first = next(iter(facts.items()))
     if code == "two-owners":
         text = sentence(code, subjects[:1], need, have)
         others = " and ".join(subjects[1:])
-        yield [f"{text} (the same for {others})" if others else text]
+        yield lines([f"{text} (the same for {others})" if others else text])
         return
     if code == "other-build" and len(facts) > 1:
         # An item for each chosen build, without a list of what the other builds are.
-        yield [sentence(code, list(names), need, "") for need, names in by_need.items()]
+        yield lines(f"{subjects_text(names)}: not {need}" for need, names in by_need.items())
     else:
-        yield [sentence(code, names, need, have) for (need, have), names in facts.items()]
-    yield [
-        sentence(code, list(names), need, haves[need][0]) + " or similar" * (len(haves[need]) > 1)
+        yield lines(sentence(code, names, *fact) for fact, names in facts.items())
+    yield lines(
+        sentence(code, names, need, haves[need][0]) + " or similar" * (len(haves[need]) > 1)
         for need, names in by_need.items()
-    ]
-    if is_stated(code, need):
-        yield [f"{sentence(code, subjects, need, have)} or similar"]
+    )
+    if is_stated(code):
+        yield lines([f"{sentence(code, subjects, need, have)} or similar"])
         return
     (last_need, last_have), last = list(facts.items())[-1]
     text = f"{first[0]} needs {need}, {last[-1]} needs {last_need}"
     if subjects[2:]:
         text += f", and {len(subjects) - 2} between them are similar"
-    text += f"; {found_text(code, have, plural=True)}"
-    yield [f"{text}, and {last_have}" if last_have != have else text]
+    text += f"; {predicate(code, need, have, plural=True)[1]}"
+    yield lines([f"{text}, and {last_have}" if last_have != have else text])
 
 
 def wrapped(text: str, indent: str) -> list[str]:
@@ -217,31 +228,20 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "possible": False,
         "reasons": reasons_json(explanation.reasons),
-        "smallest_changes": _changes_json(explanation.changes),
+        "smallest_changes": explanation.changes,
     }
 
 
-def lock_json(
-    path: str, created_by: str, count: int, reasons: Sequence[Reason], changes: Sequence[Change]
-) -> dict[str, Any]:
-    """Return the document of `explain LOCK --json`.
-
-    Args:
-        created_by: the tool that made the lock.
-        count: how many packages it has.
-    """
+def lock_json(report: LockReport) -> dict[str, Any]:
+    """Return the document of `explain LOCK --json`."""
     return {
-        "possible": all(map(is_doubt, reasons)),
-        "reasons": reasons_json(reasons),
-        "smallest_changes": _changes_json(changes),
-        "lock": path,
-        "created_by": created_by,
-        "packages": count,
+        "possible": report.works,
+        "reasons": reasons_json(report.reasons),
+        "smallest_changes": report.changes,
+        "lock": report.path,
+        "created_by": report.created_by,
+        "packages": report.packages,
     }
-
-
-def _changes_json(changes: Iterable[Change]) -> list[Mapping[str, str]]:
-    return [{"change": change.change, "gives": change.gives} for change in changes]
 
 
 # ---- what is possible ---------------------------------------------------------------------------
@@ -275,8 +275,8 @@ def possible_json(plan: Plan) -> dict[str, Any]:
         "possible": True,
         "reasons": reasons_json(dict.fromkeys(reasons)),
         "smallest_changes": [],
-        "frameworks": to_plain(plan.choices),
-        "needs": to_plain(plan.needs),
+        "frameworks": plan.choices,
+        "needs": plan.needs,
         "packages": len(plan.pins),
         "warnings": reasons_json(plan.warnings),
         "skipped": rejections_json(plan.skipped),

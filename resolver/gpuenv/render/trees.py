@@ -56,7 +56,7 @@ def tree_json(tree: Tree) -> dict[str, Any]:
         {"name": name, "version": pin.wheel.version, "requires": tree.dependencies(name)}
         for name, pin in tree.pins.items()
     ]
-    return {"asked": list(tree.asked), "roots": list(tree.roots), "packages": packages}
+    return {"asked": tree.asked, "roots": tree.roots, "packages": packages}
 
 
 def why_lines(tree: Tree, name: str, paths: Sequence[Sequence[str]]) -> list[str]:
@@ -79,7 +79,7 @@ def why_json(tree: Tree, name: str, paths: Sequence[Sequence[str]]) -> dict[str,
         "name": name,
         "version": tree.pins[name].wheel.version,
         "asked": name in tree.asked,
-        "paths": [list(path) for path in paths],
+        "paths": paths,
         "required_by": tree.dependents(name),
     }
 

@@ -9,63 +9,42 @@ from ..errors import Reason
 from ..model import Choice, Lock, Plan, Rejection, show_pair
 
 REASON_FIELDS = ("code", "subject", "need", "have", "source")
+NEWER = "newer-"  # the codes that say why a chosen release is not the newest one
+UNKNOWN_RELEASE = ("build-unknown", "library-unknown")
 
-# How a sentence says what was found instead of what is needed, by the code of the reason.
-_OF_HOST = "this host has"
+# How sentences say what was found instead of what is needed, each with the codes of its reasons.
 _FOUND = {
-    "cpu-lock": _OF_HOST,
-    "device": _OF_HOST,
-    "device-unknown": _OF_HOST,
-    "driver-branch-unknown": _OF_HOST,
-    "driver-cuda": _OF_HOST,
-    "driver-floor": _OF_HOST,
-    "driver-floor-unknown": _OF_HOST,
-    "glibc": _OF_HOST,
-    "gpu-dropped-by-driver": _OF_HOST,
-    "gpu-needs-newer-driver": _OF_HOST,
-    "lock-python": _OF_HOST,
-    "no-gpu": _OF_HOST,
-    "cpu-feature": _OF_HOST,
-    "cpu-unknown": _OF_HOST,
-    "driver-cuda-unknown": _OF_HOST,
-    "ptx-needs-newer-driver": _OF_HOST,
-    "python": _OF_HOST,
-    "requires-python": _OF_HOST,
-    "virtual-package": _OF_HOST,
-    "driver-unknown": "on this host:",
-    "glibc-unknown": "the glibc of this host is",
-    "lock-environment": "this host is",
-    "platform": "this host is",
-    "conflict": "this conflicts with",
-    "extra-unknown": "available:",
-    "no-release": "available:",
-    "no-version": "available:",
-    "no-wheel-for-target": "available:",
-    # The found text of these is a clause of its own.
-    "conda-closure": "",
-    "cudnn-unknown": "",
-    "index-unknown": "",
-    "lock-missing": "",
-    "lock-tampered": "",
-    "lock-unreadable": "",
-    "no-candidate": "",
-    "no-offline-file": "",
-    "no-wheel": "",
-    "yanked": "",
+    "this host has {have}": (
+        "cpu-feature", "cpu-lock", "cpu-unknown", "device", "device-unknown",
+        "driver-branch-unknown", "driver-cuda", "driver-cuda-unknown", "driver-floor",
+        "driver-floor-unknown", "glibc", "gpu-dropped-by-driver", "gpu-needs-newer-driver",
+        "lock-python", "no-gpu", "ptx-needs-newer-driver", "python", "requires-python",
+        "virtual-package",
+    ),
+    "this host has none": ("cuda-build", "needs-gpu"),
+    "this host is {have}": ("lock-environment", "platform"),
+    "on this host: {have}": ("driver-unknown",),
+    "the glibc of this host is {have}": ("glibc-unknown",),
+    "{it} {have}": ("code-unknown", "no-code-for-device"),
+    "this conflicts with {have}": ("conflict",),
+    "available: {have}": ("extra-unknown", "no-release", "no-version", "no-wheel-for-target"),
+    "{have}": (
+        "conda-closure", "cudnn-unknown", "index-unknown", "lock-missing", "lock-tampered",
+        "lock-unreadable", "no-candidate", "no-offline-file", "no-wheel", "yanked",
+    ),
+}  # fmt: skip
+# Sentences of another form. A colon introduces a property of the subject.
+_OTHER_FORMS = {
+    "has more than one owner: {have}": ("two-owners",),
+    ": {have}; this host needs {need}": ("cpu-build",),
+    ": {have}; for a CUDA build add {need}": ("cpu-dependency",),
+    ": {have}, not {need}": ("other-build",),
+    ": {have}": (*UNKNOWN_RELEASE, "not-in-index", "same-build", "user-row"),
+    ": known bad: {have}": ("known-avoid", "known-broken"),
 }
+_FORMS = {code: f"{{needs}} {{need}}; {form}" for form, codes in _FOUND.items() for code in codes}
+_FORMS |= {code: form for form, codes in _OTHER_FORMS.items() for code in codes}
 _SUBJECTS = {"lock": "the lock", "driver": "this host"}
-_NO_GPU = frozenset({"cuda-build", "needs-gpu"})
-_DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
-# What comes before the found text of reasons whose need is plain.
-_STATEMENTS = {"two-owners": "has more than one owner"}
-# What comes before the need of a CPU build.
-_CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
-_STATED = frozenset({*_CPU_BUILD, "not-in-index", "other-build", "same-build", "user-row"})
-_NEWER = "newer-"  # the codes that say why a chosen release is not the newest one
-_UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
-_KNOWN_BAD = frozenset({"known-avoid", "known-broken"})
-# A pair of releases that must not meet has the same codes as one bad release, and this need.
-_BAD_PAIR = "only one "
 
 
 def size(count: int | None) -> str:
@@ -121,7 +100,7 @@ def evidence_text(choice: Choice) -> str:
 
 def update_offer(reasons: Iterable[Reason]) -> list[str]:
     """Return the line that offers to scan releases which the compatibility data lacks, if any."""
-    subjects = [reason.subject for reason in reasons if reason.code in _UNKNOWN_RELEASE]
+    subjects = [reason.subject for reason in reasons if reason.code in UNKNOWN_RELEASE]
     names = list(dict.fromkeys(subject.partition(" ")[0] for subject in subjects))
     if not names:
         return []
@@ -129,26 +108,9 @@ def update_offer(reasons: Iterable[Reason]) -> list[str]:
     return [f"the data lacks {count}: `gpuenv matrix update {' '.join(names)}` scans what is new"]
 
 
-def is_stated(code: str, need: str) -> bool:
+def is_stated(code: str) -> bool:
     """Return whether a reason states a property of its subject, so that a colon introduces it."""
-    if code in _KNOWN_BAD:
-        return not need.startswith(_BAD_PAIR)
-    return code in _STATED or code in _UNKNOWN_RELEASE
-
-
-def found_text(code: str, have: str, *, plural: bool = False) -> str:
-    """Return what was found: "this host has driver 550.54.14", "it has sm_75 sm_80".
-
-    Args:
-        plural: the sentence is about several builds.
-    """
-    if code in _NO_GPU:
-        return f"{_OF_HOST} none"
-    if have == "none do":
-        return have
-    if code in _DEVICE_CODE:
-        return f"they have {have}" if plural else f"it has {have}"
-    return f"{_FOUND.get(code, 'found')} {have}".strip()
+    return _FORMS.get(code, "").startswith(":")
 
 
 def need_and_found(reason: Reason) -> tuple[str, str]:
@@ -156,28 +118,35 @@ def need_and_found(reason: Reason) -> tuple[str, str]:
     need, have = reason.need, reason.have
     if not reason.dependent:
         return need, have
-    if reason.code in _STATED:  # their need is not shown
+    if is_stated(reason.code):  # the need is not shown
         return need, f"{have}, for {reason.dependent}"
     return f"{need}, for {reason.dependent}", have
 
 
-def predicate(code: str, need: str, have: str, *, plural: bool = False, brief: bool = False) -> str:
-    """Return what a sentence says about its subject; with `brief` only why it will not do."""
-    if code in _STATEMENTS:
-        return f"{_STATEMENTS[code]}: {have}"
-    if code in _CPU_BUILD:
-        return have if brief else f"{have}; {_CPU_BUILD[code]} {need}"
-    if code == "other-build":
-        have = f"{have}, not {need}".removeprefix(", ")
-    if code in _STATED or code in _UNKNOWN_RELEASE:
-        return have
-    if code.startswith(_NEWER):
-        return f"is not the newest release: {need} {have}"
-    if is_stated(code, need):
-        return f"known bad: {have}"
-    verb = "need" if plural else "needs"
-    text = f"{verb} {need}"
-    return text if brief else f"{text}; {found_text(code, have, plural=plural)}"
+def predicate(code: str, need: str, have: str, *, plural: bool = False) -> tuple[str, str]:
+    """Return what a sentence says about its subject, and what was found instead of the need.
+
+    Args:
+        plural: the sentence is about several builds.
+    """
+    form = _FORMS.get(code, "{needs} {need}; found {have}")
+    if code.startswith(NEWER):
+        form = "is not the newest release: {need} {have}"
+    elif have == "none do":
+        form = "{needs} {need}; {have}"
+    needs, it = ("need", "they have") if plural else ("needs", "it has")
+    verdict, _, observed = form.partition("; ")
+    texts = {"needs": needs, "it": it, "need": need, "have": have}
+    return verdict.format(**texts), observed.format(**texts).strip()
+
+
+def sentence(
+    code: str, subjects: Sequence[str], need: str, have: str, *, brief: bool = False
+) -> str:
+    """Return one sentence about builds that share a fact; with `brief` without what was found."""
+    verdict, observed = predicate(code, need, have, plural=len(subjects) > 1)
+    text = f"{subjects_text(subjects)}{'' if is_stated(code) else ' '}{verdict}"
+    return f"{text}; {observed}" if observed and not brief else text
 
 
 def reason_text(reason: Reason, *, brief: bool = False) -> str:
@@ -192,7 +161,7 @@ def warning_texts(warnings: Iterable[Reason]) -> list[str]:
     for reason in warnings:
         if reason.code == "newer-prerelease":
             prereleases.append(f"{reason.subject} ({reason.need})")
-        elif reason.code.startswith(_NEWER):
+        elif reason.code.startswith(NEWER):
             newer.append(f"{reason.subject} ({reason.need} {reason.have})")
         else:
             texts.append(reason_text(reason))
@@ -201,16 +170,6 @@ def warning_texts(warnings: Iterable[Reason]) -> list[str]:
     if prereleases:
         texts.append(f"not the newest pre-release: {', '.join(prereleases)}")
     return texts
-
-
-def sentence(
-    code: str, subjects: Sequence[str], need: str, have: str, *, brief: bool = False
-) -> str:
-    """Return one sentence about builds that share a fact (see `predicate`)."""
-    text = predicate(code, need, have, plural=len(subjects) > 1, brief=brief)
-    if is_stated(code, need):
-        return f"{subjects_text(subjects)}: {text}"
-    return f"{subjects_text(subjects)} {text}"
 
 
 def subjects_text(subjects: Sequence[str]) -> str:
@@ -222,8 +181,7 @@ def subjects_text(subjects: Sequence[str]) -> str:
     first = _SUBJECTS.get(first, first)
     if not others:
         return first
-    package = first.partition(" ")[0]
-    last = others[-1].removeprefix(f"{package} ")
+    last = others[-1].removeprefix(f"{first.partition(' ')[0]} ")
     if len(others) == 1:
         return f"{first} and {last}"
     return f"{first} and {len(others)} others down to {last}"
