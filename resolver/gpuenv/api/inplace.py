@@ -193,7 +193,7 @@ class InplaceTarget:
         if not upgrade:
             # A framework that was added by its name alone has no say in what changes.
             texts = [text for text in texts if text not in self.framework_of.values()]
-        kept = inplace_install.kept_pins(texts, self.installed, environment, upgrade=upgrade)
+        kept = inplace_install.kept_pins(texts, self.installed, upgrade=upgrade)
         if eager:
             kept = [pin for pin in kept if pin[0] in self.framework_of]
 

@@ -152,7 +152,7 @@ def within(version: str, versions: str) -> bool:
     What follows the numbers of a release does not count: 13.2rc1 is within ">=13.2".
     """
     specifier = versions if versions.startswith(("<", ">", "=")) else f"=={versions}"
-    return contains(specifier, version_key(version).base_version, True)
+    return contains(specifier, version_key(version).base_version)
 
 
 def gpu_key(name: str) -> str:

@@ -19,6 +19,7 @@ from operator import itemgetter
 from ..errors import GpuEnvError
 from ..model import Requirement, Wheel
 from ..requirements.target import SDIST_RANK, TargetEnvironment
+from ..requirements.versions import contains, is_prerelease
 from .filenames import is_sdist
 from .http import MAX_THREADS
 from .protocol import Index
@@ -123,8 +124,8 @@ class Prefetcher:
         environment, ranges = self._environment, list(self._ranges[name])
         files = self._index.files(name, environment)
         for version, group in groupby(files, lambda wheel: wheel.version):
-            contained = (environment.contains(text, version, True) for text in ranges)
-            if environment.is_prerelease(version) or not all(contained):
+            contained = (contains(text, version) for text in ranges)
+            if is_prerelease(version) or not all(contained):
                 continue
             ranks = [(self._rank(wheel), wheel) for wheel in group]
             fitting = [(rank, wheel) for rank, wheel in ranks if rank is not None]

@@ -250,7 +250,7 @@ def _wheel_reasons(
 
 def _admits(requirement: Requirement, version: str | None) -> bool:
     try:
-        return version is not None and contains(requirement.specifier, version, pre=True)
+        return version is not None and contains(requirement.specifier, version)
     except InputError:
         return False  # a version that is not of PEP 440
 

@@ -15,7 +15,7 @@ from ..errors import InputError, Reason
 from ..lock.pylock import DIRECT
 from ..model import Pin, Requirement, Value
 from ..requirements.target import TargetEnvironment, parse_requirement
-from ..requirements.versions import same_version
+from ..requirements.versions import contains, same_version
 
 
 class Installed(Value):
@@ -79,7 +79,7 @@ def expand_direct(
             upgrade
             or distribution is None
             or not distribution.direct
-            or not _fulfils(requirement, distribution, environment)
+            or not _fulfils(requirement, distribution)
         ):
             expanded.append(text)
             continue
@@ -89,19 +89,12 @@ def expand_direct(
     return expanded
 
 
-def _fulfils(
-    requirement: Requirement, distribution: Installed, environment: TargetEnvironment
-) -> bool:
-    version = distribution.version
-    return requirement.url is None and environment.contains(requirement.specifier, version, True)
+def _fulfils(requirement: Requirement, distribution: Installed) -> bool:
+    return requirement.url is None and contains(requirement.specifier, distribution.version)
 
 
 def kept_pins(
-    requirements: Iterable[str],
-    installed: InstalledByName,
-    environment: TargetEnvironment,
-    *,
-    upgrade: bool,
+    requirements: Iterable[str], installed: InstalledByName, *, upgrade: bool
 ) -> list[tuple[str, str]]:
     """Return (name, version) of each distribution that need not change for the requirements.
 
@@ -114,7 +107,7 @@ def kept_pins(
         distribution = installed.get(requirement.name)
         if distribution is None:
             continue
-        if upgrade or not _fulfils(requirement, distribution, environment):
+        if upgrade or not _fulfils(requirement, distribution):
             changing.add(requirement.name)
     return [(name, row.version) for name, row in installed.items() if row.name not in changing]
 
@@ -135,7 +128,7 @@ def constraints_of_installed(
             present = installed.get(inner.name)
             if not inner.specifier:
                 continue
-            if present is None or environment.contains(inner.specifier, present.version, True):
+            if present is None or contains(inner.specifier, present.version):
                 source = f"{distribution.name} {distribution.version}"
                 constraints.append((f"{inner.name}{inner.specifier}", source))
     return constraints

@@ -404,7 +404,7 @@ def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> s
         text = show_pair(version)
         # >=3.11.4 admits some release of 3.11: X.Y.99 stands for the newest, X.Y.0 is the first.
         for release in (f"{text}.99", f"{text}.0"):
-            if contains(requires_python, release, True):
+            if contains(requires_python, release):
                 return text
     message = f"project.requires-python {requires_python!r} admits no Python that is known"
     raise InputError(message, hint="correct it")

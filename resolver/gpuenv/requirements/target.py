@@ -242,15 +242,7 @@ class TargetEnvironment:
         """
         if not requires_python:
             return True
-        return contains(requires_python, self._python, pre=True)
-
-    def contains(self, specifier: str, version: str, pre: bool) -> bool:
-        """Return whether a specifier set admits a version (see versions.contains)."""
-        return contains(specifier, version, pre)
-
-    def is_prerelease(self, version: str) -> bool:
-        """Return whether a version is a pre-release (see versions.is_prerelease)."""
-        return is_prerelease(version)
+        return contains(requires_python, self._python)
 
 
 def _glibc_minor(host: Host) -> int:

@@ -60,7 +60,7 @@ def is_prerelease(version: str) -> bool:
 
 
 @cache
-def contains(specifier: str, version: str, pre: bool) -> bool:
+def contains(specifier: str, version: str, pre: bool = True) -> bool:
     """Return whether a PEP 440 specifier set admits a version.
 
     A local part of the version counts only if the specifier has one.

@@ -43,6 +43,7 @@ from ..requirements.target import (
     parse_requirement,
     version_key,
 )
+from ..requirements.versions import is_prerelease
 from .candidates import CandidateStore
 from .graph import Candidate, PackageRequirement, Release, Variant
 from .missing_releases import NO_CANDIDATE, missing_dependency_reason
@@ -748,7 +749,6 @@ def _releases(store: CandidateStore, framework: Framework) -> Sequence[Release]:
     releases: Sequence[Release] = store.variants(framework)
     if framework.is_single_distribution:
         releases = store.candidates(framework.distribution)
-    is_prerelease = store.environment.is_prerelease
     return [
         release
         for release in releases

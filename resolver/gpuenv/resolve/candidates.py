@@ -33,7 +33,7 @@ from ..requirements.target import (
     split_label,
     version_key,
 )
-from ..requirements.versions import names_prerelease
+from ..requirements.versions import contains, is_prerelease, names_prerelease
 from .graph import Candidate, Release, Variant
 from .wheel_variants import JudgedVariant, VariantChooser
 
@@ -160,11 +160,7 @@ class CandidateStore:
     ) -> Sequence[ReleaseT]:
         """Return the releases that all of some specifiers contain, in the same order."""
         for specifier in specifiers:
-            releases = [
-                release
-                for release in releases
-                if self.environment.contains(specifier, release.version, True)
-            ]
+            releases = [release for release in releases if contains(specifier, release.version)]
         return releases
 
     def admitted(
@@ -184,9 +180,8 @@ class CandidateStore:
             if better or not admissible:
                 return better
             # A better version may be listed that has no fitting file.
-            contains = self.environment.contains
             for file in self.index.files(name):
-                in_ranges = all(contains(text, file.version, True) for text in specifiers)
+                in_ranges = all(contains(text, file.version) for text in specifiers)
                 if in_ranges and not is_lesser(file.version):
                     return []
             return admissible
@@ -195,7 +190,7 @@ class CandidateStore:
         if not pinned:
             admissible = without(is_placeholder)
         if not (self.request.pre or any(map(names_prerelease, specifiers))):
-            admissible = without(self.environment.is_prerelease)
+            admissible = without(is_prerelease)
         not_yanked = [release for release in admissible if not release.is_yanked]
         return not_yanked if not_yanked or not pinned else admissible
 

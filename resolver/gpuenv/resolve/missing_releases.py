@@ -12,6 +12,7 @@ from string import ascii_lowercase
 from ..errors import Reason
 from ..model import Build, Wheel, show_pair
 from ..requirements.target import wheel_tags
+from ..requirements.versions import contains, is_prerelease
 from .candidates import CandidateStore, is_placeholder
 from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
@@ -30,7 +31,7 @@ def missing_release_reason(
         requirement: the requirement.
         constraints: further ranges, those of the user's constraints.
     """
-    name, subject, contains = requirement.name, str(requirement), store.environment.contains
+    name, subject = requirement.name, str(requirement)
     if requirement.url is not None:
         if store.at_url(name, requirement.url):
             return None
@@ -39,12 +40,12 @@ def missing_release_reason(
     candidates = store.in_ranges(store.candidates(name), ranges)
     if candidates:
         is_admitted = store.admitted(name, candidates, ranges)
-        return None if is_admitted else _not_admitted(store, subject, candidates)
+        return None if is_admitted else _not_admitted(subject, candidates)
     files = store.index.files(name)
     if not files:
         have = "not found on any index"
         return Reason(code="not-in-index", subject=name, need="a wheel", have=have)
-    unfit = [file for file in files if all(contains(text, file.version, True) for text in ranges)]
+    unfit = [file for file in files if all(contains(text, file.version) for text in ranges)]
     if unfit:
         return _unfit_files(store, name, subject, unfit)
     return _no_version(store, requirement, constraints, files)
@@ -66,14 +67,14 @@ def missing_dependency_reason(
     return Reason(code=reason.code, subject=label, need=str(requirement), have=reason.have)
 
 
-def _not_admitted(store: CandidateStore, subject: str, candidates: Sequence[Candidate]) -> Reason:
-    """Return why none of the candidates in a range is taken (see selection.admitted)."""
+def _not_admitted(subject: str, candidates: Sequence[Candidate]) -> Reason:
+    """Return why none of the candidates in a range is taken (see CandidateStore.admitted)."""
     versions = [candidate.version for candidate in candidates]
     yanked = [candidate.version for candidate in candidates if candidate.is_yanked]
     if all(map(is_placeholder, versions)):
         have = f"placeholders that reserve the name: {_first(versions)}"
         return Reason(code="placeholder", subject=subject, need="a real release", have=have)
-    if all(map(store.environment.is_prerelease, versions)):
+    if all(map(is_prerelease, versions)):
         have = f"pre-releases: {_first(versions)}"
         need = "a final release for this target, or --pre"
         return Reason(code="prerelease", subject=subject, need=need, have=have)
@@ -119,8 +120,7 @@ def _no_version(
             )
     wheels = [file for file in files if file.filename.endswith(".whl")]
     versions = list(dict.fromkeys(file.version for file in wheels or files))  # newest first
-    contains = store.environment.contains
-    has_version = not specifier or any(contains(specifier, text, True) for text in versions)
+    has_version = not specifier or any(contains(specifier, text) for text in versions)
     for constraint in constraints:
         need += f" and the constraint {name}{constraint}"
     others = [f"{build.local} ({build.variant})" for build in builds if build.local in versions]
@@ -160,15 +160,14 @@ def missing_build_reasons(
         return
     if store.request.default_index_only:
         return
-    contains = store.environment.contains
     candidates = store.candidates(requirement.name)
-    if not any(contains(specifier, candidate.version, True) for candidate in candidates):
+    if not any(contains(specifier, candidate.version) for candidate in candidates):
         return  # the release has no wheel for the interpreter on any index
     listed = {candidate.build.local for candidate in candidates if candidate.build}
     for build in store.data.builds(requirement.name, store.host.platform):
         if build.index == "default" or build.local in listed or build.cuda is None:
             continue
-        if not contains(specifier, build.local, True) or facts.build_reasons(build):
+        if not contains(specifier, build.local) or facts.build_reasons(build):
             continue
         python = f"CPython {show_pair(store.host.python.version)}"
         yield no_file_reason(build, f"a wheel for {python} on {store.host.platform}")

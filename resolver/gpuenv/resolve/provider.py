@@ -10,6 +10,7 @@ from resolvelib.structs import State
 
 from .. import activity
 from ..index.protocol import Index
+from ..requirements.versions import contains
 from .candidates import CandidateStore, is_pinned
 from .graph import (
     AgreementId,
@@ -352,8 +353,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         if url is not None and not self._is_at(url, candidate):
             return False
         if isinstance(requirement, (PackageRequirement, FrameworkRequirement)):
-            contains = self.store.environment.contains
-            return contains(requirement.specifier, candidate.version, True)
+            return contains(requirement.specifier, candidate.version)
         return False
 
     def _is_at(self, url: str, release: Release) -> bool:

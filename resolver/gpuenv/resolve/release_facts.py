@@ -13,6 +13,7 @@ from ..compat.extensions import FRAMEWORK, abi_text, release_of
 from ..errors import OfflineError, Reason, UnusableFileError, is_doubt
 from ..model import EVERY_FRAMEWORK, Build, Host, Library, Requirement, Wheel, show_pair
 from ..requirements.target import parse_requirement
+from ..requirements.versions import contains
 from .candidates import CandidateStore, is_exact
 from .graph import (
     FILE_FACT,
@@ -317,8 +318,7 @@ class ReleaseFacts:
         url, store = requirement.url, self.store
         at_url = (candidate,) if url is None else store.at_url(candidate.name, url)
         is_same_file = any(candidate.wheel is other.wheel for other in at_url)
-        contains = store.environment.contains
-        if not is_same_file or not contains(requirement.specifier, candidate.version, True):
+        if not is_same_file or not contains(requirement.specifier, candidate.version):
             subject = f"{candidate.identifier} {candidate.version}"
             have = f"{candidate.version} itself"
             reason = Reason(code="conflict", subject=subject, need=str(requirement), have=have)

@@ -8,6 +8,7 @@ from ..errors import OfflineError, Reason, UnusableFileError
 from ..index.protocol import DIRECT_URL
 from ..model import Rejection
 from ..requirements.target import interpreter_tag
+from ..requirements.versions import contains, is_prerelease
 from .candidates import CandidateStore, is_exact, is_placeholder
 from .graph import (
     AgreementRequirement,
@@ -143,7 +144,6 @@ class Solution:
         self, name: str, specifier: str, releases: Sequence[Release], chosen: Release
     ) -> Iterator[Rejection]:
         """Yield the releases of a framework in a range that are better than the chosen one."""
-        contains = self.store.environment.contains
         for release in releases:
             if release is chosen:
                 return
@@ -177,7 +177,7 @@ class Solution:
             key = (build.version, build.variant)
             is_excluded = store.request.default_index_only and build.index != "default"
             is_of_host = bool(store.host.gpus) or build.cuda is None
-            is_requested = store.environment.contains(root.specifier, build.version, True)
+            is_requested = contains(root.specifier, build.version)
             if key in listed or is_excluded or not is_of_host or not is_requested:
                 continue
             if facts.build_reasons(build):
@@ -212,7 +212,6 @@ class Solution:
         counts only if it cannot be built. Packages of the compatibility data have reasons of their
         own (`skipped`).
         """
-        environment = self.store.environment
         for candidate in self.pinned.values():
             if self.store.is_in_data(candidate.name) or candidate.wheel.index == DIRECT_URL:
                 continue
@@ -226,9 +225,9 @@ class Solution:
                 version = release.version
                 if version == candidate.version:
                     break
-                if not all(environment.contains(text, version, True) for text in ranges):
+                if not all(contains(text, version) for text in ranges):
                     continue
-                if release.is_yanked and environment.is_prerelease(version):
+                if release.is_yanked and is_prerelease(version):
                     continue
                 code, have = self._step_back(release)
                 is_excluded = is_excluded or not code
@@ -242,8 +241,7 @@ class Solution:
 
         Nothing is read for it that the resolution has not read.
         """
-        is_prerelease = self.store.environment.is_prerelease(release.version)
-        if is_prerelease and not self.store.request.pre:
+        if is_prerelease(release.version) and not self.store.request.pre:
             return "newer-prerelease", "is a pre-release"
         if release.is_yanked:
             return "newer-yanked", "is yanked"
@@ -293,11 +291,10 @@ class Solution:
     def _conflicts(self, release: Release) -> tuple[Reason, ...]:
         """Return the first requirement that excludes a release: on it, or its own."""
         provider, own_name = self.provider, release.wheel.name
-        contains = self.store.environment.contains
         for name, label, requirement in self._requirements.get(own_name, ()):
             if name == own_name or not isinstance(requirement, PackageRequirement):
                 continue
-            if not contains(requirement.specifier, release.version, True):
+            if not contains(requirement.specifier, release.version):
                 have = f"{own_name} {release.version}"
                 return (Reason(code="conflict", subject=label, need=str(requirement), have=have),)
         for needed in self.facts.requirements_of(release):

@@ -8,7 +8,7 @@ from packaging.specifiers import SpecifierSet
 
 from ..errors import OfflineError, PackageIndexError, Reason
 from ..requirements.target import version_key
-from ..requirements.versions import names_prerelease
+from ..requirements.versions import contains, names_prerelease
 from .candidates import CandidateStore, is_exact
 from .graph import Candidate
 
@@ -141,10 +141,8 @@ class Widening:
 
     def _any_in(self, specifiers: Sequence[str], versions: Iterable[str]) -> bool:
         """Return whether one of some versions is in all ranges."""
-        contains = self._store.environment.contains
         return any(
-            all(contains(specifier, version, True) for specifier in specifiers)
-            for version in versions
+            all(contains(specifier, version) for specifier in specifiers) for version in versions
         )
 
     def _ask(self, name: str, *, required: bool) -> None:
