@@ -41,7 +41,7 @@ print(json.dumps({
     "writing the lock": written - repeated,
 }))
 """
-IMPORTS = "import gpuenv.cli, gpuenv.resolve.solver, gpuenv.lock.pylock, gpuenv.index.factory"
+IMPORTS = "import gpuenv.cli, gpuenv.resolve.solver, gpuenv.lock.pylock, gpuenv.index.multi_index"
 
 
 def _wall(words: list[str], environment: dict[str, str], folder: str) -> float:

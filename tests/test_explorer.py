@@ -13,7 +13,7 @@ import browser
 from gpuenv import api
 from gpuenv.compat.data import CompatibilityData
 from gpuenv.errors import NoSolutionError
-from gpuenv.index.factory import open_indexes
+from gpuenv.index.multi_index import open_indexes
 from gpuenv.model import IndexOptions, Request, parse_release, show_pair
 from gpuenv.render.values import reasons_json
 from gpuenv.resolve.answer_tables import AnswerTables

@@ -19,9 +19,9 @@ from gpuenv.errors import (
     PackageIndexError,
 )
 from gpuenv.index.cache import Cache
-from gpuenv.index.factory import open_indexes
 from gpuenv.index.http import Transport
 from gpuenv.index.metadata import parse_metadata
+from gpuenv.index.multi_index import open_indexes
 from gpuenv.index.pages import parse_page
 from gpuenv.index.protocol import Metadata
 from gpuenv.index.snapshot import Snapshot

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from gpuenv.index import filenames
+from gpuenv.index import pages
 from gpuenv.requirements.target import split_label
 
 TEXT = st.text(
@@ -54,7 +54,7 @@ def by_packaging(filename: str) -> tuple[str, str] | None:
 def test_file_names_are_read_as_packaging_reads_them(filename: str) -> None:
     is_plain = filename.isprintable() and not {*filename} & {*"/\\"}
     expected = by_packaging(split_label(filename)[0]) if is_plain else None
-    assert filenames.identify(filename) == expected
+    assert pages.identify(filename) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_file_names_are_read_as_packaging_reads_them(filename: str) -> None:
     ],
 )
 def test_requires_python_of_old_files(text: str | None, meant: str | None) -> None:
-    assert filenames.parse_requires_python(text) == meant
+    assert pages.parse_requires_python(text) == meant

@@ -253,15 +253,13 @@ def test_the_closure_is_whole(snapshot: Snapshot) -> None:
         serving: dict[Requirement, list[Any]] = {}
         while reached:
             wheel, extras = reached.pop()
-            if (
-                wheel.name,
-                wheel.index,
-                wheel.metadata,
-                extras,
-            ) in seen or not environment.accepts_python(wheel.requires_python):
+            needs = snapshot.metadata(wheel).dependencies
+            if (wheel.name, wheel.index, needs, extras) in seen or not environment.accepts_python(
+                wheel.requires_python
+            ):
                 continue
-            seen.add((wheel.name, wheel.index, wheel.metadata, extras))
-            for need in snapshot.metadata(wheel).dependencies:
+            seen.add((wheel.name, wheel.index, needs, extras))
+            for need in needs:
                 if need.marker is not None and not environment.marker(need.marker, extras):
                     continue
                 if need not in serving:

@@ -11,7 +11,7 @@ from ..compat.catalog import Catalog
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.user_rows import read_user_rows, user_file
-from ..index.factory import open_indexes
+from ..index.multi_index import open_indexes
 from ..index.snapshot import Snapshot
 from ..model import IndexOptions
 

@@ -21,9 +21,9 @@ from ..compat.user_rows import SOURCE, Update, read_user_rows, user_file, write_
 from ..errors import DataError, InputError, PackageIndexError
 from ..index.cache import Cache, cache_folder
 from ..index.default_index import default_index
-from ..index.factory import open_index
 from ..index.http import Transport
 from ..index.metadata import NoRangesError, RemoteFile
+from ..index.multi_index import open_index
 from ..index.pages import PageReader
 from ..index.urls import file_url_to_path
 from ..model import IndexOptions, Wheel

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..compat.data import CompatibilityData
 from ..errors import NoSolutionError, PackageIndexError
-from ..index.factory import open_indexes
-from ..index.multi_index import MultiIndex
+from ..index.multi_index import MultiIndex, open_indexes
 from ..index.protocol import Index
 from ..lock.tool_settings import ToolSettings, capability_of, settings
 from ..model import Host, IndexOptions, Plan, Request

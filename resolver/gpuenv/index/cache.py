@@ -1,4 +1,4 @@
-"""A cache on disk that several processes share without locks.
+"""What is read once: by all processes (a cache on disk, without locks), or by all threads.
 
 Every entry is one file: a value as MessagePack, after its CRC-32 and length. It is written beside
 its place and renamed onto it, so a reader sees the old entry or the new one. A torn or damaged
@@ -10,9 +10,12 @@ cached.
 from __future__ import annotations
 
 import os
+import threading
 import zlib
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from platformdirs import user_cache_dir
@@ -20,9 +23,12 @@ from platformdirs import user_cache_dir
 from ..serialize import text_digest
 
 FORMAT = 12
+_WAIT = 0.2  # seconds
 
 
 _Content = TypeVar("_Content")
+_Key = TypeVar("_Key", bound=Hashable)
+_Answer = TypeVar("_Answer")
 
 
 def cache_folder() -> str:
@@ -85,3 +91,30 @@ def _checksum(path: str, content: bytes) -> bytes:
     """Return the first line of an entry. It depends on the name of the file, too."""
     name = zlib.crc32(os.path.basename(path).encode())
     return b"%08x %d\n" % (zlib.crc32(content, name), len(content))
+
+
+class KeyedMemo(Generic[_Key, _Answer]):
+    """Remembers one answer per key. Errors are remembered and raised again.
+
+    Threads that ask for the same key wait for the first one's answer.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[_Key, Future[_Answer]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: _Key, compute: Callable[[], _Answer]) -> _Answer:
+        """Return the answer for a key; the first call computes it."""
+        mine: Future[_Answer] = Future()
+        with self._lock:
+            answer = self._answers.setdefault(key, mine)
+        if answer is mine:
+            try:
+                mine.set_result(compute())
+            except BaseException as error:
+                mine.set_exception(error)
+                raise
+        # If Ctrl-C comes just before a wait without a limit, the wait does not notice it.
+        while not answer.done():
+            wait([answer], _WAIT)
+        return answer.result()

@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
@@ -28,14 +28,12 @@ from ..model import IndexOptions, Value, Wheel
 from ..requirements.parse import shortened
 from ..requirements.target import split_label
 from ..requirements.versions import normalize_name, parse_requirement
-from .cache import Cache
-from .filenames import is_sdist, parse_requires_python, repair_specifiers
+from .cache import Cache, KeyedMemo
 from .http import GONE, OK, PARTIAL, Transport
-from .keyed_memo import KeyedMemo
-from .pages import OFFLINE_HINT, parse_link
+from .pages import OFFLINE_HINT, is_sdist, parse_link, parse_requires_python, repair_specifiers
 from .protocol import DIRECT_URL, Metadata
 from .source_builds import DAMAGED_SDIST, SourceBuilder
-from .urls import file_url_to_path, path_to_file_url, redact_url
+from .urls import file_url_to_path, redact_url
 from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
 
 if TYPE_CHECKING:
@@ -116,7 +114,7 @@ class FileReader:
             content, is_built = self._read_sdist(wheel)
             key = built_key if is_built else key
         elif wheel.url.startswith("file:"):
-            content = _read_local(wheel.url)
+            content = _read_local(file_url_to_path(wheel.url))
         else:
             content, size = self._fetch(wheel)
         try:
@@ -146,24 +144,30 @@ class FileReader:
             message = f"{subject} not in the cache and --offline is on"
             raise OfflineError(message, hint=OFFLINE_HINT)
 
+    def _get(self, url: str, subject: str, sha256: str | None, wheel: Wheel) -> bytes | None:
+        """Return a file that is beside a wheel, after a check of its hash; None if it is gone."""
+        reply = self._transport.get(url, subject)
+        if reply.status in GONE:
+            return None
+        if reply.status != OK:
+            raise PackageIndexError(
+                f"{subject}: {redact_url(url)} answered with status {reply.status}"
+            )
+        if sha256:
+            filename = unquote(urlsplit(url).path.rpartition("/")[2])
+            _check_hash(filename, sha256, hashlib.sha256(reply.body).hexdigest(), wheel)
+        return reply.body
+
     def _fetch(self, wheel: Wheel) -> tuple[bytes, int | None]:
         """Return the metadata of a wheel on an index, and the bytes of the wheel if they show."""
         self._require_network(f"the dependencies of {wheel.filename} are")
-        if isinstance(wheel.metadata, str):
+        if wheel.metadata is not None:
             # The metadata file is beside the wheel (PEP 658): .metadata after the path.
             parts = urlsplit(wheel.url)
             url = parts._replace(path=parts.path + ".metadata", fragment="").geturl()
-            reply = self._transport.get(url, f"metadata of {wheel.filename}")
-            if reply.status not in GONE:  # some mirrors announce one that they do not have
-                if reply.status != OK:
-                    raise PackageIndexError(
-                        f"metadata of {wheel.filename}: {redact_url(wheel.url)}.metadata "
-                        f"answered with status {reply.status}"
-                    )
-                if wheel.metadata:
-                    digest = hashlib.sha256(reply.body).hexdigest()
-                    _check_hash(f"{wheel.filename}.metadata", wheel.metadata, digest, wheel)
-                return reply.body, None
+            content = self._get(url, f"metadata of {wheel.filename}", wheel.metadata, wheel)
+            if content is not None:  # some mirrors announce one that they do not have
+                return content, None
         return self._read_remote(wheel, "METADATA")
 
     def _read_remote(self, wheel: Wheel, member: str) -> tuple[bytes, int | None]:
@@ -208,15 +212,8 @@ class FileReader:
             if content is not None and not why:
                 return content, False
             if self._builder is None:
-                raise UnusableFileError(
-                    Reason(
-                        code="needs-build",
-                        subject=wheel.filename,
-                        need="a build to tell its dependencies",
-                        have=f"nothing is built here, and {why}",
-                        source="PEP 643",
-                    )
-                )
+                need, have = "a build to tell its dependencies", f"nothing is built here, and {why}"
+                raise _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
             return self._builder.metadata(wheel, path, f"no wheel fits, and {why}"), True
 
     def size(self, wheel: Wheel) -> int | None:
@@ -322,15 +319,11 @@ class FileReader:
             subject = f"{name} {wheels[0].version}"
             return combine(parts)
         except ValueError as error:
-            raise UnusableFileError(
-                Reason(
-                    code="bad-metadata",
-                    subject=subject,
-                    need="variant metadata as PEP 825 defines it",
-                    have=f"metadata with a mistake: {error}",
-                    source="PEP 825",
-                )
-            ) from None
+            need, have = (
+                "variant metadata as PEP 825 defines it",
+                f"metadata with a mistake: {error}",
+            )
+            raise _unusable(subject, need, have, "PEP 825") from None
 
     def _read_variants_file(self, url: str, sha256: str | None, wheel: Wheel) -> bytes:
         """Return the file at a URL. A release may get more variants, so a hash decides its age.
@@ -348,22 +341,15 @@ class FileReader:
                 return cached
         filename = url.rpartition("/")[2]
         self._require_network(f"{filename} is")
-        reply = self._transport.get(url, filename)
-        if reply.status in GONE:
+        content = self._get(url, filename, sha256, wheel)
+        if content is None:
             raise ValueError("the index lists a file that it does not have")
-        if reply.status != OK:
-            raise PackageIndexError(
-                f"{filename}: {redact_url(url)} answered with status {reply.status}"
-            )
-        digest = hashlib.sha256(reply.body).hexdigest()
-        if sha256 is not None:
-            _check_hash(filename, sha256, digest, wheel)
-        self._cache.put(_VARIANTS_KIND, url, reply.body)
-        return reply.body
+        self._cache.put(_VARIANTS_KIND, url, content)
+        return content
 
     def _read_variant_of_wheel(self, wheel: Wheel) -> bytes:
         if wheel.url.startswith("file:"):
-            return _read_local(wheel.url, WHEEL_FILE)
+            return _read_local(file_url_to_path(wheel.url), WHEEL_FILE)
         cached = self._cache.get(_VARIANTS_KIND, wheel.sha256, bytes) if wheel.sha256 else None
         if cached is not None:
             return cached
@@ -372,6 +358,13 @@ class FileReader:
         if wheel.sha256 is not None:
             self._cache.put(_VARIANTS_KIND, wheel.sha256, content)
         return content
+
+
+def _unusable(
+    subject: str, need: str, have: str, source: str = "", *, code: str = "bad-metadata"
+) -> UnusableFileError:
+    reason = Reason(code=code, subject=subject, need=need, have=have, source=source)
+    return UnusableFileError(reason)
 
 
 def _check_hash(filename: str, expected: str, actual: str, wheel: Wheel) -> None:
@@ -392,12 +385,11 @@ def requires_python_of(path: str) -> str | None:
     Raises:
         PackageIndexError: the file cannot be read or has no metadata.
     """
-    fields, _ = _header_fields(_read_local(path_to_file_url(path)))
+    fields, _ = _header_fields(_read_local(path))
     return parse_requires_python(fields.get("requires_python"))
 
 
-def _read_local(url: str, member: str = "METADATA") -> bytes:
-    path = file_url_to_path(url)
+def _read_local(path: str, member: str = "METADATA") -> bytes:
     try:
         with open(path, "rb") as file:
             return read_wheel_metadata(file, path, member)
@@ -427,15 +419,8 @@ def read_wheel_metadata(file: BinaryIO | io.RawIOBase, filename: str, member: st
                 if info.filename in [f"{folder}/{member}" for folder in infos]
             ]
             if not members and member == WHEEL_FILE:
-                raise UnusableFileError(
-                    Reason(
-                        code="bad-metadata",
-                        subject=filename,
-                        need=f"a file {member} in its .dist-info folder",
-                        have="none",
-                        source="PEP 825",
-                    )
-                )
+                need = f"a file {member} in its .dist-info folder"
+                raise _unusable(filename, need, "none", "PEP 825")
             for count, kind in (
                 (len(members), f"{member} files"),
                 (len(infos), ".dist-info folders"),
@@ -458,30 +443,26 @@ def read_sdist_metadata(path: str, filename: str) -> bytes | None:
     Raises:
         UnusableFileError: it is no readable archive.
     """
+
+    def is_metadata(member: str, size: int) -> bool:
+        folder, _, name = member.removeprefix("./").partition("/")
+        return bool(folder) and name == "PKG-INFO" and size <= MAX_METADATA_BYTES
+
     try:
         if filename.endswith(".zip"):
             with zipfile.ZipFile(path) as zipped:
                 for info in zipped.infolist():
-                    if _is_sdist_metadata(info.filename) and info.file_size <= MAX_METADATA_BYTES:
+                    if is_metadata(info.filename, info.file_size):
                         return zipped.read(info)
             return None
         with tarfile.open(path, "r:gz") as packed:
             for member in packed:
-                is_small = member.isfile() and member.size <= MAX_METADATA_BYTES
-                if is_small and _is_sdist_metadata(member.name):
+                if member.isfile() and is_metadata(member.name, member.size):
                     content = packed.extractfile(member)
                     return content.read() if content is not None else b""
     except DAMAGED_SDIST as error:
-        have = f"none ({error})"
-        raise UnusableFileError(
-            Reason(code="bad-metadata", subject=filename, need="a readable archive", have=have)
-        ) from None
+        raise _unusable(filename, "a readable archive", f"none ({error})") from None
     return None
-
-
-def _is_sdist_metadata(member: str) -> bool:
-    folder, _, name = member.removeprefix("./").partition("/")
-    return bool(folder) and name == "PKG-INFO"
 
 
 # ---- fields --------------------------------------------------------------------------------------
@@ -511,9 +492,8 @@ def parse_metadata(content: bytes, wheel: Wheel) -> Metadata:
     except ValueError:
         is_same = False
     if not is_same:
-        raise _bad_metadata(
-            wheel, f"metadata of {wheel.name} {wheel.version}", f"metadata of {name} {version}"
-        )
+        need = f"metadata of {wheel.name} {wheel.version}"
+        raise _unusable(wheel.filename, need, f"metadata of {name} {version}")
     if not name and "metadata_version" not in fields:
         raise PackageIndexError(
             f"{wheel.filename}: what its index serves as its metadata is not metadata"
@@ -530,19 +510,13 @@ def parse_metadata(content: bytes, wheel: Wheel) -> Metadata:
                 requirement = parse_requirement(repair_specifiers(plain))
         except InputError:
             have = f"the unreadable requirement {shortened(text)}"
-            raise _bad_metadata(wheel, "readable requirements", have, "PEP 508") from None
+            raise _unusable(wheel.filename, "readable requirements", have, "PEP 508") from None
         if variant_marker is not None:
             requirement = requirement.replace(marker=variant_marker)
         dependencies.append(requirement)
     return Metadata(
         dependencies=tuple(dependencies),
         requires_python=parse_requires_python(fields.get("requires_python")),
-    )
-
-
-def _bad_metadata(wheel: Wheel, need: str, have: str, source: str = "") -> UnusableFileError:
-    return UnusableFileError(
-        Reason(code="bad-metadata", subject=wheel.filename, need=need, have=have, source=source)
     )
 
 

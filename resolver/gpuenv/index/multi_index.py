@@ -7,24 +7,28 @@ not mix with a framework's own builds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 from ..errors import OfflineError
-from ..model import Requirement, Wheel
+from ..model import IndexOptions, Python, Requirement, Wheel
 from ..requirements.target import TargetEnvironment
-from .http import MAX_THREADS
+from .cache import Cache
+from .default_index import default_index
+from .http import MAX_THREADS, Transport
 from .metadata import FileReader
+from .pages import PageReader
 from .prefetch import Prefetcher
 from .protocol import DIRECT_URL, Index, Metadata
 from .snapshot import Snapshot
-from .sources import Source, WithOwnBuilds
+from .source_builds import SourceBuilder
+from .sources import FindLinks, SimpleIndex, Source, WithOwnBuilds
 from .variants import ReleaseVariants
 
-SNAPSHOT = "snapshot"  # the label of names that the snapshot supplies
-NOT_FOUND = ""  # the label of a name that no source has
-
-_Binding = tuple[str, Source | None]
+_FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
+_OLDEST = Python(version=_FIRST_PYTHON)
 
 
 class MultiIndex(Index):
@@ -32,7 +36,7 @@ class MultiIndex(Index):
 
     1. `find_links`;
     2. `extra`, in order;
-    3. `snapshot` (under the label "snapshot"), which needs no network;
+    3. `snapshot`, which needs no network;
     4. `default`.
 
     A later source is asked only for names that no earlier one has. So a name on the user's own
@@ -68,7 +72,7 @@ class MultiIndex(Index):
         self._own = dict(own or {})
         self._open_index = open_index
         self._opened: dict[str, Source] = {}  # frameworks' own indexes, by URL
-        self._bindings: dict[str, _Binding] = {}
+        self._sources: dict[str, Source | None] = {}  # that names are bound to
         self._prefetcher: Prefetcher | None = None
         self._live = frozenset(() if offline else live)
         self._is_in_data: Callable[[str], bool] | None = None
@@ -81,16 +85,17 @@ class MultiIndex(Index):
         Raises:
             PackageIndexError: an index failed; no later one is asked.
         """
-        return self._bind(name)[0]
+        source = self._source(name)
+        return source.label if source is not None else ""
 
     def is_local(self, name: str) -> bool:
         """Return whether --find-links or the snapshot supply a package, without any request."""
-        return self._bind_locally(name) is not None
+        return self._local_source(name) is not None
 
     def at_hand(self, name: str) -> bool:
         """Implement Index.at_hand: whether the snapshot supplies a package."""
-        binding = self._bindings.get(name) or self._bind_locally(name)
-        return binding is not None and binding[0] == SNAPSHOT
+        source = self._sources.get(name) or self._local_source(name)
+        return source is not None and source is self._snapshot
 
     def widen(self, name: str) -> bool:
         """Bind a name of the snapshot to the default index, for releases that the snapshot lacks.
@@ -104,7 +109,7 @@ class MultiIndex(Index):
         """
         if self._default is None or not self.at_hand(name) or not self._default.has(name):
             return False
-        self._bindings[name] = self._default.label, self._default
+        self._sources[name] = self._default
         return True
 
     def read_own(self, own: Mapping[str, Sequence[str]]) -> None:
@@ -118,12 +123,13 @@ class MultiIndex(Index):
         """
         for name, urls in own.items():
             self._own[name] = urls
-            self._bindings.pop(name, None)
+            self._sources.pop(name, None)
             self.files(name)
 
-    def _bind(self, name: str) -> _Binding:
-        if name not in self._bindings:
-            label, source = self._find(name)
+    def _source(self, name: str) -> Source | None:
+        """Return the source that a name is bound to."""
+        if name not in self._sources:
+            source = self._local_source(name) or self._live_source(name)
             urls = self._own.get(name, ())
             is_users = source is not None and source in (self._find_links, *self._extra)
             if urls and self._open_index is not None and not is_users:
@@ -131,37 +137,30 @@ class MultiIndex(Index):
                     if url not in self._opened:
                         self._opened[url] = self._open_index(url)
                 source = WithOwnBuilds(source, [self._opened[url] for url in urls])
-                label = source.label
-            self._bindings[name] = label, source
-        return self._bindings[name]
+            self._sources[name] = source
+        return self._sources[name]
 
-    def _find(self, name: str) -> _Binding:
-        local = self._bind_locally(name)
-        if local is not None:
-            return local
+    def _local_source(self, name: str) -> Source | None:
+        """Return the source of a name that no request can change; None for other names."""
+        if self._find_links is not None and self._find_links.has(name):
+            return self._find_links
+        return self._snapshot if not self._extra and self._is_shipped(name) else None
+
+    def _live_source(self, name: str) -> Source | None:
         for source in self._extra:
             if source.has(name):
-                return source.label, source
-        if self._snapshot is not None and self._is_shipped(name):
-            return SNAPSHOT, self._snapshot
+                return source
+        if self._is_shipped(name):
+            return self._snapshot
         try:
-            if self._default is not None and self._default.has(name):
-                return self._default.label, self._default
+            is_listed = self._default is not None and self._default.has(name)
         except OfflineError as error:
             similar = self._snapshot.similar(name) if self._snapshot is not None else ()
             if similar:
                 hint = f"did you mean {' or '.join(similar)}? Otherwise {error.hint}"
                 raise OfflineError(error.message, hint=hint) from None
             raise
-        return NOT_FOUND, None
-
-    def _bind_locally(self, name: str) -> _Binding | None:
-        """Return the binding of a name that no request can change; None for other names."""
-        if self._find_links is not None and self._find_links.has(name):
-            return self._find_links.label, self._find_links
-        if self._is_shipped(name) and not self._extra:
-            return SNAPSHOT, self._snapshot
-        return None
+        return self._default if is_listed else None
 
     def _is_shipped(self, name: str) -> bool:
         """Return whether the snapshot has a package and the live index is not asked for it."""
@@ -174,7 +173,7 @@ class MultiIndex(Index):
 
     def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """Implement Index.files."""
-        source = self._bind(name)[1]
+        source = self._source(name)
         return source.files(name, environment) if source is not None else ()
 
     def metadata(self, wheel: Wheel) -> Metadata:
@@ -186,7 +185,7 @@ class MultiIndex(Index):
 
     def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
         """Implement Index.variants."""
-        source = self._bind(wheels[0].name)[1] if wheels[0].index != DIRECT_URL else None
+        source = self._source(wheels[0].name) if wheels[0].index != DIRECT_URL else None
         listed = source.variants_file(wheels[0]) if source is not None else None
         return self._reader.variants(wheels, listed)
 
@@ -196,8 +195,9 @@ class MultiIndex(Index):
 
     def left_out(self, name: str) -> Sequence[str]:
         """Implement Index.left_out: releases of the default index that the snapshot lacks."""
-        is_shipped = self._snapshot is not None and self.label(name) == SNAPSHOT
-        return self._snapshot.left_out(name) if is_shipped and self._snapshot else ()
+        snapshot = self._snapshot
+        is_shipped = snapshot is not None and self._source(name) is snapshot
+        return snapshot.left_out(name) if is_shipped and snapshot else ()
 
     def sizes(self, wheels: Sequence[Wheel]) -> dict[str, int]:
         """Ask remote indexes for the missing sizes of files, several at once.
@@ -205,17 +205,15 @@ class MultiIndex(Index):
         Returns:
             {file name: bytes} of the files whose size was missing and is now known.
         """
-        unknown = [wheel for wheel in wheels if self._is_size_unknown(wheel)]
-        if not unknown:
-            return {}
+        unknown = []
+        for wheel in wheels:
+            source = self._sources.get(wheel.name)
+            is_remote = source not in (None, self._snapshot) and wheel.index != DIRECT_URL
+            if is_remote and wheel.size is None:
+                unknown.append(wheel)
         with ThreadPoolExecutor(MAX_THREADS) as pool:
             sizes = zip(unknown, pool.map(self._reader.size, unknown), strict=True)
             return {wheel.filename: size for wheel, size in sizes if size is not None}
-
-    def _is_size_unknown(self, wheel: Wheel) -> bool:
-        label, source = self._bindings.get(wheel.name, (NOT_FOUND, None))
-        is_remote = source is not None and label != SNAPSHOT and wheel.index != DIRECT_URL
-        return is_remote and wheel.size is None
 
     # ---- prefetching ----
 
@@ -262,3 +260,92 @@ class MultiIndex(Index):
         if self._prefetcher is not None:
             self._prefetcher.stop()
             self._prefetcher = None
+
+
+def open_indexes(
+    options: IndexOptions,
+    data: str,
+    own_packages: Mapping[str, Collection[str]] | None = None,
+    live: Collection[str] = (),
+    own: Mapping[str, Sequence[str]] | None = None,
+    *,
+    python: Python = _OLDEST,
+) -> tuple[Snapshot, MultiIndex]:
+    """Open the indexes of a solve.
+
+    The snapshot supplies packages only if the default index is pip's built-in one, since its file
+    locations are relative to that index's file store, and only for interpreters whose wheels it
+    has. It has no upload times and is not refreshed, so --exclude-newer and --refresh disable it,
+    too. --no-index disables every index with it.
+
+    Args:
+        options: the user's options.
+        data: the folder of the compatibility data, which contains the snapshot.
+        own_packages: {URL of an index: the only packages that it may supply}.
+        live: packages of which the user's rows know releases that the snapshot lacks.
+        own: {package: URLs of its framework's own indexes}, read besides the default index.
+        python: the target's Python. Source distributions are built with it if it is here.
+
+    Returns:
+        The snapshot and the index to solve with.
+
+    Raises:
+        InputError: an option or a setting of pip or uv cannot be used.
+    """
+    default, cache = default_index(), Cache()
+    snapshot = _open_snapshot(os.path.join(data, "snapshot"), default.file_store, default.url)
+    uses_snapshot = (
+        default.builtin
+        and python.version >= _FIRST_PYTHON
+        and options.index_url is None
+        and not options.no_index
+        and not options.exclude_newer
+        and not options.refresh
+    )
+    transport = Transport(cert=default.cert)
+    pages = PageReader(transport, cache, options)
+    release = (*python.version, python.free_threaded)
+    builder = SourceBuilder(release, options, default, cache.folder)
+    default_source, extra = None, []
+    if not options.no_index:
+        default_source = open_index(options.index_url or default.url, pages, options)
+        names = own_packages or {}
+        extra = [
+            open_index(url, pages, options, names.get(url)) for url in options.extra_index_urls
+        ]
+    index = MultiIndex(
+        FileReader(transport, cache, options, builder),
+        default=default_source,
+        find_links=FindLinks(options.find_links, pages) if options.find_links else None,
+        snapshot=snapshot if uses_snapshot else None,
+        extra=extra,
+        offline=options.offline,
+        live=live,
+        own=own,
+        open_index=lambda url: open_index(url, pages, options),
+    )
+    return snapshot, index
+
+
+@lru_cache(maxsize=1)  # the solves of a process share what it has read
+def _open_snapshot(folder: str, file_store: str, default_url: str) -> Snapshot:
+    return Snapshot(folder, file_store, default_index=default_url)
+
+
+def open_index(
+    url: str, pages: PageReader, options: IndexOptions, names: Collection[str] | None = None
+) -> Source:
+    """Open an index by its URL: over HTTP, or a folder (file://; PEP 503 layout or flat).
+
+    Args:
+        url: the URL.
+        pages: reads pages.
+        options: `exclude_newer` applies to an index over HTTP.
+        names: the packages that the index may supply; None is any package.
+
+    Raises:
+        InputError: the folder does not exist, or `exclude_newer` is no date.
+    """
+    if url.startswith("file://"):
+        return FindLinks([url], pages, index=url)
+    return SimpleIndex(url, pages, names=names, exclude_newer=options.exclude_newer)

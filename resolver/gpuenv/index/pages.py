@@ -17,13 +17,14 @@ from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import msgspec
+from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from ..errors import OfflineError, PackageIndexError
 from ..model import IndexOptions, Value, Wheel
-from ..requirements.target import TargetEnvironment, wheel_tags
+from ..requirements.target import TargetEnvironment, split_label, wheel_tags
 from ..requirements.versions import version_key
 from .cache import Cache
-from .filenames import SDIST_SUFFIXES, identify, parse_requires_python
 from .http import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport
 from .urls import redact_url
 from .variants import INDEX_FILE_SUFFIX
@@ -38,7 +39,11 @@ _ACCEPT = (
     "application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 )
 _CACHE_KIND = "pages"
+_LONGEST_NAME = 500  # characters; file systems allow 255
+# Old metadata has ">=1.0.*", which PEP 440 forbids. It was always read as ">=1.0".
+_STARRED = r"((?:>=|<=|~=|>|<)\s*[0-9][0-9.]*?)\.\*"
 _HTML_TYPES = ("text/html", "application/vnd.pypi.simple.v1+html")
+SDIST_SUFFIXES = (".tar.gz", ".zip")
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES, ".egg", ".exe", ".tar.bz2")  # what counts as a file
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9:/._+~%-]*")
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters that pip and uv leave as they are
@@ -46,6 +51,54 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 # One thread at a time parses a page: each large page takes tens of megabytes meanwhile.
 _parsing = Lock()
+
+# ---- file names ----------------------------------------------------------------------------------
+
+
+def identify(filename: str) -> tuple[str, str] | None:
+    """Return the normalized (name, version) of a wheel or sdist, None for any other file name.
+
+    The name of a variant wheel ends in a label (PEP 825), which packaging does not know.
+    """
+    filename = split_label(filename)[0]
+    if len(filename) > _LONGEST_NAME or not filename.isprintable() or set(filename) & {*"/\\"}:
+        return None
+    try:
+        if filename.endswith(".whl"):
+            name, version, _, _ = parse_wheel_filename(filename)
+        elif filename.endswith(SDIST_SUFFIXES):
+            name, version = parse_sdist_filename(filename)
+        else:
+            return None
+    except ValueError:  # also for a number with thousands of digits
+        return None
+    return name, str(version)
+
+
+def is_sdist(filename: str) -> bool:
+    """Return whether a file name is that of a source distribution."""
+    return filename.endswith(SDIST_SUFFIXES)
+
+
+def repair_specifiers(text: str) -> str:
+    """Return specifiers without the stars that PEP 440 forbids (">=1.0.*" becomes ">=1.0")."""
+    return re.sub(_STARRED, r"\1", text)
+
+
+@lru_cache  # the files of a page have few values
+def parse_requires_python(text: object) -> str | None:
+    """Return a Requires-Python value that PEP 440 accepts, repaired if necessary.
+
+    None if there is none or it cannot be read; pip ignores such a value, too.
+    """
+    for specifiers in (text, repair_specifiers(text)) if isinstance(text, str) and text else ():
+        try:
+            SpecifierSet(specifiers)
+        except ValueError:
+            continue
+        return specifiers
+    return None
+
 
 # ---- parsing -------------------------------------------------------------------------------------
 

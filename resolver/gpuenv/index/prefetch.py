@@ -9,8 +9,6 @@ Errors are remembered there, too, and raised when the resolver needs the answer.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
@@ -20,12 +18,9 @@ from ..errors import GpuEnvError
 from ..model import Requirement, Wheel
 from ..requirements.target import SDIST_RANK, TargetEnvironment
 from ..requirements.versions import contains, is_prerelease
-from .filenames import is_sdist
 from .http import MAX_THREADS
+from .pages import is_sdist
 from .protocol import Index
-
-_M_MMAP_THRESHOLD = -3  # malloc.h
-_MMAP_THRESHOLD_BYTES = 1 << 17  # glibc's initial value, which it raises for large buffers
 
 
 class Prefetcher:
@@ -52,12 +47,6 @@ class Prefetcher:
     ) -> None:
         self._index, self._is_local, self._environment = index, is_local, environment
         self._may_build = may_build
-        if sys.platform == "linux":
-            # By default, glibc keeps the memory of pages that were parsed: more than the rest of
-            # a solve needs. musl has no mallopt and keeps none.
-            mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-            if mallopt is not None:
-                mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
         self._pool = ThreadPoolExecutor(MAX_THREADS)
         self.jobs: list[Future[None]] = []
         self._ranges: dict[str, list[str]] = {}  # the known specifiers of each package

@@ -9,14 +9,16 @@ The caller knows the file store of the default index.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
+from operator import itemgetter
+from typing import TypeVar
+
+import msgspec
 
 from ..errors import DataError
-from ..model import Host, Python, Wheel
+from ..model import Host, Python, Value, Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.versions import parse_requirement, version_key
 from .protocol import Metadata
@@ -26,9 +28,37 @@ _DEFAULT, _PYTORCH = "default", "pytorch"
 _LABELS = (_PYTORCH, _DEFAULT)
 _VARIANT = "{variant}"  # stands for "cu126" and the like in the URL of the PyTorch index
 
-_SHA256, _METADATA = 3, 8  # fields of a file
-
+# A file: (number of its version, name, location, sha256, size, number of its Requires-Python,
+# yanked, upload time, number of its requirements).
+_Row = tuple[int, str, str, str, int | None, int | None, str | None, str | None, int]
 _Target = tuple[Python, str, tuple[int, int] | None]  # interpreter, platform, glibc
+_Content = TypeVar("_Content")
+
+
+class _Index(Value, forbid_unknown_fields=False):
+    version: str
+    packages: dict[str, object]
+
+
+class _Package(Value, forbid_unknown_fields=False):
+    """A package of one index: what the numbers of its files name, and the files by their tags."""
+
+    name: str
+    index: str
+    versions: list[str]
+    requires_python: list[str]
+    metadata: list[list[str]]
+    files: dict[str, list[_Row]]
+    left_out: tuple[str, ...] = ()
+
+    def rows(self, environment: TargetEnvironment | None = None) -> list[_Row]:
+        """Return the files; with an environment, those that fit."""
+        return [
+            row
+            for tags, rows in self.files.items()
+            if environment is None or environment.fits(tags)
+            for row in rows
+        ]
 
 
 class Snapshot(Source):
@@ -48,15 +78,12 @@ class Snapshot(Source):
     def __init__(self, folder: str, file_store: str, *, default_index: str = _DEFAULT) -> None:
         self.folder = folder
         self._file_store, self._default_index = file_store.rstrip("/"), default_index
-        self._packages: dict[str, dict[str, Any]] = {}  # by path in the folder
+        self._packages: dict[str, _Package] = {}  # by path in the folder
+        self._requirements: dict[str, list[str]] = {}  # of the files that were read, by sha256
         self._files: dict[tuple[str, TargetEnvironment | None], list[Wheel]] = {}
         self._environments: dict[_Target, TargetEnvironment] = {}
-        try:
-            index = self._read("index.json")
-            self.version: str = index["version"]
-            self._listed = frozenset(index["packages"])
-        except (KeyError, TypeError):
-            raise self._damaged("index.json", "version or packages are missing") from None
+        index = self._read("index.json", _Index)
+        self.version, self._listed = index.version, index.packages
 
     def environment(self, host: Host) -> TargetEnvironment:
         """Return the tags and markers of a host.
@@ -79,8 +106,7 @@ class Snapshot(Source):
 
     def left_out(self, name: str) -> list[str]:
         """Return releases between those kept that could serve some target."""
-        packages = self._packages_of(name)
-        return [version for package in packages for version in package.get("left_out", ())]
+        return [version for package in self._packages_of(name) for version in package.left_out]
 
     def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """Implement Source.files; the snapshot has wheels only."""
@@ -88,10 +114,7 @@ class Snapshot(Source):
         if key not in self._files:
             files: list[Wheel] = []
             for package in self._packages_of(name):
-                try:
-                    files += self._wheels(package, environment)
-                except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-                    raise self._damaged(package["path"], "a wheel cannot be read") from None
+                files += self._wheels(package, environment)
             # A stable sort: the PyTorch index first within a version
             files.sort(key=lambda wheel: version_key(wheel.version), reverse=True)
             self._files[key] = files
@@ -99,70 +122,58 @@ class Snapshot(Source):
 
     def metadata(self, wheel: Wheel) -> Metadata | None:
         """Return the metadata of a file by its sha256; None if the snapshot does not have it."""
-        for package in self._packages_of(wheel.name):
-            number = package["numbers"].get(wheel.sha256)
-            if number is not None:
-                try:
-                    requirements = map(parse_requirement, package["metadata"][number])
-                    return Metadata(dependencies=tuple(requirements))
-                except (LookupError, TypeError, ValueError, AttributeError):
-                    problem = f"the requirements of {wheel.filename} cannot be read"
-                    raise self._damaged(package["path"], problem) from None
-        return None
+        self._packages_of(wheel.name)
+        texts = self._requirements.get(wheel.sha256 or "")
+        if texts is None:
+            return None
+        return Metadata(dependencies=tuple(map(parse_requirement, texts)))
 
-    def _packages_of(self, name: str) -> list[dict[str, Any]]:
+    def _packages_of(self, name: str) -> list[_Package]:
         packages = []
         for path in [f"{label}/{name}" for label in _LABELS if f"{label}/{name}" in self._listed]:
             if path not in self._packages:
-                package = self._read(f"{path}.json")
+                package = self._read(f"{path}.json", _Package)
                 try:
-                    rows = [row for of_tags in package["files"].values() for row in of_tags]
-                    package["numbers"] = {row[_SHA256]: row[_METADATA] for row in rows}
-                except (LookupError, TypeError, AttributeError):
-                    raise self._damaged(f"{path}.json", "its files cannot be read") from None
-                self._packages[path] = {**package, "path": f"{path}.json"}
+                    for number, _, _, sha256, _, python, _, _, requirements in package.rows():
+                        self._requirements[sha256] = package.metadata[requirements]
+                        package.versions[number]
+                        if python is not None:
+                            package.requires_python[python]
+                except IndexError:
+                    raise self._damaged(f"{path}.json", "a number names nothing") from None
+                self._packages[path] = package
             packages.append(self._packages[path])
         return packages
 
-    def _wheels(
-        self, package: dict[str, Any], environment: TargetEnvironment | None
-    ) -> list[Wheel]:
+    def _wheels(self, package: _Package, environment: TargetEnvironment | None) -> list[Wheel]:
         base, index = self._file_store, self._default_index
-        if package["index"] != _DEFAULT:
+        if package.index != _DEFAULT:
             # A location such as "cu126" is relative to the URL of the index without its variant.
-            index = package["index"]
+            index = package.index
             base = index.removesuffix(f"/{_VARIANT}").rstrip("/")
-        rows = []
-        for tags, of_tags in package["files"].items():
-            if environment is None or environment.fits(tags):
-                rows += of_tags
-        rows.sort(reverse=True)  # by version number and file name, which are unique together
-        wheels = []
-        for number, filename, location, sha256, size, python, yanked, time, metadata in rows:
-            wheels.append(
-                Wheel(
-                    name=package["name"],
-                    version=package["versions"][number],
-                    filename=filename,
-                    url=f"{base}/{location}/{filename.replace('+', '%2B')}",
-                    sha256=sha256,
-                    size=size,
-                    requires_python=None if python is None else package["requires_python"][python],
-                    yanked=yanked,
-                    upload_time=time,
-                    index=index.replace(_VARIANT, location),
-                    metadata=metadata,
-                )
+        # By version number and file name, which are unique together.
+        rows = sorted(package.rows(environment), key=itemgetter(0, 1), reverse=True)
+        return [
+            Wheel(
+                name=package.name,
+                version=package.versions[number],
+                filename=filename,
+                url=f"{base}/{location}/{filename.replace('+', '%2B')}",
+                sha256=sha256,
+                size=size,
+                requires_python=None if python is None else package.requires_python[python],
+                yanked=yanked,
+                upload_time=time,
+                index=index.replace(_VARIANT, location),
             )
-        return wheels
+            for number, filename, location, sha256, size, python, yanked, time, _ in rows
+        ]
 
-    def _read(self, path: str) -> Any:
+    def _read(self, path: str, kind: type[_Content]) -> _Content:
         try:
-            with open(os.path.join(self.folder, path), encoding="utf-8") as file:
-                return json.load(file)
-        except OSError as error:
-            raise self._damaged(path, error.strerror or str(error)) from None
-        except ValueError as error:
+            with open(os.path.join(self.folder, path), "rb") as file:
+                return msgspec.json.decode(file.read(), type=kind)
+        except (OSError, ValueError) as error:
             raise self._damaged(path, str(error)) from None
 
     def _damaged(self, path: str, problem: str) -> DataError:

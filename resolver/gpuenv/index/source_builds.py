@@ -33,7 +33,7 @@ from ..interpreters import Release, find_interpreter_of, find_pip, find_uv, venv
 from ..model import IndexOptions, Wheel
 from ..prefix import interpreter_of
 from .default_index import DefaultIndex
-from .filenames import identify
+from .pages import identify
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
 MOST_FAILURES = 3  # of a package; its other releases are not tried then

@@ -14,10 +14,9 @@ from ..model import Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.versions import is_prerelease, normalize_name, version_key
 from ..serialize import read_input
-from .filenames import SDIST_SUFFIXES, is_sdist
-from .keyed_memo import KeyedMemo
+from .cache import KeyedMemo
 from .metadata import requires_python_of
-from .pages import Page, PageReader, newest_first, parse_link, parse_page
+from .pages import SDIST_SUFFIXES, Page, PageReader, is_sdist, newest_first, parse_link, parse_page
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
 from .variants import index_file_name
 
