@@ -189,14 +189,13 @@ def find_interpreter_of(release: Release) -> str | None:
         return sys.executable
     root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     folders = glob.glob(os.path.join(glob.escape(root), "versions", f"{release[0]}.{release[1]}.*"))
-    for folder in sorted(folders, key=_numbers, reverse=True):
-        path = os.path.join(folder, "bin", "python")
-        python = _inspect(path, os.environ) if os.path.isfile(path) else None
-        if python is not None and _release_of(python) == release:
-            return path
+    of_pyenv = [
+        os.path.join(folder, "bin", "python")
+        for folder in sorted(folders, key=_numbers, reverse=True)
+    ]
     from python_discovery import get_interpreter
 
-    info = get_interpreter(f"cpython{version_text(release)}")
+    info = get_interpreter(f"cpython{version_text(release)}", try_first_with=of_pyenv)
     return None if info is None else info.executable
 
 
