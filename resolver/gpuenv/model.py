@@ -92,6 +92,14 @@ def parse_pair(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def major_minor(version: str) -> tuple[int, int] | None:
+    """Return the first two numbers of a version: "12.9.1" -> (12, 9). None for other texts."""
+    try:
+        return parse_pair(".".join(version.split(".")[:2]))
+    except ValueError:
+        return None
+
+
 def show_pair(pair: tuple[int, int] | None) -> str:
     """Return (13, 2) as "13.2", and None as "unknown"."""
     return "unknown" if pair is None else f"{pair[0]}.{pair[1]}"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..model import Code, CudaVersion, Value, parse_pair
+from ..model import Code, CudaVersion, Value, major_minor, parse_pair
 from ..requirements import conda_versions
 from .rows import Pair, decode
 
@@ -184,19 +184,12 @@ def cuda_of(record: Record) -> tuple[CudaVersion | None, str]:
         return (int(short.group(1)), int(short.group(2))), f"*{short.group(0)}*"
     if "cpu" in build:
         return None, "*cpu*"
-    for dependency in record.get("depends") or ():
-        name, spec, _ = conda_versions.split(dependency)
-        if name in TOOLKITS:
-            cuda = _major_minor(f"{conda_versions.lower_bound(spec)}.0")
-            if cuda is not None:
-                return cuda, build
-    return None, build
+    return cuda_dependency(record), build
 
 
 def cudnn_of(record: Record) -> tuple[str | None, bool]:
     """Return the oldest cuDNN that a build accepts, and whether cuDNN is inside the package."""
-    for dependency in record.get("depends") or ():
-        name, spec, _ = conda_versions.split(dependency)
+    for name, spec in _dependencies(record):
         if name in CUDNN:
             return conda_versions.lower_bound(spec), False
     named = _CUDNN.search(str(record["build"]))
@@ -205,11 +198,10 @@ def cudnn_of(record: Record) -> tuple[str | None, bool]:
 
 def python_of(record: Record) -> tuple[int, int] | None:
     """Return the one Python that a build is for; None if it is for several."""
-    for dependency in record.get("depends") or ():
-        name, spec, _ = conda_versions.split(dependency)
+    for name, spec in _dependencies(record):
         bound = conda_versions.lower_bound(spec)
         if name == "python_abi" or (name == "python" and "<" in spec and bound):
-            version = _major_minor(bound or "")
+            version = major_minor(bound or "")
             if version is not None:
                 return version
     return None
@@ -219,25 +211,23 @@ def toolkit_of(record: Record) -> CudaVersion | None:
     """Return the CUDA version that a record of TOOLKITS stands for; None for other records."""
     if record["name"] not in TOOLKITS:
         return None
-    return _major_minor(str(record["version"]))
+    return major_minor(str(record["version"]))
 
 
 def cuda_dependency(record: Record) -> CudaVersion | None:
     """Return the CUDA of the toolkit that a library depends on; None if it depends on none."""
-    for dependency in record.get("depends") or ():
-        name, spec, _ = conda_versions.split(dependency)
-        if name in TOOLKITS:
-            bound = conda_versions.lower_bound(spec)
-            if bound is not None:
-                return _major_minor(f"{bound}.0")
+    for name, spec in _dependencies(record):
+        bound = conda_versions.lower_bound(spec)
+        if name in TOOLKITS and bound is not None:
+            return major_minor(f"{bound}.0")
     return None
 
 
-def _major_minor(version: str) -> tuple[int, int] | None:
-    try:
-        return parse_pair(".".join(version.split(".")[:2]))
-    except ValueError:
-        return None
+def _dependencies(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield the name and the range of each dependency."""
+    for dependency in record.get("depends") or ():
+        name, spec, _ = conda_versions.split(dependency)
+        yield name, spec
 
 
 def newest(records: Sequence[Record]) -> list[Record]:

@@ -110,15 +110,15 @@ def data_folder() -> str:
     newer = _installed_package()
     if newer is None or newer.SCHEMA != SCHEMA:
         return own
-    folder = os.path.dirname(os.path.abspath(str(newer.__file__)))
-    dates = []
-    for path in (own, folder):
+
+    def date(folder: str) -> str:
         try:
-            tables = decode(os.path.join(path, "tables.json"), _Tables)
-            dates.append(tables.version.partition(".")[0])
+            tables = decode(os.path.join(folder, "tables.json"), _Tables)
         except DataError:
-            dates.append("")
-    return folder if dates[1] > dates[0] else own
+            return ""
+        return tables.version.partition(".")[0]
+
+    return max(own, os.path.dirname(os.path.abspath(str(newer.__file__))), key=date)
 
 
 def unread_package() -> tuple[str, int] | None:
@@ -204,15 +204,18 @@ class CompatibilityData:
         paths = glob.glob(os.path.join(glob.escape(folder), "libraries", "*.json"))
         self._libraries = sorted(os.path.basename(path)[:-5] for path in paths)
         self._frameworks = tables.frameworks
-        # The frameworks whose versions name builds, by their distributions; and all distributions
-        # that install a framework or are companions of one.
+        # The frameworks by the distributions that have their versions, and those whose versions
+        # name builds by all of their distributions.
+        self.installers: dict[str, Framework] = {}
         self._framework_of: dict[str, Framework] = {}
         self._framework_distributions: set[str] = set()
         for framework in tables.frameworks.values():
             if framework.is_single_distribution:
                 self._framework_of |= dict.fromkeys(framework.distributions, framework)
+            self.installers[framework.distribution] = framework
             self._framework_distributions.update(framework.distributions)
             for way in framework.ways:
+                self.installers[way.distribution] = framework
                 self._framework_distributions.update(way.carriers)
                 self._framework_distributions.update(
                     text.partition("[")[0] for text in way.requires
@@ -279,12 +282,12 @@ class CompatibilityData:
         for build in self.builds(distribution, platform):
             if build.index == "default":
                 yield build.local
-        for framework in self._frameworks.values():
-            distributions = {way.distribution for way in framework.ways}
-            if distribution in distributions:
-                for carrier in {name for way in framework.ways for name in way.carriers}:
-                    for release in self.releases(carrier):
-                        yield release.version
+        framework = self.installers.get(distribution)
+        for carrier in (
+            {name for way in framework.ways for name in way.carriers} if framework else ()
+        ):
+            for release in self.releases(carrier):
+                yield release.version
 
     def variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
         """Return a release of a framework, installed one way, as one build (R3).

@@ -18,7 +18,7 @@ from ..model import (
     CudaVersion,
     Gpu,
     Host,
-    parse_pair,
+    major_minor,
     show_pair,
 )
 from .architectures import (
@@ -272,7 +272,7 @@ def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[R
     Returns:
         Codes: cudnn-version, cudnn-version-unknown (a text without a major and a minor).
     """
-    build, runtime = _major_minor(build_cudnn), _major_minor(runtime_cudnn)
+    build, runtime = major_minor(build_cudnn), major_minor(runtime_cudnn)
     if build is None or runtime is None:
         code, need = "cudnn-version-unknown", f"a cuDNN that fits {build_cudnn}"
     elif build[0] == runtime[0] and runtime[1] >= build[1]:
@@ -281,13 +281,6 @@ def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[R
         code, need = "cudnn-version", f"cuDNN {show_pair(build)} or a newer {build[0]}.x"
     have = f"cuDNN {runtime_cudnn}"
     return (Reason(code=code, subject=subject, need=need, have=have, source=CUDNN_SOURCE),)
-
-
-def _major_minor(version: str) -> tuple[int, int] | None:
-    try:
-        return parse_pair(".".join(version.split(".")[:2]))
-    except ValueError:
-        return None
 
 
 def bad_release_reasons(subject: str, verdict: tuple[str, str, str] | None) -> tuple[Reason, ...]:

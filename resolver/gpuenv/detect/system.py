@@ -9,7 +9,7 @@ import sys
 from collections.abc import Container, Mapping
 
 from ..compat.variants import CPU_FEATURES
-from ..model import Problem, parse_pair, parse_release
+from ..model import Problem, major_minor, parse_release
 
 NO_GPU_HINT = "describe the host with --gpu or --host, or solve for the CPU with --gpu none"
 CONTAINER_HINT = (
@@ -113,10 +113,10 @@ def glibc_here(libc: str | None = None) -> tuple[tuple[int, int] | None, str]:
     name, _, version = (libc or "").partition(" ")
     if name != "glibc":
         return None, f"{source}: the C library is not glibc"
-    try:
-        return parse_pair(".".join(version.split(".")[:2])), source
-    except ValueError:
-        return None, f"{source}: {libc!r} is not a glibc version"
+    glibc = major_minor(version)
+    if glibc is None:
+        source += f": {libc!r} is not a glibc version"
+    return glibc, source
 
 
 def _tegra_evidence(root: str) -> str:

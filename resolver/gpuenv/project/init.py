@@ -117,18 +117,15 @@ def _first_table(
     if not os.path.isdir(folder or "."):
         raise InputError(f"{folder}: is not a folder")
     in_files = list(_requirements_of_files(folder))
-    installers = {framework.distribution: framework.name for framework in data.all_frameworks()}
-    for framework in data.all_frameworks():
-        installers |= {way.distribution: framework.name for way in framework.ways}
     if not frameworks:
-        frameworks = _find_frameworks(folder, document, in_files, installers, data)
+        frameworks = _find_frameworks(folder, document, in_files, data)
     python = _choose_python(folder, document, hosts[0])
     for text in frameworks:
         if data.framework(parse_requirement(text).name) is None:
             known = ", ".join(data.frameworks())
             raise InputError(f"--framework {text}: unknown framework; known are {known}")
     fields: dict[str, object] = {"frameworks": frameworks}
-    others = [text for parsed, text in _valid(in_files) if parsed.name not in installers]
+    others = [text for parsed, text in _valid(in_files) if parsed.name not in data.installers]
     if _strings(_table(document, "project").get("dependencies")):
         fields["project-dependencies"] = True
     elif others:
@@ -341,11 +338,7 @@ def _valid(texts: Sequence[str]) -> Iterator[tuple[Requirement, str]]:
 
 
 def _find_frameworks(
-    folder: str,
-    document: Mapping[str, object],
-    in_files: Sequence[str],
-    installers: Mapping[str, str],
-    data: CompatibilityData,
+    folder: str, document: Mapping[str, object], in_files: Sequence[str], data: CompatibilityData
 ) -> list[str]:
     """Return the frameworks that a repository names, in alphabetical order.
 
@@ -356,7 +349,6 @@ def _find_frameworks(
         folder: the folder of the repository.
         document: its pyproject.toml. Of Poetry's table only the names count.
         in_files: the requirements of its requirements files.
-        installers: the name of the framework for each distribution that installs one.
         data: the compatibility data.
 
     Raises:
@@ -370,12 +362,13 @@ def _find_frameworks(
     texts += [*_table(document, "tool", "poetry", "dependencies"), *in_files]
     named: dict[str, str] = {}
     for requirement, _ in _valid(texts):
-        name = installers.get(requirement.name, "")
-        if name and named.get(name, name) == name:
-            named[name] = name + requirement.specifier
+        framework = data.installers.get(requirement.name)
+        if framework is not None and named.get(framework.name, framework.name) == framework.name:
+            named[framework.name] = framework.name + requirement.specifier
     for requirement, _ in _valid(_strings(project.get("dependencies"))):
-        if requirement.name in installers:
-            named[installers[requirement.name]] = installers[requirement.name]
+        framework = data.installers.get(requirement.name)
+        if framework is not None:
+            named[framework.name] = framework.name
     modules = {framework.import_name: framework.name for framework in data.all_frameworks()}
     for content in _read_files(folder, "*.py"):
         for module in _IMPORT.findall(content):
