@@ -94,11 +94,11 @@ class InplaceTarget:
                 direct=bool(row.read_text("direct_url.json")),
             )
             self.installed.setdefault(row.name, distribution)  # an import finds the first
-        self.framework_of: dict[str, str] = {}  # by distribution
-        for framework in compatibility_data().all_frameworks():
-            for way in framework.ways:
-                name = way.distribution
-                self.framework_of[name] = framework.name
+        self.framework_of = {  # by distribution
+            way.distribution: framework.name
+            for framework in compatibility_data().all_frameworks()
+            for way in framework.ways
+        }
 
     def plan(
         self,
@@ -169,12 +169,9 @@ class InplaceTarget:
             plan = self._solve_once(request, host, options, upgrade, eager)
             changed = inplace_install.changed_pins(plan.pins, self.installed)
             names = {pin.wheel.name for pin in changed}
-            if not any(
-                name in self.framework_of or data.is_library(name) or data.slots(name)
-                for name in names
-            ):
-                break
             brought = {self.framework_of[name] for name in names & self.framework_of.keys()}
+            if not (brought or any(data.is_library(name) or data.slots(name) for name in names)):
+                break
             missing = [*sorted(brought - named), *sorted(frameworks - brought - named)]
             if not missing:
                 break
@@ -201,9 +198,9 @@ class InplaceTarget:
             """Return (constraint, who requires it) of the installed packages that stay."""
             return inplace_install.constraints_of_installed(self.installed, environment, changing)
 
-        def within(constraints: Sequence[str]) -> Request:
+        def within(constraints: Sequence[str], wishes: Sequence[tuple[str, str]] = ()) -> Request:
             every = (*request.constraints, *dict.fromkeys(constraints))
-            return request.replace(constraints=every, preferences=())
+            return request.replace(constraints=every, preferences=tuple(wishes))
 
         changing = set(self.installed) - {name for name, _ in kept}
         constraints = [f"{name}=={version}" for name, version in kept]
@@ -214,17 +211,14 @@ class InplaceTarget:
         for _ in range(ROUNDS):
             limiting = limits(changing)
             try:
-                wishing = within([text for text, _ in limiting]).replace(preferences=tuple(kept))
-                plan = environments.solve(wishing, host, options)
+                wanted = within([text for text, _ in limiting], kept)
+                plan = environments.solve(wanted, host, options)
             except NoSolutionError as error:
                 if limiting:
                     owners = ", ".join(sorted({owner for _, owner in limiting})[:SHOWN])
                     error.hint = f"what is installed limits it, too: {owners}"
                 raise
-            names = {pin.wheel.name for pin in plan.pins}
-            if names == changing:
-                break
-            changing = names & set(self.installed)
+            changing = {pin.wheel.name for pin in plan.pins} & set(self.installed)
             if not set(limits(changing)) - set(limiting):
                 break
         return plan

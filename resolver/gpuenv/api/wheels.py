@@ -108,11 +108,10 @@ def _missing_builds(
         if reason.code != "no-offline-file":
             continue
         name, _, version = reason.subject.partition(" ")
-        build = data.build(name, version, host.platform)
-        for framework in data.all_frameworks():
-            if build is not None and name in framework.distributions:
-                for package in framework.distributions:
-                    own.setdefault(package, []).append(build.index)
+        build, framework = data.build(name, version, host.platform), data.framework_of(name)
+        if build is not None and framework is not None:
+            for package in framework.distributions:
+                own.setdefault(package, []).append(build.index)
     return own
 
 

@@ -47,7 +47,7 @@ def write_bundle(
         "data": api.data_version(),
         "python": sys.version.split()[0],
         "target": target,
-        "host": to_plain(host),
+        "host": host,
         **render_checks.checks_json(checks),
         "lock": None,
         "packages": package_lines,
@@ -55,9 +55,9 @@ def write_bundle(
     }
     if lock is not None:
         data["lock"] = {
-            "frameworks": list(lock.frameworks),
-            "choices": [to_plain(choice) for choice in lock.choices],
-            "needs": to_plain(lock.needs),
+            "frameworks": lock.frameworks,
+            "choices": lock.choices,
+            "needs": lock.needs,
             "data": lock.data,
             "pins": [f"{pin.wheel.name} {pin.wheel.version}" for pin in lock.pins],
         }
@@ -69,7 +69,7 @@ def write_bundle(
         ("Packages", package_lines),
     ]
     names = private_names(os.environ, packages, lock)
-    text = redact.report(f"gpuenv {__version__}: {verdict}", sections, data, names)
+    text = redact.report(f"gpuenv {__version__}: {verdict}", sections, to_plain(data), names)
     try:
         write_whole(path, text.encode(errors="backslashreplace"))
     except OSError as error:

@@ -12,8 +12,7 @@ import select
 import stat
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from .. import api, loader_env
@@ -81,7 +80,8 @@ class Doctor(Command):
         if arguments.origin == "here" and described:
             message = "--here uses this machine as it is: leave --gpu, --driver and --host out"
             raise InputError(message)
-        with _open_log(arguments.log) as log:
+        with ExitStack() as stack:
+            log = _open_log(arguments.log, stack)
             if arguments.origin and log is None:
                 raise InputError(f"--{arguments.origin} says where a log is from: name the log")
             if target is not None:
@@ -136,29 +136,26 @@ def _environment(arguments: Namespace) -> str | None:
 # ---- the log -------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _open_log(name: str | None) -> Iterator[BinaryIO | None]:
+def _open_log(name: str | None, stack: ExitStack) -> BinaryIO | None:
     """Open the log as bytes; None if there is none. InputError if it cannot be read."""
     if name is None:
-        yield _piped_log()
-        return
-    with ExitStack() as stack:
-        if name == "-":
-            if sys.stdin is None:
-                raise InputError("-: there is no standard input")
-            log = _buffered(sys.stdin.buffer)
-        elif os.path.isdir(name):
-            raise InputError(f"{name}: is a folder, not a log")
-        else:
-            try:
-                log = stack.enter_context(open(name, "rb"))
-            except OSError as error:
-                hint = "give the path of a log, or - for standard input"
-                raise InputError(f"{name}: cannot be read: {error.strerror}", hint=hint) from None
-        if not log.peek(1):  # the answer is then that it shows no fault
-            hint = "errors go to standard error: PROGRAM 2>&1 | gpuenv doctor -"
-            print(f"gpuenv: {name}: the log is empty; {hint}", file=sys.stderr)
-        yield log
+        return _piped_log()
+    if name == "-":
+        if sys.stdin is None:
+            raise InputError("-: there is no standard input")
+        log = _buffered(sys.stdin.buffer)
+    elif os.path.isdir(name):
+        raise InputError(f"{name}: is a folder, not a log")
+    else:
+        try:
+            log = stack.enter_context(open(name, "rb"))  # noqa: SIM115  the stack closes it
+        except OSError as error:
+            hint = "give the path of a log, or - for standard input"
+            raise InputError(f"{name}: cannot be read: {error.strerror}", hint=hint) from None
+    if not log.peek(1):  # the answer is then that it shows no fault
+        hint = "errors go to standard error: PROGRAM 2>&1 | gpuenv doctor -"
+        print(f"gpuenv: {name}: the log is empty; {hint}", file=sys.stderr)
+    return log
 
 
 def _piped_log() -> io.BufferedReader | None:

@@ -86,8 +86,8 @@ class Outdated(Command):
             default_index_only=arguments.default_index_only,
         )
         plan = api.solve(request, lock.host, read_index_options(arguments))
-        lines = trees.outdated_lines(path, lock, plan)
-        print_result(arguments, trees.outdated_json(path, lock, plan), lines)
+        document = {"lock": path, "packages": trees.outdated_rows(lock, plan)}
+        print_result(arguments, document, trees.outdated_lines(path, lock, plan))
         return 0
 
 

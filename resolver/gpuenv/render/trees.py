@@ -84,16 +84,18 @@ def why_json(tree: Tree, name: str, paths: Sequence[Sequence[str]]) -> dict[str,
     }
 
 
-def outdated_rows(lock: Lock, plan: Plan) -> list[tuple[str, str, str]]:
-    """Return (name, locked version, version of a new solve) of the packages that differ.
+def outdated_rows(lock: Lock, plan: Plan) -> list[dict[str, str]]:
+    """Return the name, the locked and the newest version of the packages that differ.
 
     A package that is not in the lock, or no longer needed, has "-" there.
     """
     old = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
     new = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-    names = sorted({*old, *new})
-    rows = [(name, old.get(name, "-"), new.get(name, "-")) for name in names]
-    return [row for row in rows if row[1] != row[2]]
+    return [
+        {"name": name, "locked": old.get(name, "-"), "newest": new.get(name, "-")}
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    ]
 
 
 def outdated_lines(path: str, lock: Lock, plan: Plan) -> list[str]:
@@ -102,14 +104,9 @@ def outdated_lines(path: str, lock: Lock, plan: Plan) -> list[str]:
     if not rows:
         return [f"{path}: a new solve gives the same {quantity_text(len(lock.pins), 'package')}"]
     skipped = {rejection.name for rejection in plan.skipped}
-    table = [("package", "locked", "newest that fits", "why none newer")]
-    table += [(*row, why_chosen(plan, row[0]) if row[0] in skipped else "-") for row in rows]
+    table = [["package", "locked", "newest that fits", "why none newer"]]
+    for row in rows:
+        why = why_chosen(plan, row["name"]) if row["name"] in skipped else ""
+        table.append([*row.values(), why])
     changed = quantity_text(len(rows), "package")
     return [f"{path}: a new solve changes {changed}", *table_lines(table)]
-
-
-def outdated_json(path: str, lock: Lock, plan: Plan) -> dict[str, Any]:
-    """Return the document of `outdated --json`."""
-    rows = outdated_rows(lock, plan)
-    packages = [{"name": name, "locked": old, "newest": new} for name, old, new in rows]
-    return {"lock": path, "packages": packages}
