@@ -112,8 +112,8 @@ class Doctor(Command):
         lines = render.doctor_lines(
             examination, causes, doctor_values.TESTS, name, verbose=arguments.verbose > 0
         )
-        print_result(arguments, render.doctor_json(examination, causes), lines)
-        return 0 if render.well(examination) else 1
+        document, is_well = render.doctor_json(examination, causes), render.well(examination)
+        return print_result(arguments, document, lines, ok=is_well)
 
 
 def _environment(arguments: Namespace) -> str | None:

@@ -169,12 +169,11 @@ class Sync(Command):
         files = _with_local_files(arguments, lock, no_index=arguments.no_index)
         if arguments.dry_run:
             changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)
-            print_result(
+            return print_result(
                 arguments,
                 render_changes.changes_json(changes),
                 render_changes.changes_lines(changes),
             )
-            return 0
         exit_on_signals()
         try:
             how = _installing(arguments, lock, host, read_index_options(arguments))
@@ -245,8 +244,7 @@ class Download(Command):
             )
             document = {"folder": folder, "downloaded": downloaded, "present": present}
             line = f"{folder}: {downloaded} files downloaded, {present} were there"
-            print_result(arguments, document, [line])
-            return 0
+            return print_result(arguments, document, [line])
         exit_on_signals()
         digest = downloads.download_bundle(
             lock,
@@ -283,8 +281,7 @@ class Rollback(Command):
         target = arguments.target
         api.rollback(target, wait=arguments.wait, progress=step_printer(arguments))
         line = f"{target}: the environment before the last sync is back"
-        print_result(arguments, {"target": target}, [line])
-        return 0
+        return print_result(arguments, {"target": target}, [line])
 
 
 # ---- the lock and its files ----------------------------------------------------------------------

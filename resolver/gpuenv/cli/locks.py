@@ -38,8 +38,7 @@ class ShowTree(Command):
         lock = api.read_lock(arguments.lock)
         tree = Tree(lock)
         lines = trees.tree_lines(tree, lock, arguments.depth)
-        print_result(arguments, trees.tree_json(tree), lines)
-        return 0
+        return print_result(arguments, trees.tree_json(tree), lines)
 
 
 class Why(Command):
@@ -55,8 +54,7 @@ class Why(Command):
         tree = Tree(api.read_lock(arguments.lock))
         paths, name = tree.paths_to(arguments.name), normalize_name(arguments.name)
         lines = trees.why_lines(tree, name, paths)
-        print_result(arguments, trees.why_json(tree, name, paths), lines)
-        return 0
+        return print_result(arguments, trees.why_json(tree, name, paths), lines)
 
 
 class Outdated(Command):
@@ -87,8 +85,7 @@ class Outdated(Command):
         )
         plan = api.solve(request, lock.host, read_index_options(arguments))
         document = {"lock": path, "packages": trees.outdated_rows(lock, plan)}
-        print_result(arguments, document, trees.outdated_lines(path, lock, plan))
-        return 0
+        return print_result(arguments, document, trees.outdated_lines(path, lock, plan))
 
 
 class Export(Command):

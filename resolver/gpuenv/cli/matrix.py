@@ -45,8 +45,7 @@ class List(Command):
         platform = _platform(arguments)
         entries = api.matrix_catalog().entries(platform)
         document = render.entries_json(entries, platform)
-        print_result(arguments, document, render.entries_lines(entries))
-        return 0
+        return print_result(arguments, document, render.entries_lines(entries))
 
 
 class Show(Command):
@@ -67,12 +66,10 @@ class Show(Command):
         entry = catalog.entry(name, platform)
         if version is None:
             lines = render.entry_lines(entry, platform)
-            print_result(arguments, render.entry_json(entry, platform), lines)
-            return 0
+            return print_result(arguments, render.entry_json(entry, platform), lines)
         release = catalog.release(name, version, platform)
         lines = render.release_lines(entry.name, release, platform)
-        print_result(arguments, render.release_json(entry.name, release), lines)
-        return 0
+        return print_result(arguments, render.release_json(entry.name, release), lines)
 
 
 class ScanCode(Command):
@@ -91,8 +88,8 @@ class ScanCode(Command):
         kind, contents = _read_code(arguments.path)
         judged = judge(contents.files, host, api.compatibility_data())
         scan = Scan(path=arguments.path, kind=kind, files=judged, read=contents.read)
-        print_result(arguments, render.scan_json(scan, host), render.scan_lines(scan, host))
-        return 1 if any(judged_file.fails for judged_file in scan.files) else 0
+        lines, fails = render.scan_lines(scan, host), any(file.fails for file in scan.files)
+        return print_result(arguments, render.scan_json(scan, host), lines, ok=not fails)
 
 
 class UpdateData(Command):
@@ -121,8 +118,8 @@ class UpdateData(Command):
             progress=_print_progress,
         )
         lines = render.update_lines(update, verified=arguments.verify_data)
-        print_result(arguments, to_builtins(update), lines)
-        return 1 if update.errors or update.changed else 0
+        is_good = not (update.errors or update.changed)
+        return print_result(arguments, to_builtins(update), lines, ok=is_good)
 
 
 class Matrix(Command):

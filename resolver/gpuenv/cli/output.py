@@ -58,12 +58,19 @@ def configure(arguments: Namespace) -> None:
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def print_result(arguments: Namespace, document: object, lines: Sequence[str]) -> None:
-    """Print what a command answers: the document with --json, otherwise the lines."""
+def print_result(
+    arguments: Namespace, document: object, lines: Sequence[str], *, ok: bool = True
+) -> int:
+    """Print what a command answers: the document with --json, otherwise the lines.
+
+    Returns:
+        The exit status: 0 if the answer is good, otherwise 1.
+    """
     if arguments.json:
         print_json(document)
     else:
         print_lines(lines)
+    return 0 if ok else 1
 
 
 def print_lines(lines: Sequence[str]) -> None:

@@ -177,8 +177,7 @@ def _explain_request(arguments: Namespace) -> int:
             refusals.impossible_lines(error.explanation, host),
         )
         return error.exit_status
-    print_result(arguments, refusals.possible_json(plan), refusals.possible_lines(plan))
-    return 0
+    return print_result(arguments, refusals.possible_json(plan), refusals.possible_lines(plan))
 
 
 def _explain_lock(arguments: Namespace, path: str) -> int:
@@ -283,5 +282,4 @@ class Detect(Command):
         if arguments.output:
             write_host(host, arguments.output)
             lines = [*lines, f"wrote {arguments.output}"]
-        print_result(arguments, host, lines)
-        return 0
+        return print_result(arguments, host, lines)
