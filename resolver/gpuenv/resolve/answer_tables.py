@@ -47,8 +47,8 @@ from ..requirements.versions import is_prerelease
 from .candidates import CandidateStore
 from .graph import Candidate, PackageRequirement, Release, Variant
 from .missing_releases import NO_CANDIDATE, missing_dependency_reason
-from .release_facts import ReleaseFacts
-from .skipped import no_dependencies_reason, no_wheel_reason, pinned_libraries
+from .release_facts import ReleaseFacts, pinned_libraries
+from .skipped import no_dependencies_reason, no_wheel_reason
 from .solver import EnvironmentFor, solve
 
 # Placeholders that a reader of the tables fills in.

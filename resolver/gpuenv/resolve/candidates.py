@@ -315,16 +315,6 @@ class CandidateStore:
             self._variants[framework] = tuple(variants)
         return self._variants[framework]
 
-    def build_of_extras(self, candidate: Candidate) -> Build | None:
-        """Return the build of a framework that the extras of a candidate bring (jax[cuda12])."""
-        for framework in self.data.all_frameworks():
-            for way in framework.ways:
-                asked = parse_requirement(way.requires[0])
-                if asked.name == candidate.name and set(asked.extras) & set(candidate.extras):
-                    version, platform = candidate.version, self.host.platform
-                    return self.data.variant(framework, way, version, platform)
-        return None
-
     # ---- order
 
     def sort_variants(self, variants: list[Variant]) -> None:

@@ -30,7 +30,6 @@ from .graph import (
 from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reason
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
-from .skipped import reasons_against
 
 Roots = tuple[NodeRequirement, ...]
 # requirements, packages of which few releases are looked at, the number of conflicts after which
@@ -147,7 +146,7 @@ def _reasons_against_all(facts: ReleaseFacts, releases: Iterable[Release]) -> It
     """
     reasons: list[Reason] = []
     for release in releases:
-        against = reasons_against(facts.store, facts, release)
+        against = facts.reasons_with_libraries(release)
         if not against:
             return
         reasons += against

@@ -78,6 +78,24 @@ class ReleaseFacts:
         facts = self.facts(library)
         return [reason for fact in facts if fact != "__driver" for reason in facts[fact]]
 
+    def reasons_with_libraries(self, release: Release) -> tuple[Reason, ...]:
+        """Return every reason against a release and against the CUDA libraries that it pins.
+
+        If the user chose another build by hand, that is the only reason.
+        """
+        reasons = self.reasons(release)
+        if any(reason.code == "other-build" for reason in reasons):
+            return tuple(reasons)
+        try:
+            libraries = pinned_libraries(self.store, release)
+        except UnusableFileError as error:
+            return (*reasons, error.reason)
+        except OfflineError:
+            return (*reasons, not_cached(release.wheel))
+        for library in libraries:
+            reasons += self.reasons_of_pinned(library)
+        return tuple(dict.fromkeys(reasons))
+
     def _find_facts(self, release: Release) -> Facts:
         other_build = self._other_build(release)
         if other_build is not None:
@@ -293,7 +311,7 @@ class ReleaseFacts:
             yield HostRequirement(PYTHON_FACT, (reason,))
         built = candidate.build or candidate.library
         if built is None and candidate.extras:
-            built = self.store.build_of_extras(candidate)
+            built = self._build_of_extras(candidate)
         for dependency in dependencies:
             marker = dependency.marker
             if marker is None or environment.marker(marker, candidate.extras):
@@ -307,6 +325,16 @@ class ReleaseFacts:
                     yield from self._requirement_on_itself(requirement, candidate)
                 else:
                     yield from requirement.with_base()
+
+    def _build_of_extras(self, candidate: Candidate) -> Build | None:
+        """Return the build of a framework that the extras of a candidate bring (jax[cuda12])."""
+        for framework in self._data.all_frameworks():
+            for way in framework.ways:
+                asked = parse_requirement(way.requires[0])
+                if asked.name == candidate.name and set(asked.extras) & set(candidate.extras):
+                    version, platform = candidate.version, self._host.platform
+                    return self._data.variant(framework, way, version, platform)
+        return None
 
     def _requirement_on_itself(
         self, requirement: PackageRequirement, candidate: Candidate
@@ -375,6 +403,23 @@ def extra_markers(store: CandidateStore, release: Release) -> list[str]:
     """Return the markers of a release's dependencies that name an extra."""
     markers = [dependency.marker for dependency in store.dependencies(release.wheel)]
     return [marker for marker in markers if marker and "extra" in marker]
+
+
+def pinned_libraries(store: CandidateStore, release: Release) -> list[Candidate]:
+    """Return the CUDA libraries that a release pins.
+
+    Raises:
+        PackageIndexError: see Index.dependencies.
+    """
+    libraries: list[Candidate] = []
+    for dependency in store.dependencies(release.wheel):
+        if not is_exact(dependency.specifier) or not store.data.is_library(dependency.name):
+            continue
+        if dependency.marker and not store.environment.marker(dependency.marker, ()):
+            continue
+        pinned = store.in_ranges(store.candidates(dependency.name), [dependency.specifier])
+        libraries += pinned[:1]
+    return libraries
 
 
 def is_refused(reasons: Sequence[Reason], *, lenient: bool) -> bool:

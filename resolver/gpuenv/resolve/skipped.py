@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..errors import OfflineError, Reason, UnusableFileError
+from ..errors import Reason
 from ..index.protocol import DIRECT_URL
 from ..model import Rejection
 from ..requirements.target import interpreter_tag
 from ..requirements.versions import contains, is_prerelease
-from .candidates import CandidateStore, is_exact, is_placeholder
+from .candidates import is_placeholder
 from .graph import (
     AgreementRequirement,
     Candidate,
@@ -23,52 +23,10 @@ from .graph import (
     Variant,
 )
 from .missing_releases import NO_CANDIDATE, missing_dependency_reason
-from .release_facts import ReleaseFacts, not_cached
 from .resolution import LearningResolver
 
 # Reasons against a file. For these, other tools choose an older release and do not say so.
 _STEP_BACK = frozenset({"only-sdist", "build-failed", "needs-build", "bad-metadata"})
-
-
-def reasons_against(
-    store: CandidateStore, facts: ReleaseFacts, release: Release
-) -> tuple[Reason, ...]:
-    """Return every reason against a release and against the CUDA libraries that it pins.
-
-    If the user chose another build by hand, that is the only reason.
-    """
-    reasons = facts.reasons(release)
-    if any(reason.code == "other-build" for reason in reasons):
-        return tuple(reasons)
-    try:
-        libraries = pinned_libraries(store, release)
-    except UnusableFileError as error:
-        return (*reasons, error.reason)
-    except OfflineError:
-        return (*reasons, not_cached(release.wheel))
-    for library in libraries:
-        for reason in facts.reasons_of_pinned(library):
-            if reason not in reasons:
-                reasons.append(reason)
-    return tuple(reasons)
-
-
-def pinned_libraries(store: CandidateStore, release: Release) -> list[Candidate]:
-    """Return the CUDA libraries that a release pins.
-
-    Raises:
-        PackageIndexError: see Index.dependencies.
-    """
-    libraries: list[Candidate] = []
-    environment = store.environment
-    for dependency in store.dependencies(release.wheel):
-        if not is_exact(dependency.specifier) or not store.data.is_library(dependency.name):
-            continue
-        if dependency.marker and not environment.marker(dependency.marker, ()):
-            continue
-        pinned = store.in_ranges(store.candidates(dependency.name), [dependency.specifier])
-        libraries += pinned[:1]
-    return libraries
 
 
 class Solution:
@@ -149,7 +107,7 @@ class Solution:
                 return
             pre = isinstance(release, Candidate)
             if not release.is_yanked and contains(specifier, release.version, pre):
-                reasons = reasons_against(self.store, self.facts, release)
+                reasons = self.facts.reasons_with_libraries(release)
                 yield self._rejection(release, name, reasons)
 
     def _better_of_package(
