@@ -68,7 +68,7 @@ TESTS = (
     "resolution", "resolution_families", "resolution_laws", "rule_cases", "rules", "section7",
     "shared_versions", "small_plans", "snapshot", "solve", "solver", "suggestions", "tables",
     "target_lock", "tool_settings", "value", "variant_grid", "variant_provider",
-    "variants", "verification", "what_if", "widening", "wrong_inputs", "wrong_words",
+    "variants", "verification", "widening", "wrong_inputs", "wrong_words",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from gpuenv.binaries import elf
-from gpuenv.compat.data import load
-from gpuenv.model import Check, Gpu, Host, Python
-from gpuenv.verify import environment
+from gpuenv.model import Check
 from gpuenv.verify.linkage import closure_check
 from gpuenv.verify.loader import Origins
 from gpuenv.verify.survey import Distribution, Survey
@@ -132,18 +130,6 @@ def test_libraries_that_the_system_must_have(site: Site, tmp_path: Path) -> None
     assert site.check(system=system, env=env).status == "pass"
 
 
-def test_only_a_host_with_a_gpu_needs_libraries_of_the_system() -> None:
-    rows = [("tensorflow", "2.10.1"), ("numpy", "1.26.4")]
-    distributions = [Distribution(name=name, version=version) for name, version in rows]
-    survey = survey_of(*distributions, libraries={})
-    v100 = Gpu(name="V100", compute_capability=(7, 0), index=0)
-    for gpus, names in (((), []), ((v100,), ["tensorflow"])):
-        host = Host(python=Python(version=(3, 9)), gpus=gpus)
-        found = environment._system_libraries(None, survey, host, load())
-        assert list(found) == names
-        assert all("libcudnn.so.8" in files for files in found.values())
-
-
 def test_names_are_whole_texts(site: Site) -> None:
     texts = [
         "cannot open libcublas.so.13",
@@ -152,13 +138,6 @@ def test_names_are_whole_texts(site: Site) -> None:
         "libx.so.%d",
     ]
     assert elf.read(str(site.add("libt.so.1", "nvidia-t", names=texts)), names=True).names == ()
-
-
-def test_a_name_across_two_reads_is_seen(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = site.add("libt.so.1", "nvidia-t", names=["libcublas.so.13", "libnvrtc.so.13"])
-    for chunk in range(1, 60):
-        monkeypatch.setattr(elf, "CHUNK", chunk)
-        assert elf.read(str(path), names=True).names == ("libcublas.so.13", "libnvrtc.so.13")
 
 
 def test_rpath_and_runpath_are_told_apart(site: Site) -> None:
@@ -209,21 +188,6 @@ def cudnn(
             "nvidia-cudnn-cu13",
             names=["libcuda.so.1", "libcask_profile.so"],
         )
-
-
-def test_names_that_are_done_without(site: Site) -> None:
-    """Not judged: the driver's libraries, and those of another family without a version."""
-    cudnn(site)
-    site.add(
-        "nvidia/cufile/lib/libcufile.so.0",
-        "nvidia-cufile",
-        names=["libcufile_ck.so", "libudev.so", "libnvrtc.so"],
-    )
-    found = site.check()
-    assert (found.status, found.evidence.partition(":")[0]) == (
-        "pass",
-        "4 CUDA libraries read, 3 of them on the path of cuDNN or a framework",
-    )
 
 
 def test_a_member_that_is_named_and_not_there(site: Site) -> None:
@@ -315,18 +279,6 @@ def test_two_cuda_majors_that_nobody_needs_both(site: Site) -> None:
     )
 
 
-def test_of_two_files_of_one_name_the_one_on_the_search_path_counts(site: Site) -> None:
-    """The other one is found first, and needs cuBLAS of another CUDA major."""
-    twelve = site.add("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12")
-    thirteen = site.add("nvidia/cu13/lib/libcublas.so.13", "nvidia-cublas")
-    site.add("nvidia/cufft/lib/libcufft.so.11", "nvidia-cufft", needs=[thirteen])
-    near = site.add("torch/lib/libcufft.so.11", "torch", needs=[twelve])
-    own = site.add("torch/lib/libtorch_cuda.so", "torch", needs=[near, twelve])
-    site.add("torch/_C.cpython-312-x86_64-linux-gnu.so", "torch", needs=[own])
-    found = site.check("torch")
-    assert found.status == "pass" and "nothing needs both" in found.evidence
-
-
 def test_a_frameworks_library_that_is_missing(site: Site) -> None:
     frameworks(site, both=False)
     (site.folder / "nvidia/cublas/lib/libcublas.so.12").unlink()
@@ -358,16 +310,6 @@ def test_nothing_of_cuda(site: Site) -> None:
     assert site.check("torch").status == "pass"
 
 
-def test_a_name_of_the_library_itself_is_no_name_of_a_member(site: Site) -> None:
-    """A family has members without a version only if a library names another one of them."""
-    site.add(
-        "nvidia/cudnn/lib/libcudnn.so.9",
-        "nvidia-cudnn-cu13",
-        names=["libcudnn.so", "libcudnn_extra.so"],
-    )
-    assert site.check().status == "pass"
-
-
 @pytest.mark.parametrize("tags", ["--disable-new-dtags", "--enable-new-dtags"])
 def test_the_loader_takes_a_library_of_rpath_first_and_of_runpath_last(
     site: Site, tmp_path: Path, tags: str
@@ -388,29 +330,6 @@ def test_the_loader_takes_a_library_of_rpath_first_and_of_runpath_last(
     assert found.marks == (("outside", "libcublas.so.13", str(other)),)
 
 
-def test_the_path_of_cudnn_is_named_by_its_major_version(site: Site) -> None:
-    twelve = site.add("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12")
-    thirteen = site.add("nvidia/cu13/lib/libcublas.so.13", "nvidia-cublas")
-    site.add("nvidia/cudnn/lib/libcudnn.so.9.1.0", "nvidia-cudnn-cu13", needs=[twelve, thirteen])
-    found = site.check()
-    assert found.status == "fail"
-    assert found.marks == (("mixed", "cuDNN 9", "libcublas.so.12 and libcublas.so.13"),)
-
-
-def test_the_marks_of_what_is_missing_and_of_what_is_broken(site: Site) -> None:
-    cudnn(site, named=("ops", "cnn", "tensor_ir"))
-    broken = site.folder / "nvidia/nccl/lib/libnccl.so.2"
-    broken.parent.mkdir(parents=True)
-    broken.write_text("no library")
-    site.own("nvidia/nccl/lib/libnccl.so.2", "nvidia-nccl-cu13")
-    marks = site.check().marks
-    assert [mark[:2] for mark in marks] == [
-        ("broken", str(broken)),
-        ("missing", "libcudnn_tensor_ir.so.9"),
-    ]
-    assert marks[1][2] == "libcudnn.so.9"
-
-
 # ---- one library does not hide another one -------------------------------------------------------
 
 
@@ -422,43 +341,6 @@ def test_a_name_that_is_left_out_does_not_hide_the_next_one(site: Site) -> None:
         names=["libcuda.so.1", "libnccl.so.2"],
     )
     assert site.check().marks == (("missing", "libnccl.so.2", "libcudnn.so.9"),)
-
-
-def test_a_library_of_another_family_does_not_hide_how_a_family_names_its_members(
-    site: Site,
-) -> None:
-    """Neither does a name with a version, or the name of the library itself."""
-    lib = "nvidia/cudnn/lib"
-    names = ["libcudnn.so", "libcudnn_adv.so.9", "libcudnn_ops.so", "libcudnn_tensor.so"]
-    site.add("nvidia/cublas/lib/libcublas.so.13", "nvidia-cublas")
-    site.add(f"{lib}/libcudnn.so.9", "nvidia-cudnn-cu13", names=names)
-    for name in ("adv", "ops"):
-        site.add(f"{lib}/libcudnn_{name}.so.9", "nvidia-cudnn-cu13")
-    assert site.check().marks == (("missing", "libcudnn_tensor.so.9", "libcudnn.so.9"),)
-
-
-def test_a_library_that_is_reached_twice_does_not_hide_another_one(site: Site) -> None:
-    """cuDNN needs libcufft, so libcufft has to find the library that it opens."""
-    shared = site.add("nvidia/b/lib/libcublasLt.so.13", "nvidia-b")
-    opener = site.add("nvidia/b/lib/libcufft.so.12", "nvidia-b", names=["libnvrtc.so.13"])
-    first = site.add("nvidia/b/lib/libcusolver.so.12", "nvidia-b", needs=[shared])
-    second = site.add("nvidia/b/lib/libcublas.so.13", "nvidia-b", needs=[opener, shared])
-    site.add("nvidia/cudnn/lib/libcudnn.so.9", "nvidia-cudnn-cu13", needs=[second, first])
-    found = site.check()
-    assert found.status == "fail"
-    assert found.marks == (("missing", "libnvrtc.so.13", "libcufft.so.12"),)
-
-
-def test_a_broken_library_does_not_hide_what_another_one_misses(site: Site) -> None:
-    opener = site.add("nvidia/b/lib/libcufft.so.12", "nvidia-b", names=["libnvrtc.so.13"])
-    broken = site.add("nvidia/b/lib/libcusolver.so.12", "nvidia-b")
-    site.add("nvidia/cudnn/lib/libcudnn.so.9", "nvidia-cudnn-cu13", needs=[opener, broken])
-    broken.write_text("no library")
-    found = site.check()
-    assert [mark[:2] for mark in found.marks] == [
-        ("broken", str(broken)),
-        ("missing", "libnvrtc.so.13"),
-    ]
 
 
 DEFAULT_FOLDERS = [
@@ -481,15 +363,3 @@ def test_the_default_folders_of_the_loader_are_searched_in_its_order(
         assert site.check().marks == (("outside", name, present[0]),)
         del present[0]
     assert site.check().marks == (("missing", name, "libcufft.so.12"),)
-
-
-def test_a_library_that_one_asker_needs_and_another_opens_is_needed(
-    site: Site, tmp_path: Path
-) -> None:
-    absent = Site(tmp_path / "toolkit").add("libcublas.so.13", "toolkit")
-    needing = site.add("nvidia/b/lib/libcufft.so.12", "nvidia-b", needs=[absent])
-    opening = site.add("nvidia/b/lib/libcusolver.so.12", "nvidia-b", names=["libcublas.so.13"])
-    site.add("nvidia/cudnn/lib/libcudnn.so.9", "nvidia-cudnn-cu13", needs=[needing, opening])
-    assert site.check().evidence == (
-        "missing: libcublas.so.13, needed by libcufft.so.12, libcusolver.so.12, is not found"
-    )

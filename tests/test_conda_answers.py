@@ -8,14 +8,11 @@ import pytest
 
 import conda_prefixes
 from conda_prefixes import HOST
-from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.conda_plugin import _with_channels, health_check
 from gpuenv.model import Choice
 from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
-from gpuenv.verify import rule_checks
-from gpuenv.verify.survey import Distribution, Survey
 
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
@@ -97,23 +94,6 @@ def test_the_overrides_of_conda_apply_to_explain_and_sync(
 def test_what_is_known_of_the_architectures(choice: dict[str, Any], text: str) -> None:
     fields = {"framework": "torch", "version": "2.9.0", "variant": "x", "cudnn": None, **choice}
     assert values.evidence_text(Choice(**fields)) == text
-
-
-def test_a_wheels_defect_is_no_defect_of_condas_package() -> None:
-    judged: list[tuple[str, str]] = []
-
-    def against(pins: Any) -> tuple[()]:
-        judged.extend(pins)
-        return ()
-
-    rows = (
-        Distribution(name="torch", version="2.13.0", of_conda=True),
-        Distribution(name="trl", version="1.0"),
-    )
-    interpreter: Any = {}
-    survey = Survey(interpreter=interpreter, distributions=rows)
-    rule_checks.suitability_checks(None, survey, api.describe(gpus=["H100"]), against, ["torch"])
-    assert judged == [("trl", "1.0")]
 
 
 # Variables -> what fails in an environment for CUDA 13

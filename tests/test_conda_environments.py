@@ -274,18 +274,6 @@ def test_the_history_has_what_was_requested(
     assert requests_in(target) == {"openssl": "openssl >=3.5"}
 
 
-def test_a_new_environment_has_a_history(conda_rows: Rows, tmp_path: Path) -> None:
-    target, channel = tmp_path / "prefix", conda_rows["openssl 3.0.7"]["channel"]
-    command = ["install", "--backend", "conda", "--channel", channel, "--no-verify", *HOST]
-    command += ["--target", str(target), "-o", str(tmp_path / "lock.txt")]
-    assert main([*command, "curl"]) == 0
-    packages = [f"+{channel}/linux-64::{name}-h0_0" for name in ("curl-8.9.0", "openssl-3.5.0")]
-    head = ["==>", "# cmd: gpuenv sync"]
-    assert history_of(target) == [*head, *packages, "# update specs: ['curl']"]
-    assert main([*command, "libcudnn"]) == 0
-    assert requests_in(target) == {"curl": "curl", "libcudnn": "libcudnn"}
-
-
 def test_a_request_of_what_is_there_is_a_revision(
     conda_rows: Rows, make_prefix: MakePrefix, tmp_path: Path
 ) -> None:
@@ -317,40 +305,6 @@ def test_the_channels_of_the_history_stay(tmp_path: Path) -> None:
     conda_history.record(str(tmp_path), ())
     changes = ["-defaults/noarch::zlib-1-0", "+conda-forge/linux-64::openssl-8.1-0"]
     assert history_of(tmp_path)[3:] == ["==>", "# cmd: gpuenv sync", *changes]
-
-
-HISTORIES: dict[str, tuple[str, dict[str, str]]] = {
-    "later requests replace earlier ones": (
-        "# update specs: ['curl=8.1', 'openssl']\n==> y <==\n# install specs: ['curl']\n",
-        {"curl": "curl", "openssl": "openssl"},
-    ),
-    "a removal takes a request back": (
-        "# update specs: ['curl=8.1', 'openssl']\n# remove specs: ['curl']\n",
-        {"openssl": "openssl"},
-    ),
-    "a neutered spec": (
-        "# update specs: ['curl=8.1']\n# neutered specs: [\"curl[version='>=8']\"]\n",
-        {"curl": "curl[version='>=8']"},
-    ),
-    "packages that are not there": ("# update specs: ['zlib']\n", {}),
-    "what is no list": ("# update specs: ['zlib'\n# other specs: ['curl']\n", {}),
-    "a channel": (
-        "# update specs: ['conda-forge::curl=8']\n",
-        {"curl": "conda-forge::curl=8"},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", HISTORIES)
-def test_requests_are_read_from_the_history(name: str, tmp_path: Path) -> None:
-    text, specs = HISTORIES[name]
-    meta = tmp_path / "conda-meta"
-    meta.mkdir()
-    for package in ("curl", "openssl"):
-        record = {"name": package, "version": "8.1", "build": "0"}
-        (meta / f"{package}-8.1-0.json").write_text(json.dumps(record))
-    (meta / "history").write_text(f"==> x <==\n# cmd: conda install\n{text}")
-    assert requests_in(tmp_path) == specs
 
 
 # ---- tokens and passwords ------------------------------------------------------------------------
@@ -449,25 +403,6 @@ def test_no_step_loses_what_it_does_not_name(
     steps = trial.steps()
     assert [step["lost"] for step in steps.values()] == [[], [], [], []]
     assert (steps["install"]["status"], steps["rollback"]["status"]) == (0, 0)
-
-
-def test_losses_are_noticed(prepare: Prepare) -> None:
-    target = prepare({"installed": ["openssl 3.0.7", "curl 8.9.0"], "history": ["curl"]})
-    (target / "mine").write_text("a")
-    before = conda_users.State(target)
-    (target / "mine").unlink()
-    (target / "conda-meta" / "openssl-3.0.7-h0_0.json").unlink()
-    (target / "conda-meta" / "history").write_text("==> x <==\n")
-    after = conda_users.State(target)
-    assert conda_users.lost(before, after, 0, "", set()) == [
-        "openssl 3.0.7 h0_0",
-        "request curl",
-        "lines of the history",
-        "mine",
-    ]
-    said = "change openssl 3.0.7 h0_0 -> 3.5.0 h0_0"
-    assert "openssl 3.0.7 h0_0" not in conda_users.lost(before, after, 0, said, set())
-    assert "mine changed" in conda_users.lost(before, after, 2, "", set())
 
 
 def test_the_record_has_every_environment_and_solve() -> None:

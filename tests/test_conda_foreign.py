@@ -201,21 +201,6 @@ def test_an_environment_file_solves_to_the_same_packages(
     assert [pin.wheel.url for pin in again.pins] == [pin.wheel.url for pin in first.pins]
 
 
-def test_a_construct_file_has_the_specs(lock: Path, tmp_path: Path) -> None:
-    document = yaml.safe_load(exported(lock, "constructor", tmp_path))
-    assert set(document) == {"name", "version", "channels", "specs"}
-    pins = api.read_lock(str(lock)).pins
-    assert document["specs"] == [f"{pin.wheel.name} {pin.wheel.version} h0_0" for pin in pins]
-
-
-def test_a_pixi_workspace_has_the_builds(lock: Path, conda_rows: Rows, tmp_path: Path) -> None:
-    document = tomllib.loads(exported(lock, "pixi", tmp_path))
-    assert document["dependencies"]["requests"] == {"version": "==2.32.0", "build": "h0_0"}
-    workspace = document["workspace"]
-    assert workspace["channels"] == [conda_rows["openssl 3.0.7"]["channel"]]
-    assert workspace["platforms"][0]["platform"] == "linux-64"
-
-
 def test_wheels_beside_conda_packages_are_exported(
     conda_rows: Rows, wheel: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,14 +214,6 @@ def test_wheels_beside_conda_packages_are_exported(
     assert "constructor installs no wheels, and leaf-kit is one" in capsys.readouterr().err
     assert main(["export", str(path), "--to", "uv"]) == 2
     assert "uv takes wheels, and the lock has conda packages" in capsys.readouterr().err
-
-
-def test_the_wheels_of_an_environment_file(tmp_path: Path) -> None:
-    path = tmp_path / "environment.yml"
-    path.write_text("channels: [nodefaults, mine]\ndependencies: [numpy>=2, {pip: [trl>=0.9]}]\n")
-    environment = conda_projects.read_project_file(str(path), "linux-x86_64")
-    assert (environment.channels, environment.specs) == (("mine",), ("numpy>=2",))
-    assert environment.wheels == ("trl>=0.9",)
 
 
 PIXI = """\

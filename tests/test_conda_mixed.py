@@ -268,16 +268,6 @@ def test_a_conda_lock_whose_word_on_the_wheels_was_edited_is_found(both: tuple[P
         conda_formats.read(str(path))
 
 
-def test_the_needs_of_both_are_checked_before_anything_is_written(both: tuple[Path, Path]) -> None:
-    path, beside = both
-    lock, second = conda_formats.read(str(path)), gpuenv.read_lock(str(beside))
-    target = path.parent / "prefix"
-    demanding: Lock = second.replace(needs=second.needs.replace(glibc=(9, 9)))
-    with pytest.raises(HostMismatchError) as caught:
-        sync_both(lock, demanding, target)
-    assert {reason.code for reason in caught.value.reasons} == {"glibc"} and not target.exists()
-
-
 # exact -> the wheels after each of three installations
 EARLIER_WHEELS = {
     False: [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote", "trainer"]],
@@ -304,27 +294,6 @@ def test_the_wheels_of_an_earlier_lock(exact: bool, solved: Any, tmp_path: Path)
     first, both = EARLIER_WHEELS[exact]
     assert found == [first, both, [] if exact else both]
     assert (target / "conda-meta" / "gpuenv-wheels").exists() is not exact
-
-
-def test_which_wheels_of_an_earlier_lock_are_removed(both: tuple[Path, Path]) -> None:
-    second, target = gpuenv.read_lock(str(both[1])), str(both[0].parent)
-    older = second.replace(needs=second.needs.replace(python=(3, 12)))
-    assert conda_prefix.left_over(target, second, exact=True) == ()
-    Path(target, "conda-meta").mkdir()
-    conda_prefix.remember(target, second)
-    # (the new lock of wheels, distributions of its conda packages, exact) -> what is removed
-    cases = [
-        (second, (), True, ()),
-        (None, (), True, ("leaf-kit",)),
-        (None, (), False, ()),
-        (None, ("leaf-kit",), False, ("leaf-kit",)),
-        (older, (), False, ("leaf-kit",)),
-        (older, (), True, ("leaf-kit",)),
-    ]
-    for lock, packages, exact, removed in cases:
-        assert conda_prefix.left_over(target, lock, packages, exact=exact) == removed
-    conda_prefix.remember(target, None, ["leaf-kit"])
-    assert not Path(target, "conda-meta", "gpuenv-wheels").exists()
 
 
 def test_wheels_of_the_user_are_in_the_plan(both: tuple[Path, Path], tmp_path: Path) -> None:

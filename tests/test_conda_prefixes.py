@@ -13,16 +13,12 @@ import gpuenv
 import test_cli
 from gpuenv import api
 from gpuenv.cli import main
-from gpuenv.compat import conda_records
 from gpuenv.errors import InputError
 from gpuenv.lock import conda_formats
 from gpuenv.model import Pin, Wheel
-from gpuenv.resolve.conda import wheels_beside
 from index_server import make_wheel
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
-DATA = api.compatibility_data()
-CARRIERS = conda_records.Carriers(DATA.folder)
 
 
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
@@ -88,15 +84,6 @@ def test_auto_is_the_backend_of_what_is_active(place: str, channel: str, tmp_pat
     assert main(["solve", *AUTO, "--channel", channel]) == 0
     assert (tmp_path / "conda-explicit.txt").exists() == (place == "conda")
     assert (tmp_path / "pylock.toml").exists() == (place == "pip")
-
-
-def test_auto_is_the_backend_of_an_installation(
-    place: str, channel: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "file").write_text("")
-    assert main(["install", *AUTO, "--channel", channel, "--target", "taken"]) == 2
-    assert ("is no conda environment" in capsys.readouterr().err) == (place == "conda")
 
 
 def test_without_the_flag_it_is_pip_in_a_conda_environment_too(
@@ -183,16 +170,6 @@ def test_a_pip_solve_names_the_packages_of_the_prefix(
     assert "pytorch 2.8.0 of conda and torch 2." in found["two-frameworks"]["have"]
     assert "warning: cuDNN needs one cuDNN in a prefix; found cudnn 9.10.2.21 of conda" in solved()
     assert "two-cudnn" not in (tmp_path / "pylock.toml").read_text()
-
-
-def test_a_pip_solve_in_a_venv_says_nothing_of_conda(
-    solved: Callable[..., str], prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_package(prefix, "cudnn", "9.10.2.21")
-    (tmp_path / "venv").mkdir()
-    (tmp_path / "venv" / "pyvenv.cfg").write_text("version = 3.12.1\n")
-    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
-    assert warnings(solved("--json")) == {}
 
 
 # ---- a lock against its prefix -------------------------------------------------------------------
@@ -400,27 +377,3 @@ def test_the_lock_of_the_wheels_alone_is_refused(
 
 
 # ---- names ---------------------------------------------------------------------------------------
-
-
-def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
-    document = json.loads((Path(DATA.folder) / "conda" / "carriers.json").read_text())
-    for row in document["distributions"]:
-        assert (
-            row["source"].startswith("conda-forge/")
-            and " recipe/" in row["source"]
-            and " @" in row["source"]
-        )
-        assert row["package"] != row["distribution"]
-    wanted = {
-        "matplotlib-base": "matplotlib",
-        "msgpack-python": "msgpack",
-        "brotli-python": "brotli",
-        "pyarrow-core": "pyarrow",
-    }
-    pins = [
-        Pin(wheel=pin(name, "1.0", "h_0", "0" * 64).wheel, dependencies=("python",))
-        for name in wanted
-    ]
-    held = wheels_beside.supply(pins, CARRIERS, DATA)
-    assert set(held.versions) == set(wanted.values())
-    assert held.renamed("matplotlib>=1") == "matplotlib-of-conda>=1"

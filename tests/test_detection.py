@@ -310,23 +310,6 @@ def test_index_and_uuid_mean_the_same(order: list[int], count: int) -> None:
 # ---- interpreters --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "version", "full", "free_threaded"),
-    [
-        ("3.12", (3, 12), None, False),
-        ("3.13t", (3, 13), None, True),
-        ("3.11.4", (3, 11), "3.11.4", False),
-        ("3.14.0rc2", (3, 14), "3.14.0rc2", False),
-        ("3.14.0t", (3, 14), "3.14.0", True),
-    ],
-)
-def test_python_version(
-    tmp_path: Path, text: str, version: tuple[int, int], full: str | None, free_threaded: bool
-) -> None:
-    host = detection.detect(root=str(tmp_path), env={"PATH": ""}, python=text)
-    assert host.python == Python(version=version, full_version=full, free_threaded=free_threaded)
-
-
 def test_python_asked(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)

@@ -93,13 +93,6 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 # ---- files ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", CUBINS)
-def test_a_cubin_names_its_target(target: str, tmp_path: Path) -> None:
-    data = cubin(target)
-    found = read_file(str(put(tmp_path / "k.cubin", data)))
-    assert found is not None and found.sass == ((target, 1),) and not found.ptx
-
-
 @pytest.mark.parametrize("name", ["80", "80 90", "75 ptx", "none"])
 def test_a_library_names_its_targets(name: str, made: dict[str, bytes], tmp_path: Path) -> None:
     found = read_file(str(put(tmp_path / "x.so", made[name])))
@@ -241,17 +234,6 @@ def test_ptx_serves_if_the_driver_is_new_enough(
     new_path = put(tmp_path / "new.fatbin", new)
     status, out = run(capsys, "matrix", "scan", new_path, "--gpu", "A100", "--driver", "550.54.14")
     assert status == 1 and "cannot run" in out
-
-
-def test_scan_of_a_cubin_names_the_option_of_nvcc(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = put(tmp_path / "kernel.cubin", cubin("90a"))
-    status, out = run(capsys, "matrix", "scan", path, "--gpu", "B200", "--driver", "580", "--json")
-    (found,) = json.loads(out)["files"]
-    assert status == 1
-    assert (found["sass"], found["runs"], found["fails"]) == (["90a"], False, True)
-    assert found["hint"] == "rebuild it with nvcc -arch=sm_100"
 
 
 def test_scan_of_a_wheel_reads_its_members(

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from gpuenv.doctor import prefilter, stream
+from gpuenv.doctor import stream
 from gpuenv.doctor.catalog import Message, fill, messages
 from gpuenv.doctor.log_reader import LONG_LINE, REPEATS, LogReader, read_log
 from gpuenv.doctor.model import MAX_TEXT, Fact
@@ -25,9 +25,6 @@ from gpuenv.doctor.prefilter import (
     AnyOf,
     Formula,
     Literal,
-    Prefilter,
-    find_each,
-    literal_search,
     needed_literals,
 )
 from gpuenv.doctor.stream import AFTER, AHEAD, BEFORE
@@ -362,19 +359,3 @@ def test_a_failure_of_any_program_counts_in_a_short_text(text: str, is_failure: 
 
 
 # ---- memory --------------------------------------------------------------------------------------
-
-
-def test_the_needles_without_the_library_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    text, wanted = made(3, 400), set(NEEDLES[::3])
-    found = Prefilter(messages(), exact=True).needles(text, wanted)
-    monkeypatch.setattr(prefilter, "_has_automaton", lambda: False)
-    assert found and Prefilter(messages(), exact=True).needles(text, wanted) == found
-
-
-@pytest.mark.parametrize("prepared", [False, True])
-def test_the_search_without_the_library_finds_the_same(prepared: bool) -> None:
-    """ahocorasick-rs has no wheel for every Python."""
-    literals = [b"cuda error", b"error", b"rror: no", b"sm_9", b"sm_90", b"aa", b"a"]
-    search = literal_search(literals, prepared=prepared)
-    for text in (b"cuda error: no kernel for sm_90", b"baaab sm_9 sm_90", b"", made(3, 40).lower()):
-        assert find_each(literals, text) == search(text)

@@ -60,23 +60,6 @@ def test_a_conflict_is_told_in_sentences() -> None:
     assert texts == ["you require torch==2.0.0", "b 1.0 requires torch==2.1"]
 
 
-@pytest.mark.parametrize(
-    ("packages", "overwritten"),
-    [
-        (["onnxruntime", "onnxruntime-gpu"], True),
-        (["onnxruntime"], False),
-        (["onnxruntime-gpu"], False),
-        (["numpy"], False),
-    ],
-)
-def test_two_packages_of_onnx_runtime_install_the_same_files(
-    packages: list[str], overwritten: bool
-) -> None:
-    rows = [("package", name, "1.18") for name in packages]
-    assert build_rules.overwrites_cuda_build(Case((), facts_of(rows, of_log=False))) is overwritten
-    assert not build_rules.overwrites_cuda_build(Case(facts_of(rows, of_log=True), ()))
-
-
 OLDER = [
     # the CUDA of the driver, another CUDA: is the driver too old for its builds, and for its PTX?
     ((), (12, 0), False, False),
@@ -100,37 +83,3 @@ def test_a_driver_runs_later_minor_versions_since_cuda_11_but_not_their_ptx(
 ) -> None:
     assert case_versions.is_driver_older(driver, cuda) is older
     assert case_versions.is_older_than_ptx(driver, cuda) is older_than_ptx
-
-
-@pytest.mark.parametrize(
-    ("cuda", "capabilities"),
-    [
-        ((4, 0), None),
-        ((11, 0), ((3, 5), (8, 0))),
-        ((11, 1), ((3, 5), (8, 6))),
-        ((11, 8), ((3, 5), (9, 0))),
-        ((11,), ((3, 5), (9, 0))),
-        ((12, 0), ((5, 0), (9, 0))),
-        ((12, 8, 1), ((5, 0), (12, 0))),
-        ((13, 0), ((7, 5), (12, 1))),
-    ],
-)
-def test_a_major_version_of_cuda_stands_for_its_last_release(
-    cuda: tuple[int, ...], capabilities: object
-) -> None:
-    assert case_versions.compiled_capabilities(cuda) == capabilities
-
-
-def test_the_newest_release_of_each_framework_counts_and_the_first_of_equal_ones() -> None:
-    rows = [
-        ("version", "torch", "2.1", "", 1),
-        ("version", "jax", "0.4", "", 2),
-        ("version", "torch", "2.10", "", 3),
-        ("version", "torch", "2.10", "", 4),
-        ("version", "torch", "2.9", "", 5),
-    ]
-    newest = case_versions.newest_releases(Case(facts_of(rows, of_log=True), ()))
-    assert {name: (version, fact.where) for name, (version, fact) in newest.items()} == {
-        "torch": ((2, 10), "log line 3"),
-        "jax": ((0, 4), "log line 2"),
-    }

@@ -82,16 +82,6 @@ def test_a_file_that_is_missing(
     assert server.asked == [] and not (tmp_path / "env").exists()
 
 
-def test_several_locks_share_a_folder(
-    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = write_lock(tmp_path / "pylock.a.toml", remote(tmp_path, server, "alpha", "beta"))
-    second = write_lock(tmp_path / "pylock.b.toml", remote(tmp_path, server, "beta", "gamma"))
-    assert (download(tmp_path, first, server), download(tmp_path, second, server)) == (0, 0)
-    assert "1 files downloaded, 1 were there" in capsys.readouterr().out
-    assert len(names_in(tmp_path / "wheels")) == 3
-
-
 def test_a_download_continues(tmp_path: Path, server: IndexServer) -> None:
     """The server closes the connection in the middle, more often than a download tries again."""
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", size=5_000_000))
@@ -270,18 +260,6 @@ def test_a_file_that_is_no_bundle(
     (line,) = capsys.readouterr().err.splitlines()
     assert "is neither a folder nor a complete bundle" in line
     assert not (tmp_path / "env").exists()
-
-
-def test_the_record_shows_bundles_of_real_wheels() -> None:
-    """scripts/prove_bundle.py installs them in a root that has only Python, without a network."""
-    record = Path(__file__).parents[1] / "docs" / "records" / "bundle.json"
-    rows = json.loads(record.read_text())
-    assert {"onnxruntime", "torch"} <= {name for row in rows for name in row["installed"]}
-    for row in rows:
-        assert row["good"] and row["bundle"]["equal bytes"]
-        assert row["image"] == {"modules": [], "programs": [], "interfaces": ["lo"]}
-        for run in row["runs"].values():
-            assert run["status"] == 0 and run["passed"] and not run["not passed"]
 
 
 def test_writing_a_bundle(

@@ -259,18 +259,6 @@ def test_the_locks_of_the_real_resolver_are_minimal(
     assert fewest(solution) == brute_force(len(solved), holds)
 
 
-def test_a_merge_costs_what_the_newest_versions_lose(solver: Solver) -> None:
-    classes = fleet((9, described("H100", "580.65.06")), (2, described("V100", "580.65.06")))
-    plans, _ = solve_fleet(classes, solver, drivers=[])
-    versions = [[lock.versions["torch"] for lock, _ in plan.groups] for plan in plans]
-    old, (new, other) = versions[0][0], versions[1]
-    assert (len(versions), len(versions[0])) == (2, 1)
-    assert {new, other} == {"2.15.0", old}
-    releases = [one.version for one in api.matrix_catalog().entry("torch", "linux-x86_64").releases]
-    assert plans[0].cost == 9 * abs(releases.index("2.15.0") - releases.index(old))
-    assert plans[1].cost == 0
-
-
 def test_a_driver_upgrade_that_saves_a_lock(solver: Solver) -> None:
     # The driver of the 60 nodes is too old for the B200's builds, and 525 is too old for a B200.
     classes = fleet((60, described("V100", "470.82.01")), (940, described("B200", "580.65.06")))

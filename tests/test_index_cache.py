@@ -4,11 +4,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from gpuenv.index.cache import FORMAT, Cache, cache_folder
 from gpuenv.serialize import text_digest
@@ -23,12 +20,6 @@ FOLDERS = [
     ({"GPUENV_CACHE_DIR": "own"}, "own"),
 ]
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=5,
-)
-
 
 @pytest.mark.parametrize(("environ", "folder"), FOLDERS)
 def test_the_folder(environ: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,29 +28,6 @@ def test_the_folder(environ: dict[str, str], folder: str, monkeypatch: pytest.Mo
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     assert cache_folder() == os.path.abspath(os.path.expanduser(folder))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(), json_values, st.binary())
-def test_what_is_put_is_got(tmp_path: Path, key: str, value: Any, body: bytes) -> None:
-    cache = Cache(str(tmp_path))
-    for content, kind in (({"value": value}, dict), (body, bytes)):
-        assert cache.put("pages", key, content)
-        assert cache.get("pages", key, kind) == content
-    assert Path(cache.path("pages", key)).parent == tmp_path / f"v{FORMAT}" / "pages"
-    assert cache.get("files", key, bytes) is None
-    cache.remove("pages", key)
-    assert cache.get("pages", key, bytes) is None
-    assert list((tmp_path / f"v{FORMAT}" / "pages").iterdir()) == []
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.text(), min_size=2, max_size=8, unique=True))
-def test_keys_do_not_meet(tmp_path: Path, keys: list[str]) -> None:
-    cache = Cache(str(tmp_path))
-    for key in keys:
-        cache.put("pages", key, key)
-    assert [cache.get("pages", key, str) for key in keys] == keys
 
 
 def damages(data: bytes) -> list[bytes]:
@@ -93,14 +61,6 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_says_nothing(tmp_path
     assert cache.put("pages", "key", b"") is False
     assert cache.get("pages", "key", bytes) is None
     cache.remove("pages", "key")
-
-
-def test_nothing_of_a_failed_write_is_left(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path))
-    path = Path(cache.path("pages", "key"))
-    path.mkdir(parents=True)  # a folder cannot be replaced by a file
-    assert cache.put("pages", "key", b"body") is False
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_the_folder_is_the_users_own(tmp_path: Path) -> None:

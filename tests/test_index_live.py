@@ -155,25 +155,6 @@ def test_dependencies_are_found_with_the_least_traffic(
     assert len(server.asked) == asked
 
 
-def test_metadata_far_from_the_end_of_the_wheel_is_one_more_range(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    import io
-    import zipfile
-
-    server.metadata = None
-    filename, data = make_wheel("demo", "1.0", REQUIRES)
-    buffer = io.BytesIO(data)
-    with zipfile.ZipFile(buffer, "a") as archive:
-        archive.writestr("demo/data.bin", hashlib.shake_128(b"").digest(400_000))
-    server.add_file("demo", filename, buffer.getvalue())
-    index = index_of(server, transport, cache)
-    assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
-    ranges = [headers["range"] for path, headers in server.asked if path.startswith("/files/")]
-    assert len(ranges) == 2
-    assert ranges[1].startswith("bytes=0-")
-
-
 @pytest.mark.parametrize("part", [".metadata", ""], ids=["metadata file", "wheel"])
 def test_a_wrong_hash_is_refused(
     server: IndexServer, transport: Transport, cache: Cache, part: str
@@ -381,16 +362,6 @@ def test_credentials_go_to_no_other_host(
         assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
         assert "authorization" in server.asked[0][1]
         assert all("authorization" not in headers for _, headers in other.asked)
-
-
-def test_of_two_logins_of_a_host_the_nearer_is_sent(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    transport.login(f"{server.base.replace('://', '://a:1@')}/one")
-    transport.login(f"{server.base.replace('://', '://b:2@')}/two")
-    assert transport.credentials(f"{server.base}/two/demo/") == ("b", "2")
-    assert transport.credentials(f"{server.base}/one/demo/") == ("a", "1")
-    assert transport.credentials("http://127.0.0.1:1/one/demo/") is None
 
 
 secret = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=12)
@@ -686,23 +657,6 @@ def test_the_snapshot_is_not_for_interpreters_whose_wheels_it_leaves_out() -> No
     for python, has_snapshot in {(3, 8): False, (3, 9): True, (3, 14): True}.items():
         _, index = open_indexes(IndexOptions(offline=True), data, python=Python(version=python))
         assert index.is_local("torch") is has_snapshot
-
-
-def test_the_default_index_is_opened_later_and_named_without_its_credentials(
-    server: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "own"))
-    server.user = ("me", "hunter2")
-    server.add("demo", "1.0", REQUIRES)
-    data = Path(__file__).parent.parent / "matrix_data"
-    url = server.url_with("me:hunter2")
-    _, index = open_indexes(IndexOptions(index_url=f"{url}?token=hunter2"), str(data))
-    assert index._default is not None
-    assert index._default.label == server.url.replace("://", "://****@")
-    _, index = open_indexes(IndexOptions(index_url=url), str(data))
-    assert server.asked == []
-    assert index.label("demo") == server.url.replace("://", "://****@")
-    assert index.metadata(index.files("demo")[0]).dependencies == EXPECTED
 
 
 def test_the_index_of_a_framework_supplies_its_own_packages_only(server: IndexServer) -> None:

@@ -11,7 +11,7 @@ from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
 from gpuenv.model import Requirement
 from index_server import IndexServer, make_sdist, make_wheel
-from indexes import combined_index, find_links, simple_index, simple_source
+from indexes import combined_index, find_links, simple_index
 
 REQUIRES = ["alpha>=1", "beta ; extra == 'b'"]
 EXPECTED = (
@@ -78,16 +78,6 @@ def test_what_only_a_build_would_tell_is_not_guessed(
     assert (reason.code, reason.have) == ("needs-build", f"nothing is built here, and {have}")
 
 
-def test_what_does_not_matter_may_be_dynamic(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    server.add_sdist(
-        "demo", "1.0", REQUIRES, dynamic=["License", "Classifier"], metadata_version="2.2"
-    )
-    index = simple_index(server.url, transport=transport, cache=cache)
-    assert index.dependencies(index.sdists("demo")[0]) == EXPECTED
-
-
 DAMAGED = {
     "no archive": (b"not an archive", "not a gzip file"),
     "cut off": (make_sdist("demo", "1.0")[1][:-40], "Compressed file ended"),
@@ -142,17 +132,6 @@ def test_a_file_at_a_url(
     assert "/simple/my-demo/" not in server.paths()
 
 
-def test_a_wheel_with_a_hash_is_read_in_part(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    file = server.add("demo", "1.0", REQUIRES, padding=1 << 20)
-    direct = combined_index(transport, cache)
-    digest = hashlib.sha256(file.data).hexdigest()
-    url = f"{server.base}/files/{file.filename}#egg=demo&sha256={digest}"
-    assert direct.dependencies(direct.direct("demo", url)) == EXPECTED
-    assert server.sent < len(file.data) / 4
-
-
 def test_a_file_on_disk_by_its_url(tmp_path: Path, transport: Transport, cache: Cache) -> None:
     filename, data = make_wheel("demo", "1.0", REQUIRES)
     (tmp_path / filename).write_bytes(data)
@@ -179,15 +158,3 @@ def test_what_a_url_cannot_be(server: IndexServer, transport: Transport, cache: 
         combined_index(transport, cache).direct(
             "demo", f"{server.base}/files/demo-9-py3-none-any.whl"
         )
-
-
-def test_a_file_at_a_url_is_asked_of_no_index(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    file = server.add("demo", "1.0", REQUIRES)
-    server.add("demo", "9.0")
-    default = simple_source(server.url, transport, cache)
-    index = combined_index(transport, cache, default=default)
-    found = index.direct("demo", f"{server.base}/files/{file.filename}")
-    assert index.dependencies(found) == EXPECTED
-    assert "/simple/demo/" not in server.paths()

@@ -353,26 +353,6 @@ def test_a_build_for_the_cpu_beside_one_for_cuda_may_be_meant() -> None:
     assert found["build onnxruntime 1.31.1 (cpu)"].status == "unknown"
 
 
-def test_reasons_are_checks_and_doubts_are_unknown() -> None:
-    reasons = [
-        Reason(code="two-owners", subject="nvidia/cudnn", need="one owner", have="two", source=""),
-        Reason(
-            code="library-unknown",
-            subject="nvidia-cudnn-cu13 99",
-            need="a row",
-            have="none",
-            source="",
-        ),
-        Reason(code="gpu-unused", subject="torch 2.10.0", need="a GPU", have="none", source=""),
-    ]
-    found = suits(NONE, ("torch", "2.10.0"), say=lambda _: reasons)
-    assert {name: one.status for name, one in found.items()} == {
-        "rules nvidia/cudnn": "fail",
-        "rules nvidia-cudnn-cu13 99": "unknown",
-    }
-    assert found["rules nvidia/cudnn"].evidence == "two-owners: needs one owner; has two"
-
-
 def test_nothing_speaks_against_it() -> None:
     found = suits(NONE, ("torch", "2.10.0"), ("numpy", "2.4.0"))
     assert {name: one.status for name, one in found.items()} == {"rules": "pass"}

@@ -204,9 +204,7 @@ def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path:
 
 
 TABLE = tomllib.loads((LOCKS / "format-1.toml").read_text())["tool"]["gpuenv"]
-WARNING = {"code": "gpu-unused", "subject": "a", "need": "b", "have": "c"}
 VARIANT = {"name": "torch", "label": "cu128", "properties": {}}
-CODE = {"source": "s"}
 CHOICE = {"framework": "torch", "version": "2.9.0", "variant": "cpu"}
 
 
@@ -214,59 +212,18 @@ def without(table: Mapping[str, object], key: str) -> dict[str, object]:
     return {name: value for name, value in table.items() if name != key}
 
 
-NOT_TEXT = "Expected `str`, got `int`"
-NOT_LIST = "Expected `array`, got `object`"
-NOT_TABLE = "Expected `object`, got "
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("data", 1, f"{NOT_TEXT} - at `tool.gpuenv.data`"),
-        ("digest", None, "Expected `str`, got `null` - at `tool.gpuenv.digest`"),
-        ("frameworks", "torch", "Expected `array`, got `str` - at `tool.gpuenv.frameworks`"),
-        ("frameworks", [1], f"{NOT_TEXT} - at `tool.gpuenv.frameworks[0]`"),
-        ("inputs", [], "Expected `object | null`, got `array` - at `tool.gpuenv.inputs`"),
-        ("needs", [], f"{NOT_TABLE}`array` - at `tool.gpuenv.needs`"),
+        ("data", 1, "Expected `str`, got `int` - at `tool.gpuenv.data`"),
+        ("frameworks", [1], "Expected `str`, got `int` - at `tool.gpuenv.frameworks[0]`"),
         ("needs", {"compute_capabilities": ["9.0", "8"]}, "compute_capabilities must be"),
         ("needs", {"driver": "new"}, "'new' is not a driver release"),
-        ("needs", {"driver": 580}, "Expected `str | null`, got `int` - at `tool.gpuenv.needs."),
         ("needs", {"color": "red"}, "unknown field `color` - at `tool.gpuenv.needs`"),
-        ("needs", {"compute-capabilities": []}, "unknown field `compute-capabilities`"),
-        ("choices", {}, f"{NOT_LIST} - at `tool.gpuenv.choices`"),
-        ("choices", [{**CHOICE, "sass": "90"}], "tool.gpuenv.choices[0].sass"),
-        ("choices", [{**CHOICE, "sass": ["90", 80]}], "tool.gpuenv.choices[0].sass[1]"),
         ("choices", [without(CHOICE, "variant")], "missing required field `variant`"),
         ("host", {"python": {"version": [3, 12]}}, "tool.gpuenv.host.python.version must be"),
-        ("host", {"python": {"version": "3.12"}, "gpus": ["H100"]}, f"{NOT_TABLE}`str`"),
-        ("host", {"python": {"version": "3.12"}, "gpus": [{}]}, "missing required field `name`"),
-        ("host", {"python": {"version": "3.12"}, "driver": "new"}, "'new' is not a driver"),
-        ("warnings", {}, f"{NOT_LIST} - at `tool.gpuenv.warnings`"),
-        ("warnings", ["new"], f"{NOT_TABLE}`str` - at `tool.gpuenv.warnings[0]`"),
-        *(
-            ("warnings", [WARNING, without(WARNING, name)], f"missing required field `{name}`")
-            for name in ("code", "subject", "need", "have")
-        ),
-        ("warnings", [{**WARNING, "color": "red"}], "unknown field `color`"),
-        ("warnings", [{**WARNING, "source": 7}], NOT_TEXT),
-        ("variants", {}, NOT_LIST),
-        ("variants", ["cu128"], NOT_TABLE),
-        *(
-            ("variants", [without(VARIANT, name)], f"missing required field `{name}`")
-            for name in ("name", "label", "properties")
-        ),
-        ("variants", [{**VARIANT, "color": 1}], "unknown field `color`"),
-        ("variants", [{**VARIANT, "properties": []}], NOT_TABLE),
-        ("variants", [{**VARIANT, "properties": {"nvidia": []}}], NOT_TABLE),
         ("variants", [{**VARIANT, "properties": {"nvidia": {"sm_arch": "90"}}}], "got `str`"),
-        ("variants", [{**VARIANT, "code": []}], "got `array`"),
-        ("variants", [{**VARIANT, "code": {}}], "missing required field `source`"),
-        ("variants", [{**VARIANT, "code": {**CODE, "sass": "90"}}], "got `str`"),
-        ("variants", [{**VARIANT, "code": {**CODE, "ptx": [90]}}], NOT_TEXT),
-        ("variants", [{**VARIANT, "code": {**CODE, "some": 1}}], "got `int`"),
-        ("variants", [{**VARIANT, "code": {"source": 1}}], NOT_TEXT),
-        ("variants", [{**VARIANT, "code": {**CODE, "made_by": [12, 8]}}], "made_by must be of"),
-        ("variants", [{**VARIANT, "code": {**CODE, "color": 1}}], "unknown field `color`"),
+        ("variants", [{**VARIANT, "code": {"source": "s", "made_by": [12, 8]}}], "made_by must be"),
         ("color", "red", "unknown field `color` - at `tool.gpuenv`"),
     ],
 )

@@ -1,16 +1,14 @@
 """What other tools read and write, from locks made by hand: each key, each kind of file."""
 
-import hashlib
 import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
 import yaml
 
-from gpuenv.errors import InexpressibleError, InputError, Reason, TamperedError
+from gpuenv.errors import InexpressibleError, InputError, TamperedError
 from gpuenv.lock import (
     conda_formats,
     conda_projects,
@@ -198,25 +196,6 @@ def test_the_project_files_of_conda_packages() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("packages", "before"),
-    [
-        (("python",), ["python=1.0=h1_3", "pip"]),
-        (("python", "pip"), ["python=1.0=h1_3", "pip=1.0=h1_3"]),
-    ],
-)
-def test_project_files_with_wheels_beside_conda_packages(
-    packages: tuple[str, ...], before: list[str]
-) -> None:
-    lock = conda_lock(*packages, wheels=lock_of(wheel("leaf")))
-    environment = yaml.safe_load(conda_projects.project_text("conda", lock))
-    assert environment["dependencies"] == [*before, {"pip": ["leaf==1.0"]}]
-    document = tomllib.loads(conda_projects.project_text("pixi", lock))
-    assert document["pypi-dependencies"] == {"leaf": "==1.0"}
-    with pytest.raises(InexpressibleError, match="and leaf is one"):
-        conda_projects.project_text("constructor", lock)
-
-
 def test_the_channels_of_a_request_come_first_and_have_no_password() -> None:
     asked = ("https://user:secret@conda.example/t/abc/main", CHANNEL)
     lock = conda_lock("python", inputs=(("channels", asked),))
@@ -282,28 +261,6 @@ def test_a_file_without_a_sha256_is_not_locked(
 
 
 # ---- locks of other tools ------------------------------------------------------------------------
-
-
-def test_the_lock_of_the_wheels_is_the_one_that_was_written(tmp_path: Path) -> None:
-    path, beside = str(tmp_path / "conda-lock.yml"), tmp_path / "pylock.conda-lock.toml"
-    assert conda_formats.wheel_lock_path(path, conda_lock("python")) is None
-    beside.write_bytes(b"content")
-    digest = hashlib.sha256(b"content").hexdigest()
-
-    def lock(name: str = beside.name, sha256: str = digest) -> Lock:
-        return conda_lock("python", inputs=(("pip", (name, sha256)),))
-
-    assert conda_formats.wheel_lock_path(path, lock()) == str(beside)
-    with pytest.raises(TamperedError, match=r"is not the file that .*conda-lock\.yml was locked"):
-        conda_formats.wheel_lock_path(path, lock(sha256="0" * 64))
-    for name in ("../pylock.conda-lock.toml", "/etc/passwd", "more/pylock.toml"):
-        with pytest.raises(InputError, match="which is not a file beside it"):
-            conda_formats.wheel_lock_path(path, lock(name))
-    with pytest.raises(InputError, match=r"pylock\.none\.toml: cannot be read, and") as raised:
-        conda_formats.wheel_lock_path(path, lock("pylock.none.toml"))
-    assert "copy both" in raised.value.hint
-    assert conda_formats.conda_lock_of(lock_of(inputs=(("conda-lock", "x.yml"),))) == "x.yml"
-    assert conda_formats.conda_lock_of(lock_of()) is None
 
 
 # ---- texts of locks ------------------------------------------------------------------------------
@@ -378,25 +335,6 @@ def test_a_lock_that_was_edited_or_is_of_another_tool() -> None:
         pylock.loads(with_packages(format="one"), "x")
 
 
-def test_a_lock_keeps_what_its_installer_has_to_know() -> None:
-    codes = ["gpu-unused", "driver-unknown", "cpu-dependency", "known-avoid"]
-    warnings = tuple(Reason(code=code, subject="a", need="b", have="c") for code in codes)
-    labeled = wheel("torch").replace(filename="torch-1.0-py3-none-any-cu128.whl", yanked="x")
-    direct = labeled.replace(name="direct", index="url")
-    plan = plan_of(labeled, direct).replace(
-        warnings=warnings, variants=VARIANTS[:1], variant_metadata=(("torch", "{}"),)
-    )
-    lock = pylock.lock(plan)
-    assert [warning.code for warning in lock.warnings] == ["gpu-unused", "cpu-dependency"]
-    names = [pin.wheel.filename for pin in lock.pins]
-    assert names == ["torch-1.0-py3-none-any.whl", labeled.filename]
-    assert lock.variant_metadata == () and lock.variants == VARIANTS[:1]
-    assert lock.pins[0].wheel.yanked is None
-    described = pylock.lock(plan, variants_json=True)
-    assert [pin.wheel.filename for pin in described.pins] == [labeled.filename] * 2
-    assert described.variant_metadata == (("torch", "{}"),)
-
-
 def test_requirements_of_another_index_are_named_by_url() -> None:
     lock = LOCK.replace(digest="0123456789abcdef0123")
     first, *lines = pylock.requirements_text(lock).splitlines()
@@ -412,51 +350,7 @@ def test_requirements_of_another_index_are_named_by_url() -> None:
     assert "--format pylock" in raised.value.hint
 
 
-def test_where_there_can_be_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    good, beside = tmp_path / "a.toml", tmp_path / "b.toml"
-    pylock.write_texts({str(good): "1\n", str(beside): "2\n"})
-    assert (good.read_text(), beside.read_text()) == ("1\n", "2\n")
-    for path, message in (
-        (tmp_path / "none" / "a.toml", "the folder .*none does not exist"),
-        (tmp_path, "is a folder"),
-        (good / "a.toml", "does not exist"),
-    ):
-        with pytest.raises(InputError, match=message) as raised:
-            pylock.write_texts({str(good): "3\n", str(path): "4\n"})
-        assert "-o" in raised.value.hint
-        assert good.read_text() == "1\n"
-    monkeypatch.chdir(tmp_path)
-    pylock.write_texts({"c.toml": "5\n"})
-    assert (tmp_path / "c.toml").read_text() == "5\n"
-
-
 # ---- settings of tools for several GPUs ----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "expected"),
-    [
-        ([], None),
-        ([(9, 0)], (9, 0)),
-        ([(8, 9), (8, 0), (8, 6)], (8, 0)),
-        (
-            [(8, 0), (9, 0)],
-            "uv knows one compute capability, and this host has GPUs of 8.0 and 9.0",
-        ),
-        ([(9, 0), None], "uv needs a compute capability, and that of a GPU is not known"),
-        ([None], "that of a GPU is not known"),
-    ],
-)
-def test_the_one_compute_capability_for_a_tool(
-    capabilities: list[tuple[int, int] | None], expected: object
-) -> None:
-    gpus = tuple(CARD.replace(compute_capability=one) for one in capabilities)
-    host = HOST.replace(gpus=gpus)
-    if isinstance(expected, str):
-        with pytest.raises(InexpressibleError, match=expected):
-            tool_settings.capability_of(host, "uv")
-    else:
-        assert tool_settings.capability_of(host, "uv") == expected
 
 
 FORCED = {

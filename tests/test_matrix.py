@@ -17,8 +17,8 @@ from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import parse_target
 from gpuenv.compat.extensions import release_of
 from gpuenv.errors import DataError
-from gpuenv.model import Gpu, parse_pair, parse_release
-from gpuenv.requirements.target import PLATFORMS, version_key
+from gpuenv.model import parse_pair, parse_release
+from gpuenv.requirements.target import PLATFORMS
 from script_modules import load_script
 
 ROOT = Path(__file__).parent.parent
@@ -148,28 +148,6 @@ def test_the_first_branch_of_a_device_supports_a_toolkit_that_compiles_for_it() 
         assert DATA.branches[branch] >= min(compilers)
 
 
-@pytest.mark.parametrize(
-    ("name", "capability", "platform"),
-    [
-        ("NVIDIA GH200 480GB", "9.0", "linux-aarch64"),
-        ("HGX GB200", "10.0", "linux-aarch64"),
-        ("NVIDIA GB300", "10.3", "linux-aarch64"),
-        ("NVIDIA GB10", "12.1", "linux-aarch64"),
-        ("Jetson AGX Orin Developer Kit", "8.7", "linux-aarch64"),
-        ("Orin (nvgpu)", "8.7", "linux-aarch64"),
-        ("NVIDIA Thor", "11.0", "linux-aarch64"),
-        ("sm_110", "11.0", "linux-aarch64"),
-        ("sm_90", "9.0", None),
-        ("NVIDIA B300 SXM6 AC", "10.3", None),
-        ("H100", "9.0", None),
-        ("a GPU of tomorrow", "99.0", None),
-    ],
-)
-def test_gpus_of_one_platform(name: str, capability: str, platform: str | None) -> None:
-    gpu = Gpu(name=name, compute_capability=parse_pair(capability))
-    assert DATA.gpu_platform(gpu) == platform
-
-
 def test_the_abi_of_torch_builds() -> None:
     """Each Linux build since 2.6 has a known ABI, and only 2.6 has two on one platform."""
     for platform in ("linux-x86_64", "linux-aarch64", "win-amd64"):
@@ -202,14 +180,6 @@ def test_the_floor_of_a_family_is_no_newer_than_what_its_first_toolkit_brought()
         floor = DATA.driver_floor((major, 0), "linux")
         assert floor is not None
         assert parse_release(TOOLKITS[f"{major}.0.0"]["driver_linux"]) >= parse_release(floor[0])
-
-
-def test_builds_come_newest_first_and_those_of_the_default_index_first_in_a_version() -> None:
-    builds = DATA.builds("torch", "linux-x86_64")
-    assert len(builds) > 50
-    ordered = sorted(builds, key=lambda build: build.index != "default")
-    ordered.sort(key=lambda build: version_key(build.version), reverse=True)
-    assert list(builds) == ordered
 
 
 def test_every_gpu_can_be_compiled_for_and_has_one_name() -> None:
@@ -323,82 +293,6 @@ def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> Non
 )
 def test_gpu_names(name: str, capability: tuple[int, int] | None) -> None:
     assert DATA.compute_capability(name) == capability
-
-
-@pytest.mark.parametrize(
-    ("typed", "name"),
-    [
-        ("h100", "H100"),
-        ("RTX4090", "RTX 4090"),
-        ("gtx-1080ti", "GTX 1080 Ti"),
-        ("a100-80gb", "a100-80gb"),
-        ("NVIDIA H100 NVL", "NVIDIA H100 NVL"),
-    ],
-)
-def test_a_gpu_has_the_spelling_of_the_data(typed: str, name: str) -> None:
-    assert DATA.known_gpu(typed) == (name, DATA.compute_capability(typed))
-
-
-@pytest.mark.parametrize(
-    ("release", "cuda"),
-    [
-        ("450.80.02", (11, 0)),
-        ("550.54.14", (12, 4)),
-        ("580.159.04", (13, 0)),
-        ("595.71.05", (13, 2)),
-        ("572.61", (12, 8)),
-        ("528.33", (12, 0)),
-        ("505.10", (11, 5)),
-        ("440.33.01", None),
-        ("800.10", None),
-    ],
-)
-def test_what_a_driver_supports(release: str, cuda: tuple[int, int] | None) -> None:
-    assert DATA.driver_cuda(release) == cuda
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "platform", "facts"),
-    [
-        ("torch", "2.15.0", "linux-x86_64", ("cu132", "9.26.0.51", "scanned")),
-        ("torch", "2.15.0", "win-amd64", ("cpu", None, "documented")),
-        ("torch", "2.10.0", "linux-aarch64", ("cpu", None, "documented")),
-        ("torch", "2.13.0+cu126", "linux-x86_64", ("cu126", "9.10.2.21", "documented")),
-        ("torch", "2.13.0+cu130", "linux-x86_64", ("cu130", "9.20.0.48", "documented")),
-        ("torch", "2.15.0+cpu", "linux-x86_64", ("cpu", None, "documented")),
-        ("torchvision", "0.28.0+cu126", "linux-x86_64", ("cu126", None, "documented")),
-        ("torchvision", "0.29.2", "linux-x86_64", ("cu132", None, "documented")),
-        ("torchaudio", "2.11.0", "linux-x86_64", ("cu130", None, "documented")),
-    ],
-)
-def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | None, str]) -> None:
-    build = DATA.build(name, version, platform)
-    assert build is not None
-    assert (build.variant, build.cudnn, build.code.evidence) == facts
-    assert (build.local, build.platform, build.index == "default") == (
-        version,
-        platform,
-        "+" not in version,
-    )
-    assert build in DATA.builds(name, platform)
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "severity"),
-    [
-        ("nvidia-cudnn-cu12", "9.10.0.56", "broken"),
-        ("nvidia-cudnn-cu11", "9.10.0.56", "broken"),
-        ("nvidia-cudnn-cu12", "9.10.2.21", None),
-        ("nvidia-cudnn-cu13", "9.20.0.48", "avoid"),
-        ("nvidia-cudnn-cu12", "9.20.0.48", "avoid"),
-    ],
-)
-def test_known_bad_releases(name: str, version: str, severity: str | None) -> None:
-    library = DATA.library(name, version, "linux-x86_64")
-    assert library is not None
-    bad = DATA.bad(name, version)
-    assert (bad[0] if bad else None) == severity
-    assert library.cuda_major == int(name[-2:])
 
 
 # ---- adding and damaging

@@ -17,7 +17,6 @@ from fatbin_maker import binary, library
 from gpuenv.api import updates
 from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
-from gpuenv.index.http import Transport
 from gpuenv.render.plans import age_lines
 from index_server import IndexServer
 
@@ -205,15 +204,3 @@ def test_an_unknown_distribution_is_bad_input(capsys: pytest.CaptureFixture[str]
 )
 def test_old_data_is_told_in_one_line(dates: tuple[str, str], lines: int) -> None:
     assert len(age_lines(dates, date(2026, 4, 1))) == lines
-
-
-def test_the_transport_is_closed(server: IndexServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = []
-    close = Transport.close
-
-    def counted(self: Transport) -> None:
-        closed.append(self)
-        close(self)
-
-    monkeypatch.setattr(Transport, "close", counted)
-    assert update(server) == 0 and closed

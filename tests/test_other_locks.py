@@ -100,36 +100,6 @@ def test_reasons_against_a_lock_of_another_tool(
     assert reasons == expected
 
 
-LABELED = f"demo-1.0%2Bx-{HERE}-cu128.whl"
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"name": LABELED.replace("%2B", "+"), "url": "https://example.invalid/other"},
-        {"path": f"files/{LABELED.replace('%2B', '+')}"},
-        {"url": f"https://example.invalid/{LABELED}"},
-    ],
-    ids=lambda place: next(iter(place)),
-)
-def test_a_variant_wheel_is_read_wherever_its_name_stands(
-    place: dict[str, str], tmp_path: Path
-) -> None:
-    described = package(
-        name="demo", version="1.0+x", wheels=[{**place, "hashes": HASHES}], **{"variants-json": {}}
-    )
-    other = {**package(), "name": "other"}
-    other["wheels"] = [file_of(f"other-1.0-{HERE}.whl")]
-    lock = {"lock-version": "1.0", "created-by": "someone", "packages": [other, described]}
-    path = tmp_path / "pylock.toml"
-    path.write_text(tomli_w.dumps(lock))
-    found = other_tools.read_any_lock(str(path), HOST)
-    assert found.pins == (("other", "1.0"), ("demo", "1.0+x"))
-    assert [(one.code, one.subject) for one in found.reasons] == [("variant-unknown", "demo")]
-    path.write_text(tomli_w.dumps({**lock, "created-by": "gpuenv"}))
-    assert other_tools.read_any_lock(str(path), HOST).reasons == ()
-
-
 def test_a_file_without_a_hash_makes_a_lock_invalid(tmp_path: Path) -> None:
     wheel = file_of(f"demo-1.0-{HERE}.whl", hashes={})
     lock = {"lock-version": "1.0", "created-by": "someone", "packages": [package(wheels=[wheel])]}

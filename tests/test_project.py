@@ -576,31 +576,6 @@ def test_locks_of_pip_and_uv_are_judged(
     assert ("would not work on linux-x86_64" in text) is bool(codes)
 
 
-def test_files_of_a_foreign_lock_are_judged(foreign: Path, tmp_path: Path, call: Call) -> None:
-    text = (foreign / "pylock.export.toml").read_text()
-    path = tmp_path / "pylock.toml"
-    cases = (
-        (r"hashes = \{[^}]*\}", "hashes = {}", "is not a valid lock"),
-        ("py3-none-any.whl", "cp39-cp39-win_amd64.whl", "no-wheel-for-target"),
-        ('requires-python = "[^"]*"', 'requires-python = "<3"', "lock-python"),
-        (
-            'created-by = "uv"',
-            'environments = ["sys_platform == \'win32\'"]\ncreated-by = "uv"',
-            "lock-environment",
-        ),
-    )
-    for old, new, said in cases:
-        path.write_text(re.sub(old, new, text, count=1))
-        done = call(tmp_path, "lock", "--check", "pylock.toml", *ON_H100, "--json")
-        assert done.status == (2 if "valid" in said else 1)
-        assert said in done.out
-    for content, said in (("x", "is not TOML"), ("lock-version = '9.0'", "is not a valid lock")):
-        path.write_text(content)
-        done = call(tmp_path, "lock", "--check", "pylock.toml", *ON_H100)
-        assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
-        assert said in done.err
-
-
 # ---- init ----------------------------------------------------------------------------------------
 
 

@@ -148,14 +148,6 @@ def test_each_sync_records_its_lock_and_a_rollback_returns_to_the_one_before(
     assert verify(capsys, "--target", str(env))["status"] == 0
 
 
-def test_the_lock_has_its_own_urls(env: Path, tmp_path: Path) -> None:
-    """The files come from a folder; a lock with its path would be of no use elsewhere."""
-    wheel = make_wheel(tmp_path, "alpha", "1.0")
-    lock = make_lock(wheel.replace(url=f"https://index.example/{wheel.filename}"))
-    api.sync(lock, str(env), host=lock.host, files=make_lock(wheel))
-    assert api.recorded_lock(str(env)) == lock
-
-
 @pytest.mark.parametrize("in_place", [False, True])
 def test_gpuenv_pip_leaves_no_lock_that_the_environment_does_not_hold(
     in_place: bool,

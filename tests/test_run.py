@@ -78,15 +78,6 @@ def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
             assert text.format(**places) in line
 
 
-def test_libraries_of_packages(tmp_path: Path) -> None:
-    """Extension modules and files that only begin or end like a library are none."""
-    site = tmp_path / "lib" / "python3.12" / "site-packages"
-    libraries = ["x/libx.so", "x.libs/libx-0a.so.9.10", 'odd/lib,"y".so.1']
-    own(site, [*libraries, "x/_x.cpython-312.so", "x/libx.so.py", "x/libx.a", "x/libx.so.9a"])
-    wanted = {os.path.basename(path): str(site / path) for path in libraries}
-    assert loader_env.libraries(str(tmp_path)) == wanted
-
-
 def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "lib").mkdir()

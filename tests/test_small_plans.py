@@ -13,10 +13,9 @@ from gpuenv.compat import data
 from gpuenv.compat.data import CompatibilityData
 from gpuenv.compat.user_rows import NO_ROWS
 from gpuenv.errors import NoSolutionError, Reason
-from gpuenv.model import CondaOptions, Gpu, Host, Needs, Plan, Python, Request, show_pair
+from gpuenv.model import Needs, Plan, Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import explain, solver
-from gpuenv.resolve.plan import digest
 from universe import Universe
 
 CONTENT = tomllib.loads((Path(__file__).parent / "data" / "small_plans.toml").read_text())
@@ -128,44 +127,3 @@ def test_the_reasons_if_too_little_is_known_about_groups(
     (asked,) = (one for one in CONTENT["case"] if one["name"] == case["name"])
     changed = asked | {"changes": case.get("changes", False)}
     assert answer(changed)[1:] == case["answer"].splitlines()
-
-
-def test_digests_of_requests() -> None:
-    """A lock is stale if its digest is another one: each input counts."""
-    host = Host(
-        glibc=(2, 28),
-        python=Python(version=(3, 12)),
-        gpus=(Gpu(name="A100", compute_capability=(8, 0)),),
-        driver="550.54.14",
-        driver_cuda=(12, 4),
-    )
-    request = Request(frameworks=("torch",), requirements=("a",), constraints=("a<2",))
-    plan = Plan(request=request, host=host, pins=(), choices=(), needs=Needs(), data="1")
-    other: dict[str, object] = {
-        "default_index_only": True,
-        "pre": True,
-        "exclude_newer": "2026-01-02",
-        "hashes": (("a", ("b" * 64,)),),
-        "require_hashes": True,
-        "no_build": ("a",),
-        "no_binary": ("b",),
-        "builds": (("torch", "cu126"),),
-    }
-    each = {digest(plan.replace(request=request.replace(**{name: other[name]}))) for name in other}
-    assert len({*each, digest(plan)}) == len(other) + 1
-    # Preferences, and options of another backend, are not inputs.
-    for wish in ({"preferences": (("a", "1.0"),)}, {"conda": CondaOptions()}):
-        assert digest(plan.replace(request=request.replace(**wish))) == digest(plan)
-    facts: list[dict[str, object]] = [
-        {"glibc": (2, 29)},
-        {"machine": "aarch64"},
-        {"driver": "550.54.15"},
-        {"driver_cuda": (12, 5)},
-        {"gpus": host.gpus * 2},
-        {"python": Python(version=(3, 13))},
-        {"python": Python(version=(3, 12), free_threaded=True)},
-    ]
-    of_hosts = {digest(plan.replace(host=host.replace(**fact))) for fact in facts}
-    assert len({*of_hosts, digest(plan), digest(plan.replace(data="2"))}) == len(facts) + 2
-    same = host.replace(sources=(("driver", "x"),), virtualization="container")
-    assert digest(plan.replace(host=same)) == digest(plan)

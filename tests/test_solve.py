@@ -20,7 +20,6 @@ CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "solve.json").read_text()
 )
 DATA = data.load()
-CARRIERS_OF_JAX = ("jax-cuda13-pjrt", "jax-cuda13-plugin")
 
 
 def host_of(case: dict[str, Any]) -> Host:
@@ -203,23 +202,6 @@ def test_the_order_of_requirements_does_not_matter() -> None:
     assert one.pins == other.pins
 
 
-def test_a_lock_says_what_a_host_lacks() -> None:
-    case = CASES[0]
-    lock = gpuenv.lock(gpuenv.solve(request_of(case), host_of(case)))
-    fits = {
-        "platform": host_of({**case, "platform": "linux-aarch64"}),
-        "python": host_of({**case, "python": "3.11"}),
-        "glibc": host_of({**case, "glibc": "2.17"}),
-        "driver-floor": host_of({**case, "driver": "550.54.14"}),
-        "driver-unknown": host_of({**case, "driver": None}),
-        "device": host_of({**case, "gpu": ["V100"]}),
-        "no-gpu": host_of({**case, "gpu": ["none"], "driver": None}),
-    }
-    for code, host in fits.items():
-        assert code in {reason.code for reason in fit(lock, host)}
-    assert fit(lock, host_of({**case, "gpu": ["B200"], "driver": "595.45.04"})) == ()
-
-
 def test_pip_and_uv_and_packaging_accept_the_lock() -> None:
     from packaging.pylock import Pylock
 
@@ -230,23 +212,3 @@ def test_pip_and_uv_and_packaging_accept_the_lock() -> None:
     parsed = Pylock.from_dict(tomllib.loads(pylock.dumps(lock)))
     parsed.validate()
     assert len(parsed.packages) == len(lock.pins)
-
-
-@pytest.mark.parametrize(
-    ("preferred", "version"),
-    [
-        ((), "0.12.0.1"),
-        ((("jax", "0.11.2"),), "0.12.0.1"),  # the carriers of the CUDA build are not preferred
-        ((("jax", "0.11.2"), *((name, "0.11.2") for name in CARRIERS_OF_JAX)), "0.11.2"),
-        ((("jax", "0.1.2"), *((name, "0.1.2") for name in CARRIERS_OF_JAX)), "0.12.0.1"),
-    ],
-)
-def test_a_preferred_release_of_a_framework_is_one_with_all_of_its_carriers(
-    preferred: tuple[tuple[str, str], ...], version: str
-) -> None:
-    host = gpuenv.describe(
-        gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39"
-    )
-    request = gpuenv.Request(frameworks=("jax",), preferences=preferred)
-    plan = gpuenv.solve(request, host, gpuenv.IndexOptions(offline=True), changes=False)
-    assert plan.choices[0].version == version

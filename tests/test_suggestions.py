@@ -230,26 +230,6 @@ def test_the_smallest_edits_of_a_request(
     assert [(one.change, one.gives) for one in refusal.value.explanation.changes] == expected
 
 
-def test_at_most_six_changes_are_offered() -> None:
-    request = Request(requirements=("a",), constraints=tuple(f"a<{n}" for n in range(9)))
-    asked: list[Request] = []
-
-    def solve(changed: Request, host: Host) -> Plan | None:
-        asked.append(changed)
-        return PLAN
-
-    offered = changes("no-version", solve, request)
-    assert offered == [f"without the constraint a<{number}" for number in range(6)]
-
-    def none(changed: Request, host: Host) -> Plan | None:
-        asked.append(changed)
-        return None
-
-    asked.clear()
-    assert changes("no-version", none, request) == []
-    assert len(asked) == 6
-
-
 MISSPELLED = [
     ("tourch", "tourch>=2.9", "torch>=2.9", "torch instead of tourch"),
     (

@@ -25,7 +25,6 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"
 CASES = json.loads((ROOT / "tests" / "data" / "versions.json").read_text(encoding="ascii"))
 DATA = data.load()
-TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="ascii"))
 
 
 compile_matrix = load_script("compile_matrix")
@@ -43,14 +42,6 @@ DRIVERS, TOOLKITS, GPUS, LIBRARIES = map(
 # ---- releases known to be bad
 
 
-@pytest.mark.parametrize(
-    "case", CASES["within"], ids=lambda case: f"{case['version']} in {case['versions']}"
-)
-def test_versions_that_a_row_means(case: dict[str, Any]) -> None:
-    assert compile_matrix.RANGE.fullmatch(case["versions"])
-    assert within(case["version"], case["versions"]) == case["want"]
-
-
 @pytest.mark.parametrize("text", CASES["refused"])
 def test_what_is_no_range_is_refused(text: str) -> None:
     assert not compile_matrix.RANGE.fullmatch(text)
@@ -66,25 +57,6 @@ ranges = st.lists(st.builds(str.__add__, signs, releases), min_size=1, max_size=
 @given(releases, ranges)
 def test_ranges_mean_what_specifiers_of_final_releases_mean(version: str, versions: str) -> None:
     assert within(version, versions) == SpecifierSet(versions).contains(version)
-
-
-@pytest.mark.parametrize(
-    "case", CASES["bad"], ids=lambda case: f"{case['distribution']} {case['version']}"
-)
-def test_bad_releases_by_device(case: dict[str, Any]) -> None:
-    found = DATA.bad(
-        case["distribution"], case["version"], [parse_pair(one) for one in case["capabilities"]]
-    )
-    assert (found[0] if found else None) == case["want"]
-    assert found is None or all(found)
-
-
-@pytest.mark.parametrize(
-    "case", CASES["sides"], ids=lambda case: f"{case['distribution']} {case['version']}"
-)
-def test_sides_of_bad_pairs(case: dict[str, Any]) -> None:
-    pairs = DATA.bad_pairs(case["distribution"], case["version"], 2)
-    assert [row[1] for row in pairs] == case["want"]
 
 
 def test_every_bad_row_can_count() -> None:
@@ -150,21 +122,6 @@ def test_one_row_for_each_toolkit_line_in_order() -> None:
     assert {parse_pair(row["version"].rpartition(".")[0]) for row in TOOLKITS["toolkit"]} == set(
         lines
     )
-
-
-def test_each_ptx_language_has_the_oldest_line_that_writes_it() -> None:
-    written = TABLES["ptx_toolkits"]
-    for row in TOOLKITS["compiler"]:
-        assert parse_pair(written[row["ptx"]]) <= parse_pair(row["cuda"])
-    languages = [parse_pair(one) for one in written]
-    assert languages == sorted(languages)
-    # PTX 8 came with CUDA 12, PTX 9 with CUDA 13. A gap within a major is a missing row.
-    assert all(
-        parse_pair(cuda)[0] - parse_pair(language)[0] == 4 for language, cuda in written.items()
-    )
-    for major in {one[0] for one in languages}:
-        minors = [one[1] for one in languages if one[0] == major]
-        assert minors == list(range(len(minors)))
 
 
 def test_toolkits_only_lose_old_targets_and_gain_new_ones() -> None:

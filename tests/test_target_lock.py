@@ -14,7 +14,7 @@ from gpuenv import api, atomic_write
 from gpuenv.cli import main
 from gpuenv.errors import InputError, TargetBusyError
 from gpuenv.install import target_lock, wheels
-from gpuenv.process_identity import ProcessIdentity, has_ended, tag_of, this_process
+from gpuenv.process_identity import tag_of, this_process
 from gpuenv.serialize import to_plain
 from small_wheels import make_lock, make_wheel, write_lock
 
@@ -83,16 +83,6 @@ def test_a_lock_of_no_known_form_is_respected(tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(TargetBusyError, match="another process"):
         hold(tmp_path, wait=0.1)
-
-
-def test_a_process_that_nobody_waited_for_has_ended() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    process = this_process().replace(pid=child.pid, started="1")
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
-    assert has_ended(process)
-    child.wait()
-    assert not has_ended(this_process())
-    assert not has_ended(ProcessIdentity(host="another", pid=child.pid))
 
 
 COUNT = """

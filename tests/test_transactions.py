@@ -74,14 +74,6 @@ def test_scripts_have_the_path_of_the_target(tmp_path: Path, first: Lock, instal
     assert left_beside(env) == []
 
 
-def test_records_are_right_for_scripts(tmp_path: Path, first: Lock) -> None:
-    env = tmp_path / "env"
-    wheels.sync(first, str(env), installer="uv")
-    script = (env / "bin" / "alpha").read_bytes()
-    record = (env / SITE / "alpha-1.0.dist-info" / "RECORD").read_text()
-    assert f"bin/alpha,{environment_files._recorded_hash(script)},{len(script)}" in record
-
-
 def test_no_direct_url_and_a_freeze_with_versions(
     tmp_path: Path, first: Lock, installer: str
 ) -> None:
@@ -94,16 +86,6 @@ def test_no_direct_url_and_a_freeze_with_versions(
 
 def output_of(command: list[str]) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-
-
-def test_a_change_links_what_stays(tmp_path: Path, first: Lock, second: Lock) -> None:
-    env = tmp_path / "env"
-    wheels.sync(first, str(env), installer="pip")
-    before = (env / SITE / "beta.py").stat().st_ino
-    wheels.sync(second, str(env), installer="pip")
-    assert (env / SITE / "beta.py").stat().st_ino == before
-    assert output(env / "bin" / "alpha") == f"2.0 {env}"
-    assert left_beside(env) == ["previous"]
 
 
 def test_settings_of_the_user_stay(tmp_path: Path, first: Lock, second: Lock) -> None:
@@ -122,19 +104,6 @@ def test_settings_of_the_user_stay(tmp_path: Path, first: Lock, second: Lock) ->
     assert {"pip.conf", "bin/mine", f"{SITE}/sitecustomize.py"} <= found.keys()
     assert str(kernel.relative_to(env)) in found
     assert f"{SITE}/remains/half.py" not in found
-
-
-def test_what_changed_on_disk_is_installed_again(tmp_path: Path, first: Lock) -> None:
-    env = tmp_path / "env"
-    wheels.sync(first, str(env), installer="pip")
-    good = content(env)
-    (env / SITE / "beta.py").unlink()
-    (env / SITE / "alpha.py").write_text("broken\n")
-    (env / SITE / "alpha-1.0.dist-info" / "RECORD").write_text("")
-    again = wheels.changes(first, str(env)).again
-    assert [change.name for change in again] == ["alpha", "beta"]
-    wheels.sync(first, str(env), installer="pip")
-    assert without_record(content(env)) == without_record(good)
 
 
 def test_every_change_of_a_package_counts(tmp_path: Path, first: Lock) -> None:
@@ -161,12 +130,6 @@ def test_every_change_of_a_package_counts(tmp_path: Path, first: Lock) -> None:
         path.write_bytes(old)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         assert wheels.changes(first, str(env)).again == ()
-
-
-def without_record(found: dict[str, bytes | str]) -> dict[str, bytes | str]:
-    """Without the file that names the transaction, and bytecode, which has times in it."""
-    others = {path: data for path, data in found.items() if not path.endswith(".pyc")}
-    return {path: data for path, data in others.items() if path != environment_files.FILE}
 
 
 def test_nothing_to_do_writes_nothing(tmp_path: Path, first: Lock) -> None:
@@ -263,15 +226,6 @@ def test_a_failed_install_keeps_the_old_lock(tmp_path: Path, first: Lock, second
     assert lock.read_bytes() != before and versions(tmp_path / "env")["alpha"] == "2.0"
 
 
-def test_a_lock_that_cannot_be_written_is_seen_before_the_installation(
-    tmp_path: Path, first: Lock
-) -> None:
-    env = tmp_path / "env"
-    with pytest.raises(InputError, match="does not exist"):
-        api.install(first, str(env), host=first.host, path=str(tmp_path / "no" / "pylock.toml"))
-    assert not env.exists()
-
-
 def test_the_evidence_names_the_target(
     tmp_path: Path, first: Lock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,9 +276,6 @@ def test_rollback(tmp_path: Path, first: Lock, second: Lock, switching: str) -> 
 
 class _Killed(BaseException):
     """Ends a run where it is, without its own cleanup."""
-
-
-Step = Callable[[transaction.Transaction], object]
 
 
 def test_every_step_of_a_replacement_can_be_the_last(

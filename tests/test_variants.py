@@ -29,8 +29,7 @@ from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
 from gpuenv.lock.host_fit import variant_fit
 from gpuenv.model import IndexOptions, Plan, Request, Wheel
-from gpuenv.render.plans import why_chosen
-from gpuenv.requirements.target import TargetEnvironment, split_label
+from gpuenv.requirements.target import split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from index_server import IndexServer
 from indexes import Asked, combined_index, find_links, simple_index
@@ -185,27 +184,6 @@ def labels_of(index: Asked, wheels: tuple[Wheel, ...]) -> list[str]:
     return [variant.label for variant in index.variants(wheels).variants]
 
 
-@pytest.mark.parametrize("style", ["json", "html", "plain"])
-@pytest.mark.parametrize("described", [True, False], ids=["described", "wheels only"])
-def test_an_index_with_only_variant_wheels(
-    transport: Transport, cache: Cache, style: str, described: bool
-) -> None:
-    with IndexServer(style) as server:
-        fill(server, described=described)
-        index = simple_index(server.url, transport=transport, cache=cache)
-        environment = TargetEnvironment(host_of({"gpu": ["none"]}))
-        wheels = index.wheels("demo", environment)
-        assert len(wheels) == 3 and labels_of(index, wheels) == sorted(GPU)
-        assert index.dependencies(wheels[0]) == ()
-        asked = [path for path in server.paths() if path.endswith("-variants.json")]
-        assert len(asked) == described
-        once = len(server.asked)
-        assert labels_of(simple_index(server.url, transport=transport, cache=cache), wheels)
-        assert len(server.asked) == once  # all of it is in the cache
-    offline = simple_index(server.url, transport=transport, cache=cache, offline=True)
-    assert labels_of(offline, offline.wheels("demo")) == sorted(GPU)
-
-
 def test_what_an_index_may_answer(transport: Transport, cache: Cache) -> None:
     with IndexServer(ranges=False) as server:
         fill(server)
@@ -294,33 +272,6 @@ def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_p
     assert chosen(plan) == {"demo": "cu126"}
     (rejection,) = (one for one in plan.skipped if one.name == "demo")
     assert [reason.code for reason in rejection.reasons] == ["conflict"]
-
-
-def test_why_names_a_variant_that_would_come_first(tmp_path: Path) -> None:
-    """Of the variants that do not suit: one of a newer CUDA, and none of an older one."""
-    old = {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["70_real"]}
-    new = {"cuda_version_lower_bound": ["13.0"], "sm_arch": ["90_real"]}
-    labels = {"cu126": {"nvidia": old}, "cu128": GPU["cu128"], "null": {}}
-    make_release(tmp_path, "low", "1.0", labels)
-    make_release(tmp_path, "high", "1.0", {**labels, "cu130": {"nvidia": new}})
-    plan = solve(tmp_path, "low", "high", **H100)
-    assert chosen(plan) == {"low": "cu128", "high": "cu128"}
-    assert why_chosen(plan, "low") == "the newest that is allowed"
-    assert why_chosen(plan, "high").startswith("1.0 (cu130) needs a driver for CUDA 13.0")
-
-
-def test_a_release_without_a_suitable_variant_gives_way_to_an_older_one(tmp_path: Path) -> None:
-    make_release(
-        tmp_path, "demo", "2.0", {"cu130": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}}}
-    )
-    make_release(tmp_path, "demo", "1.0", GPU)
-    plan = solve(tmp_path, "demo", **H100)
-    assert plan.pins[0].wheel.version == "1.0" and chosen(plan) == {"demo": "cu128"}
-    skipped = {rejection.version: rejection.reasons[0].code for rejection in plan.skipped}
-    assert skipped == {"2.0 (cu130)": "driver-cuda"}
-    with pytest.raises(NoSolutionError) as error:
-        solve(tmp_path, "demo>1", **H100)
-    assert "driver-cuda" in {reason.code for reason in error.value.explanation.reasons}
 
 
 def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_path: Path) -> None:
@@ -484,19 +435,6 @@ def test_the_lock_of_the_pep(project: Path, capsys: pytest.CaptureFixture[str]) 
     assert "a lock of the format requirements has no such table" in capsys.readouterr().err
 
 
-def test_a_lock_of_another_tool_with_variants(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, path = ("--no-index", "--find-links", "links"), project / "pylock.other.toml"
-    assert run("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name) == 0
-    text, _, _ = path.read_text().partition("[tool.gpuenv]")
-    path.write_text(text.replace('created-by = "gpuenv"', 'created-by = "another tool"'))
-    capsys.readouterr()
-    assert run("lock", "--check", path.name, *ON_H100, "--json") == 0
-    (document,) = json.loads(capsys.readouterr().out)["files"]
-    assert [reason["code"] for reason in document["reasons"]] == ["variant-unknown"]
-
-
 def test_metadata_that_is_not_of_the_lock(project: Path) -> None:
     """An attacker can recompute the digest, so the metadata itself is checked."""
     source, path = ("--no-index", "--find-links", "links"), project / "pylock.forged.toml"
@@ -510,20 +448,6 @@ def test_metadata_that_is_not_of_the_lock(project: Path) -> None:
         path.write_text(api.lock_text(lock.replace(variant_metadata=((name, forged),))))
         with pytest.raises(InputError, match=f"demo: variants-json.*{message}"):
             api.read_lock(path.name)
-
-
-def test_a_lock_of_a_profile_is_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "pyproject.toml").write_text(
-        '[tool.gpuenv]\nrequirements = ["demo"]\nno-index = true\nfind-links = ["links"]\n'
-        f'python = "{PYTHON}"\n[tool.gpuenv.profiles.h100]\ngpu = ["sm_90"]\ndriver = "570.86.10"\n'
-    )
-    assert run("lock") == 0
-    assert run("lock", "--check") == 0
-    lock = project / "pylock.h100.toml"
-    assert 'label = "cu128"' in lock.read_text()
-    lock.write_text(lock.read_text().replace("cu128", "cu126"))
-    capsys.readouterr()
-    assert run("lock", "--check") == 1
 
 
 # ---- device code ---------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The live index is asked for releases that the snapshot leaves out, and for nothing else."""
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +8,8 @@ import pytest
 from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError
 from gpuenv.index.multi_index import MultiIndex
 from gpuenv.index.protocol import Metadata
-from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Plan, Python, Request, Wheel
-from gpuenv.requirements.target import TargetEnvironment, version_key
+from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from test_resolution import DATA, versions
 from universe import Universe
@@ -221,26 +219,3 @@ def test_an_index_that_does_not_answer_cannot_supply_another_gpu_stack(
     assert "no-version" in {reason.code for reason in refusal.value.explanation.reasons}
     with pytest.raises(PackageIndexError):
         solve("torch", "app==2.0", up=False)
-
-
-@pytest.mark.parametrize(("text", "pre"), [("pre", True), ("pre>=1.0a1", False)])
-def test_prereleases_are_for_the_live_index(text: str, pre: bool) -> None:
-    live = Live({**LIVE, "pre": {"1.0": {}, "2.0a1": {}}})
-    index = MultiIndex(live, default=live, snapshot=Shipped({"pre": {"1.0": {}}}))
-    request = Request(requirements=(text,), pre=pre)
-    plan = solver.solve(
-        request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
-    )
-    assert versions(plan) == {"pre": "2.0a1"}
-
-
-def test_the_snapshot_knows_what_it_leaves_out() -> None:
-    snapshot = Snapshot(str(Path(DATA.folder) / "snapshot"), "https://files.test")
-    assert "2.3.5" in snapshot.left_out("numpy")
-    for path in (Path(DATA.folder) / "snapshot" / "default").glob("*.json"):
-        kept = list(dict.fromkeys(wheel.version for wheel in snapshot.files(path.stem)))
-        left = snapshot.left_out(path.stem)
-        assert sorted(left, key=version_key) == left
-        assert not set(left) & set(kept)
-        assert all(version_key(kept[-1]) < version_key(one) < version_key(kept[0]) for one in left)
-    assert snapshot.left_out("nothing") == []
