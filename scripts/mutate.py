@@ -63,7 +63,7 @@ TESTS = (
     "doctor_origin", "doctor_pasted", "doctor_reading", "doctor_reports", "doctor_rules",
     "documented_commands", "environment", "explain", "explorer", "fleet_solve", "formats",
     "framework_names", "grid", "host_conditions", "host_fit", "hosts", "installed", "lock_format",
-    "lock_tables", "matrix", "matrix_audit", "matrix_show", "matrix_update", "messages",
+    "lock_tables", "matrix", "matrix_show", "matrix_update", "messages",
     "other_locks", "project", "refusals", "requested", "requirements",
     "resolution", "resolution_families", "resolution_laws", "rule_cases", "rules", "section7",
     "shared_versions", "small_plans", "snapshot", "solve", "solver", "suggestions", "tables",

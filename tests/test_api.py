@@ -14,13 +14,11 @@ import pytest
 
 import gpuenv
 from gpuenv.errors import InputError, argument_text
-from gpuenv.model import Checks
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "api.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 HOST = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.35")
-OFFLINE = gpuenv.IndexOptions(offline=True)
 
 USES = tomllib.loads((ROOT / "tests" / "data" / "api_uses.toml").read_text())
 
@@ -122,14 +120,3 @@ def test_the_record_shows_that_pyright_agrees() -> None:
     record = json.loads((ROOT / "docs" / "records" / "pyright.json").read_text())
     assert record["program_is_accepted"]
     assert list(record["rejected"]) == USES["wrong"] and all(record["rejected"].values())
-
-
-def test_notebooks_show_values() -> None:
-    plan = gpuenv.solve(gpuenv.Request(frameworks=("torch",)), HOST, OFFLINE)
-    html = plan._repr_html_()
-    assert html is not None and html.startswith('<pre><span style="font-weight: bold">')
-    assert "torch 2." in html and "nothing written" not in html
-    check = gpuenv.Check(name="files", subject="", status="fail", evidence="a < b")
-    html = Checks([check])._repr_html_()
-    assert html is not None and "a &lt; b" in html and "firebrick" in html
-    assert Checks([check]) == (check,) and HOST._repr_html_() is None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuenv.errors import InputError, InstallError
+from gpuenv.errors import InstallError
 from gpuenv.install import environment_files, wheels
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
@@ -122,27 +122,6 @@ def test_nothing_is_removed_for_files_that_cannot_be_had(tmp_path: Path, install
     hidden.rename(path)
     wheels.add(make_lock(beta), python, remove=["alpha"], installer=installer)
     assert installed(tmp_path / "env") == {"beta": "1.0"}
-
-
-def test_folders_that_cannot_be_targets(tmp_path: Path) -> None:
-    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"))
-    with pytest.raises(InputError, match="no virtual environment"):
-        wheels.sync(lock, str(tmp_path))
-    with pytest.raises(InputError, match="does not exist"):
-        wheels.sync(lock, str(tmp_path / "no" / "where"))
-    env = tmp_path / "env"
-    wheels.sync(lock, str(env), installer="uv")
-    with pytest.raises(InputError, match="is for Python"):
-        wheels.sync(make_lock(*[pin.wheel for pin in lock.pins], python=(3, 9)), str(env))
-
-
-def test_an_interpreter_that_is_not_the_locks(tmp_path: Path) -> None:
-    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), python=(3, 99))
-    with pytest.raises(InputError, match=r"3\.99"):
-        wheels.sync(lock, str(tmp_path / "env"))
-    with pytest.raises(InputError, match=r"^python "):
-        wheels.sync(lock, str(tmp_path / "env"), python=sys.executable)
-    assert not (tmp_path / "env").exists()
 
 
 def test_a_sync_that_is_interrupted_leaves_nothing(tmp_path: Path, installer: str) -> None:

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpuenv.doctor.catalog import Cause, causes
-from gpuenv.doctor.check_facts import check_facts
 from gpuenv.doctor.log_reader import read_log
-from gpuenv.doctor.model import TESTS
 from gpuenv.doctor.verdicts import diagnose
-from gpuenv.model import Check
 from script_modules import load_script
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,29 +96,3 @@ def test_the_pages_are_fresh_and_stale_ones_are_told(
     assert page.main(["--check"]) == 1 and gone.exists()
     assert page.main([]) == 0 and page.main(["--check"]) == 0
     assert not gone.exists() and changed.read_text().startswith("# The driver is too old")
-
-
-def test_pages_name_who_makes_a_test() -> None:
-    """Each test that a passed check of verify shows names this check; named checks exist."""
-    page = load_script("causes_page")
-    assert set(page.RUN_BY) <= set(TESTS)
-    assert {cause.layer for cause in CAUSES} == set(page.LAYERS)
-    needed = {test for cause in CAUSES for test in (*cause.fails, *cause.passes)}
-    assert all(page.runners(test) for test in needed)
-    names = [
-        ("loader", "variables"), ("cudnn", "libraries"), ("cudnn", "origin"), ("cudnn", "version"),
-        ("build", ""),
-        ("glibc", ""), ("closure", ""), ("device", "GPU 0"), ("cudnn handle", "GPU 0"),
-        ("cudnn convolution", "GPU 0"),
-    ]  # fmt: skip
-    for name, subject in names:
-        check = Check(name=name, subject=subject, status="pass", evidence="it is so")
-        shown = {
-            fact.subject
-            for fact in check_facts([check])
-            if fact.kind == "test" and fact.value == "pass"
-        }
-        label = f"{name} {subject}" if name in ("loader", "cudnn") else name
-        for test in shown - {"each-device", "other-stream"}:
-            if (name, test) != ("cudnn convolution", "one-folder"):
-                assert f"`{label}`" in page.RUN_BY[test], (name, subject, test)

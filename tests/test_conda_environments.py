@@ -274,39 +274,6 @@ def test_the_history_has_what_was_requested(
     assert requests_in(target) == {"openssl": "openssl >=3.5"}
 
 
-def test_a_request_of_what_is_there_is_a_revision(
-    conda_rows: Rows, make_prefix: MakePrefix, tmp_path: Path
-) -> None:
-    """conda takes a revision without packages for an empty environment, so it names them all."""
-    target, channel = tmp_path / "prefix", conda_rows["openssl 3.0.7"]["channel"]
-    make_prefix(target, {"installed": ["openssl 3.0.7"]})
-    before = history_of(target)
-    command = ["install", "--backend", "conda", "--channel", channel, "--no-verify", *HOST]
-    command += ["--target", str(target), "-o", str(tmp_path / "lock.txt")]
-    head, package = ["==>", "# cmd: gpuenv sync"], f"+{channel}/linux-64::openssl-3.0.7-h0_0"
-    assert main([*command, "openssl"]) == 0
-    first = [*before, *head, package, "# update specs: ['openssl']"]
-    assert history_of(target) == first
-    assert main([*command, "libcudnn"]) == 0
-    package = f"+{channel}/linux-64::libcudnn-9.11.0-h0_0"
-    assert history_of(target) == [*first, *head, package, "# update specs: ['libcudnn']"]
-
-
-def test_the_channels_of_the_history_stay(tmp_path: Path) -> None:
-    """conda names channels as the user configured them."""
-    (tmp_path / "conda-meta").mkdir()
-    forge = {"subdir": "linux-64", "channel": "https://conda.anaconda.org/conda-forge/linux-64/"}
-    main_channel = {"subdir": "noarch", "channel": "https://example.org/pkgs/main/noarch"}
-    for name, channel in (("curl", main_channel), ("openssl", forge)):
-        record = {"name": name, "version": "8.1", "build": "0", **channel}
-        (tmp_path / "conda-meta" / f"{name}-8.1-0.json").write_text(json.dumps(record))
-    history = ["==> x <==", "+defaults/noarch::curl-8.1-0", "+defaults/noarch::zlib-1-0"]
-    (tmp_path / "conda-meta" / "history").write_text("\n".join(history) + "\n")
-    conda_history.record(str(tmp_path), ())
-    changes = ["-defaults/noarch::zlib-1-0", "+conda-forge/linux-64::openssl-8.1-0"]
-    assert history_of(tmp_path)[3:] == ["==>", "# cmd: gpuenv sync", *changes]
-
-
 # ---- tokens and passwords ------------------------------------------------------------------------
 
 SECRETS = {

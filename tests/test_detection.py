@@ -470,41 +470,6 @@ JSON = st.recursive(
 )
 
 
-def paths(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = (
-        data.items()
-        if isinstance(data, dict)
-        else enumerate(data)
-        if isinstance(data, list)
-        else ()
-    )
-    return [here, *(path for key, value in items for path in paths(value, (*here, key)))]
-
-
-FULL = {"gpuenv_host": 1, "host": to_plain(BASE)}
-
-
-@given(path=st.sampled_from(paths(FULL)), value=JSON)
-def test_damaged_file_gives_a_host_or_an_error(
-    scratch: Path, path: tuple[Any, ...], value: Any
-) -> None:
-    """A file with one value replaced by any JSON is refused by name, or can be written again."""
-    data = {"": json.loads(json.dumps(FULL))}
-    at: Any = data
-    for key in ("", *path)[:-1]:
-        at = at[key]
-    at[("", *path)[-1]] = value
-    scratch.write_text(json.dumps(data[""]))
-    try:
-        host = detection.read_host(scratch)
-    except InputError as error:
-        assert str(scratch) in str(error)
-        assert "\n" not in str(error)
-    else:
-        detection.write_host(host, scratch)
-        assert detection.read_host(scratch) == host
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -14,7 +14,7 @@ from gpuenv import api
 from gpuenv.compat.data import CompatibilityData
 from gpuenv.errors import NoSolutionError
 from gpuenv.index.multi_index import open_indexes
-from gpuenv.model import IndexOptions, Request, parse_release, show_pair
+from gpuenv.model import IndexOptions, Request
 from gpuenv.render.values import reasons_json
 from gpuenv.resolve.answer_tables import AnswerTables
 from gpuenv_explorer import pages
@@ -119,55 +119,6 @@ def test_the_tables_name_the_oldest_glibc_of_a_wheel(tables):
     assert all(release["glibc"] is None for release in releases if not release["pythons"])
 
 
-def shown_facts(tables, row):
-    """Return the facts of a row of the tables with its source as a text."""
-    source = tables["texts"][row["source"]] if "source" in row else None
-    return {**{name: row.get(name) for name in ("cuda", "cudnn", "evidence")}, "source": source}
-
-
-def expected_facts(build, *, cuda):
-    """Return the same facts from the data."""
-    evidence = build.code.evidence if build.code.sass is not None else "unknown"
-    return {
-        "cuda": cuda,
-        "cudnn": build.cudnn or None,
-        "evidence": evidence,
-        "source": build.code.source,
-    }
-
-
-def test_the_rows_of_builds_state_the_facts_of_the_data(tables):
-    data = api.compatibility_data()
-    for name in ("torch", "onnxruntime"):
-        distribution = data.framework(name).distribution
-        builds = {build.local: build for build in data.builds(distribution, PLATFORM)}
-        rows = tables["platforms"][PLATFORM]["frameworks"][name]["releases"]
-        shown = {(row["public"], row["variant"]) for row in rows}
-        assert {(build.version, build.variant) for build in builds.values()} <= shown
-        for row in rows:
-            build = builds.get(row["version"])
-            if build is None:
-                continue  # the builds of a way have the name of its variant
-            assert shown_facts(tables, row) == expected_facts(
-                build, cuda=build.cuda and show_pair(build.cuda)
-            )
-            assert (row["public"], row["variant"]) == (build.version, build.variant)
-            assert row["cpu"] == (build.cuda is None)
-
-
-def test_the_rows_of_libraries_state_the_facts_of_the_data(tables):
-    data = api.compatibility_data()
-    shown = tables["platforms"][PLATFORM]["libraries"]
-    assert {"nvidia-cudnn-cu12", "torchvision", "flash-attn"} <= set(shown)
-    assert "nvidia-cublas-cu12" not in shown  # no companion
-    for distribution, rows in shown.items():
-        libraries = data.releases(distribution, PLATFORM)
-        assert [row["version"] for row in rows] == [one.version for one in reversed(libraries)]
-        for row, library in zip(reversed(rows), libraries, strict=True):
-            cuda = show_pair(library.cuda) if library.cuda else str(library.cuda_major or "")
-            assert shown_facts(tables, row) == expected_facts(library, cuda=cuda or None)
-
-
 LIBRARY_HOSTS = [
     ("sm_90", "580.65.06"), ("sm_90", "450.80.02"), ("sm_90", ""), ("sm_52", "580.65.06"),
     ("sm_70", "580.65.06"), ("sm_120", "570.86.10"), ("sm_100", "525.60.13"),
@@ -189,24 +140,6 @@ def test_a_library_is_accepted_where_the_solver_accepts_it(script, library):
             except NoSolutionError:
                 is_solved = False
             assert answer[version] == is_solved, (gpu, driver, version)
-
-
-def test_the_intervals_of_drivers_begin_where_the_rules_change(tables):
-    """The data knows the CUDA version of each branch from its oldest to its newest one."""
-    data = api.compatibility_data()
-    platform = tables["platforms"][PLATFORM]
-    thresholds, cuda = platform["thresholds"], platform["cuda"]
-    assert thresholds == sorted(thresholds, key=parse_release)
-    assert len(cuda) == len(thresholds) + 1
-    for threshold, version in zip(thresholds, cuda[1:], strict=True):
-        known = data.driver_cuda(threshold)
-        assert version == (known and show_pair(known))
-    assert cuda[0] is None  # a driver that is older than all thresholds
-    assert {f"{branch}.00" for branch in data.branches} < set(thresholds)
-    assert int(thresholds[-1].split(".")[0]) > data.newest_branch()
-    for major in data.floors:
-        floor = data.driver_floor((major, 0), "linux")
-        assert floor is None or floor[0] in thresholds
 
 
 def test_the_page_is_one_small_file_without_addresses_to_load(tables):

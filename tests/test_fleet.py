@@ -369,26 +369,3 @@ def test_the_manifests_can_be_read() -> None:
 
 
 # ---- records -------------------------------------------------------------------------------------
-
-DOCS = Path(__file__).parent.parent / "docs"
-
-
-def test_the_record_of_the_tools_names_each_faulty_node() -> None:
-    """scripts/prove_fleet.py makes it."""
-    record = json.loads((DOCS / "records" / "fleet-tools.json").read_text())
-    assert not [name for name, found in record.items() if "left out" in found]
-    runs = {name: record[name] for name in ("clush", "pdsh", "kubectl", "dask")}
-    runs["srun"] = record["slurm"]["verify"]
-    runs["dask-jobqueue"] = record["dask-jobqueue"]["verify"]
-    for name, found in runs.items():
-        assert (found["failed"], found["outliers"]["library"]) == (["mixed1"], ["mixed1"]), name
-        assert found["outliers"]["convolution"] == ["bit1"], name
-        assert ("hung1" in found["silent"]) == (name != "dask-jobqueue")
-    assert "killed1" in runs["dask"]["silent"] and "dead1" in runs["kubectl"]["silent"]
-    written = runs["dask"]["answers_written_after_s"]
-    assert len(written) == 6 and max(written) - min(written) < 5
-    drained = [record[name]["drained"] for name in ("slurm", "dask-jobqueue")]
-    assert all(line.startswith("mixed1|drained|gpuenv: fail: files: ") for line in drained)
-    assert [found["said"] for found in record["promtool"].values()] == ["", ""]
-    states = {node: found["current_state"] for node, found in record["nagios core"].items()}
-    assert states == {"n1": "1", "mixed1": "2"}

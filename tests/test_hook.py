@@ -85,32 +85,6 @@ def test_whatever_was_seen_is_one_printable_line(found: list[tuple[str, str]], m
 # ---- real processes ------------------------------------------------------------------------------
 
 
-def test_what_is_well_and_what_is_unknown(folder: Path) -> None:
-    done = run(["verify", "--hook", "--no-device", "--target", "env"], folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"gpuenv: ok: no GPU used, \d+ checks, \d+\.\d s\n", done.stdout)
-    done = run(["verify", "--hook", "--target", "env"], folder, CUDA_VISIBLE_DEVICES="")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.match(r"gpuenv: unknown: device: nothing ran on a GPU: ", done.stdout)
-    done = run(["verify", "--hook", "--strict", "--target", "env"], folder, CUDA_VISIBLE_DEVICES="")
-    assert done.returncode == 1
-    assert done.stdout.startswith("gpuenv: unknown: device: ")
-
-
-def test_a_failure(folder: Path, cache: Path) -> None:
-    install(site_of(folder / "env"), cache, [{"remove": "heuristic", "late": True}])
-    done = run(
-        ["verify", "--hook", "--no-device", "--target", "env", "--bundle", "report.md"],
-        folder,
-        FORCE_COLOR="1",
-    )
-    assert (done.returncode, done.stderr) == (1, "")
-    assert re.fullmatch(
-        r"gpuenv: fail: .*libcudnn_heuristic\.so\.9.* \(and \d+ more\)\n", done.stdout
-    )
-    assert "libcudnn_heuristic.so.9" in (folder / "report.md").read_text()
-
-
 @pytest.mark.parametrize(
     "case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]]
 )
@@ -121,14 +95,6 @@ def test_mistakes(case: dict[str, Any], folder: Path) -> None:
     for text in case["says"]:
         assert text in done.stderr
     assert sorted(os.listdir(folder)) == ["env"]
-
-
-def test_flags_that_do_not_go_together(folder: Path) -> None:
-    done = run(["verify", "--strict", "--target", "env"], folder)
-    assert (done.returncode, done.stdout, "--hook" in done.stderr) == (2, "", True)
-    done = run(["verify", "--hook", "--json", "--target", "env"], folder)
-    assert (done.returncode, "--json" in done.stderr) == (2, True)
-    assert json.loads(done.stdout)["error"]["code"] == "bad-input"
 
 
 def test_a_library_that_hangs_is_over_at_the_limit(folder: Path, cache: Path) -> None:
@@ -142,22 +108,6 @@ def test_a_library_that_hangs_is_over_at_the_limit(folder: Path, cache: Path) ->
     assert (done.returncode, done.stderr) == (1, "")
     assert re.match(r"gpuenv: fail: .*libcudnn_heuristic", done.stdout)
     assert running_with(marker) == []
-
-
-def test_a_hang_of_gpuenv_itself_is_over_at_the_limit(folder: Path) -> None:
-    """The lock is a pipe whose writer writes nothing."""
-    os.mkfifo(folder / "pylock.toml")
-    writer = os.open(folder / "pylock.toml", os.O_RDWR)
-    marker = f"marker-{os.getpid()}-{folder}"
-    done = run(
-        ["verify", "pylock.toml", "--hook", "--target", "env", "--timeout", "1"],
-        folder,
-        MARKER=marker,
-    )
-    assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout == "gpuenv: fail: time limit: no result in 1 s; it was at: starting\n"
-    assert wait_until(lambda: running_with(marker) == [])
-    os.close(writer)
 
 
 @pytest.fixture

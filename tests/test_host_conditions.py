@@ -381,28 +381,3 @@ def test_reasons_of_a_log_that_was_quoted_by_hand() -> None:
     call = "cudnnGetConvolutionForwardAlgorithmMaxCount"
     assert reasons(text) == (f"{call}: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED: xDesc.finalize()",)
     assert reasons("nothing of cuDNN\nError: other") == ()
-
-
-def test_a_member_that_needs_the_driver_is_not_blamed_where_there_is_none(
-    environments: dict[int, Path], native: Path, tmp_path: Path
-) -> None:
-    """libcudnn_engines_runtime_compiled of 9.28 needs libcuda.so.1, which login nodes lack."""
-    target = tmp_path / "env"
-    shutil.copytree(environments[9], target, symlinks=True)
-    name = "libcudnn_heuristic.so.9"
-    libcuda = build("cuda_stub.c", CUDA, native)
-    flags = ["-Wl,--no-as-needed", str(libcuda)]
-    place(
-        build("cudnn_stub.c", name, native, defines=["VERSION=92000", 'NAMES=""'], flags=flags),
-        site_of(target) / CUDNN / name,
-    )
-    hidden = {"LD_AUDIT": str(build("refuse_audit.c", "refuse_audit.so", native))}
-    for env, status in ((hidden, "unknown"), ({"LD_LIBRARY_PATH": str(libcuda.parent)}, "pass")):
-        checks = verify(
-            None, str(target), host_of(0), frameworks=(), device=False, env={**CLEAN, **env}
-        )
-        (members,) = [one for one in checks if (one.name, one.subject) == ("cudnn", "libraries")]
-        assert members.status == status, members
-        assert ("libcudnn_heuristic needs the driver: libcuda.so.1" in members.evidence) == (
-            status == "unknown"
-        )

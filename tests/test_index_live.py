@@ -260,28 +260,6 @@ def test_failures_are_tried_again_where_that_helps_and_said_in_one_line(
     assert len(server.asked) == tries
 
 
-def test_retry_after_is_honoured_up_to_a_limit(
-    server: IndexServer, transport: Transport, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr("gpuenv.index.http.time.sleep", waits.append)
-    server.add("demo", "1.0")
-    server.faults["/simple/demo/"] = ["429", "503"]
-    server.headers = {"Retry-After": "7"}
-    index_of(server, transport, cache).wheels("demo")
-    server.headers = {"Retry-After": "3600"}
-    server.faults["/simple/demo/"] = ["429"]
-    index_of(server, transport, cache, refresh=True).wheels("demo")
-    server.headers = {"Retry-After": "Thu, 01 Jan 2015 00:00:00 GMT"}
-    server.faults["/simple/demo/"] = ["429"]
-    index_of(server, transport, cache, refresh=True).wheels("demo")
-    server.headers = {"Retry-After": "soon"}
-    server.faults["/simple/demo/"] = ["429"]
-    index_of(server, transport, cache, refresh=True).wheels("demo")
-    assert waits[:4] == [7.0, 7.0, 30.0, 0.0]
-    assert 0 < waits[4] < 1
-
-
 def test_an_index_that_sends_nothing_is_asked_once(server: IndexServer, cache: Cache) -> None:
     server.add("demo", "1.0")
     server.faults["/simple/demo/"] = ["slow", "always"]
@@ -404,21 +382,6 @@ def test_pages_are_kept_as_long_as_they_are_fresh(
         assert ("if-none-match" in server.asked[1][1]) == (
             headers.get("Cache-Control") != "no-store"
         )
-
-
-def test_a_changed_page_takes_the_place_of_the_kept_one(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    server.add("demo", "1.0")
-    index_of(server, transport, cache).wheels("demo")
-    server.add("demo", "1.1")
-    assert [one.version for one in index_of(server, transport, cache).wheels("demo")] == ["1.0"]
-    assert [
-        one.version for one in index_of(server, transport, cache, refresh=True).wheels("demo")
-    ] == ["1.1", "1.0"]
-    assert [
-        one.version for one in index_of(server, transport, cache, offline=True).wheels("demo")
-    ] == ["1.1", "1.0"]
 
 
 def test_offline_asks_nobody(server: IndexServer, transport: Transport, cache: Cache) -> None:

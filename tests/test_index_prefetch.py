@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuenv.errors import PackageIndexError
 from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
 from gpuenv.model import Host, Python
@@ -98,36 +97,6 @@ def test_likely_choices_are_requested_once(
         name, _, version = one.rpartition("-")
         index.dependencies(next(wheel for wheel in index.wheels(name) if wheel.version == version))
     assert len(server.asked) == known
-
-
-def test_errors_are_raised_when_the_answer_is_needed(server: IndexServer, tmp_path: Path) -> None:
-    server.faults["/simple/low/"] = ["418", "always"]
-    server.faults["/files/middle"] = ["418", "always"]
-    index = open_multi_index(server, tmp_path)
-    prefetch(index, "low", "middle")
-    known = len(server.asked)
-    with pytest.raises(PackageIndexError, match=r"/simple/low/ answered with status 418"):
-        index.wheels("low")
-    with pytest.raises(
-        PackageIndexError, match=r"metadata of middle-1.5\S+: .* answered with status 418"
-    ):
-        index.dependencies(
-            next(wheel for wheel in index.wheels("middle") if wheel.version == "1.5")
-        )
-    assert len(server.asked) == known
-
-
-@pytest.mark.parametrize("damage", ["removed", "overwritten"])
-def test_a_lost_page_is_fetched_again(server: IndexServer, tmp_path: Path, damage: str) -> None:
-    fitting = open_multi_index(server, tmp_path).wheels("top", ENVIRONMENT)
-    assert len(server.asked) == 1
-    for path in (tmp_path / "cache").glob("v*/pages/*"):
-        if damage == "removed":
-            path.unlink()
-        else:
-            path.write_bytes(b"\n" * path.stat().st_size)
-    assert open_multi_index(server, tmp_path).wheels("top", ENVIRONMENT) == fitting
-    assert len(server.asked) == 2
 
 
 def test_the_snapshot_hides_no_release_where_the_index_is_asked_anyway(

@@ -8,14 +8,13 @@ import pytest
 import tomli_w
 import yaml
 
-from gpuenv.errors import InexpressibleError, InputError, TamperedError
+from gpuenv.errors import InputError, TamperedError
 from gpuenv.lock import (
     conda_formats,
     conda_projects,
     host_fit,
     pylock,
     tool_projects,
-    tool_settings,
 )
 from gpuenv.lock.tree import Tree
 from gpuenv.model import (
@@ -351,50 +350,6 @@ def test_requirements_of_another_index_are_named_by_url() -> None:
 
 
 # ---- settings of tools for several GPUs ----------------------------------------------------------
-
-
-FORCED = {
-    "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.8",
-    "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0",
-}
-DRIVER = {"UV_CUDA_DRIVER_VERSION": "570.86.10"}
-PREVIEW = {"UV_PREVIEW_FEATURES": "wheel-variants"}
-
-
-@pytest.mark.parametrize(
-    ("host", "variants", "labels", "expected"),
-    [
-        (GPU_HOST, (), [], DRIVER),
-        (GPU_HOST.replace(driver=None), (), [], {}),
-        (HOST.replace(driver="570.86.10"), (), [], {}),
-        (GPU_HOST, VARIANTS[:1], ["cu128"], {**DRIVER, **FORCED, **PREVIEW}),
-        (HOST, VARIANTS[:1], ["cu128"], PREVIEW),
-        (GPU_HOST, VARIANTS[:2], ["cu128", "b"], "uv would take the variant b of app, and gpuenv"),
-        (GPU_HOST, VARIANTS[:1], [""], "uv would take a wheel that is no variant of torch"),
-        (GPU_HOST.replace(driver_cuda=None), VARIANTS[:1], ["cu128"], "^uv needs the CUDA version"),
-        (
-            GPU_HOST.replace(gpus=(CARD.replace(compute_capability=None),)),
-            VARIANTS[:1],
-            ["cu128"],
-            "^uv needs a compute capability",
-        ),
-    ],
-)
-def test_the_settings_of_uv_for_variant_wheels(
-    host: Host, variants: tuple[WheelVariant, ...], labels: list[str], expected: object
-) -> None:
-    plan = plan_of(wheel("torch")).replace(variants=variants)
-    if isinstance(expected, str):
-        with pytest.raises((InexpressibleError, InputError), match=expected):
-            tool_settings.settings("uv", host, plan, labels)
-        return
-    assert dict(tool_settings.settings("uv", host, plan, labels).variables) == expected
-    if variants:
-        with pytest.raises(InexpressibleError, match="pip takes no variant wheel, and torch is"):
-            tool_settings.settings("pip", host, plan)
-        lock = lock_of(wheel("torch"), variants=variants)
-        with pytest.raises(InexpressibleError, match="pixi locks no variant wheel, and torch is"):
-            tool_projects.project_tables("pixi", lock)
 
 
 # ---- whether a lock fits a host ------------------------------------------------------------------

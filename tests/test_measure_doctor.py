@@ -7,11 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from gpuenv.doctor.verdicts import UNKNOWN_CAUSE
-
 ROOT = Path(__file__).resolve().parents[1]
-FAULT = "ImportError: libcublas.so.99: cannot open shared object file: No such file or directory"
-STATUS = "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"
 RECORD = ROOT / "docs" / "records" / "doctor.json"
 RESULTS = ("right", "wrong", "abstained", "all-clear")
 
@@ -21,39 +17,6 @@ def measure_doctor() -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "scripts"))
         return importlib.import_module("measure_doctor")
-
-
-def row(text: str, cause: str, *acceptable: str) -> dict[str, object]:
-    return {
-        "id": text[:20],
-        "text": text,
-        "root_cause": cause,
-        "acceptable": list(acceptable),
-        "settled_by": "maintainer",
-    }
-
-
-@pytest.mark.parametrize(
-    ("report", "result"),
-    [
-        (row(FAULT, "cuda_lib_missing"), "right"),
-        (row(FAULT, "cuda_major_mismatch", "cuda_lib_missing"), "right"),
-        (row(FAULT, "cuda_major_mismatch"), "wrong"),
-        (row(STATUS, "lib_shadowing"), "abstained"),
-        (row(STATUS, "lib_shadowing", UNKNOWN_CAUSE), "right"),
-        (row("all is well", "lib_shadowing"), "all-clear"),
-    ],
-)
-def test_an_answer_is_judged(
-    measure_doctor: ModuleType, tmp_path: Path, report: dict[str, object], result: str
-) -> None:
-    file = tmp_path / "set.json"
-    file.write_text(json.dumps([report]))
-    counts = measure_doctor.measure(measure_doctor.read_set(str(file)))
-    assert counts["settled"][result] == 1
-    assert sum(counts["settled"][name] for name in RESULTS) == 1
-    assert counts["by class"][report["root_cause"]][result] == 1
-    assert counts["forms"].keys() == measure_doctor.FORMS.keys()
 
 
 def test_the_altered_forms(measure_doctor: ModuleType) -> None:

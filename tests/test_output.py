@@ -19,9 +19,6 @@ import pytest
 
 import forked
 from gpuenv.__main__ import main
-from gpuenv.activity import Activity
-from gpuenv.render.changes import activity_text
-from gpuenv.render.text import Line, table_lines, wrap
 from index_server import IndexServer
 from test_cli import SOLVE, command_environment, import_what_commands_use, run_process
 
@@ -111,11 +108,6 @@ def test_every_line_fits_the_terminal(work: Path, args: list[str], columns: int)
     assert screen.lines() and "Traceback" not in screen.text
     too_long = [line for line in screen.lines() if len(line) > columns]
     assert too_long == []
-
-
-def test_words_stay_whole(work: Path) -> None:
-    wide, narrow = on_terminal(SEVERAL, work, 200), on_terminal(SEVERAL, work, 60)
-    assert " ".join(narrow.lines()).split() == " ".join(wide.lines()).split()
 
 
 @pytest.mark.parametrize(
@@ -217,37 +209,4 @@ def test_ci_gets_plain_lines_and_a_pipe_none(work: Path, slow: IndexServer) -> N
     assert run_process([*request(slow), "--refresh", "-q"], work, CI="1").stderr == ""
 
 
-def test_the_line_of_progress() -> None:
-    activity = Activity()
-    with activity.during("solving"):
-        activity.note_request("numpy")
-        activity.decided, activity.conflicts = 2, 1
-        assert activity_text(activity, 3) == (
-            "solving (3 s): 1 request to indexes, last for numpy; 2 packages decided; 1 conflict"
-        )
-        with activity.during("verifying"):
-            assert activity.step == "solving"
-    with activity.during("verifying"), activity.part("cudnn"), activity.part("installed"):
-        text = "verifying (0 s): 0 of 3 parts done; now: cudnn, files and 1 more"
-        with activity.part("torch"):
-            assert activity_text(activity, 0) == text
-        assert activity.running == ("cudnn", "installed")
-    assert activity.step == ""
-
-
 # ---- lines ---------------------------------------------------------------------------------------
-
-
-def test_lines_are_wrapped_at_words() -> None:
-    assert wrap("  one two three", 9) == ["  one two", "    three"]
-    assert wrap("a-b-c-d-e-f", 4) == ["a-b-c-d-e-f"]
-    assert wrap(Line("gpuenv sync a-long-name", "command"), 10) == ["gpuenv sync a-long-name"]
-    first, *_ = wrap(Line("FAIL one two", "bad", marked=4), 8)
-    assert isinstance(first, Line) and (first.meaning, first.marked) == ("bad", 4)
-    rows = [("name", "why"), ("torch 2.15.0", "because it is the newest")]
-    lines = table_lines(rows)
-    assert lines == ["  name          why", "  torch 2.15.0  because it is the newest"]
-    assert wrap(lines[1], 30) == [
-        "  torch 2.15.0  because it is",
-        "                the newest",
-    ]

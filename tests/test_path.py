@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from index_server import File, IndexServer, make_wheel
+from index_server import IndexServer
 from test_cli import contents, run
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -106,35 +106,6 @@ def test_a_bad_index_is_one_line_and_status_4(tmp_path: Path, path: str, fault: 
     assert contents(folder) == {}
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
-def test_a_file_with_the_wrong_hash_is_not_installed(tmp_path: Path, installer: str) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    flags = ["--gpu", "none", "--python", HERE]
-    with IndexServer() as server:
-        fill(server)
-        assert run(["solve", "beta", *flags, "--index-url", server.url], folder).returncode == 0
-        before = contents(folder)
-        name, other = make_wheel("beta", "2.5", padding=9)
-        server.projects["beta"] = [File(name, other)]  # another file under the name that was locked
-        command = [
-            "sync",
-            "pylock.toml",
-            "--target",
-            "env",
-            "--no-verify",
-            "--installer",
-            installer,
-            "--index-url",
-            server.url,
-            *flags,
-        ]
-        done = run(command, folder, UV_CACHE_DIR=str(tmp_path / "uv"), PIP_NO_CACHE_DIR="1")
-    assert done.returncode == 4, done.stderr
-    assert "beta-2.5" in done.stderr.splitlines()[-1]
-    assert contents(folder) == before
-
-
 def test_a_package_comes_from_one_index_only(tmp_path: Path) -> None:
     """A newer release on the default index never wins over the extra index that has the name."""
     folder = tmp_path / "work"
@@ -150,18 +121,3 @@ def test_a_package_comes_from_one_index_only(tmp_path: Path) -> None:
     assert '"99.0"' not in text
     assert 'name = "alpha"\nversion = "2.0"' in text
     assert other.base in text and mine.base in text
-
-
-def test_find_links_serve_before_the_index(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    (folder / "links").mkdir(parents=True)
-    with IndexServer() as server:
-        fill(server)
-        file = server.add("alpha", "1.5", ["beta"])
-        (folder / "links" / file.filename).write_bytes(file.data)
-        flags = ["--gpu", "none", "--index-url", server.url, "--find-links", "links"]
-        done = run(["solve", "alpha", *flags], folder)
-        assert done.returncode == 0, done.stderr
-        text = (folder / "pylock.toml").read_text()
-    assert 'name = "alpha"\nversion = "1.5"' in text
-    assert "file://" in text

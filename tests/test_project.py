@@ -136,38 +136,6 @@ def test_a_wrong_table_is_one_line(case: dict[str, Any], tmp_path: Path, call: C
     assert contents(folder) == before
 
 
-def test_a_profile_takes_what_it_does_not_say_from_the_table(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text(
-        REPO.replace(
-            "requirements = []",
-            'requirements = ["numpy"]\nconstraints = ["numpy<3"]\nfind-links = ["links"]',
-        )
-        + 'python = "3.13t"\nframeworks = ["jax"]\nrequirements = []\nplatform = "linux-aarch64"\n'
-        'glibc = "2.35"\n'
-    )
-    project = gpuenv.read_project(str(tmp_path))
-    v100, h100, ci = project.profiles
-    assert (v100.frameworks, v100.requirements, v100.constraints, v100.python) == (
-        ("torch",), ("numpy",), ("numpy<3",), "3.12",
-    )  # fmt: skip
-    assert (ci.frameworks, ci.requirements, ci.constraints, ci.python) == (
-        ("jax",),
-        (),
-        ("numpy<3",),
-        "3.13t",
-    )
-    host = api.profile_host(ci)
-    assert (host.platform, host.glibc, host.gpus, host.driver, host.problems) == (
-        "linux-aarch64", (2, 35), (), None, (),
-    )  # fmt: skip
-    assert (host.python.version, host.python.free_threaded) == ((3, 13), True)
-    host = api.profile_host(h100)
-    assert (host.platform, host.glibc, host.driver, host.driver_cuda) == (
-        "linux-x86_64", (2, 28), "580.65.06", (13, 0),
-    )  # fmt: skip
-    assert [gpu.compute_capability for gpu in host.gpus] == [(9, 0)]
-
-
 def test_dependencies_of_the_project_are_locked_with_it(tmp_path: Path, call: Call) -> None:
     text = REPO.replace('version = "1"', 'version = "1"\ndependencies = ["torch>=2.5", "pillow"]')
     more = 'requirements = ["filelock"]\nproject-dependencies = true\ngroups = ["dev"]'

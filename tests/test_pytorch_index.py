@@ -154,14 +154,3 @@ def test_a_build_that_is_older_than_the_snapshot_is_read_without_a_flag(
     own = index.replace("cu118", "cu113")
     assert (answer["status"], package["version"], package["index"]) == (0, OLD_BUILD, own)
     assert answer["frameworks"]["torch"]["cuda"] == "11.3"
-
-
-def test_refresh_reads_the_own_index_of_a_framework_only_for_its_packages(
-    index: str, solve_with_own_index: Callable[..., dict[str, Any]]
-) -> None:
-    empty = f"{index.partition('/whl')[0]}/simple"
-    answer = solve_with_own_index("torch", "--refresh", PIP_INDEX_URL=empty)
-    versions = [package["version"] for package in answer["packages"]]
-    assert (answer["status"], versions) == (0, [BUILD])  # no nightly build
-    answer = solve_with_own_index("numpy", "--refresh", PIP_INDEX_URL=empty)
-    assert answer["status"] == 3 and answer["reasons"][0]["code"] == "not-in-index"

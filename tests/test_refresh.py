@@ -154,33 +154,6 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
     assert contents(data) == after
 
 
-def test_a_contradiction_and_a_wheel_that_is_gone(
-    data: Path, server: IndexServer, tmp_path: Path
-) -> None:
-    assert refresh(data, server).returncode == 0
-    # CUDA 12.8, which the wheel names, compiles for nothing older than sm_50.
-    server.projects["spark-cuda12"] = [wheel(tmp_path, "spark-cuda12", "1.1", ["35", "90"], CUDNN)]
-    done = refresh(data, server)
-    assert done.returncode == 1
-    assert (
-        "no longer on the index: spark_cuda12-1.0-py3-none-manylinux_2_28_x86_64.whl" in done.stdout
-    )
-    assert (
-        "contradiction: spark-cuda12 1.1 on linux-x86_64 has 35, which CUDA 12.8 cannot compile"
-        in done.stderr
-    )
-
-
-def test_a_wheel_that_cannot_be_read_stops_nothing_else(data: Path, server: IndexServer) -> None:
-    (file,) = server.projects["spark-cuda12"]
-    broken = file.data.replace(b"PK\x01\x02", b"PK\x09\x09")
-    server.projects["spark-cuda12"] = [file._replace(data=broken)]
-    done = refresh(data, server)
-    assert done.returncode == 1
-    assert [line for line in done.stderr.splitlines() if line.startswith("error: spark_cuda12-1.0")]
-    assert "no longer holds: nvidia-cudnn-cu12 9.8.0.87" in done.stdout
-
-
 @pytest.mark.parametrize("script", ["derive_rows.py", "support_table.py", "causes_page.py"])
 def test_what_scripts_write_is_fresh(script: str) -> None:
     command = [sys.executable, str(ROOT / "scripts" / script), "--check"]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -174,20 +173,6 @@ def test_a_report_of_all_kinds_is_one_closed_document(
     assert {f"#{one}" for one in ids} >= links
     document = json.loads(capsys.readouterr().out)
     assert document == {"path": str(tmp_path / "out.html"), "bytes": len(text.encode())}
-
-
-def test_a_lock_shows_its_needs_and_its_packages(tmp_path: Path) -> None:
-    lock = Path(__file__).parent / "data" / "locks" / "format-1.toml"
-    output = tmp_path / "out.html"
-    assert main(["report", str(lock), "-o", str(output)]) == 0
-    text = output.read_text()
-    tags = Tags()
-    tags.feed(text)
-    assert tags.open == []
-    content = tomllib.loads(lock.read_text())
-    for package in content["packages"]:
-        assert f"<td>{package['name']}</td><td>{package['version']}</td>" in text
-    assert f"<dt>driver</dt><dd>&gt;= {content['tool']['gpuenv']['needs']['driver']}</dd>" in text
 
 
 def test_nothing_is_requested_from_outside(tmp_path: Path) -> None:

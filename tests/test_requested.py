@@ -6,7 +6,7 @@ from gpuenv.compat import data
 from gpuenv.errors import InputError
 from gpuenv.model import Host, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
-from gpuenv.resolve.requested import framework_names, read_request, with_versions
+from gpuenv.resolve.requested import read_request, with_versions
 
 DATA = data.load()
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
@@ -25,24 +25,6 @@ def ways(*texts: str, frameworks: tuple[str, ...] = ()) -> list[str]:
 
 EXTRAS = ("cuda13", "cuda12", "cuda12_pip", "cuda11_pip", "cuda11_cudnn86", "cuda11_cudnn82")
 JAX_WAYS = [*(f"jax[{extra}]" for extra in EXTRAS), "jax"]
-
-
-def test_all_names_of_the_frameworks() -> None:
-    names = {name: framework.name for name, framework in framework_names(DATA).items()}
-    assert names == {
-        "cupy": "cupy",
-        "cupy-cuda11x": "cupy",
-        "cupy-cuda12x": "cupy",
-        "cupy-cuda13x": "cupy",
-        "jax": "jax",
-        "jax-cpu": "jax",
-        "onnxruntime": "onnxruntime",
-        "onnxruntime-cpu": "onnxruntime",
-        "onnxruntime-gpu": "onnxruntime",
-        "tensorflow": "tensorflow",
-        "tensorflow-cpu": "tensorflow",
-        "torch": "torch",
-    }
 
 
 @pytest.mark.parametrize(

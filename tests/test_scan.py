@@ -1,7 +1,5 @@
 """The scanner of wheels (scan_wheel.py, device_code.py) on made-up libraries and file stores."""
 
-import base64
-import hashlib
 import io
 import json
 import os
@@ -21,17 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from fatbin_maker import binary, content, library
+from fatbin_maker import content, library
 from gpuenv.binaries import fat_binaries
-from index_server import IndexServer
 
 ROOT = Path(__file__).parents[1]
 SCANNER = ROOT / "scripts" / "scan_wheel.py"
 sys.path.insert(0, str(SCANNER.parent))
 
 import device_code  # noqa: E402  - the path must be set first
-import scan_wheel  # noqa: E402
-import wheel_source  # noqa: E402
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "scan.toml").read_text())
 EMPTY = {
@@ -44,7 +39,6 @@ EMPTY = {
     "ptx": [],
     "elsewhere": 0,
 }
-NAME = "made-1.0-py3-none-manylinux_2_28_x86_64.whl"
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
 )
@@ -186,208 +180,6 @@ def test_every_image_of_every_fat_binary_is_counted(
 
 
 # Wheels.
-
-
-def wheel(
-    members: Mapping[str, bytes], *, name: str = "made", metadata: str = "", stored: bool = False
-) -> bytes:
-    folder = f"{name}-1.0.dist-info"
-    fields = f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\n"
-    tags = b"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: false\nTag: py3-none-any\n"
-    texts = {f"{folder}/METADATA": f"{fields}Text.\n".encode(), f"{folder}/WHEEL": tags}
-    files = {**members, **texts}
-    rows = []
-    for path, data in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(data)}\n")
-    files[f"{folder}/RECORD"] = "".join([*rows, f"{folder}/RECORD,,\n"]).encode()
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for path, data in files.items():
-            info = zipfile.ZipInfo(path)  # its date is always the same
-            archive.writestr(info, data, zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED)
-    return buffer.getvalue()
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Three libraries whose payloads do not compress."""
-    folder = tmp_path_factory.mktemp("plain")
-    found = {}
-    for name, target in (("one", "80"), ("two", "90a"), ("three", "100f")):
-        sections = {
-            ".nv_fatbin": binary([{"sass": target}]),
-            ".rodata": hashlib.shake_128(name.encode()).digest(400_000),
-        }
-        found[f"made/lib{name}.so"] = library(
-            folder / name, sections, [f"-Wl,-soname,lib{name}.so"]
-        )
-    return found
-
-
-def test_the_record_of_a_wheel(
-    plain: Mapping[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    members = {
-        **plain,
-        "made/libone.so.2": plain["made/libone.so"],
-        "made/version.py": b"cuda = '13.0'\n",
-        "made/libempty.so": b"",
-        "made/libtext.so.txt": b"no library",
-        "nvidia/made/lib/libx.so.1": plain["made/libtwo.so"],
-    }
-    requires = ("six>=1", "nvidia-cublas==13.*; extra == 'x'")
-    lines = ["Requires-Python: >=3.9", *(f"Requires-Dist: {text}" for text in requires)]
-    metadata = "\n".join(lines)
-    data = wheel(members, metadata=metadata)
-    (tmp_path / NAME).write_bytes(data)
-    assert scan_wheel.main([str(tmp_path / NAME), "--output", str(tmp_path / "out")]) == 0
-    record = json.loads((tmp_path / "out").read_text())
-    libraries = record.pop("libraries")
-    assert record == {
-        "name": "made",
-        "version": "1.0",
-        "file": NAME,
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "size": len(data),
-        "requires_python": ">=3.9",
-        "requires": ["six>=1", "nvidia-cublas==13.*; extra == 'x'"],
-        "texts": {"made/version.py": "cuda = '13.0'\n"},
-        "owns": {"made/": 7, "nvidia/made/lib/libx.so.1": 1},
-    }
-    assert [(row["paths"], row["soname"], row["sass"]) for row in libraries] == [
-        (["made/libone.so"], "", {"80": 1}),
-        (["made/libone.so.2"], "libone.so", {"80": 1}),
-        (["made/libthree.so"], "", {"100f": 1}),
-        (["made/libtwo.so"], "", {"90a": 1}),
-        (["nvidia/made/lib/libx.so.1"], "libtwo.so", {"90a": 1}),
-    ]
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.startswith(f"{NAME}: 5 libraries, ")
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel_source, "PAUSE", 0.0)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def data(plain: Mapping[str, bytes], server: IndexServer) -> bytes:
-    """The file that the server has."""
-    padding = {"made/large.bin": hashlib.shake_128(b"large").digest(3_000_000)}
-    server.add_file("made", NAME, wheel({**padding, **plain}))
-    return server.projects["made"][0].data
-
-
-def url(server: IndexServer) -> str:
-    digest = hashlib.sha256(server.projects["made"][0].data).hexdigest()
-    return f"{server.base}/files/{NAME}#sha256={digest}"
-
-
-def local(data: bytes, folder: Path) -> dict[str, Any]:
-    """What a scan of the same file on disk says."""
-    (folder / NAME).write_bytes(data)
-    return scan_wheel.scan_source(str(folder / NAME), None)
-
-
-def places(data: bytes) -> dict[str, tuple[int, int]]:
-    """Where the members of a wheel begin and end."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = sorted(archive.infolist(), key=lambda one: one.header_offset)
-        ends = [one.header_offset for one in members[1:]] + [archive.start_dir]
-        return {
-            one.filename: (one.header_offset, end) for one, end in zip(members, ends, strict=True)
-        }
-
-
-def test_by_range_only_what_matters_is_read(
-    data: bytes, server: IndexServer, tmp_path: Path
-) -> None:
-    assert scan_wheel.scan_source(url(server), None) == local(data, tmp_path)
-    start, end = places(data)["made/large.bin"]
-    asked = [re.findall(r"\d+", headers.get("range", "")) for _, headers in server.asked]
-    ranges = [tuple(map(int, one)) for one in asked if len(one) == 2]
-    assert ranges and not any(first < end and start + 100 < last for first, last in ranges)
-    assert server.sent < len(data) - 2_900_000
-
-
-def test_a_store_that_ignores_ranges_is_read_to_the_end(
-    data: bytes, server: IndexServer, tmp_path: Path
-) -> None:
-    server.ranges = False
-    assert scan_wheel.scan_source(url(server), None) == local(data, tmp_path)
-
-
-def test_a_broken_connection_is_taken_up_where_it_broke(
-    data: bytes, server: IndexServer, tmp_path: Path
-) -> None:
-    server.faults["/files/"] = ["cut", ""] * 4
-    assert scan_wheel.scan_source(url(server), None) == local(data, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        ("503", "the file store answers 503 Service Unavailable"),
-        ("404", "404 Client Error: Not Found"),
-        ("drop", ""),
-    ],
-)
-def test_a_store_that_does_not_answer_well_is_told_in_one_line(
-    fault: str, error: str, data: bytes, server: IndexServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server.faults["/files/"] = [fault, "always"]
-    assert scan_wheel.main([url(server)]) == 1
-    assert one_line(capsys).startswith(f"error: {NAME}: {error}")
-
-
-def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """The only line on stderr; nothing stands on stdout."""
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    return str(line)
-
-
-@given(st.data())
-@settings(max_examples=examples(25), deadline=None)
-def test_any_damage_to_a_wheel_ends_in_a_record_or_in_one_line(
-    rich: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    changed = bytearray(wheel({"made/liba.so": rich}))
-    end = len(changed)
-    places = st.one_of(st.integers(0, end - 1), st.integers(end - 600, end - 1))
-    for place, value in data.draw(
-        st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=5)
-    ):
-        changed[place] = value
-    path = tmp_path_factory.mktemp("fuzz") / NAME
-    path.write_bytes(
-        changed[: data.draw(st.sampled_from([end, end, end, end - 1, end - 30, end // 2]))]
-    )
-    try:
-        record = scan_wheel.scan_source(str(path), None)
-    except scan_wheel.DamagedFileError as error:
-        assert str(error) and "\n" not in str(error)
-    else:
-        assert record["file"] == NAME
-
-
-@cases("owned")
-def test_what_a_wheel_owns(case: Mapping[str, Any]) -> None:
-    assert scan_wheel.owned(case["files"]) == case["expect"]
-
-
-@cases("grouped")
-def test_libraries_that_say_the_same_stand_in_one_row(case: Mapping[str, Any]) -> None:
-    given = [(path, {"soname": soname, "sass": sass}) for path, soname, sass in case["libraries"]]
-    rows = scan_wheel.grouped(given)
-    assert [{key: row[key] for key in ("paths", "soname")} for row in rows] == case["expect"]
-    assert [path for row in rows for path in row["paths"]] == [
-        path for row in case["expect"] for path in row["paths"]
-    ]
 
 
 # NVIDIA's own tools.

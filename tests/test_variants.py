@@ -209,19 +209,6 @@ def test_what_an_index_may_answer(transport: Transport, cache: Cache) -> None:
         offline.variants(offline.wheels("demo"))
 
 
-def test_pages_of_find_links(tmp_path: Path, transport: Transport, cache: Cache) -> None:
-    make_release(tmp_path, "demo", "1.0", GPU)
-    with IndexServer() as server:
-        anchors = []
-        for file in tmp_path.iterdir():
-            server.raw[f"/links/{file.name}"] = ("application/octet-stream", file.read_bytes())
-            anchors.append(f'<a href="{file.name}">{file.name}</a>')
-        server.raw["/links/"] = ("text/html", "".join(anchors).encode())
-        links = find_links([f"{server.base}/links/"], transport=transport, cache=cache)
-        assert labels_of(links, links.wheels("demo")) == sorted(GPU)
-        assert sum(path.endswith(".whl") for path in server.paths()) == 0
-
-
 # ---- solve, lock, install, verify ----------------------------------------------------------------
 
 
