@@ -1,10 +1,7 @@
 """From messages in their general form, with and without the host's facts, to the first verdict."""
 
-import json
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,6 @@ from gpuenv.doctor.verdicts import diagnose
 
 DATA = Path(__file__).parent / "data"
 MESSAGES = Path(__file__).parents[1] / "matrix_data" / "doctor" / "messages"
-HELD_OUT = Path(__file__).parents[1] / "docs" / "records" / "doctor-held-out.json"
 CASES: list[dict[str, Any]] = tomllib.loads(
     (DATA / "doctor" / "cases.toml").read_text(encoding="utf-8")
 )["case"]
@@ -211,39 +207,3 @@ def test_every_pattern_is_bounded() -> None:
 
 
 # ---- the record of the reports that the rules were not written for ------------------------------
-
-
-def test_the_record_of_held_out_reports_counts_its_rows() -> None:
-    record = json.loads(HELD_OUT.read_text(encoding="utf-8"))
-    settled: Counter[tuple[str, str]] = Counter()
-    projects: list[str] = []
-    for measured in record["sets"]:
-        rows = [row for row in measured["rows"] if row[5] == "settled"]
-        assert len(measured["rows"]) == measured["reports"]
-        assert {row[1] for row in measured["rows"]} <= set(causes())
-        assert counts_of(row[4] for row in rows) == plain_counts(measured["settled"])
-        settled.update((row[3] or "none", row[4]) for row in rows)
-        projects += {row[0].partition("#")[0] for row in measured["rows"]}
-    for confidence, counts in record["calibration"].items():
-        found = {result: settled[confidence, result] for result in plain_counts(counts)}
-        assert found == plain_counts(counts)
-    restated = record["restated"]["sets"]
-    for measured in restated:
-        assert len(measured["rows"]) == measured["reports"]
-        assert counts_of(row[4] for row in measured["rows"]) == plain_counts(measured["settled"])
-    projects += [row[0].partition("#")[0] for measured in restated for row in measured["rows"]]
-    assert len(projects) == len(set(projects))
-    other = record["other failures"]
-    for column, name in ((2, "first"), (3, "after correction")):
-        found = Counter(row[column] for row in other["rows"])
-        assert {result: found[result] for result in other[name]} == other[name]
-        assert sum(other[name].values()) == other["reports"]
-
-
-def counts_of(results: Iterable[str]) -> dict[str, int]:
-    found = Counter(results)
-    return {result: found[result] for result in ("right", "wrong", "abstained", "all-clear")}
-
-
-def plain_counts(counts: dict[str, int]) -> dict[str, int]:
-    return {name: count for name, count in counts.items() if name != "wrong proved"}

@@ -142,28 +142,6 @@ def test_a_lock_that_was_edited_is_told(capsys: pytest.CaptureFixture[str], tmp_
     assert "lock-edited lock" in kinds(document)
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["pylock.toml", "torch"], "alone"),
-        (["nowhere.toml", "--gpu", "H100"], "nowhere.toml"),
-        (["torch==abc!", "--gpu", "H100"], "torch==abc!"),
-        (["--gpu", "H100"], "nothing to solve"),
-    ],
-)
-def test_mistakes(
-    args: list[str],
-    said: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["explain", *args]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
-
-
 hosts = st.builds(
     lambda gpus, driver, python: gpuenv.describe(
         gpus=gpus, driver=driver, python=python, platform="linux-x86_64", glibc="2.39"

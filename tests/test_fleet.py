@@ -252,30 +252,6 @@ def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(
     assert launch.commands == {"n1": ("kubectl", "exec", *options, *pod)}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--launcher", "clush"], "the nodes are not named; --nodes"),
-        (
-            ["--launcher", "clush", "--nodes", "a", "--scheduler", "local"],
-            "--scheduler: is for --launcher dask",
-        ),
-        (["--launcher", "clush", "--nodes", "../a"], "is not the name of a node"),
-        (["--launcher", "srun", "--nodes", "a", "--resume"], "--resume: needs the folder"),
-        (["--from", ".", "--nodes", "a"], "--nodes: is for --launcher"),
-        (["--from", "no-such-file"], "no-such-file: cannot be read"),
-        (["--launcher", "clush", "--nodes", "a", "-o", "/dev/null/x"], "--output /dev/null/x"),
-    ],
-)
-def test_bad_usage_is_one_line(
-    gpuenv: Run, cluster: Path, arguments: list[str], message: str
-) -> None:
-    status, out, err = gpuenv("detect", *arguments)
-    assert (status, out, len(err.splitlines())) == (2, "", 1)
-    assert message in err
-    assert not (cluster.parent / "asked").exists()
-
-
 class Workers:
     """A stand-in for the client of Dask, which the tests do not install: {address: worker}."""
 

@@ -3,7 +3,6 @@
 import pytest
 
 from gpuenv.compat import data
-from gpuenv.errors import InputError
 from gpuenv.model import Host, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.requested import read_request, with_versions
@@ -56,27 +55,6 @@ JAX_WAYS = [*(f"jax[{extra}]" for extra in EXTRAS), "jax"]
 )
 def test_the_ways_that_texts_leave(texts: list[str], expected: list[str]) -> None:
     assert ways(*texts) == expected
-
-
-@pytest.mark.parametrize(
-    ("frameworks", "texts", "message"),
-    [
-        (["jax", "jax<1"], [], "given twice"),
-        (["onnx"], [], "no framework has that name; did you mean onnxruntime"),
-        (["pytorch"], [], "no framework has that name; did you mean torch"),
-        (["tensorflw"], [], "no framework has that name; did you mean tensorflow"),
-        (["zzz"], [], "no framework has that name; known are cupy, jax"),
-        (["cupy-cuda12x"], [], "no framework has that name"),
-        (["torch; python_version > '3'"], [], "takes NAME or NAME with a version range"),
-        (["torch @ https://files.test/torch.whl"], [], "takes NAME or NAME with a version range"),
-        ([], ["jax[cuda12]", "jax[cuda13]"], "different builds of jax; keep one of them"),
-        ([], ["tensorflow-cpu", "tensorflow[and-cuda]"], "different builds of tensorflow"),
-    ],
-)
-def test_mistakes(frameworks: list[str], texts: list[str], message: str) -> None:
-    with pytest.raises(InputError) as error:
-        ways(*texts, frameworks=tuple(frameworks))
-    assert message in f"{error.value}; {error.value.hint}"
 
 
 def test_a_version_of_a_framework_that_is_only_a_dependency_is_a_constraint() -> None:

@@ -191,11 +191,6 @@ def test_signals_reach_the_command_as_they_reach_any(env_folder: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["run"], 2, "no command to run"),
-        (["run", "--target", "env", "--"], 2, "no command to run"),
-        (["run", "--targte", "env", "python"], 2, "--targte"),
-        (["run", "--", "true"], 2, "--target"),
-        (["run", "--target", "nowhere", "--", "true"], 2, "nowhere"),
         (["run", "--target", "empty", "--", "true"], 2, "no interpreter"),
         (["run", "--target", "env", "--", "no-such-command"], 127, "no-such-command: not found"),
         (["run", "--target", "env", "--", "./empty"], 126, "Permission denied"),
