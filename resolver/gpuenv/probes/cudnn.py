@@ -16,6 +16,7 @@ GPU (convolution.py does).
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import re
 from typing import TypedDict
@@ -24,6 +25,7 @@ from ._common import cudnn_release, mapped_libraries, run, step
 from .answers import CudnnAnswer, MemberLoad
 
 LIBRARY = re.compile(r"libcudnn")
+CHECK = re.compile(rb"(cudnn[A-Z][A-Za-z]*VersionCheck)\x00")
 
 
 class Options(TypedDict):
@@ -59,16 +61,22 @@ def open_member(name: str, folder: str, release: tuple[int, int, int]) -> Member
     return {"name": name, "path": None, "failure": failure}
 
 
-def call_checks(library: ctypes.CDLL, members: list[str]) -> dict[str, int]:
+def check_names(path: str) -> list[str]:
+    """Return the names of the VersionCheck functions in a library."""
+    with (
+        open(path, "rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        return sorted({name.decode() for name in CHECK.findall(data)})
+
+
+def call_checks(library: ctypes.CDLL, names: list[str]) -> dict[str, int]:
     """Return the status of each VersionCheck function.
 
-    That of libcudnn_ops_infer is cudnnOpsInferVersionCheck. Each compares the versions of the
-    libraries that it needs.
+    Each compares the versions of the libraries that it needs.
     """
     statuses = {}
-    for member in members:
-        words = member.split("_")[1:]
-        name = f"cudnn{''.join(map(str.title, words))}VersionCheck"
+    for name in names:
         if hasattr(library, name):
             step("call " + name)
             statuses[name] = int(getattr(library, name)())
@@ -97,13 +105,13 @@ def probe(options: Options) -> CudnnAnswer:
     except (OSError, AttributeError) as error:
         answer["loads"].append({"name": "libcudnn", "path": path, "failure": str(error)})
     else:
-        checked = members if options["checks"] else []
-        answer["checks"] = call_checks(library, checked)
+        checks = check_names(path) if options["checks"] else []
+        answer["checks"] = call_checks(library, checks)
         folder, release = os.path.dirname(path), cudnn_release(version)
         answer["loads"] = [{"name": "libcudnn", "path": path, "failure": None}]
         answer["loads"] += [open_member(name, folder, release) for name in members]
         # A check that ran before a sub-library was loaded may find more now.
-        answer["checks"].update(call_checks(library, checked))
+        answer["checks"].update(call_checks(library, checks))
     answer["mapped"] = mapped_libraries(LIBRARY)
     return answer
 
