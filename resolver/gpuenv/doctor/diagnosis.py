@@ -17,6 +17,7 @@ from ..compat.evaluate import known_builds, pin_reasons
 from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Check, Host, Value
 from ..verify import probe_tests
+from ..verify.survey import Survey
 from . import check_facts, host_facts
 from .catalog import causes
 from .facts import Case
@@ -218,7 +219,7 @@ class _Environment(Value):
         difference: how it differs from what the log names, or "".
     """
 
-    installed: probe_tests.Installed | None = None
+    installed: Survey | None = None
     difference: str = ""
     checks: tuple[Check, ...] = ()
     facts: tuple[Fact, ...] = ()
@@ -242,7 +243,7 @@ def _examine_environment(
         probe: whether the probe tests run.
     """
     installed = probe_tests.survey(target, timeout=timeout)
-    difference = other_packages(named_in_log, installed.distributions)
+    difference = other_packages(named_in_log, installed.versions.items())
     if difference:
         return _Environment(difference=difference)
     checks = stages.verify(target, host, device=device, timeout=timeout)
@@ -257,10 +258,11 @@ def _examine_environment(
     )
 
 
-def _shadows(env: Mapping[str, str], installed: probe_tests.Installed | None) -> tuple[Shadow, ...]:
+def _shadows(env: Mapping[str, str], installed: Survey | None) -> tuple[Shadow, ...]:
     if installed is None:
         return ()
-    return tuple(loader_variables(env, installed.prefix, libraries(installed.prefix))[1])
+    prefix = installed.interpreter["prefix"]
+    return tuple(loader_variables(env, prefix, libraries(prefix))[1])
 
 
 # ---- facts of the host and the environment ------------------------------------------------------
@@ -313,13 +315,13 @@ def _device_nodes(root: str) -> dict[str, str]:
 
 
 def _facts_of_environment(
-    installed: probe_tests.Installed, host: Host, checks: Sequence[Check], data: CompatibilityData
+    installed: Survey, host: Host, checks: Sequence[Check], data: CompatibilityData
 ) -> list[Fact]:
     """Return the facts of what is installed and of its checks.
 
     The message of a failed import is read in the same way as a log.
     """
-    pins = installed.distributions
+    pins = tuple(installed.versions.items())
     builds = known_builds(pins, host.platform, data)
     reasons = pin_reasons(pins, host, data)
     facts = [
@@ -327,7 +329,9 @@ def _facts_of_environment(
         *host_facts.reason_facts(reasons, host, builds, pins),
         *check_facts.check_facts(checks),
     ]
-    presence = host_facts.presence_facts(installed.libraries, probe_tests.system_cudnn(), pins)
+    presence = host_facts.presence_facts(
+        list(installed.libraries), probe_tests.system_cudnn(), pins
+    )
     needs_cudnn = any(build.cuda is not None for build in builds)
     facts += [fact for fact in presence if needs_cudnn or fact.kind != "test"]
     for check in checks:
@@ -402,7 +406,7 @@ def _solve_may_help(diagnosis: Diagnosis, facts: Iterable[Fact]) -> bool:
 
 
 def _remedy_for_environment(
-    installed: probe_tests.Installed,
+    installed: Survey,
     host: Host,
     target: str | None,
     flags: Sequence[str],
@@ -412,5 +416,5 @@ def _remedy_for_environment(
     if not host.gpus:
         return None
     return find_remedy(
-        installed.distributions, host, target, flags, data=stages.data, solve=stages.solve
+        installed.versions.items(), host, target, flags, data=stages.data, solve=stages.solve
     )

@@ -18,8 +18,7 @@ from functools import partial
 from ..compat import conda_parts, evaluate
 from ..compat.conda_records import Carriers, Record
 from ..compat.data import CompatibilityData
-from ..errors import InputError, Reason
-from ..loader_env import interpreter
+from ..errors import Reason
 from ..model import Check, Gpu, Host, Lock
 from ..probes.answers import CudnnAnswer
 from . import devices, installed, loader
@@ -27,10 +26,9 @@ from .cudnn_log import Logged
 from .device_code import device_code_checks
 from .frameworks import expected_cudnn, framework_checks
 from .linkage import closure_check
-from .probe_tests import cudnn_folder
 from .rule_checks import suitability_checks
 from .runner import PROBES, Children, Outcome, RunProbe, has_probe
-from .survey import Survey, read_survey
+from .survey import Survey, environment_python, read_survey
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
 
@@ -69,7 +67,7 @@ def verify(
     Raises:
         InputError: there is no interpreter at `target`.
     """
-    python = _find_interpreter(target)
+    python = environment_python(target)
     variables = dict(os.environ if env is None else env)
     deadline = time.monotonic() + timeout
     children = Children(python, variables, deadline, probes)
@@ -95,9 +93,7 @@ def verify(
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
         survey, origins = read_survey(first.answer), loader.Origins(variables)
         system = {} if data is None else _system_libraries(lock, survey, host, data)
-        place = devices.Place(
-            host=host, gpus=gpus, env=variables, folder=cudnn_folder(survey) or ""
-        )
+        place = devices.Place(host=host, gpus=gpus, env=variables, folder=survey.cudnn_folder or "")
         cudnn: Future[loader.CudnnRun] | None = None
         convolutions: list[Future[Logged]] = []
         if place.folder:
@@ -134,15 +130,6 @@ def verify(
                     system=system,
                 )
     return tuple(checks)
-
-
-def _find_interpreter(target: str) -> str:
-    if not os.path.exists(target):
-        raise InputError(f"{target}: does not exist", hint="name an environment: --target DIR")
-    python = interpreter(target)
-    if not os.path.isdir(target) and not os.access(python, os.X_OK):
-        raise InputError(f"{target}: is neither an environment nor an interpreter")
-    return python
 
 
 def _rule_reasons(

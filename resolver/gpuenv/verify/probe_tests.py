@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError
-from ..loader_env import DRIVER_SONAMES, interpreter, path_entries, preload_entries
+from ..loader_env import DRIVER_SONAMES, path_entries, preload_entries
 from ..model import Host, Value
 from ..probes.answers import ConvolutionAnswer, Fault
 from . import devices, loader
-from .runner import PROBES, Children, Outcome
-from .survey import Survey, read_survey
+from .runner import Children, Outcome
+from .survey import Survey, environment_python, read_survey
 
 TESTS = (
     "fresh-process",
@@ -37,79 +37,38 @@ _RUNS = {
 }
 
 
-class Installed(Value):
-    """What an interpreter finds.
-
-    `distributions` are (name, version), `libraries` their paths, `folder` is that of the cuDNN.
-
-    `twice` are names that one folder has in several versions.
-    """
-
-    python: str
-    prefix: str
-    distributions: tuple[tuple[str, str], ...]
-    libraries: tuple[str, ...]
-    folder: str | None
-    twice: tuple[str, ...] = ()
-
-
-class Shown(Value):
-    """The result of a test on a device (the CUDA runtime's number): pass, fail or unknown.
-
-    `free` and `total` are bytes of the device's memory, if they were read.
-    """
+class Shown(Value, kw_only=False):
+    """The result of a test on a device (the CUDA runtime's number): pass, fail or unknown."""
 
     test: str
     device: int
     status: str
     evidence: str
-    free: int | None = None
-    total: int | None = None
 
 
 # ---- what is installed --------------------------------------------------------------------------
 
 
-def survey(target: str, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> Installed:
+def survey(target: str, timeout: float = 60.0) -> Survey:
     """Return what is installed at `target`, a folder or an interpreter.
 
     InputError if it gives no answer.
     """
-    if not os.path.exists(target):
-        raise InputError(f"{target}: does not exist", hint="name an environment: --target DIR")
-    python = interpreter(target)
-    variables = os.environ if env is None else env
-    with Children(python, variables, time.monotonic() + timeout) as children:
+    deadline = time.monotonic() + timeout
+    with Children(environment_python(target), os.environ, deadline) as children:
         outcome = children.run("interpreter", {"imports": []})
     if outcome.answer is None:
         raise InputError(f"{target}: {outcome.failure}")
-    answer = read_survey(outcome.answer)
-    return Installed(
-        python=python,
-        prefix=answer.interpreter["prefix"],
-        distributions=tuple(answer.versions.items()),
-        libraries=tuple(answer.libraries),
-        folder=cudnn_folder(answer),
-        twice=tuple(name for name, _ in answer.twice),
-    )
+    return read_survey(outcome.answer)
 
 
-def cudnn_folder(survey: Survey) -> str | None:
-    """Return the folder of the installed libcudnn.so.N."""
-    for path in survey.libraries:
-        if os.path.basename(path).startswith("libcudnn.so."):
-            return os.path.dirname(path)
-    return None
-
-
-def system_cudnn(env: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def system_cudnn() -> tuple[str, ...]:
     """Return cuDNN's libraries that the loader finds outside of any environment.
 
     These are those of its cache and of the loader variables.
     """
-    origins = loader.Origins(os.environ if env is None else env)
-    paths = origins.cache()
-    paths = [path for path in paths if os.path.basename(path).startswith("libcudnn")]
+    origins = loader.Origins(os.environ)
+    paths = [path for path in origins.cache() if os.path.basename(path).startswith("libcudnn")]
     for entry, name in origins.cuda_in_variables():
         if name.startswith("libcudnn"):
             paths.append(os.path.join(entry, name))
@@ -144,14 +103,7 @@ def _has_only_driver(folder: str) -> bool:
 # ---- the tests ----------------------------------------------------------------------------------
 
 
-def tests(
-    installed: Installed,
-    host: Host,
-    *,
-    env: Mapping[str, str] | None = None,
-    timeout: float = 120.0,
-    probes: str = PROBES,
-) -> tuple[Shown, ...]:
+def tests(installed: Survey, host: Host, *, timeout: float = 120.0) -> tuple[Shown, ...]:
     """Return the results of the tests on every device of the host, in the order of TESTS.
 
     There are none without a cuDNN or without a device. One child of a device answers all tests but
@@ -160,26 +112,28 @@ def tests(
     Args:
         timeout: seconds for all of them.
     """
-    if installed.folder is None:
+    folder = installed.cudnn_folder
+    if folder is None:
         return ()
-    variables = dict(os.environ if env is None else env)
+    variables = dict(os.environ)
     settings = [variables]
     if path_entries(variables) or preload_entries(variables):
         settings.append(clean_path(variables))
     origins = loader.Origins(variables)
     shown: list[Shown] = []
     deadline = time.monotonic() + timeout
+    python = installed.interpreter["executable"]
     for ordinal in range(len(host.gpus)):
         options = {
-            "folder": installed.folder,
+            "folder": folder,
             "device": {"ordinal": ordinal},
             "need": devices.NEED,
         }
         outcomes = []
         for setting in settings:
-            with Children(installed.python, setting, deadline, probes) as children:
+            with Children(python, setting, deadline) as children:
                 outcomes.append(children.run("convolution", options))
-        shown += _results(ordinal, outcomes, installed.folder, origins)
+        shown += _results(ordinal, outcomes, folder, origins)
     return tuple(sorted(shown, key=lambda result: TESTS.index(result.test)))
 
 
@@ -187,89 +141,53 @@ def _results(
     ordinal: int, outcomes: Sequence[Outcome], folder: str, origins: loader.Origins
 ) -> Iterator[Shown]:
     """Return the results of one device. The second outcome is that of the clean search path."""
-    yield _child_result("fresh-process", ordinal, outcomes[0])
-    if len(outcomes) > 1:
-        yield _child_result("clean-loader", ordinal, outcomes[1])
-    answer: ConvolutionAnswer = {}
-    if outcomes[0].answer is not None:
-        answer = outcomes[0].answer
-    yield from _folder_result(ordinal, answer, folder, origins)
-    yield from _memory_result(ordinal, answer)
-    for test, run_name in _RUNS.items():
-        yield from _run_result(test, ordinal, answer, run_name)
-
-
-def _child_result(test: str, ordinal: int, outcome: Outcome) -> Shown:
-    """Return the result of a whole child: its handles and its convolutions."""
-    if outcome.answer is None:
-        status = "unknown" if outcome.ended in ("late", "failed") else "fail"
-        return Shown(test=test, device=ordinal, status=status, evidence=outcome.failure)
-    answer: ConvolutionAnswer = outcome.answer
-    fault = answer["fault"]
-    if fault is not None:
-        return Shown(test=test, device=ordinal, status="fail", evidence=_fault_text(fault))
-    wrong = [run["what"] for run in answer["runs"] if run["wrong"]]
-    if wrong:
-        evidence = f"wrong values: {', '.join(wrong)}"
-        return Shown(test=test, device=ordinal, status="fail", evidence=evidence)
-    evidence = f"{answer['handles']} handles made, {len(answer['runs'])} convolutions right"
-    return Shown(test=test, device=ordinal, status="pass", evidence=evidence)
-
-
-def _folder_result(
-    ordinal: int, answer: ConvolutionAnswer, folder: str, origins: loader.Origins
-) -> Iterator[Shown]:
-    """Return whether all of cuDNN came from the environment, if any of it was loaded."""
-    mapped = [path for path in answer.get("mapped", ()) if "libcudnn" in path]
-    if not mapped:
+    for test, outcome in zip(TESTS, outcomes, strict=False):  # "fresh-process", "clean-loader"
+        yield Shown(test, ordinal, *_child_result(outcome))
+    if outcomes[0].answer is None:
         return
-    foreign = loader.foreign_cudnn(mapped, folder, origins)
-    status, evidence = "pass", f"{len(mapped)} libraries of cuDNN, all from {folder}"
-    if foreign:
-        status, evidence = "fail", "; ".join(file.text for file in foreign)
-    yield Shown(test="one-folder", device=ordinal, status=status, evidence=evidence)
-
-
-def _memory_result(ordinal: int, answer: ConvolutionAnswer) -> Iterator[Shown]:
-    """Return whether enough memory is free, if that was read. A quarter of the device is plenty."""
+    answer: ConvolutionAnswer = outcomes[0].answer
+    mapped = [path for path in answer["mapped"] if "libcudnn" in path]
+    if mapped:
+        status, evidence = "pass", f"{len(mapped)} libraries of cuDNN, all from {folder}"
+        foreign = loader.foreign_cudnn(mapped, folder, origins)
+        if foreign:
+            status, evidence = "fail", "; ".join(file.text for file in foreign)
+        yield Shown("one-folder", ordinal, status, evidence)
     device = answer.get("device", {})
     free, total = answer.get("free", device.get("free")), device.get("total")
-    if free is None:
-        return
-    evidence = f"{free >> 20} MiB free"
-    if total:
-        evidence += f" of {total >> 20} MiB"
-    status = "unknown"
-    if free < answer["need"]:
-        status = "fail"
-    elif total and free > total // 4:
-        status = "pass"
-    yield Shown(
-        test="free-memory",
-        device=ordinal,
-        status=status,
-        evidence=evidence,
-        free=free,
-        total=total,
-    )
-
-
-def _run_result(
-    test: str, ordinal: int, answer: ConvolutionAnswer, run_name: str
-) -> Iterator[Shown]:
-    """Return the result of one convolution, if the child reached it."""
-    for run in answer.get("runs", ()):
-        if run["what"] == run_name:
-            status, evidence = "pass", f"{run_name}: all values are right"
+    if free is not None:
+        evidence = f"{free >> 20} MiB free" + (f" of {total >> 20} MiB" if total else "")
+        status = "unknown"
+        if free < answer["need"]:
+            status = "fail"
+        elif total and free > total // 4:  # a quarter of the device is plenty
+            status = "pass"
+        yield Shown("free-memory", ordinal, status, evidence)
+    runs = {run["what"]: run for run in answer.get("runs", ())}
+    fault = answer["fault"]
+    for test, name in _RUNS.items():
+        if name in runs:
+            run = runs[name]
+            status, evidence = "pass", f"{name}: all values are right"
             if run["wrong"]:
                 status = "fail"
-                evidence = f"{run_name}: {run['wrong']} of {run['values']} values are wrong"
-            yield Shown(test=test, device=ordinal, status=status, evidence=evidence)
-            return
-    fault = answer.get("fault")
-    if fault is not None and fault.get("said", "").endswith(run_name):
-        evidence = f"{run_name}: {_fault_text(fault)}"
-        yield Shown(test=test, device=ordinal, status="fail", evidence=evidence)
+                evidence = f"{name}: {run['wrong']} of {run['values']} values are wrong"
+            yield Shown(test, ordinal, status, evidence)
+        elif fault is not None and fault.get("said", "").endswith(name):
+            yield Shown(test, ordinal, "fail", f"{name}: {_fault_text(fault)}")
+
+
+def _child_result(outcome: Outcome) -> tuple[str, str]:
+    """Return status and evidence of a whole child: its handles and its convolutions."""
+    if outcome.answer is None:
+        return "unknown" if outcome.ended in ("late", "failed") else "fail", outcome.failure
+    answer: ConvolutionAnswer = outcome.answer
+    if answer["fault"] is not None:
+        return "fail", _fault_text(answer["fault"])
+    wrong = [run["what"] for run in answer["runs"] if run["wrong"]]
+    if wrong:
+        return "fail", f"wrong values: {', '.join(wrong)}"
+    return "pass", f"{answer['handles']} handles made, {len(answer['runs'])} convolutions right"
 
 
 def _fault_text(fault: Fault) -> str:

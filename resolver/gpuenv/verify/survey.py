@@ -17,6 +17,8 @@ from email.parser import HeaderParser
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ..errors import InputError
+from ..loader_env import interpreter
 from ..model import Value
 from ..prefix import read_record
 from ..probes.answers import Interpreter
@@ -97,12 +99,34 @@ class Survey(Value):
         """Distribution -> version."""
         return {row.name: row.version for row in self.distributions}
 
+    @property
+    def cudnn_folder(self) -> str | None:
+        """The folder of the installed libcudnn.so.N."""
+        for path in self.libraries:
+            if os.path.basename(path).startswith("libcudnn.so."):
+                return os.path.dirname(path)
+        return None
 
-def read_survey(interpreter: Interpreter) -> Survey:
-    """Return what is installed in the environment of an interpreter."""
+
+def environment_python(target: str) -> str:
+    """Return the interpreter of an environment, given its folder or the interpreter.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not os.path.exists(target):
+        raise InputError(f"{target}: does not exist", hint="name an environment: --target DIR")
+    python = interpreter(target)
+    if not os.path.isdir(target) and not os.access(python, os.X_OK):
+        raise InputError(f"{target}: is neither an environment nor an interpreter")
+    return python
+
+
+def read_survey(answer: Interpreter) -> Survey:
+    """Return what is installed, by the answer of the probe "interpreter"."""
     first: dict[str, Distribution] = {}
     versions: dict[tuple[str, str], set[str]] = {}
-    for distribution in read_distributions(interpreter["path"]):
+    for distribution in read_distributions(answer["path"]):
         key = distribution.name, distribution.folder
         versions.setdefault(key, set()).add(distribution.version)
         first.setdefault(distribution.name, distribution)
@@ -115,7 +139,7 @@ def read_survey(interpreter: Interpreter) -> Survey:
             if is_library(path):
                 libraries[path] = distribution.name
     conda: dict[str, str] = {}
-    prefix = interpreter["prefix"]
+    prefix = answer["prefix"]
     for entry in sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json"))):
         try:
             with open(entry, encoding="utf-8") as stream:
@@ -127,7 +151,7 @@ def read_survey(interpreter: Interpreter) -> Survey:
         for path in filter(is_cuda_library, paths):
             libraries.setdefault(os.path.normpath(os.path.join(prefix, path)), name)
     return Survey(
-        interpreter=interpreter,
+        interpreter=answer,
         distributions=tuple(first[name] for name in sorted(first)),
         twice=tuple(
             (name, tuple(sorted(several)))
