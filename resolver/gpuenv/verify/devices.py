@@ -412,7 +412,7 @@ def _convolution_check(
         failures.append(_fault_text(fault) + log_text(lines))
         marks += _marks(fault)
     foreign = loader.foreign_cudnn(answer["mapped"], place.folder, loader.Origins(place.env))
-    failures += [f"computed with {file.text}" for file in foreign]
+    failures += [f"computed with {file}" for file in foreign]
     marks += loader.foreign_marks(foreign)
     if failures:
         return Check("cudnn convolution", subject, "fail", "; ".join(failures), marks=marks)

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from ..loader_env import is_driver_library
 from ..model import Check, Lock, show_pair
 from ..probes._common import cudnn_text
 from ..probes.answers import FrameworkAnswer, Run
 from . import loader
-from .linkage import family
+from .linkage import base_stem, family
 from .runner import Outcome
 from .survey import Survey
 
@@ -85,37 +86,42 @@ def _library_check(
     environment may be meant to use the system's.
     """
     prefixes = (survey.interpreter["prefix"], survey.interpreter["platlib"])
+    # Real paths: an environment may have links into a package cache, or see the system's packages.
     owned = {os.path.realpath(path) for path in survey.libraries}
     for path in filter(loader.is_driver_stub, mapped):
         evidence = f"{path}, from {origins.of(path, mapped)}, is a stub of the driver's library"
         return Check(name, "libraries", "fail", f"{evidence}: programs are only linked with it")
     of_system = {family(file) for files in system.values() for file in files}
     own = [path for path in mapped if family(os.path.basename(path)) not in of_system]
-    foreign = loader.foreign_libraries(own, prefixes, owned, origins)
-    stems = {_stem(path) for path in survey.libraries}
+    foreign = []
+    counts: dict[str, int] = {}  # how many libraries came from each folder
+    for path in mapped:
+        folder, file_name = os.path.split(path)
+        inside = [prefix for prefix in prefixes if loader.is_inside(path, prefix)]
+        place = f"from {os.path.relpath(folder, inside[-1]) if inside else folder}"
+        if is_driver_library(file_name):
+            place = f"of the driver in {folder}"
+        elif path in own and not inside and os.path.realpath(path) not in owned:
+            foreign.append(loader.Foreign(path, origins.of(path, own)))
+        counts[place] = counts.get(place, 0) + 1
+    stems = {base_stem(os.path.basename(path)) for path in survey.libraries}
     wrong = foreign
     if lock is None:
-        wrong = [file for file in foreign if _stem(file.what) in stems]
+        wrong = [file for file in foreign if base_stem(os.path.basename(file.what)) in stems]
     if wrong:
-        texts = [file.text for file in wrong[:SHOWN]]
-        evidence = f"not the environment's: {'; '.join(texts)}"
+        evidence = f"not the environment's: {'; '.join(map(str, wrong[:SHOWN]))}"
         return Check(name, "libraries", "fail", evidence)
     if foreign:
-        texts = [file.text for file in foreign[:SHOWN]]
-        evidence = f"the environment has none of its own: {'; '.join(texts)}"
+        texts = "; ".join(map(str, foreign[:SHOWN]))
+        evidence = f"the environment has none of its own: {texts}"
         return Check(name, "libraries", "unknown", evidence)
     if not mapped:
         return Check(name, "libraries", "pass", "no CUDA library is mapped")
     owner = "the environment's"
     if own != list(mapped):
         owner += ", or of the system as intended"
-    evidence = f"all {owner}: {loader.count_by_folder(mapped, prefixes)}"
-    return Check(name, "libraries", "pass", evidence)
-
-
-def _stem(path: str) -> str:
-    """Return libcudart for /usr/lib/libcudart.so.13."""
-    return os.path.basename(path).partition(".so")[0]
+    places = ", ".join(f"{count} {place}" for place, count in counts.items())
+    return Check(name, "libraries", "pass", f"all {owner}: {places}")
 
 
 # ---- import -------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ..binaries import elf
 from ..loader_env import is_driver_library, path_entries, preload_entries, same_file
@@ -28,7 +29,7 @@ _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig")
 SHOWN = 4  # foreign libraries in the evidence of a check
 
 
-class Foreign(Value):
+class Foreign(NamedTuple):
     """A file from outside the environment, and who supplied it.
 
     `what` is its path, or for several files of one folder "PATH and 3 more".
@@ -37,9 +38,7 @@ class Foreign(Value):
     what: str
     origin: str
 
-    @property
-    def text(self) -> str:
-        """The file and its origin, for evidence."""
+    def __str__(self) -> str:
         return f"{self.what}, from {self.origin}"
 
 
@@ -98,44 +97,24 @@ class Origins:
         return "an explicit path"
 
     def _runpath(self, path: str) -> list[tuple[str, str]]:
-        """Return (entry, its folder) of DT_RPATH and DT_RUNPATH.
-
-        [] if the library cannot be read.
-        """
+        """Return (entry, its folder) of DT_RPATH and DT_RUNPATH; [] if they cannot be read."""
         if path not in self._runpaths:
-            try:
+            self._runpaths[path] = []
+            with contextlib.suppress(OSError, elf.NotElfError):
                 library = elf.read(path, names=False)
                 entries = [*library.rpath, *library.runpath]
                 folders = elf.expand_origin(path, entries)
-            except (OSError, elf.NotElfError):
-                entries, folders = [], []
-            self._runpaths[path] = list(zip(entries, folders, strict=True))
+                self._runpaths[path] = list(zip(entries, folders, strict=True))
         return self._runpaths[path]
 
-    def cuda_in_variables(self) -> list[tuple[str, str]]:
-        """Return (entry, file name) of the CUDA libraries that loader variables lead to."""
-        files = self._files_in_variables()
-        return [(entry, name) for entry, name in files if _CUDA_LIBRARY.match(name)]
-
-    def driver_stubs(self) -> list[str]:
-        """Return the entries of loader variables that lead to a stub of the driver's library."""
-        entries = []
-        for entry, name in self._files_in_variables():
-            path = entry if entry in self.preload else os.path.join(entry, name)
-            if name == _DRIVER_LIBRARY and is_driver_stub(path):
-                entries.append(entry)
-        return entries
-
-    def _files_in_variables(self) -> list[tuple[str, str]]:
-        """Return (entry, file name) of all files that loader variables lead to."""
-        pairs = [(entry, os.path.basename(entry)) for entry in self.preload]
+    def files_in_variables(self) -> list[tuple[str, str]]:
+        """Return (entry, path) of all files that loader variables lead to."""
+        files = [(entry, entry) for entry in self.preload]
         for entry in self.path:
-            try:
+            with contextlib.suppress(OSError):
                 names = sorted(os.listdir(entry))
-            except OSError:
-                continue
-            pairs += [(entry, name) for name in names]
-        return pairs
+                files += [(entry, os.path.join(entry, name)) for name in names]
+        return files
 
 
 def is_inside(path: str, prefix: str) -> bool:
@@ -155,87 +134,50 @@ def is_driver_stub(path: str) -> bool:
     return os.path.basename(os.path.dirname(os.path.realpath(path))) == "stubs"
 
 
-def foreign_libraries(
-    mapped: Iterable[str], prefixes: Sequence[str], owned: Collection[str], origins: Origins
-) -> list[Foreign]:
-    """Return the mapped libraries from outside the environment, except those of the driver.
-
-    Args:
-        owned: real paths of the distributions' libraries. They may be outside the prefix: in an
-        environment of links
-            into a package cache, or in one that sees the system's packages.
-    """
-    paths = list(mapped)
-    foreign = []
-    for path in paths:
-        if is_driver_library(os.path.basename(path)) or os.path.realpath(path) in owned:
-            continue
-        if not any(is_inside(path, prefix) for prefix in prefixes):
-            foreign.append(Foreign(what=path, origin=origins.of(path, paths)))
-    return foreign
-
-
-def count_by_folder(mapped: Iterable[str], prefixes: Sequence[str]) -> str:
-    """Return how many libraries came from each folder.
-
-    The text is such as "8 from nvidia/cudnn/lib, 3 of the driver in /usr/lib".
-    """
-    counts: dict[str, int] = {}
-    for path in mapped:
-        place = _place(path, prefixes)
-        counts[place] = counts.get(place, 0) + 1
-    return ", ".join(f"{count} {place}" for place, count in counts.items())
-
-
-def _place(path: str, prefixes: Sequence[str]) -> str:
-    folder = os.path.dirname(path)
-    if is_driver_library(os.path.basename(path)):
-        return f"of the driver in {folder}"
-    for prefix in reversed(prefixes):
-        if is_inside(path, prefix):
-            return f"from {os.path.relpath(folder, prefix)}"
-    return f"from {folder}"
-
-
 # ---- loader variables ---------------------------------------------------------------------------
 
 
-def variable_check(folder: str, origins: Origins) -> Check:
+def variable_check(folder: str | None, origins: Origins) -> Check:
     """Check that no loader variable leads to a library that shadows the right one.
 
     That is another cuDNN than the environment's, or a stub of the driver's library. Other CUDA
     libraries in variables, and another cuDNN in the loader's cache, are only mentioned.
 
     Args:
-        folder: the folder of the environment's cuDNN; "" if it has none.
+        folder: the folder of the environment's cuDNN, if it has one.
+        origins: what the variables lead to.
     """
-    libraries = origins.cuda_in_variables()
-    majors = set()
-    if folder:
-        libraries = [(entry, name) for entry, name in libraries if not same_file(entry, folder)]
-        # A cuDNN of another major version has other file names and shadows nothing.
-        majors = {_major(name) for name in os.listdir(folder)}
-    shadows = set()
-    for entry, name in libraries:
-        if name.startswith("libcudnn") and _major(name) in majors:
+    # A cuDNN of another major version has other file names and shadows nothing.
+    majors = {_major(name) for name in os.listdir(folder)} if folder else set()
+    shadows, others, stubs = set(), set(), []
+    for entry, path in origins.files_in_variables():
+        name = os.path.basename(path)
+        if name == _DRIVER_LIBRARY and is_driver_stub(path):
+            stubs.append(entry)
+        elif not _CUDA_LIBRARY.match(name) or (folder and same_file(entry, folder)):
+            continue
+        elif name.startswith("libcudnn") and _major(name) in majors:
             shadows.add(entry)
-    others = {entry for entry, _ in libraries} - shadows
-    notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in sorted(others)]
-    cached = {os.path.dirname(path) for path in origins.cache() if "/libcudnn" in path}
-    others_cached = [
-        place for place in sorted(cached) if not folder or not same_file(place, folder)
+        else:
+            others.add(entry)
+    notes = [
+        f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries"
+        for entry in sorted(others - shadows)
     ]
-    notes += [f"another cuDNN is in the loader's cache: {place}" for place in others_cached]
+    cached = {os.path.dirname(path) for path in origins.cache() if "/libcudnn" in path}
+    notes += [
+        f"another cuDNN is in the loader's cache: {place}"
+        for place in sorted(cached)
+        if not folder or not same_file(place, folder)
+    ]
     wrong = []
-    stubs = origins.driver_stubs()
     if stubs:
         wrong.append(f"a stub shadows the driver's {_DRIVER_LIBRARY}: {', '.join(stubs)}")
     if shadows:
         wrong.append(f"another cuDNN shadows the environment's: {', '.join(sorted(shadows))}")
     if wrong:
         wrong[-1] += " (LD_LIBRARY_PATH or LD_PRELOAD)"
-        evidence = "; ".join([*wrong, *notes])
-        return Check("loader", "variables", "fail", evidence)
+        return Check("loader", "variables", "fail", "; ".join([*wrong, *notes]))
     evidence = "; ".join(notes) or "no loader variable or cache entry names another CUDA library"
     return Check("loader", "variables", "pass", evidence)
 
@@ -256,20 +198,16 @@ def foreign_cudnn(mapped: Sequence[str], folder: str, origins: Origins) -> list[
     """
     # The environment's own files may be links into a package cache.
     own = {os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)}
-    names_by_supplier: dict[tuple[str, str], list[str]] = {}
+    by_supplier: dict[tuple[str, str], list[str]] = {}
     for path in mapped:
         place, name = os.path.split(path)
-        if not name.startswith("libcudnn") or same_file(place, folder):
-            continue
-        if os.path.realpath(path) not in own:
-            supplier = (place, origins.of(path, mapped))
-            names_by_supplier.setdefault(supplier, []).append(name)
+        is_own = same_file(place, folder) or os.path.realpath(path) in own
+        if name.startswith("libcudnn") and not is_own:
+            by_supplier.setdefault((place, origins.of(path, mapped)), []).append(path)
     foreign = []
-    for (place, origin), names in names_by_supplier.items():
-        what = os.path.join(place, min(names))
-        if len(names) > 1:
-            what += f" and {len(names) - 1} more"
-        foreign.append(Foreign(what=what, origin=origin))
+    for (_, origin), paths in by_supplier.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        foreign.append(Foreign(min(paths) + more, origin))
     return foreign
 
 
@@ -358,7 +296,7 @@ def cudnn_checks(run: CudnnRun, folder: str, expected: str | None, origins: Orig
     foreign = foreign_cudnn(answer["mapped"], folder, origins)
     status, evidence = "pass", f"{len(answer['mapped'])} mapped libraries, all from {folder}"
     if foreign:
-        texts = [file.text for file in foreign[:SHOWN]]
+        texts = [str(file) for file in foreign[:SHOWN]]
         status, evidence = "fail", f"not the environment's: {'; '.join(texts)}"
     return [
         _member_check(answer, run, folder, origins),
@@ -381,8 +319,9 @@ def _member_check(answer: CudnnAnswer, run: CudnnRun, folder: str, origins: Orig
         else:
             failed.append(f"{load['name']}: {failure}")
             marks += loader_marks(failure)
+    paths = {load["name"]: load["path"] for load in answer["loads"]}
     for name, files in run.absent.items():
-        path = _loaded_path(name, answer)
+        path = paths.get(name)
         taken = ""
         if path is not None:
             taken = f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}"
@@ -395,17 +334,6 @@ def _member_check(answer: CudnnAnswer, run: CudnnRun, folder: str, origins: Orig
         status, evidence = "unknown", f"{evidence}; {'; '.join(without_driver)}"
     seconds = run.outcome.seconds
     return Check("cudnn", "libraries", status, evidence, seconds=seconds, marks=tuple(marks))
-
-
-def _loaded_path(name: str, answer: CudnnAnswer) -> str | None:
-    """Return the file that was loaded for a library that the environment lacks, if one was."""
-    for path in answer["mapped"]:
-        if os.path.basename(path).startswith(f"{name}."):
-            return path
-    for load in answer["loads"]:
-        if load["name"] == name and load["path"]:
-            return load["path"]
-    return None
 
 
 def _version_check(

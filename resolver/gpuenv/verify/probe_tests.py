@@ -69,9 +69,9 @@ def system_cudnn() -> tuple[str, ...]:
     """
     origins = loader.Origins(os.environ)
     paths = [path for path in origins.cache() if os.path.basename(path).startswith("libcudnn")]
-    for entry, name in origins.cuda_in_variables():
-        if name.startswith("libcudnn"):
-            paths.append(os.path.join(entry, name))
+    for _, path in origins.files_in_variables():
+        if os.path.basename(path).startswith("libcudnn") and ".so" in path:
+            paths.append(path)
     return tuple(dict.fromkeys(paths))
 
 
@@ -151,7 +151,7 @@ def _results(
         status, evidence = "pass", f"{len(mapped)} libraries of cuDNN, all from {folder}"
         foreign = loader.foreign_cudnn(mapped, folder, origins)
         if foreign:
-            status, evidence = "fail", "; ".join(file.text for file in foreign)
+            status, evidence = "fail", "; ".join(str(file) for file in foreign)
         yield Shown("one-folder", ordinal, status, evidence)
     device = answer.get("device", {})
     free, total = answer.get("free", device.get("free")), device.get("total")
