@@ -21,7 +21,6 @@ from .answers import FilesAnswer
 
 CHUNK = 1 << 20  # bytes
 PROCESSES = 32  # at most
-FEW_BYTES = 16 << 20  # are read in less time than it takes to start processes
 Row = tuple[int, str, str, str]  # the place in the list, path, size, sha256
 
 
@@ -55,7 +54,7 @@ def compare(path: str, recorded_size: str, recorded_digest: str, *, fast: bool) 
     return size, ""
 
 
-def compare_all(rows: Iterable[Row], *, fast: bool) -> FilesAnswer:
+def compare_share(rows: Iterable[Row], *, fast: bool) -> FilesAnswer:
     """Return what compare() finds for each file."""
     answer: FilesAnswer = {"bytes": 0, "wrong": []}
     for number, path, recorded_size, recorded_digest in rows:
@@ -70,26 +69,22 @@ def probe(options: Options) -> FilesAnswer:
     """Return the answer that this file's docstring describes."""
     with open(options["files"], encoding="utf-8") as stream:
         rows: list[Row] = [(number, *row) for number, row in enumerate(json.load(stream))]
-    fast = options["fast"]
-    sizes = {row[0]: int(row[2]) if row[2].isdigit() else 0 for row in rows}
-    if fast or sum(sizes.values()) < FEW_BYTES:
-        return compare_all(rows, fast=fast)
-    # Processes, because threads would wait for each other at each small file. Each takes a share
-    # of the large files and of the small ones.
-    rows.sort(key=lambda row: sizes[row[0]], reverse=True)
+    # Each process takes a share of the large files and of the small ones. Threads would wait for
+    # each other at each small file.
+    rows.sort(key=lambda row: int(row[2]) if row[2].isdigit() else 0, reverse=True)
     count = min(PROCESSES, len(os.sched_getaffinity(0)))
-    children = []
     answer: FilesAnswer = {"bytes": 0, "wrong": []}
     with ExitStack() as stack:
-        for first in range(count):
-            output = stack.enter_context(tempfile.TemporaryFile("w+"))
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(count)]
+        children = []
+        for first, output in enumerate(outputs):
             child = os.fork()
             if not child:
-                json.dump(compare_all(rows[first::count], fast=fast), output)
+                json.dump(compare_share(rows[first::count], fast=options["fast"]), output)
                 output.flush()
                 os._exit(0)
-            children.append((child, output))
-        for child, output in children:
+            children.append(child)
+        for child, output in zip(children, outputs):  # noqa: B905  Python 3.9
             os.waitpid(child, 0)
             output.seek(0)
             part: FilesAnswer = json.load(output)  # an error if the child did not finish

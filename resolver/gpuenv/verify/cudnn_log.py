@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from .runner import Outcome, RunProbe
+from ..probes._common import main_cudnn
+from .runner import Outcome
 
 Logged = tuple[Outcome, tuple[str, ...]]  # with the reasons of cuDNN's log, if the run failed
 SHOWN = 4  # reason lines in a check's evidence
@@ -96,25 +97,30 @@ def variables(major: int, path: str, *, verbose: bool) -> dict[str, str]:
 
 
 def run_logged(
-    run_probe: RunProbe,
-    name: str,
-    options: Mapping[str, object],
+    run: Callable[..., Outcome],
+    cudnn_folder: str,
     should_rerun: Callable[[Outcome], bool],
     *,
-    major: int,
     verbose: bool,
 ) -> Logged:
     """Run a probe, and once more with cuDNN's log in a file if cuDNN failed.
 
     Return the first outcome and the reasons that the log gives. With `verbose` the last calls
     before the end follow them.
+
+    Args:
+        run: runs the probe; its argument are further environment variables.
+        cudnn_folder: the folder of the libcudnn.so.N.
+        should_rerun: whether the log may tell more about an outcome.
+        verbose: record every call.
     """
-    outcome = run_probe(name, options)
+    outcome = run()
     if not should_rerun(outcome):
         return outcome, ()
+    major = int((main_cudnn(cudnn_folder) or "0").rpartition(".")[2])
     with tempfile.TemporaryDirectory(prefix="gpuenv-cudnn-") as folder:
         path = os.path.join(folder, "cudnn.log")
-        second = run_probe(name, options, variables(major, path, verbose=verbose))
+        second = run(variables(major, path, verbose=verbose))
         text = ""
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as stream:

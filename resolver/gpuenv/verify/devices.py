@@ -10,9 +10,10 @@ leaves it unknown if it passes by itself. Numbers of the driver's results: cuda.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ..model import Check, Gpu, Host, Mark, Problem, Value, show_pair
-from ..probes._common import cudnn_text, main_cudnn
+from ..probes._common import cudnn_text
 from ..probes.answers import ConvolutionAnswer, ConvolutionRun, Fault
 from . import loader
 from .cudnn_log import Logged, log_text, run_logged
@@ -23,64 +24,50 @@ TIGHT = 4 << 30  # bytes: with less free memory, concurrent children would run o
 MIB = 1 << 20
 _UNAVAILABLE, _NO_DEVICE, _INVALID_DEVICE, _OUT_OF_MEMORY = 46, 100, 101, 2
 _EXCLUSIVE, _PROHIBITED = {1, 3}, 2  # CUcomputemode
-# CUresult -> (status of the check, meaning and fix). {libcuda} is the path of the library that was
-# loaded.
+# CUresult -> meaning and fix. {libcuda} is the path of the library that was loaded.
 _HOST_RESULTS = {
     34: (
-        "fail",
         "{libcuda} is the toolkit's stub and not the driver's library: take its folder "
-        "off LD_LIBRARY_PATH",
+        "off LD_LIBRARY_PATH"
     ),
     214: (
-        "fail",
         "the device has an ECC error that cannot be corrected: reset it or reboot "
-        "(nvidia-smi -q -d ECC)",
+        "(nvidia-smi -q -d ECC)"
     ),
     220: (
-        "fail",
         "NVLink has an error that cannot be corrected: see the kernel log (Xid) and reset"
-        " the device",
+        " the device"
     ),
     304: (
-        "fail",
         "the operating system refused a call: see the rights on /dev/nvidia* and the "
-        "limits (ulimit)",
+        "limits (ulimit)"
     ),
-    800: (
-        "fail",
-        "the operation is not permitted: this user or container has no right to the device",
-    ),
+    800: ("the operation is not permitted: this user or container has no right to the device"),
     802: (
-        "fail",
         "the system is not ready: on NVSwitch machines the fabric manager "
         "(nvidia-fabricmanager, of the driver's own release) must run and have finished; "
-        "see nvidia-smi -q, Fabric",
+        "see nvidia-smi -q, Fabric"
     ),
     803: (
-        "fail",
         "{libcuda} and the loaded kernel module are of different releases: reboot, or "
-        "reload the module; in a container take the image's own libcuda away",
+        "reload the module; in a container take the image's own libcuda away"
     ),
     804: (
-        "fail",
         "{libcuda} is a forward-compatibility library (cuda-compat), which this GPU or "
         "driver does not support: take its folder off the loader's path, or update the "
-        "driver",
+        "driver"
     ),
-    805: (
-        "fail",
-        "the MPS control daemon cannot be reached: start it, or unset CUDA_MPS_PIPE_DIRECTORY",
-    ),
-    806: ("fail", "the MPS server broke the connection: restart it"),
-    807: ("unknown", "the MPS server is not ready for new clients: try again"),
-    808: ("unknown", "the MPS server has as many clients as it takes: try again"),
-    809: ("unknown", "the MPS server has as many connections as it takes: try again"),
+    805: ("the MPS control daemon cannot be reached: start it, or unset CUDA_MPS_PIPE_DIRECTORY"),
+    806: ("the MPS server broke the connection: restart it"),
+    807: ("the MPS server is not ready for new clients: try again"),
+    808: ("the MPS server has as many clients as it takes: try again"),
+    809: ("the MPS server has as many connections as it takes: try again"),
     999: (
-        "fail",
         "unknown to the driver itself; often /dev/nvidia-uvm is missing (nvidia-modprobe "
-        "-u), or a container lost its devices (restart it); see the kernel log (Xid)",
+        "-u), or a container lost its devices (restart it); see the kernel log (Xid)"
     ),
 }
+_PASSING_RESULTS = {807, 808, 809}  # another try may succeed
 # Problems of the detection that are no fault of the host: there is no device, or it is hidden on
 # purpose.
 _ABSENT = (
@@ -173,18 +160,16 @@ def all_checks(outcomes: Sequence[Logged], max_device: int | None, place: Place)
     checks: list[Check] = []
     passed = []
     for ordinal, ((outcome, lines), gpu) in enumerate(zip(outcomes, place.gpus, strict=True)):
-        of_device = device_checks(outcome, lines, f"GPU {ordinal}", gpu, place)
+        of_device = _device_checks(outcome, lines, f"GPU {ordinal}", gpu, place)
         last = of_device[-1]
         passed.append(last.name == "cudnn convolution" and last.status == "pass")
         checks += of_device
-    if outcomes:
-        limit = capability_check(max_device, place.host, passed)
-        if limit is not None:
-            checks.append(limit)
+    if outcomes and max_device is not None and place.host.gpus:
+        checks.append(_capability_check(max_device, place.host, passed))
     return checks
 
 
-def capability_check(number: int | None, host: Host, passed: Sequence[bool]) -> Check | None:
+def _capability_check(number: int, host: Host, passed: Sequence[bool]) -> Check:
     """Compare cudnnGetMaxDeviceVersion (1210 is 12.1) with the devices.
 
     The function names the newest device that the release was made for. A newer device of the same
@@ -194,34 +179,27 @@ def capability_check(number: int | None, host: Host, passed: Sequence[bool]) -> 
     Args:
         passed: for each device, whether the convolution was correct.
     """
-    if number is None or not host.gpus:
-        return None
     limit = (number // 100, number % 100 // 10)
-    text = f"cuDNN is for devices up to {show_pair(limit)}"
-    newer: list[tuple[int, Gpu]] = []
-    major = 0
+    evidence, status = f"cuDNN is for devices up to {show_pair(limit)}", "pass"
+    newer = []
     for index, gpu in enumerate(host.gpus):
         if gpu.compute_capability is not None and gpu.compute_capability > limit:
-            newer.append((index, gpu))
-            major = max(major, gpu.compute_capability[0])
+            newer.append((index, gpu.name, gpu.compute_capability))
+    devices = ", ".join(f"GPU {index} {name} is {show_pair(pair)}" for index, name, pair in newer)
     if not newer:
-        evidence = f"{text} (cudnnGetMaxDeviceVersion {number})"
-        return Check("cudnn", "device version", "pass", evidence)
-    names = [
-        f"GPU {index} {gpu.name} is {show_pair(gpu.compute_capability)}" for index, gpu in newer
-    ]
-    devices = ", ".join(names)
-    if all(index < len(passed) and passed[index] for index, _ in newer):
-        evidence = f"{text}; {devices}, and its convolutions were right"
-        return Check("cudnn", "device version", "pass", evidence)
-    status = "fail" if major > limit[0] else "unknown"
-    return Check("cudnn", "device version", status, f"{text}, and {devices}")
+        evidence += f" (cudnnGetMaxDeviceVersion {number})"
+    elif all(index < len(passed) and passed[index] for index, _, _ in newer):
+        evidence += f"; {devices}, and its convolutions were right"
+    else:
+        evidence += f", and {devices}"
+        status = "fail" if max(pair for _, _, pair in newer)[0] > limit[0] else "unknown"
+    return Check("cudnn", "device version", status, evidence)
 
 
 # ---- one device ---------------------------------------------------------------------------------
 
 
-def device_checks(
+def _device_checks(
     outcome: Outcome, lines: tuple[str, ...], label: str, gpu: Gpu, place: Place
 ) -> list[Check]:
     """Return the checks of one device.
@@ -243,36 +221,21 @@ def device_checks(
         short = fault["kind"] == "memory" or answer.get("free", NEED) < answer["need"] // 4
         if "version" not in answer or _is_host_result(fault) or short:
             return _host_fault_checks(outcome, fault, subject, gpu, place)
-    checks = [_context_check(answer, subject)]
+    context = _context_check(answer, subject)
     if fault is not None and answer.get("handles", 0) == 0:
         evidence = _fault_text(fault) + log_text(lines)
-        check = Check(
-            "cudnn handle",
-            subject,
-            "fail",
-            evidence,
-            seconds=outcome.seconds,
-            marks=_marks(fault),
-        )
-        return [*checks, check]
+        marks = _marks(fault)
+        return [context, Check("cudnn handle", subject, "fail", evidence, outcome.seconds, marks)]
     evidence = f"cudnnCreate succeeded, {answer['handles']} handles"
-    checks.append(Check("cudnn handle", subject, "pass", evidence))
-    checks.append(_convolution_check(answer, subject, lines, place))
-    return checks
+    handle = Check("cudnn handle", subject, "pass", evidence)
+    return [context, handle, _convolution_check(answer, subject, lines, place)]
 
 
 def run_convolution(run_probe: RunProbe, folder: str, ordinal: int, *, verbose: bool) -> Logged:
     """Run the probe "convolution" on a device. `folder` is that of the environment's cuDNN."""
     options = {"folder": folder, "device": {"ordinal": ordinal}, "need": NEED}
-    main = main_cudnn(folder) or "0"
-    return run_logged(
-        run_probe,
-        "convolution",
-        options,
-        _log_may_tell_more,
-        major=int(main.rpartition(".")[2]),
-        verbose=verbose,
-    )
+    run = partial(run_probe, "convolution", options)
+    return run_logged(run, folder, _log_may_tell_more, verbose=verbose)
 
 
 def _log_may_tell_more(outcome: Outcome) -> bool:
@@ -289,20 +252,17 @@ def _no_answer(outcome: Outcome, subject: str, lines: tuple[str, ...]) -> Check:
 
     Its last step tells the driver's fault from cuDNN's.
     """
-    failure, seconds = outcome.failure, outcome.seconds
-    if outcome.ended == "late":
-        return Check("device", subject, "unknown", failure, seconds=seconds)
+    name, status, evidence = "device", "unknown", outcome.failure
     if outcome.ended == "failed":
-        evidence = f"the check itself failed: {failure}"
-        return Check("device", subject, "unknown", evidence, seconds=seconds)
-    if "cudnn" in outcome.step:
-        evidence = failure + log_text(lines)
-        return Check("cudnn convolution", subject, "fail", evidence, seconds=seconds)
-    cause = "the driver's library ended the process"
-    if outcome.ended == "hang":
-        cause = "the driver hangs"
-    evidence = f"{cause}: {failure}; see the kernel log (Xid)"
-    return Check("device", subject, "fail", evidence, seconds=seconds)
+        evidence = f"the check itself failed: {outcome.failure}"
+    elif "cudnn" in outcome.step:
+        name, status, evidence = "cudnn convolution", "fail", outcome.failure + log_text(lines)
+    elif outcome.ended != "late":
+        cause = "the driver's library ended the process"
+        if outcome.ended == "hang":
+            cause = "the driver hangs"
+        status, evidence = "fail", f"{cause}: {outcome.failure}; see the kernel log (Xid)"
+    return Check(name, subject, status, evidence, seconds=outcome.seconds)
 
 
 def _context_check(answer: ConvolutionAnswer, subject: str) -> Check:
@@ -355,9 +315,9 @@ def _host_fault_checks(
         status = "unknown"
         evidence = f"{text}: {reason}{_users(answer)}; nothing was proved on it"
     elif result in _HOST_RESULTS:
-        status, meaning = _HOST_RESULTS[result]
+        status = "unknown" if result in _PASSING_RESULTS else "fail"
         libcuda = answer["driver"].get("path", "libcuda.so.1")
-        evidence = f"{text}: {meaning.format(libcuda=libcuda)}"
+        evidence = f"{text}: {_HOST_RESULTS[result].format(libcuda=libcuda)}"
     elif result == _NO_DEVICE:
         value, count = place.env.get("CUDA_VISIBLE_DEVICES"), len(place.host.gpus)
         evidence = f"{text}: CUDA_VISIBLE_DEVICES={value} names no device that exists"

@@ -9,7 +9,6 @@ fails or is unknown, and its evidence says what was found.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +26,7 @@ from .device_code import device_code_checks
 from .frameworks import expected_cudnn, framework_checks
 from .linkage import closure_check
 from .rule_checks import suitability_checks
-from .runner import PROBES, Children, Outcome, RunProbe, has_probe
+from .runner import PROBES, Children, Outcome, has_probe
 from .survey import Survey, environment_python, read_survey
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
@@ -70,10 +69,8 @@ def verify(
     python = environment_python(target)
     variables = dict(os.environ if env is None else env)
     deadline = time.monotonic() + timeout
-    children = Children(python, variables, deadline, probes)
-    run_probe = children.run
-    if device and devices.needs_turns(host):
-        run_probe = _in_turn(children.run)
+    turns = device and devices.needs_turns(host)
+    children = Children(python, variables, deadline, probes, turns=turns)
     gpus = host.gpus if device else ()
     if device and not gpus and devices.is_broken(host):
         # A fault kept the detection from listing the devices: try the first that CUDA may show.
@@ -87,7 +84,7 @@ def verify(
         for _, module, probe in frameworks:
             options = {"import_name": module, "device": device, "devices": len(host.gpus)}
             name = probe if has_probe(probe, probes) else "module"
-            running.append(pool.submit(run_probe, name, options))
+            running.append(pool.submit(children.run, name, options))
         first = children.run("interpreter", {"imports": modules})
         if first.answer is None:
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
@@ -97,10 +94,10 @@ def verify(
         cudnn: Future[loader.CudnnRun] | None = None
         convolutions: list[Future[Logged]] = []
         if place.folder:
-            cudnn = pool.submit(loader.run_cudnn, run_probe, place.folder, verbose=verbose)
-            run = partial(devices.run_convolution, run_probe, place.folder, verbose=verbose)
+            cudnn = pool.submit(loader.run_cudnn, children.run, place.folder, verbose=verbose)
+            run = partial(devices.run_convolution, children.run, place.folder, verbose=verbose)
             convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
-        files = pool.submit(installed.compare_files, run_probe, survey, fast=fast)
+        files = pool.submit(installed.compare_files, children.run, survey, fast=fast)
         closure = pool.submit(closure_check, survey, modules, origins, deadline, system)
         checks = installed.survey_checks(lock, survey)
         code: list[Check] | Future[list[Check]] = []
@@ -158,21 +155,6 @@ def _system_libraries(
         if needs is not None and needs.libraries:
             files[name] = needs.libraries
     return files
-
-
-def _in_turn(run_probe: RunProbe) -> RunProbe:
-    """Return a function that runs the probes that use a device one after another."""
-    turn = threading.Lock()
-
-    def run(
-        name: str, options: Mapping[str, object], more: Mapping[str, str] | None = None
-    ) -> Outcome:
-        if not options.get("device"):
-            return run_probe(name, options, more)
-        with turn:
-            return run_probe(name, options, more)
-
-    return run
 
 
 def _cudnn_checks(

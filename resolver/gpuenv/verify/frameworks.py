@@ -55,7 +55,7 @@ def framework_checks(
     summary = _build_text(name, answer)
     wrong = [answer["cudnn_failure"]] if "cudnn_failure" in answer else []
     if lock is not None:
-        wrong += _differences(name, answer, lock)
+        wrong += _differences(name, answer, lock, survey)
     status = "fail" if wrong else "pass"
     evidence = f"{summary}: {'; '.join(wrong)}" if wrong else summary
     checks = [Check(name, "import", status, evidence, seconds=outcome.seconds)]
@@ -140,19 +140,16 @@ def _build_text(name: str, answer: FrameworkAnswer) -> str:
     return ", ".join(parts)
 
 
-def _differences(name: str, answer: FrameworkAnswer, lock: Lock) -> list[str]:
+def _differences(name: str, answer: FrameworkAnswer, lock: Lock, survey: Survey) -> list[str]:
     """Return what the framework reports otherwise than the lock."""
     texts = []
-    for choice in lock.choices:
-        if choice.framework != name:
-            continue
+    for choice in [choice for choice in lock.choices if choice.framework == name][:1]:
         if answer["version"].partition("+")[0] != choice.version:
             texts.append(f"the lock says {choice.version}")
         if "cuda" in answer and not _same_cuda(answer["cuda"], choice.cuda):
             cuda = f"CUDA {show_pair(choice.cuda)}" if choice.cuda else "no CUDA"
             texts.append(f"the lock says {cuda}")
-        break
-    pinned = locked_cudnn(lock)
+    pinned = expected_cudnn(lock, survey)
     cudnn = answer.get("cudnn")
     if pinned is not None and cudnn and not loader.is_release(cudnn, pinned):
         texts.append(f"the lock says cuDNN {pinned}")
@@ -196,12 +193,10 @@ def _device_checks(
             failure = device["failure"]
             status = _failure_status(failure)
             checks.append(Check(name, f"convolution {subject}", status, failure))
-        elif "without_cudnn" in answer:
-            note = answer["without_cudnn"]
-            checks.append(_run_check(name, subject, device["runs"], note=note))
         else:
-            engines = loader.engines(answer.get("mapped", ()))
-            checks.append(_run_check(name, subject, device["runs"], engines=engines))
+            note = answer.get("without_cudnn", "")
+            engines = None if note else loader.engines(answer.get("mapped", ()))
+            checks.append(_run_check(name, subject, device["runs"], engines=engines, note=note))
     if len(answer["devices"]) < visible:
         evidence = f"{name} sees {len(answer['devices'])} of {visible} devices"
         checks.append(Check(name, "GPU", "fail", evidence))
@@ -251,23 +246,13 @@ def _run_check(
 # ---- the expected cuDNN -------------------------------------------------------------------------
 
 
-def locked_cudnn(lock: Lock) -> str | None:
-    """Return the version of cuDNN that the lock pins."""
-    return _cudnn_version([(pin.wheel.name, pin.wheel.version) for pin in lock.pins])
-
-
 def expected_cudnn(lock: Lock | None, survey: Survey) -> str | None:
     """Return the version of cuDNN that should be there.
 
     It is the version that the lock pins, else that of the installed distribution.
     """
+    versions = survey.versions
     if lock is not None:
-        return locked_cudnn(lock)
-    return _cudnn_version(list(survey.versions.items()))
-
-
-def _cudnn_version(pins: Sequence[tuple[str, str]]) -> str | None:
-    for name, version in pins:
-        if name.startswith("nvidia-cudnn-cu"):
-            return version
-    return None
+        versions = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
+    names = [name for name in versions if name.startswith("nvidia-cudnn-cu")]
+    return versions[names[0]] if names else None

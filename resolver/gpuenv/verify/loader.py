@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -256,9 +257,8 @@ def run_cudnn(run_probe: RunProbe, folder: str, *, verbose: bool) -> CudnnRun:
             shipped.add(match[1])
     members = sorted((shipped | named.keys()) - {"libcudnn"})
     options = {"main": os.path.join(folder, main), "members": members, "checks": True}
-    outcome, lines = run_logged(
-        run_probe, "cudnn", options, _log_may_tell_more, major=int(major), verbose=verbose
-    )
+    probe = partial(run_probe, "cudnn", options)
+    outcome, lines = run_logged(probe, folder, _log_may_tell_more, verbose=verbose)
     absent = {name: named[name] for name in sorted(named.keys() - shipped)}
     run = CudnnRun(outcome=outcome, lines=lines, absent=absent)
     if outcome.ended != "crash":

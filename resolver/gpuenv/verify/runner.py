@@ -55,15 +55,22 @@ def has_probe(name: str, folder: str = PROBES) -> bool:
 class Children:
     """Runs probes in the interpreter `python`.
 
-    `deadline` (time.monotonic) bounds all of them.
-    `probes` is the folder of the probes. Leaving the `with` block kills the children that still
-    run, also when the user interrupts while threads wait for them.
+    `deadline` (time.monotonic) bounds all of them. `probes` is the folder of the probes. With
+    `turns`, those that use a device run one after another. Leaving the `with` block kills the
+    children that still run, also when the user interrupts while threads wait for them.
     """
 
     def __init__(
-        self, python: str, env: Mapping[str, str], deadline: float, probes: str = PROBES
+        self,
+        python: str,
+        env: Mapping[str, str],
+        deadline: float,
+        probes: str = PROBES,
+        *,
+        turns: bool = False,
     ) -> None:
         self._python, self._env, self._deadline, self._probes = python, dict(env), deadline, probes
+        self._turn = threading.Lock() if turns else contextlib.nullcontext()
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
@@ -93,16 +100,31 @@ class Children:
         script = os.path.join(self._probes, f"{probe}.py")
         launcher = [LAUNCHER, f"--parent={os.getpid()}"]
         command = [self._python, "-B", "-I", *launcher, script, json.dumps(options)]
-        begin = time.monotonic()
         # Files instead of pipes: a grandchild that keeps them open delays nothing.
         with (
+            self._turn if options.get("device") else contextlib.nullcontext(),
             activity.current.part(probe),
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as err,
         ):
-            child = self._start(command, {**self._env, **(more or {})}, out, err)
-            if isinstance(child, Outcome):
-                return child
+            begin = time.monotonic()
+            with self._lock:
+                if self._closed or begin >= self._deadline:
+                    failure = "not started: the time limit for all checks was reached"
+                    return Outcome(failure=failure, ended="late")
+                try:
+                    child = subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=err,
+                        env={**self._env, **(more or {})},
+                        start_new_session=True,
+                    )
+                except OSError as error:
+                    failure = f"{self._python} cannot be run: {error.strerror}"
+                    return Outcome(failure=failure, ended="failed")
+                self._running.add(child)
             try:
                 in_time = _wait(child.pid, self._deadline)
             finally:
@@ -110,28 +132,6 @@ class Children:
             seconds = time.monotonic() - begin
             output, noise = _tail(out), _tail(err)
         return _outcome(output, noise, code if in_time else None, seconds)
-
-    def _start(
-        self, command: list[str], env: dict[str, str], out: IO[bytes], err: IO[bytes]
-    ) -> subprocess.Popen[bytes] | Outcome:
-        with self._lock:
-            if self._closed or time.monotonic() >= self._deadline:
-                failure = "not started: the time limit for all checks was reached"
-                return Outcome(failure=failure, ended="late")
-            try:
-                child = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                    env=env,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                failure = f"{self._python} cannot be run: {error.strerror}"
-                return Outcome(failure=failure, ended="failed")
-            self._running.add(child)
-            return child
 
     def _reap(self, child: subprocess.Popen[bytes]) -> int:
         """Kill the rest of the group.
@@ -183,13 +183,9 @@ def _outcome(output: str, stderr: str, code: int | None, seconds: float) -> Outc
 
     `code` None is a child that was killed at the deadline.
     """
-    steps: list[str] = []
-    noise: list[str] = []
-    for line in stderr.splitlines():
-        if line.startswith(STEP):
-            steps.append(line.removeprefix(STEP))
-        elif line.strip():
-            noise.append(line.strip())
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    steps = [line.removeprefix(STEP) for line in lines if line.startswith(STEP)]
+    noise = [line for line in lines if not line.startswith(STEP)]
     step = steps[-1] if steps else ""
     outcome = Outcome(seconds=round(seconds, 3), step=step, noise=tuple(noise[-MAX_NOISE:]))
     during = f" while it was at: {step}" if step else ""
@@ -199,14 +195,12 @@ def _outcome(output: str, stderr: str, code: int | None, seconds: float) -> Outc
             failure=f"no answer in {seconds:.0f} s{during}; killed", ended="hang"
         )
     if code < 0:
-        # gpuenv sends SIGKILL at the deadline only.
         name = f"signal {-code}"
-        if -code == signal.SIGKILL:
+        if -code == signal.SIGKILL:  # gpuenv sends it at the deadline only
             name = "SIGKILL (by the kernel because host memory ran out, or by another process)"
         elif -code in set(signal.Signals):
             name = signal.Signals(-code).name
-        failure = f"killed by {name}{during}{last}"
-        return outcome.replace(failure=failure, ended="crash")
+        return outcome.replace(failure=f"killed by {name}{during}{last}", ended="crash")
     answers = [line for line in output.splitlines() if line.startswith(ANSWER)]
     if not answers:
         failure = f"ended with status {code} and no answer{during}{last}"
