@@ -58,22 +58,19 @@ def closure_check(
         system: {distribution: the libraries that it opens and that the system must have}.
     """
     begin = time.monotonic()
-    libraries = _Libraries(survey, deadline)
-    cuda = set(libraries.cuda)
-    groups = {
-        title: libraries.reach(paths, by_name=True)
-        for title, paths in sorted(_starts(libraries, modules).items())
-    }
+    libraries = _Libraries(survey, origins, deadline, system)
+    cuda, starts = set(libraries.cuda), libraries.starts(modules)
+    groups = {title: libraries.reach(starts[title], by_name=True) for title in sorted(starts)}
     failures: list[_Finding] = [
         (("broken", path, reason), f"broken: {path}: {reason}")
         for path, reason in sorted(libraries.broken.items())
     ]
     doubts: list[_Finding] = []
     reached = set().union(*groups.values())
-    requests = _requests(libraries, modules, reached, origins, system)
+    requests = libraries.requests(itertools.chain.from_iterable(starts.values()), reached)
     for (name, required), askers in sorted(requests.items()):
         lacking = [asker for asker in askers if libraries.find(name, asker) is None]
-        finding = _absence(libraries, name, lacking, origins, system) if lacking else None
+        finding = libraries.absence(name, lacking) if lacking else None
         if finding is not None:
             (failures if required else doubts).append(finding)
     # R5: no framework reaches two CUDA majors. It cannot use libcublas.so.12 and .13 in one
@@ -132,8 +129,14 @@ class _Libraries:
         all_read: whether all texts were read in time.
     """
 
-    def __init__(self, survey: Survey, deadline: float) -> None:
-        self._deadline = deadline
+    def __init__(
+        self,
+        survey: Survey,
+        origins: Origins,
+        deadline: float,
+        system: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._origins, self._deadline, self._system = origins, deadline, system
         self.owner = survey.libraries
         self.requires = {row.name: row.requires for row in survey.distributions}
         # The loader also finds libraries beside NVIDIA's that no RECORD has.
@@ -237,94 +240,80 @@ class _Libraries:
                 names.add(normalize_name(name))
         return sorted(names - self.requires.keys())
 
+    def starts(self, modules: Sequence[str]) -> dict[str, list[str]]:
+        """Return where the path of a convolution begins.
 
-def _starts(libraries: _Libraries, modules: Sequence[str]) -> dict[str, list[str]]:
-    """Return where the path of a convolution begins.
+        It begins at the cuDNN of each major version and at the extension modules of each framework.
+        """
+        starts: dict[str, list[str]] = {}
+        for path in self.cuda:
+            name = os.path.basename(path)
+            if family(name) == "libcudnn":
+                major = suffix(name)[1:].partition(".")[0]
+                starts.setdefault(f"cuDNN {major}", []).append(path)
+        for path in self.owner:
+            module = os.path.basename(os.path.dirname(path))
+            if module in modules and os.path.exists(path):
+                starts.setdefault(module, []).append(path)
+        return starts
 
-    It begins at the cuDNN of each major version and at the extension modules of each framework.
-    """
-    starts: dict[str, list[str]] = {}
-    for path in libraries.cuda:
-        name = os.path.basename(path)
-        if family(name) == "libcudnn":
-            major = suffix(name)[1:].partition(".")[0]
-            starts.setdefault(f"cuDNN {major}", []).append(path)
-    for path in libraries.owner:
-        module = os.path.basename(os.path.dirname(path))
-        if module in modules and os.path.exists(path):
-            starts.setdefault(module, []).append(path)
-    return starts
+    def requests(
+        self, starts: Iterable[str], reached: set[str]
+    ) -> dict[tuple[str, bool], list[elf.Library]]:
+        """Return who asks for each (file name, whether it is required).
 
+        `starts` are where the path of a convolution begins, `reached` all files on it.
+        """
+        askers: dict[tuple[str, bool], list[elf.Library]] = {}
+        # What loading alone needs: there a system library that is missing is a failure, too. A
+        # plug-in that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries)
+        # may lack its own and is left out. Where libc is not found, the loader's folders are not as
+        # expected.
+        loaded: set[str] = set()
+        if self._outside("libc.so.6", elf.Library(path="/")) is not None:
+            loaded = self.reach(starts, by_name=False)
+        for path in {*self.cuda, *reached}:
+            library = self.library(path)
+            if library is None:
+                continue
+            for name in library.needed:
+                if not is_driver_library(name) and (_CUDA.match(name) or path in loaded):
+                    askers.setdefault((name, True), []).append(library)
+            for name in self.opened(library):
+                askers.setdefault((name, path in reached), []).append(library)
+        for distribution, names in self._system.items():
+            for name in names:
+                askers.setdefault((name, True), []).append(elf.Library(path=distribution))
+        return askers
 
-def _requests(
-    libraries: _Libraries,
-    modules: Sequence[str],
-    reached: set[str],
-    origins: Origins,
-    system: Mapping[str, Sequence[str]],
-) -> dict[tuple[str, bool], list[elf.Library]]:
-    """Return who asks for each (file name, whether it is required).
+    def absence(self, name: str, askers: Sequence[elf.Library]) -> _Finding | None:
+        """Return what it means that the environment lacks a library; None if the system has it."""
+        taken = self._outside(name, askers[0])
+        of_system = any(name in self._system.get(asker.path, ()) for asker in askers)
+        if taken is not None and (of_system or not _CUDA.match(name)):
+            return None  # the system's own library, as intended
+        relation = "opened by name"
+        if any(name in asker.needed for asker in askers):
+            relation = "needed"
+        by = ", ".join(sorted({os.path.basename(asker.path) for asker in askers})[:SHOWN])
+        cause = ""  # the distributions that an asker's own requires and that are not installed
+        for owner in sorted({self.owner.get(asker.path, "") for asker in askers}, reverse=True):
+            absent = self.absent_requirements(owner)
+            if absent:
+                cause = f" ({owner} requires {', '.join(absent)}, not installed)"
+        if taken is not None:
+            text = f"outside: {name}, {relation} by {by}, is not in the environment"
+            return ("outside", name, taken), f"{text}; the loader takes {taken}{cause}"
+        return ("missing", name, by), f"missing: {name}, {relation} by {by}, is not found{cause}"
 
-    `reached` are the files on the path of a convolution.
-    """
-    askers: dict[tuple[str, bool], list[elf.Library]] = {}
-    # What loading alone needs: there a system library that is missing is a failure, too. A plug-in
-    # that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries) may lack its
-    # own and is left out. Where libc is not found, the loader's folders are not as expected.
-    loaded: set[str] = set()
-    if _outside("libc.so.6", elf.Library(path="/"), origins) is not None:
-        starts = itertools.chain.from_iterable(_starts(libraries, modules).values())
-        loaded = libraries.reach(starts, by_name=False)
-    for path in {*libraries.cuda, *reached}:
-        library = libraries.library(path)
-        if library is None:
-            continue
-        for name in library.needed:
-            if not is_driver_library(name) and (_CUDA.match(name) or path in loaded):
-                askers.setdefault((name, True), []).append(library)
-        for name in libraries.opened(library):
-            askers.setdefault((name, path in reached), []).append(library)
-    for distribution, names in system.items():
-        for name in names:
-            askers.setdefault((name, True), []).append(elf.Library(path=distribution))
-    return askers
-
-
-def _absence(
-    libraries: _Libraries,
-    name: str,
-    askers: Sequence[elf.Library],
-    origins: Origins,
-    system: Mapping[str, Sequence[str]],
-) -> _Finding | None:
-    """Return what it means that the environment lacks a library; None if the system has it."""
-    taken = _outside(name, askers[0], origins)
-    of_system = any(name in system.get(asker.path, ()) for asker in askers)
-    if taken is not None and (of_system or not _CUDA.match(name)):
-        return None  # the system's own library, as intended
-    relation = "opened by name"
-    if any(name in asker.needed for asker in askers):
-        relation = "needed"
-    by = ", ".join(sorted({os.path.basename(asker.path) for asker in askers})[:SHOWN])
-    cause = ""  # the distributions that an asker's own requires and that are not installed
-    for owner in sorted({libraries.owner.get(asker.path, "") for asker in askers}, reverse=True):
-        absent = libraries.absent_requirements(owner)
-        if absent:
-            cause = f" ({owner} requires {', '.join(absent)}, not installed)"
-    if taken is not None:
-        text = f"outside: {name}, {relation} by {by}, is not in the environment"
-        return ("outside", name, taken), f"{text}; the loader takes {taken}{cause}"
-    return ("missing", name, by), f"missing: {name}, {relation} by {by}, is not found{cause}"
-
-
-def _outside(name: str, asker: elf.Library, origins: Origins) -> str | None:
-    """Return the file that the loader would take. Its order: ld.so(8)."""
-    before = [] if asker.runpath else elf.expand_origin(asker.path, asker.rpath)
-    folders = [*before, *origins.path, *elf.expand_origin(asker.path, asker.runpath)]
-    cached = (path for path in origins.cache() if os.path.basename(path) == name)
-    paths = itertools.chain((os.path.join(folder, name) for folder in folders), cached)
-    defaults = (os.path.join(folder, name) for folder in _DEFAULTS)
-    return next(filter(os.path.exists, itertools.chain(paths, defaults)), None)
+    def _outside(self, name: str, asker: elf.Library) -> str | None:
+        """Return the file that the loader would take. Its order: ld.so(8)."""
+        before = [] if asker.runpath else elf.expand_origin(asker.path, asker.rpath)
+        folders = [*before, *self._origins.path, *elf.expand_origin(asker.path, asker.runpath)]
+        cached = (path for path in self._origins.cache() if os.path.basename(path) == name)
+        paths = itertools.chain((os.path.join(folder, name) for folder in folders), cached)
+        defaults = (os.path.join(folder, name) for folder in _DEFAULTS)
+        return next(filter(os.path.exists, itertools.chain(paths, defaults)), None)
 
 
 def _several_majors(paths: Iterable[str]) -> Mapping[str, set[str]]:
