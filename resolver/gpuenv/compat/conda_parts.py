@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..errors import Reason, is_doubt
-from ..model import Build, CudaVersion, Host, Library
+from ..model import Build, CudaVersion, Host
 from ..requirements import conda_versions
 from . import conda_records, evaluate, extensions
 from .conda_records import Carriers, Record, Row, Virtual
@@ -52,7 +52,7 @@ def packages_of_records(
             package = package.replace(
                 framework=row.framework,
                 build=build_of_row(row, platform),
-                build_subject=row_subject(row),
+                build_subject=row.subject,
                 on_path=True,
             )
         elif distribution:
@@ -60,16 +60,6 @@ def packages_of_records(
             package = package.replace(is_library=True, library=library)
         packages.append(package)
     return packages
-
-
-def row_subject(row: Row) -> str:
-    """Return how reasons name a build: "pytorch 2.8.0 (cuda129)"."""
-    return f"{row.name} {row.version} ({variant_name(row)})"
-
-
-def variant_name(row: Row) -> str:
-    """Return a build's variant as conda-forge names it: cuda129, cpu."""
-    return "cpu" if row.cuda is None else f"cuda{row.cuda[0]}{row.cuda[1]}"
 
 
 def build_of_row(row: Row, platform: str) -> Build:
@@ -84,7 +74,7 @@ def build_of_row(row: Row, platform: str) -> Build:
         name=row.name,
         version=row.version,
         local=row.version,
-        variant=variant_name(row),
+        variant=row.variant,
         index=row.channel,
         platform=platform,
         cuda=row.cuda,
@@ -108,16 +98,6 @@ def wheel_distribution(name: str, cuda: CudaVersion | None, data: CompatibilityD
     return None
 
 
-def library_of(
-    record: Record, cuda: CudaVersion | None, platform: str, data: CompatibilityData
-) -> Library | None:
-    """Return what is known of a library's release, from the wheel of the same release."""
-    distribution = wheel_distribution(str(record["name"]), cuda, data)
-    if distribution is None:
-        return None
-    return data.library(distribution, str(record["version"]), platform)
-
-
 def cuda_of_records(records: Iterable[Record]) -> CudaVersion | None:
     """Return the CUDA version of a closure, from the first of its toolkit packages."""
     toolkits = {record["name"]: conda_records.toolkit_of(record) for record in records}
@@ -135,7 +115,7 @@ def row_reasons(row: Row, host: Host, data: CompatibilityData) -> tuple[Reason, 
     if not host.gpus:
         return needs_gpu_reasons(row, host)
     facts = evaluate.build_reasons(
-        row_subject(row), build_of_row(row, host.platform), host, data, on_path=True
+        row.subject, build_of_row(row, host.platform), host, data, on_path=True
     )
     reasons: list[Reason] = []
     if row.cuda is not None:
@@ -156,7 +136,7 @@ def needs_gpu_reasons(row: Row, host: Host) -> tuple[Reason, ...]:
         return ()
     reason = Reason(
         code="cuda-build",
-        subject=row_subject(row),
+        subject=row.subject,
         need="an NVIDIA GPU",
         have="a host without a GPU",
         source=RECORD_SOURCE,
@@ -164,29 +144,30 @@ def needs_gpu_reasons(row: Row, host: Host) -> tuple[Reason, ...]:
     return (reason,)
 
 
-def toolkit_reasons(record: Record, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
-    """R1 for a record whose version is a CUDA version; () for others and without a GPU."""
-    cuda = conda_records.toolkit_of(record)
-    if cuda is None or not host.gpus:
-        return ()
-    return evaluate.driver_reasons(f"{record['name']} {record['version']}", cuda, host, data)
-
-
-def library_reasons(
+def record_reasons(
     record: Record, cuda: CudaVersion | None, host: Host, data: CompatibilityData
 ) -> tuple[Reason, ...]:
-    """R2, R3 and known bad releases for a CUDA library; () for other packages."""
-    distribution = wheel_distribution(str(record["name"]), cuda, data)
-    if distribution is None:
-        return ()
-    version = str(record["version"])
-    subject = f"{record['name']} {version}"
+    """Return what speaks against a toolkit (R1) or a CUDA library (R2, R3, R4); () for others.
+
+    Args:
+        record: the record.
+        cuda: the CUDA version that a library is for.
+        host: the host.
+        data: the compatibility data.
+    """
+    name, version = str(record["name"]), str(record["version"])
+    subject = f"{name} {version}"
     reasons: list[Reason] = []
-    if host.gpus:
+    toolkit = conda_records.toolkit_of(record)
+    if toolkit is not None and host.gpus:
+        reasons += evaluate.driver_reasons(subject, toolkit, host, data)
+    distribution = wheel_distribution(name, cuda, data)
+    if distribution is not None and host.gpus:
         library = data.library(distribution, version, host.platform)
         for against in evaluate.library_reasons(subject, library, host, data).values():
             reasons += against
-    reasons += evaluate.known_bad_reasons(distribution, version, host, data, subject)
+    if distribution is not None:
+        reasons += evaluate.known_bad_reasons(distribution, version, host, data, subject)
     return tuple(reasons)
 
 

@@ -49,6 +49,16 @@ class Row(Value):
     depends: tuple[str, ...]
     code: Code
 
+    @property
+    def variant(self) -> str:
+        """The variant as conda-forge names it: cuda129, cpu."""
+        return "cpu" if self.cuda is None else f"cuda{self.cuda[0]}{self.cuda[1]}"
+
+    @property
+    def subject(self) -> str:
+        """How reasons name the build: "pytorch 2.8.0 (cuda129)"."""
+        return f"{self.name} {self.version} ({self.variant})"
+
 
 class CodeRow(Value, forbid_unknown_fields=False):
     """The device code of builds of a carrier, from their recipe.

@@ -43,7 +43,7 @@ class Candidate(Value):
     @property
     def subject(self) -> str:
         """Return "pytorch 2.8.0 (cuda129)"."""
-        return f"{self.row.name} {self.row.version} ({conda_parts.variant_name(self.row)})"
+        return self.row.subject
 
 
 class ImpossibleError(Exception):
@@ -170,12 +170,8 @@ class CandidateStore:
 
     def reasons(self, record: Record, cuda: CudaVersion | None) -> tuple[Reason, ...]:
         """Return what speaks against a record of cuDNN or of a toolkit, for a build of `cuda`."""
-        reasons = conda_parts.toolkit_reasons(record, self.host, self.matrix)
-        if record["name"] in conda_records.CUDNN:
-            cuda = cuda or conda_records.cuda_dependency(record)
-            library = conda_parts.library_reasons(record, cuda, self.host, self.matrix)
-            reasons = (*reasons, *library)
-        return reasons
+        cuda = cuda or conda_records.cuda_dependency(record)
+        return conda_parts.record_reasons(record, cuda, self.host, self.matrix)
 
     def runnable_versions(self, spec: str) -> tuple[str, ...]:
         """Return the versions of cuDNN or of a toolkit that the host can run, of a user's spec.

@@ -459,11 +459,11 @@ class _Search:
             toolkits.append(cuda)
         if not host.gpus or not toolkits:
             return needs
+        packages = conda_parts.packages_of_records(
+            records, host.platform, self.matrix, self.carriers
+        )
         codes = [row.code for row in rows]
-        for record in records:
-            library = conda_parts.library_of(record, cuda, host.platform, self.matrix)
-            if library is not None:
-                codes.append(library.code)
+        codes += [package.library.code for package in packages if package.library is not None]
         return needs_of_gpus(needs, toolkits, codes, host, self.matrix)
 
 
@@ -497,7 +497,7 @@ def _passed_over(
             reasons = candidate.reasons or _why_not_chosen(candidate, combination, refusals)
             if reasons:
                 row = candidate.row
-                version = f"{row.version} ({conda_parts.variant_name(row)})"
+                version = f"{row.version} ({row.variant})"
                 rejections.append(Rejection(name=row.name, version=version, reasons=reasons))
     return rejections
 
@@ -555,7 +555,7 @@ def _choice(candidate: Candidate, records: Sequence[Record]) -> Choice:
     return Choice(
         framework=row.framework,
         version=row.version,
-        variant=conda_parts.variant_name(row),
+        variant=row.variant,
         cuda=row.cuda,
         cudnn=cudnn,
         sass=row.code.sass or (),
