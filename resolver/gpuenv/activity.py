@@ -30,7 +30,7 @@ class Activity:
 
     def __init__(self) -> None:
         self.step = ""
-        self.announce: Callable[[str], None] = _say_nothing
+        self.announce: Callable[[str], None] = lambda _: None
         self._reset()
 
     def _reset(self) -> None:
@@ -68,10 +68,6 @@ class Activity:
             if name in rest:  # another thread may have written at the same time
                 rest.remove(name)
             self.running = tuple(rest)
-
-
-def _say_nothing(line: str) -> None:
-    """Announce nothing."""
 
 
 current = Activity()

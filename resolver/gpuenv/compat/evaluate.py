@@ -216,8 +216,8 @@ def _nvidia_reasons(
     yield from (reason for reason in host_reasons(host, data) if not is_doubt(reason))
     bounds = rules.cuda_bound_reasons(subject, claims.lower, claims.upper, host.driver_cuda)
     yield from bounds
-    if claims.lower and not bounds:
-        yield from driver_reasons(subject, min(claims.lower), host, data)
+    if claims.lower is not None and not bounds:
+        yield from driver_reasons(subject, claims.lower, host, data)
     code = variant.code or claims.code
     if code is not None:
         yield from code_reasons(subject, code, host)

@@ -9,7 +9,7 @@ refusal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ..errors import Reason
 from ..model import (
@@ -197,26 +197,26 @@ def driver_reasons(
 
 def cuda_bound_reasons(
     subject: str,
-    lower: Sequence[CudaVersion] | None,
-    upper: Sequence[CudaVersion] | None,
+    lower: CudaVersion | None,
+    upper: CudaVersion | None,
     driver_cuda: CudaVersion | None,
 ) -> tuple[Reason, ...]:
     """R1 for a variant wheel: the driver's CUDA is within the bounds that its publisher names.
 
     Args:
         subject: what the reasons are about.
-        lower: the driver's CUDA is at least one of these; None is no bound.
-        upper: the driver's CUDA is older than one of these; None is no bound.
+        lower: the driver's CUDA is not older; None is no bound.
+        upper: the driver's CUDA is older; None is no bound.
         driver_cuda: the newest CUDA that the driver supports; None is unknown.
 
     Returns:
         Codes: driver-cuda, driver-cuda-unknown.
     """
     needs = []
-    if lower and (driver_cuda is None or driver_cuda < min(lower)):
-        needs.append(f"a driver for CUDA {show_pair(min(lower))} or newer")
-    if upper and (driver_cuda is None or driver_cuda >= max(upper)):
-        needs.append(f"a driver older than that for CUDA {show_pair(max(upper))}")
+    if lower is not None and (driver_cuda is None or driver_cuda < lower):
+        needs.append(f"a driver for CUDA {show_pair(lower)} or newer")
+    if upper is not None and (driver_cuda is None or driver_cuda >= upper):
+        needs.append(f"a driver older than that for CUDA {show_pair(upper)}")
     code, have = "driver-cuda", f"a driver for CUDA {show_pair(driver_cuda)}"
     if driver_cuda is None:
         code, have = "driver-cuda-unknown", "a driver whose CUDA is not known"

@@ -54,14 +54,14 @@ class NvidiaClaims(Value):
     """What a variant says about the driver and the devices that it needs.
 
     Attributes:
-        lower: the driver's CUDA is at least one of these; None if the variant does not say.
-        upper: the driver's CUDA is older than one of these; None if the variant does not say.
+        lower: the oldest CUDA that the driver may have; None if the variant does not say.
+        upper: the driver's CUDA is older than this; None if the variant does not say.
         code: the device code; None if the variant does not say.
         unreadable: the values that have no known meaning, as "feature value".
     """
 
-    lower: tuple[CudaVersion, ...] | None = None
-    upper: tuple[CudaVersion, ...] | None = None
+    lower: CudaVersion | None = None
+    upper: CudaVersion | None = None
     code: Code | None = None
     unreadable: tuple[str, ...] = ()
 
@@ -75,10 +75,9 @@ def nvidia_claims(variant: WheelVariant) -> NvidiaClaims | None:
     features = {row[1]: row[2] for row in variant.properties if row[0] == NVIDIA}
     if not features:
         return None
-    lower, upper = (
-        tuple(sorted(filter(None, map(_cuda_version, features.get(bound, ())))))
-        for bound in (LOWER, UPPER)
-    )
+    # Of several values of a bound, one must hold.
+    lower = min(filter(None, map(_cuda_version, features.get(LOWER, ()))), default=None)
+    upper = max(filter(None, map(_cuda_version, features.get(UPPER, ()))), default=None)
     targets = list(filter(None, map(_target, features.get(SM, ()))))
     known = {LOWER: lower, UPPER: upper, SM: targets}
     code = None
@@ -88,10 +87,10 @@ def nvidia_claims(variant: WheelVariant) -> NvidiaClaims | None:
             for real in (True, False)
         )
         source = f"the properties of the variant {variant.label}"
-        code = Code(sass=sass, ptx=ptx, made_by=min(lower, default=None), source=source)
+        code = Code(sass=sass, ptx=ptx, made_by=lower, source=source)
     return NvidiaClaims(
-        lower=lower or None,
-        upper=upper or None,
+        lower=lower,
+        upper=upper,
         code=code,
         unreadable=tuple(
             f"{feature} {' or '.join(values)}"

@@ -54,13 +54,6 @@ _PROFILE_KEYS = _SHARED_KEYS | {
 }
 
 
-# The keys of both whose values a Profile has under the same names.
-_PROFILE_FIELDS = (_TOP_KEYS.keys() | _PROFILE_KEYS.keys()) - {
-    "count", "extras", "gpu", "groups", "no-binary", "no-build", "no-build-package",
-    "profiles", "project-dependencies",
-}  # fmt: skip
-
-
 def has_table(data: Mapping[str, object]) -> bool:
     """Return whether a pyproject.toml has a [tool.gpuenv], right or wrong."""
     tools = data.get("tool")
@@ -201,11 +194,12 @@ def _profile(name: str, table: _Table, data: CompatibilityData, own: Sequence[st
         data: the compatibility data.
         own: the requirements of the project itself.
     """
-    fields: dict[str, Any] = {}  # of the Profile
-    for key, value in table.values.items():
-        if key in _PROFILE_FIELDS:
-            fields[key.replace("-", "_")] = tuple(value) if isinstance(value, list) else value
     values = table.values
+    fields: dict[str, Any] = {}  # of the Profile
+    for key, value in values.items():
+        name_of_field = key.replace("-", "_")
+        if name_of_field in Profile.__struct_fields__:
+            fields[name_of_field] = tuple(value) if isinstance(value, list) else value
     conda = values.get("backend") == "conda"
     _check_requests(table, data, conda=conda)
     gpus = _gpus(table)
@@ -225,13 +219,9 @@ def _profile(name: str, table: _Table, data: CompatibilityData, own: Sequence[st
         fields["requirements"] = (*own, *fields.get("requirements", ()))
         fields["wheels"] = fields["channels"] = ()
     everything = values.get("no-build", False)
-    profile = Profile(
-        name=name,
-        gpus=gpus,
-        no_build=no_build_names(values.get("no-build-package", ()), everything=everything),
-        no_binary=build_names(values.get("no-binary", ())),
-        **fields,
-    )
+    fields["no_build"] = no_build_names(values.get("no-build-package", ()), everything=everything)
+    fields["no_binary"] = build_names(values.get("no-binary", ()))
+    profile = Profile(name=name, gpus=gpus, **fields)
     if not profile.frameworks and not profile.requirements:
         message = "asks for nothing: name frameworks or requirements"
         raise InputError(f"{table.path}: {table.where} {message}")

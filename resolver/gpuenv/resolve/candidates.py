@@ -381,7 +381,7 @@ def _build_of_variant(wheel: Wheel, judged: JudgedVariant, platform: str) -> Bui
     """Return the build of a framework that a variant wheel is, by its properties."""
     cuda, code, claims = None, Code(sass=()), judged.claims
     if claims is not None:
-        cuda = min(claims.lower) if claims.lower else None
+        cuda = claims.lower
         code = claims.code or Code(sass=None)
     return Build(
         name=wheel.name,

@@ -158,7 +158,7 @@ def _needs(solution: Solution) -> Needs:
         judged = candidate.judged
         if judged is not None and judged.claims is not None and build is None:
             claims.append(judged.claims)
-    toolkits += [min(claim.lower) for claim in claims if claim.lower]
+    toolkits += [claim.lower for claim in claims if claim.lower is not None]
     toolkits = toolkits or majors
     needs = Needs(
         glibc=max(glibcs, default=None), python=host.python.version, platform=host.platform
