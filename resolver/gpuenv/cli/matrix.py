@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import zipfile
 from argparse import Namespace
 
@@ -23,7 +22,7 @@ from ..prefix import find_interpreter
 from ..render import matrix as render
 from ..render.plans import package_lines
 from .flags import HOST
-from .output import print_result
+from .output import print_errors, print_result
 from .parser import Argument, Command, Parser, added_commands
 from .requests import read_host
 
@@ -115,7 +114,7 @@ class UpdateData(Command):
             _platform(arguments),
             IndexOptions(index_url=arguments.index_url, refresh=True),
             verify=arguments.verify_data,
-            progress=_print_progress,
+            progress=lambda line: print_errors([line]),
         )
         lines = render.update_lines(update, verified=arguments.verify_data)
         is_good = not (update.errors or update.changed)
@@ -146,8 +145,7 @@ class Matrix(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Run a command of `gpuenv matrix`."""
-        for line in package_lines(unread_package()):
-            print(line, file=sys.stderr)
+        print_errors(package_lines(unread_package()))
         status: int = arguments.action(arguments)
         return status
 
@@ -167,12 +165,12 @@ def _read_code(path: str) -> tuple[str, Contents]:
     try:
         if os.path.isdir(path):
             kind = "folder" if find_interpreter(path) is None else "environment"
-            return kind, scan_environment(path, progress=_print_progress)
+            return kind, scan_environment(path, progress=lambda line: print_errors([line]))
         if not os.path.isfile(path):
             hint = "give a library, a cubin, a fat binary, a wheel or a folder"
             raise InputError(f"{path}: is neither a folder nor a file", hint=hint)
         if path.endswith(".whl") or zipfile.is_zipfile(path):
-            return "wheel", scan_wheel(path, _print_progress)
+            return "wheel", scan_wheel(path, lambda line: print_errors([line]))
         images = read_file(path)
     except DamagedFileError as error:
         raise InputError(f"{path}: {error}") from error
@@ -183,7 +181,3 @@ def _read_code(path: str) -> tuple[str, Contents]:
         raise InputError(f"{path}: is no file that can have device code", hint=hint)
     files = (CodeFile(path=path, images=images),) if images.sass or images.ptx else ()
     return "file", Contents(files=files, read=1)
-
-
-def _print_progress(line: str) -> None:
-    print(line, file=sys.stderr)

@@ -21,9 +21,6 @@ from .output import print_errors, print_json
 from .parser import Argument, Command, Group, Parser
 from .requests import read_host
 
-# Facts of a host that change from run to run and change no solve.
-PASSING_FACTS = ("problems", "sources")
-PASSING_FACTS_OF_GPUS = ("index", "uuid", "pci_bus_id", "memory_total", "memory_free")
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shells
 
 
@@ -120,13 +117,11 @@ def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
         NotVerifiedError: a check failed; there is no environment.
     """
     host = read_host(arguments, need_gpu=True)
-    facts = to_plain(host)
-    for name in PASSING_FACTS:
-        facts.pop(name, None)
-    for gpu in facts.get("gpus", []):
-        for name in PASSING_FACTS_OF_GPUS:
-            gpu.pop(name, None)
-    key = {"script": to_plain(script), "host": facts, "data": api.data_version()}
+    # These facts of a host change from run to run, and change no solve.
+    passing = dict.fromkeys(("index", "uuid", "pci_bus_id", "memory_total", "memory_free"))
+    gpus = tuple(gpu.replace(**passing) for gpu in host.gpus)
+    facts = host.replace(problems=(), sources=(), gpus=gpus)
+    key = {"script": to_plain(script), "host": to_plain(facts), "data": api.data_version()}
     folder = os.path.join(cache_folder(), "scripts", text_digest(canonical_json(key))[:20])
     if not arguments.refresh and is_venv(folder):  # only a verified one is kept
         return folder

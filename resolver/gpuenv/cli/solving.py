@@ -19,7 +19,7 @@ from ..render import plans, refusals
 from ..render.text import Line
 from ..requirements.conda_projects import is_project_file
 from .flags import BACKEND, HOST, REQUEST, SOLVE
-from .output import print_json, print_lines, print_report, print_result
+from .output import print_errors, print_json, print_lines, print_report, print_result
 from .parser import Argument, Command
 from .requests import (
     active_conda_prefix,
@@ -85,9 +85,8 @@ class Solve(Command):
             plan = api.repair(request, host, options, prefix=repaired)
         data = api.compatibility_data()
         dates = (data.version, data.user_rows.date)
-        notes = [*plans.package_lines(unread_package()), *plans.age_lines(dates, date.today())]
-        for line in notes:
-            print(line, file=sys.stderr)
+        age = plans.age_lines(dates, date.today())
+        print_errors([*plans.package_lines(unread_package()), *age])
         lock = api.lock(plan, variants_json=arguments.variants_json)
         if arguments.require_attestations:
             lock = api.attested(lock, IndexOptions() if repaired else options)
