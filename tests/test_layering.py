@@ -1,6 +1,9 @@
 """The structure of the code: imports go from the API's callers down to the model; local names."""
 
 import ast
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -154,6 +157,20 @@ def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
     light = package_of(path) in ("cli", "api", "compat", "resolve", "lock", "model", "errors")
     tops = {name.split(".")[0] for name in imports(path, top_only=True)}
     assert not (light and tops & HEAVY)
+
+
+def test_a_solve_does_not_load_what_it_does_not_use() -> None:
+    code = "import sys, gpuenv.cli.solving; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(RESOLVER)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    unused = ("install.", "verify.", "project.", "doctor.", "api.conda", "api.installing")
+    names = tuple(f"gpuenv.{name}" for name in unused)
+    assert [name for name in done.stdout.split() if name.startswith(names)] == []
 
 
 def bound_names(tree: ast.AST) -> set[str]:

@@ -169,11 +169,9 @@ class Sync(Command):
         files = _with_local_files(arguments, lock, no_index=arguments.no_index)
         if arguments.dry_run:
             changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)
-            return print_result(
-                arguments,
-                render_changes.changes_json(changes),
-                render_changes.changes_lines(changes),
-            )
+            kinds = ("target", "add", "change", "again", "remove")
+            document = {kind: getattr(changes, kind) for kind in kinds}
+            return print_result(arguments, document, render_changes.changes_lines(changes))
         exit_on_signals()
         try:
             how = _installing(arguments, lock, host, read_index_options(arguments))

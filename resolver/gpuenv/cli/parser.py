@@ -234,13 +234,13 @@ class Parser(ArgumentParser):
             command.add_arguments(parser)
         return action
 
-    def settable_flags(self, without: Sequence[str] = ()) -> dict[str, Action]:
+    def settable_flags(self) -> dict[str, Action]:
         """Return the long flags that variables and config files may set, with their actions."""
         return {
             flag: action
             for action in self.shown_actions()
             for flag in action.option_strings
-            if flag.startswith("--") and flag not in without
+            if flag.startswith("--") and flag not in ("--help", "--debug")
         }
 
     def shown_actions(self) -> list[Action]:
@@ -271,7 +271,7 @@ def find_settings(name: str, parser: Parser, all_flags: Callable[[], set[str]]) 
     Raises:
         InputError: a value is of the wrong kind, or the config file cannot be read.
     """
-    flags = parser.settable_flags(without=("--help", "--debug"))
+    flags = parser.settable_flags()
     values: Values = {}
     path = os.environ.get("GPUENV_CONFIG_FILE")
     if path is None:

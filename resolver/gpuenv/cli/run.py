@@ -6,12 +6,14 @@ import os
 import signal
 from argparse import REMAINDER, Namespace
 
+from msgspec import to_builtins
+
 from .. import api, loader_env
 from ..errors import InputError, NotVerifiedError
 from ..index.cache import cache_folder
 from ..model import Check, IndexOptions, Request
 from ..prefix import is_venv
-from ..render.changes import run_json, shadow_lines
+from ..render.changes import shadow_lines
 from ..requirements.script import Script, read_script
 from ..requirements.target import TargetEnvironment
 from ..serialize import canonical_json, text_digest, to_plain
@@ -84,13 +86,16 @@ class Run(Command):
             target = active_environment("name one: --target DIR")
         prefix = loader_env.environment_folder(target)
         changed, shadows = loader_env.variables(os.environ, prefix)
+        values = {name: value for name, value in changed.items() if value is not None}
+        unset = [name for name in changed if name not in values]
         if arguments.json:
-            print_json(run_json(prefix, command, changed, shadows))
+            document = {"target": prefix, "command": command, "set": values, "unset": unset}
+            print_json({**document, "shadows": to_builtins(shadows)})
             return 0
         print_errors(shadow_lines(shadows, prefix))
-        env = {
-            name: value for name, value in {**os.environ, **changed}.items() if value is not None
-        }
+        env = {**os.environ, **values}
+        for name in unset:
+            env.pop(name, None)
         # Restore the handlers of signals that Python ignores. The command would inherit them.
         # Windows has none of them.
         for name in ("SIGPIPE", "SIGXFSZ"):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-from msgspec import to_builtins
 
 from ..activity import Activity
 from ..loader_env import Shadow
@@ -41,12 +39,6 @@ def changes_lines(changes: EnvironmentChanges) -> list[str]:
     lines += [f"  remove  {text(change, change.before)}" for change in changes.remove]
     lines += [f"  again   {text(change, change.before)}" for change in changes.again]
     return lines
-
-
-def changes_json(changes: EnvironmentChanges) -> dict[str, Any]:
-    """Return the document of `sync --dry-run --json`."""
-    kinds = ("add", "change", "again", "remove")
-    return {"target": changes.target, **{kind: getattr(changes, kind) for kind in kinds}}
 
 
 # ---- gpuenv pip install --------------------------------------------------------------------------
@@ -117,29 +109,6 @@ def shadow_lines(shadows: Sequence[Shadow], prefix: str) -> list[str]:
             change = f"removed {shadow.entry}: it shadows the one in {prefix}"
         lines.append(f"gpuenv: {shadow.variable}: {change}")
     return lines
-
-
-def run_json(
-    prefix: str,
-    command: Sequence[str],
-    changed: Mapping[str, str | None],
-    shadows: Sequence[Shadow],
-) -> dict[str, Any]:
-    """Return the document of `run --json`.
-
-    Args:
-        prefix: the environment.
-        command: the command.
-        changed: the variables that the command gets; None is one that is not set.
-        shadows: the entries of loader variables that were removed or moved.
-    """
-    return {
-        "target": prefix,
-        "command": command,
-        "set": {name: value for name, value in changed.items() if value is not None},
-        "unset": [name for name, value in changed.items() if value is None],
-        "shadows": to_builtins(shadows),
-    }
 
 
 # ---- progress ------------------------------------------------------------------------------------
