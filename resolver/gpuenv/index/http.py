@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
+from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -83,6 +84,7 @@ class Transport:
         self.timeout = (connect, read)
         self._cert = cert
         self._pool = ThreadPoolExecutor(MAX_THREADS)
+        self._opening = Lock()
         self._session: requests.Session | None = None
         self._credentials: list[tuple[str, tuple[str, str]]] = []  # (base URL, (user, password))
 
@@ -241,8 +243,9 @@ class Transport:
         import requests
         import urllib3
 
-        if self._session is None:
-            self._session = open_session(self._cert)
+        with self._opening:
+            if self._session is None:
+                self._session = open_session(self._cert)
         problem = ""
         for attempt in range(MAX_TRIES):
             end = time.monotonic() + PAGE_TIMEOUT
