@@ -14,7 +14,7 @@ from ..index.cache import cache_folder
 from ..model import Check, IndexOptions, Request
 from ..prefix import is_venv
 from ..render.changes import shadow_lines
-from ..requirements.script import Script, read_script
+from ..requirements.pyproject import Script, read_script
 from ..requirements.target import TargetEnvironment
 from ..serialize import canonical_json, text_digest, to_plain
 from .environments import active_environment

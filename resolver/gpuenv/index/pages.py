@@ -18,11 +18,10 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import msgspec
 from packaging.specifiers import SpecifierSet
-from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from ..errors import OfflineError, PackageIndexError
 from ..model import IndexOptions, Value, Wheel
-from ..requirements.target import TargetEnvironment, split_label, wheel_tags
+from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment, identify, wheel_tags
 from ..requirements.versions import version_key
 from .cache import Cache
 from .http import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport
@@ -39,11 +38,9 @@ _ACCEPT = (
     "application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 )
 _CACHE_KIND = "pages"
-_LONGEST_NAME = 500  # characters; file systems allow 255
 # Old metadata has ">=1.0.*", which PEP 440 forbids. It was always read as ">=1.0".
 _STARRED = r"((?:>=|<=|~=|>|<)\s*[0-9][0-9.]*?)\.\*"
 _HTML_TYPES = ("text/html", "application/vnd.pypi.simple.v1+html")
-SDIST_SUFFIXES = (".tar.gz", ".zip")
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES, ".egg", ".exe", ".tar.bz2")  # what counts as a file
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9:/._+~%-]*")
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters that pip and uv leave as they are
@@ -53,26 +50,6 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _parsing = Lock()
 
 # ---- file names ----------------------------------------------------------------------------------
-
-
-def identify(filename: str) -> tuple[str, str] | None:
-    """Return the normalized (name, version) of a wheel or sdist, None for any other file name.
-
-    The name of a variant wheel ends in a label (PEP 825), which packaging does not know.
-    """
-    filename = split_label(filename)[0]
-    if len(filename) > _LONGEST_NAME or not filename.isprintable() or set(filename) & {*"/\\"}:
-        return None
-    try:
-        if filename.endswith(".whl"):
-            name, version, _, _ = parse_wheel_filename(filename)
-        elif filename.endswith(SDIST_SUFFIXES):
-            name, version = parse_sdist_filename(filename)
-        else:
-            return None
-    except ValueError:  # also for a number with thousands of digits
-        return None
-    return name, str(version)
 
 
 def is_sdist(filename: str) -> bool:
@@ -390,12 +367,6 @@ def _tags_of(end: str) -> str | None:
     """Return the tags in the end of a wheel's file name, None if it cannot be read."""
     example = f"a-1{end}"
     return wheel_tags(example) if identify(example) else None
-
-
-def newest_first(files: Iterable[Wheel]) -> list[Wheel]:
-    """Sort files by version (PEP 440), newest first, and by file name within a version."""
-    by_name = sorted(files, key=lambda file: file.filename)
-    return sorted(by_name, key=lambda file: version_key(file.version), reverse=True)
 
 
 class _Stored(Value):

@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import time
 import warnings
@@ -32,8 +31,8 @@ from ..errors import InputError, Reason, UnusableFileError
 from ..interpreters import Release, find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Wheel
 from ..prefix import interpreter_of
+from ..requirements.target import identify
 from .default_index import DefaultIndex
-from .pages import identify
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
 MOST_FAILURES = 3  # of a package; its other releases are not tried then
@@ -107,9 +106,6 @@ class SourceBuilder:
         """What metadata and wheels can depend on: the interpreter and the platform of this host."""
         code = "import sys, sysconfig; print(sys.implementation.cache_tag, sysconfig.get_platform()"
         code += ", sysconfig.get_config_var('SOABI'))"
-        if self._python == sys.executable:
-            tag, platform = sys.implementation.cache_tag, sysconfig.get_platform()
-            return f"{tag} {platform} {sysconfig.get_config_var('SOABI')}"
         command = [self._python, "-I", "-c", code]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 

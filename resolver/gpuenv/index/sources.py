@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from ..errors import InputError, PackageIndexError
 from ..model import Wheel
-from ..requirements.target import TargetEnvironment
+from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment
 from ..requirements.versions import is_prerelease, normalize_name, version_key
 from ..serialize import read_input
 from .cache import KeyedMemo
 from .metadata import requires_python_of
-from .pages import SDIST_SUFFIXES, Page, PageReader, is_sdist, newest_first, parse_link, parse_page
+from .pages import Page, PageReader, is_sdist, parse_link, parse_page
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
 from .variants import index_file_name
 
@@ -231,18 +231,19 @@ class FindLinks(Source):
         """Return the files of a package as the locations list them, newest first."""
         listed: dict[str, Wheel] = {}
         for location in self._locations:
-            if location not in self._listings:
-                is_web = is_http_url(location)
-                read = self._read_web if is_web else self._read_local
-                self._listings[location] = read(location)
-            wheels = self._listings[location]
-            folder = os.path.join(location, name)
-            if not is_http_url(location) and os.sep not in name and os.path.isdir(folder):
-                wheels = wheels + self._read_local(folder)
-            for wheel in wheels:
-                if wheel.name == name:
-                    listed.setdefault(wheel.filename, wheel)
-        return newest_first(listed.values())
+            places = [location]
+            if not is_http_url(location) and os.sep not in name:
+                places += filter(os.path.isdir, [os.path.join(location, name)])
+            for place in places:
+                if place not in self._listings:
+                    is_web = is_http_url(place)
+                    read = self._read_web if is_web else self._read_local
+                    self._listings[place] = read(place)
+                for wheel in self._listings[place]:
+                    if wheel.name == name:
+                        listed.setdefault(wheel.filename, wheel)
+        by_name = sorted(listed.values(), key=lambda wheel: wheel.filename)
+        return sorted(by_name, key=lambda wheel: version_key(wheel.version), reverse=True)
 
     def _read_web(self, url: str) -> list[Wheel]:
         if os.path.basename(url.partition("#")[0].partition("?")[0]).endswith(_FILE_SUFFIXES):
@@ -284,7 +285,11 @@ class FindLinks(Source):
         except ValueError as error:
             raise InputError(f"--find-links {path} cannot be used: {error}") from None
         # A page may list more files than the folder has, as in a partial mirror.
-        return [wheel for wheel in (listed.files() if listed else ()) if _is_available(wheel.url)]
+        return [
+            wheel
+            for wheel in (listed.files() if listed is not None else ())
+            if not wheel.url.startswith("file:") or os.path.isfile(file_url_to_path(wheel.url))
+        ]
 
     def _complete(self, wheel: Wheel) -> Wheel:
         """Add the size, hash and Requires-Python of a local file."""
@@ -312,10 +317,6 @@ class FindLinks(Source):
             sha256=wheel.sha256 or sha256,
             requires_python=wheel.requires_python or requires_python,
         )
-
-
-def _is_available(url: str) -> bool:
-    return not url.startswith("file:") or os.path.isfile(file_url_to_path(url))
 
 
 class WithOwnBuilds(Source):

@@ -8,15 +8,13 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import Requirement
-from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from ..errors import InputError
 from ..model import EVERY_PACKAGE, Value
-from .target import split_label
+from .target import SDIST_SUFFIXES, identify
 from .versions import LONGEST_REQUIREMENT, corrected_requirement, normalize_name
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar")
-_LOCKABLE_ARCHIVES = (".whl", ".tar.gz", ".zip")
 NO_PACKAGE = ":none:"
 _VCS = ("git", "hg", "svn", "bzr")
 
@@ -138,14 +136,10 @@ def _name_in_url(url: str, where: str) -> str:
     """Return the name in the file name of a URL. InputError if it is not a wheel or sdist."""
     _check_url("the requirement", url, where)
     filename = unquote(urlsplit(url).path.rpartition("/")[2])
-    try:
-        if filename.endswith(".whl"):
-            return str(parse_wheel_filename(split_label(filename)[0])[0])
-        return str(parse_sdist_filename(filename)[0])
-    except ValueError:
-        raise InputError(
-            f"{where}: {public_url(url)} names no wheel: write it as NAME @ URL"
-        ) from None
+    identity = identify(filename)
+    if identity is None:
+        raise InputError(f"{where}: {public_url(url)} names no wheel: write it as NAME @ URL")
+    return identity[0]
 
 
 def _check_url(name: str, url: str, where: str) -> None:
@@ -170,7 +164,7 @@ def _check_url(name: str, url: str, where: str) -> None:
             f"{where}: {name} is at a URL with credentials, which a lock would show",
             hint="put them into ~/.netrc",
         )
-    if not unquote(parts.path).lower().endswith(_LOCKABLE_ARCHIVES):
+    if not unquote(parts.path).lower().endswith((".whl", *SDIST_SUFFIXES)):
         raise InputError(
             f"{where}: {name} is at {public_url(url)}, "
             "which is neither a wheel nor a source distribution"

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from packaging.markers import Marker
 from packaging.tags import InvalidTag, Tag, compatible_tags, cpython_tags, parse_tag
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from ..errors import InputError
 from ..model import Host, show_pair
@@ -56,6 +57,8 @@ _OLDEST_GLIBC = {"x86_64": 5}
 _OLDEST_GLIBC_ELSEWHERE = 17
 _LAST_MINOR = 99
 _BUILD_SLOTS = 1000  # ranks have room for build numbers up to 999
+SDIST_SUFFIXES = (".tar.gz", ".zip")
+_LONGEST_NAME = 500  # characters; file systems allow 255
 SDIST_RANK = 1 << 62  # a source distribution ranks after every wheel
 
 _LEAST_VARIANT_DASHES = 5  # name-version-python-abi-platform-label
@@ -136,6 +139,26 @@ def split_label(filename: str) -> tuple[str, str]:
     if len(parts) != 5 + has_build or not label or not _LABEL_CHARACTERS.issuperset(label):
         return filename, ""
     return f"{head}.whl", label
+
+
+def identify(filename: str) -> tuple[str, str] | None:
+    """Return the normalized (name, version) of a wheel or sdist, None for any other file name.
+
+    The name of a variant wheel ends in a label (PEP 825), which packaging does not know.
+    """
+    filename = split_label(filename)[0]
+    if len(filename) > _LONGEST_NAME or not filename.isprintable() or set(filename) & {*"/\\"}:
+        return None
+    try:
+        if filename.endswith(".whl"):
+            name, version, _, _ = parse_wheel_filename(filename)
+        elif filename.endswith(SDIST_SUFFIXES):
+            name, version = parse_sdist_filename(filename)
+        else:
+            return None
+    except ValueError:  # also for a number with thousands of digits
+        return None
+    return name, str(version)
 
 
 class TargetEnvironment:
