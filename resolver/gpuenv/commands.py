@@ -10,7 +10,7 @@ from __future__ import annotations
 from .atomic_write import write_whole
 from .cli.flags import REQUEST, TIMEOUT
 from .cli.output import print_errors, print_json, print_lines, write_page
-from .cli.parser import COMMON, Parser, positive_count, seconds
+from .cli.parser import COMMON, Argument, Command, Group, Parser, positive_count, seconds
 from .cli.requests import read_request
 from .render.locks import lock_document
 from .render.values import quantity_text
@@ -20,6 +20,9 @@ __all__ = [
     "COMMON",
     "REQUEST",
     "TIMEOUT",
+    "Argument",
+    "Command",
+    "Group",
     "Parser",
     "lock_document",
     "positive_count",

@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from gpuenv import InputError, NoSolutionError, parse_release
 from gpuenv.commands import (
-    COMMON,
     REQUEST,
     TIMEOUT,
+    Argument,
+    Command,
+    Group,
     Parser,
     positive_count,
     print_errors,
@@ -49,181 +51,169 @@ DASK = "dask"
 LIMIT = 600.0  # seconds to wait for all nodes
 _SHOWN = 8  # nodes that a line of progress names
 
+# Where the documents of the nodes come from.
+NODES = Group(
+    "Nodes (arguments after -- are for the launcher)",
+    Group(
+        "",
+        Argument(
+            "--from DIR|FILE|-",
+            "Read documents: a folder of NODE.json, a file of NDJSON, or stdin",
+            dest="source",
+        ),
+        Argument(
+            "--launcher",
+            "Run gpuenv on the nodes, one process on each",
+            choices=[*launchers.LAUNCHERS, DASK],
+        ),
+        required=True,
+    ),
+    Argument("--nodes LIST", "The nodes, such as gpu[01-16],gpu20 (default: those of the job)"),
+    Argument(
+        "--scheduler ADDRESS",
+        "With dask: tcp://HOST:PORT, local, or slurm, pbs, lsf by dask-jobqueue's own settings"
+        " (default: local)",
+    ),
+    Argument(
+        "--workers N",
+        "With dask: start N workers, or wait for N workers of the scheduler (default: 1)",
+        type=positive_count,
+    ),
+    Argument(
+        "--command TEXT",
+        "The command of gpuenv on the nodes (default: gpuenv)",
+        default="gpuenv",
+    ),
+    Argument(
+        "--limit S",
+        f"Wait at most S seconds for all nodes (default: {LIMIT:g})",
+        type=seconds,
+        default=LIMIT,
+    ),
+    Argument("-o --output DIR", "Write each document to DIR/NODE.json as it comes"),
+    Argument("--resume", "Do not ask the nodes again whose documents are in the folder of -o"),
+)
+
+
+class Detect(Command):
+    """`gpuenv fleet detect`."""
+
+    HELP = "Describe the nodes, grouped into classes"
+    DESCRIPTION = f"{HELP}."
+    ARGUMENTS = (NODES,)
+
+    def run(self, arguments: Namespace) -> int:
+        """Describe the nodes. Return 1 if a node gave no answer."""
+        collection, grouped = _classify(arguments, ["detect", "--json"])
+        document = classes.fleet_json("fleet-detect", collection, grouped)
+        _print(arguments, document, text.detect_lines)
+        return 1 if collection.silent else 0
+
+
+class Solve(Command):
+    """`gpuenv fleet solve`."""
+
+    HELP = "Find the fewest locks that serve all nodes, and what more locks would give"
+    DESCRIPTION = f"{HELP}."
+    ARGUMENTS = (
+        NODES,
+        *REQUEST,
+        Argument(
+            "--what-if DRIVER ...",
+            "Say what this driver release would change (default: the floors of CUDA toolkits)",
+        ),
+        Argument(
+            "--write-profiles DIR",
+            "Add a profile for each lock to the pyproject.toml of a folder",
+        ),
+        Argument(
+            "--locks N",
+            "With --write-profiles: use the plan with N locks (default: the fewest)",
+            type=positive_count,
+        ),
+    )
+
+    def run(self, arguments: Namespace) -> int:
+        """Find the locks. Return 1 if a node gave no answer, 3 if there is no lock for one."""
+        if arguments.locks is not None and arguments.write_profiles is None:
+            raise InputError("--locks: is for --write-profiles")
+        for release in arguments.what_if:
+            try:
+                parse_release(release)
+            except ValueError as error:
+                raise InputError(f"--what-if: {error}") from None
+        collection, grouped = _classify(arguments, ["detect", "--json"])
+        if not grouped.classes:
+            raise InputError("no node can be assessed", hint="gpuenv fleet detect says why")
+        request, options, _ = read_request(arguments, lambda: grouped.classes[0].host)
+        solver = solve.Solver(request, options)
+        plans, solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if or None)
+        document = {**classes.fleet_json("fleet-solve", collection, grouped), **solution}
+        if arguments.write_profiles is not None:
+            by_count = {len(plan.groups): plan for plan in plans if plan.groups}
+            if not by_count:
+                raise InputError("--write-profiles: no lock serves any node; nothing was written")
+            count = arguments.locks or min(by_count)
+            if count not in by_count:
+                offered = ", ".join(map(str, by_count))
+                problem = f"--locks {count}: the plans have {offered} locks"
+                raise InputError(f"{problem}; nothing was written")
+            path, names = solve.write_profiles(by_count[count], request, arguments.write_profiles)
+            document["profiles"] = {"path": path, "names": list(names)}
+        _print(arguments, document, text.solve_lines)
+        if document["unsolved"]:
+            return NoSolutionError.exit_status
+        return 1 if collection.silent else 0
+
+
+class Verify(Command):
+    """`gpuenv fleet verify`."""
+
+    HELP = "Verify the nodes, and name those that differ from their class"
+    DESCRIPTION = f"{HELP}."
+    ARGUMENTS = (
+        NODES,
+        Argument("[LOCK]", "The path of the lock on the nodes"),
+        Argument("--target DIR", "The environment on the nodes"),
+        Argument("--no-device", "Check only what needs no GPU"),
+        Argument(
+            "--timeout S",
+            f"End the checks of a node after S seconds (default: {TIMEOUT:g})",
+            type=seconds,
+            default=TIMEOUT,
+        ),
+        Argument(
+            "--since DIR|FILE",
+            "Say what changed since an earlier run: its documents, as for --from",
+        ),
+    )
+
+    def run(self, arguments: Namespace) -> int:
+        """Verify the nodes. Return 1 if one failed, differs or gave no answer."""
+        command = ["verify", "--json", "--timeout", f"{arguments.timeout:g}"]
+        if arguments.lock:
+            command.append(arguments.lock)
+        if arguments.target:
+            command += ["--target", arguments.target]
+        if arguments.no_device:
+            command.append("--no-device")
+        earlier = dict(documents.read_documents(arguments.since)) if arguments.since else {}
+        collection, grouped = _classify(arguments, command, keep=True)
+        document = classes.fleet_json("fleet-verify", collection, grouped)
+        document |= verify.verify_fleet(collection, grouped, earlier)
+        _print(arguments, document, text.verify_lines)
+        return 0 if document["ok"] else 1
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv fleet`."""
-    commands = parser.add_commands()
-    title = "Describe the nodes, grouped into classes"
-    detect = commands.add_parser("detect", help=title, description=f"{title}.")
-    _add_collection_flags(detect)
-    COMMON.add_to(detect)
-
-    title = "Find the fewest locks that serve all nodes, and what more locks would give"
-    solving = commands.add_parser("solve", help=title, description=f"{title}.")
-    _add_collection_flags(solving)
-    for argument in REQUEST:
-        argument.add_to(solving)
-    solving.add_argument(
-        "--what-if",
-        metavar="DRIVER",
-        action="append",
-        help="Say what this driver release would change (default: the floors of CUDA toolkits)",
-    )
-    solving.add_argument(
-        "--write-profiles",
-        metavar="DIR",
-        help="Add a profile for each lock to the pyproject.toml of a folder",
-    )
-    solving.add_argument(
-        "--locks",
-        metavar="N",
-        type=positive_count,
-        help="With --write-profiles: use the plan with N locks (default: the fewest)",
-    )
-    COMMON.add_to(solving)
-
-    title = "Verify the nodes, and name those that differ from their class"
-    verifying = commands.add_parser("verify", help=title, description=f"{title}.")
-    _add_collection_flags(verifying)
-    verifying.add_argument(
-        "lock", metavar="LOCK", nargs="?", help="The path of the lock on the nodes"
-    )
-    verifying.add_argument("--target", metavar="DIR", help="The environment on the nodes")
-    verifying.add_argument("--no-device", action="store_true", help="Check only what needs no GPU")
-    verifying.add_argument(
-        "--timeout",
-        metavar="S",
-        type=seconds,
-        default=TIMEOUT,
-        help=f"End the checks of a node after S seconds (default: {TIMEOUT:g})",
-    )
-    verifying.add_argument(
-        "--since",
-        metavar="DIR|FILE",
-        help="Say what changed since an earlier run: its documents, as for --from",
-    )
-    COMMON.add_to(verifying)
-
-
-def _add_collection_flags(parser: Parser) -> None:
-    """Add the flags that say where the documents of the nodes come from."""
-    group = parser.add_argument_group("Nodes (arguments after -- are for the launcher)")
-    source = group.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--from",
-        dest="source",
-        metavar="DIR|FILE|-",
-        help="Read documents: a folder of NODE.json, a file of NDJSON, or stdin",
-    )
-    source.add_argument(
-        "--launcher",
-        choices=[*launchers.LAUNCHERS, DASK],
-        help="Run gpuenv on the nodes, one process on each",
-    )
-    group.add_argument(
-        "--nodes",
-        metavar="LIST",
-        help="The nodes, such as gpu[01-16],gpu20 (default: those of the job)",
-    )
-    group.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="With dask: tcp://HOST:PORT, local, or slurm, pbs, lsf by dask-jobqueue's own settings"
-        " (default: local)",
-    )
-    group.add_argument(
-        "--workers",
-        metavar="N",
-        type=positive_count,
-        help="With dask: start N workers, or wait for N workers of the scheduler (default: 1)",
-    )
-    group.add_argument(
-        "--command",
-        metavar="TEXT",
-        default="gpuenv",
-        help="The command of gpuenv on the nodes (default: gpuenv)",
-    )
-    group.add_argument(
-        "--limit",
-        metavar="S",
-        type=seconds,
-        default=LIMIT,
-        help=f"Wait at most S seconds for all nodes (default: {LIMIT:g})",
-    )
-    group.add_argument(
-        "-o", "--output", metavar="DIR", help="Write each document to DIR/NODE.json as it comes"
-    )
-    group.add_argument(
-        "--resume",
-        action="store_true",
-        help="Do not ask the nodes again whose documents are in the folder of -o",
-    )
+    parser.add_commands({"detect": Detect(), "solve": Solve(), "verify": Verify()})
 
 
 def run(arguments: Namespace) -> int:
-    """Run `gpuenv fleet detect`, `solve` or `verify`.
-
-    Returns:
-        The exit status: 1 if a node gave no answer, failed or differs, 3 if there is no lock for a
-        node.
-    """
-    actions = {"detect": _detect, "solve": _solve, "verify": _verify}
-    return actions[arguments.subcommand](arguments)
-
-
-def _detect(arguments: Namespace) -> int:
-    collection, grouped = _classify(arguments, ["detect", "--json"])
-    document = classes.fleet_json("fleet-detect", collection, grouped)
-    _print(arguments, document, text.detect_lines)
-    return 1 if collection.silent else 0
-
-
-def _solve(arguments: Namespace) -> int:
-    if arguments.locks is not None and arguments.write_profiles is None:
-        raise InputError("--locks: is for --write-profiles")
-    for release in arguments.what_if or ():
-        try:
-            parse_release(release)
-        except ValueError as error:
-            raise InputError(f"--what-if: {error}") from None
-    collection, grouped = _classify(arguments, ["detect", "--json"])
-    if not grouped.classes:
-        raise InputError("no node can be assessed", hint="gpuenv fleet detect says why")
-    request, options, _ = read_request(arguments, lambda: grouped.classes[0].host)
-    solver = solve.Solver(request, options)
-    plans, solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if)
-    document = {**classes.fleet_json("fleet-solve", collection, grouped), **solution}
-    if arguments.write_profiles is not None:
-        by_count = {len(plan.groups): plan for plan in plans if plan.groups}
-        if not by_count:
-            raise InputError("--write-profiles: no lock serves any node; nothing was written")
-        count = arguments.locks or min(by_count)
-        if count not in by_count:
-            offered = ", ".join(map(str, by_count))
-            problem = f"--locks {count}: the plans have {offered} locks"
-            raise InputError(f"{problem}; nothing was written")
-        path, names = solve.write_profiles(by_count[count], request, arguments.write_profiles)
-        document["profiles"] = {"path": path, "names": list(names)}
-    _print(arguments, document, text.solve_lines)
-    if document["unsolved"]:
-        return NoSolutionError.exit_status
-    return 1 if collection.silent else 0
-
-
-def _verify(arguments: Namespace) -> int:
-    command = ["verify", "--json", "--timeout", f"{arguments.timeout:g}"]
-    if arguments.lock:
-        command.append(arguments.lock)
-    if arguments.target:
-        command += ["--target", arguments.target]
-    if arguments.no_device:
-        command.append("--no-device")
-    earlier = dict(documents.read_documents(arguments.since)) if arguments.since else {}
-    collection, grouped = _classify(arguments, command, keep=True)
-    document = classes.fleet_json("fleet-verify", collection, grouped)
-    document |= verify.verify_fleet(collection, grouped, earlier)
-    _print(arguments, document, text.verify_lines)
-    return 0 if document["ok"] else 1
+    """Run `gpuenv fleet detect`, `solve` or `verify`, and return the exit status."""
+    status: int = arguments.action(arguments)
+    return status
 
 
 def _print(

@@ -11,9 +11,8 @@ from .. import loader_env
 from ..errors import Explanation, InputError, InstallError, NoSolutionError, NotVerifiedError
 from ..install import conda_history, environment_files, inplace_install, transaction
 from ..install import wheels as wheel_installer
-from ..install.inplace_install import Step
 from ..install.wheels import Progress, Prove
-from ..model import Host, IndexOptions, Lock, Needs, Plan, Request, Value
+from ..model import Host, IndexOptions, Lock, Needs, PackageChange, Plan, Request, Value
 from ..probes.answers import Interpreter
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..verify.runner import Children
@@ -40,7 +39,7 @@ class InplaceInstallation(Value):
     plan: Plan
     lock: Lock
     remove: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PackageChange, ...]
 
 
 def installable_python(python: str | None) -> str:

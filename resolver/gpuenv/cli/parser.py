@@ -86,17 +86,20 @@ class Argument:
 
 
 class Group:
-    """Arguments with a title of their own; only one of them may be given if the title is ""."""
+    """Arguments with a title of their own; only one of them may be given if the title is "".
 
-    def __init__(self, title: str, *members: Argument) -> None:
-        self.title, self.members = title, members
+    `required` says that one of these must be given.
+    """
+
+    def __init__(self, title: str, *members: Argument | Group, required: bool = False) -> None:
+        self.title, self.members, self.required = title, members, required
 
     def add_to(self, parser: Flags) -> None:
         """Add the group to a parser."""
         group: _ArgumentGroup = (
             parser.add_argument_group(self.title)
             if self.title
-            else parser.add_mutually_exclusive_group()
+            else parser.add_mutually_exclusive_group(required=self.required)
         )
         for member in self.members:
             member.add_to(group)

@@ -180,23 +180,21 @@ def write_bundle(
             with open(wheels[name], "rb") as source:
                 shutil.copyfileobj(source, bundle, _CHUNK)
             table[name] = offset, bundle.tell() - offset
+        contents = {
+            "__main__.py": Path(_MAIN).read_bytes(),
+            "pylock.toml": pylock.dumps(lock).encode(),
+            _TABLE: msgspec.json.encode(table),
+            **members,
+            **{f"{_PROGRAM}/{name}": program[name].read_bytes() for name in sorted(program)},
+        }
         buffer = io.BytesIO()  # offsets in the archive count from its own begin
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-            _add(archive, "__main__.py", Path(_MAIN).read_bytes())
-            _add(archive, "pylock.toml", pylock.dumps(lock).encode())
-            _add(archive, _TABLE, msgspec.json.encode(table))
-            for name, content in members.items():
-                _add(archive, name, content)
-            for name in sorted(program):
-                _add(archive, f"{_PROGRAM}/{name}", program[name].read_bytes())
+            for name, content in contents.items():
+                entry = zipfile.ZipInfo(name, _DATE)
+                entry.create_system = 3  # Unix, on every system
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, content)
         bundle.write(buffer.getvalue())
-
-
-def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    entry = zipfile.ZipInfo(name, _DATE)
-    entry.create_system = 3  # Unix, on every system
-    entry.external_attr = 0o644 << 16
-    archive.writestr(entry, content)
 
 
 def _program_files(lock: Lock, data: str, folder: str) -> dict[str, Path]:

@@ -66,8 +66,8 @@ def download(
         hold(os.path.join(folder, ".gpuenv"), folder, wait, report) as sources,
         Transport() as transport,
     ):
-        known = _built_in(folder)
-        here = lock.replace(pins=tuple(_built_for(pin, known, folder) for pin in lock.pins))
+        urls, known = _read_place(folder)
+        here = lock.replace(pins=tuple(_built_for(pin, urls, known) for pin in lock.pins))
         built = with_built_wheels(here, None, sources, builds or IndexOptions())
         check_fits(built)
         for wheel in (pin.wheel for pin in built.pins):
@@ -129,8 +129,8 @@ def download_bundle(
         place = folder or os.path.join(own, "wheels")
         download(files, place, wait=wait, progress=progress, builds=builds)
         report(f"writing {path}")
-        built = _built_in(place)
-        wheels = [file_name(_built_for(pin, built, place).wheel) for pin in lock.pins]
+        urls, built = _read_place(place)
+        wheels = [file_name(_built_for(pin, urls, built).wheel) for pin in lock.pins]
         locked = {pin.wheel.sha256 for pin in lock.pins}
         used = {sdist: row for sdist, row in built.items() if sdist in locked}
         paths = {name: os.path.join(place, name) for name in wheels}
@@ -143,42 +143,39 @@ def _ignore(line: str) -> None:
     """Report no progress."""
 
 
-# ---- wheels that were built here -----------------------------------------------------------------
+# ---- the files of a folder or of a bundle --------------------------------------------------------
 
 
-def _built_in(place: str) -> Built:
-    """Return which wheels in a folder or a bundle were built here, and are there.
+def _read_place(place: str) -> tuple[dict[str, str], Built]:
+    """Return {name: URL} of the files in a folder or a bundle, and which of them were built here.
 
     InputError if the record cannot be read.
     """
-    path = os.path.join(place, _BUILT)
     try:
         if os.path.isfile(place):
-            return _parse_built(read_member(place, _BUILT) or b"{}")
-        with open(path, "rb") as file:
-            built = _parse_built(file.read())
-    except FileNotFoundError:
-        return {}
+            urls, record = bundled_urls(place), read_member(place, _BUILT)
+        else:
+            folder, record = Path(os.path.abspath(place)), None
+            files = [path for path in folder.glob("*") if path.is_file()]
+            urls = {path.name: path_to_file_url(str(path)) for path in files}
+            if _BUILT in urls:
+                record = (folder / _BUILT).read_bytes()
+        rows = msgspec.json.decode(record or b"{}", type=Built)
     except (OSError, msgspec.DecodeError) as error:
+        path = os.path.join(place, _BUILT)
         raise InputError(f"{path}: cannot be read: {error}", hint="download again") from None
-    return {sdist: row for sdist, row in built.items() if os.path.exists(f"{place}/{row[0]}")}
+    built = {sdist: (os.path.basename(name), sha256) for sdist, (name, sha256) in rows.items()}
+    return urls, {sdist: row for sdist, row in built.items() if row[0] in urls}
 
 
-def _parse_built(text: bytes) -> Built:
-    rows = msgspec.json.decode(text, type=Built)
-    return {sdist: (os.path.basename(name), sha256) for sdist, (name, sha256) in rows.items()}
-
-
-def _built_for(pin: Pin, built: Built, folder: str) -> Pin:
+def _built_for(pin: Pin, urls: Mapping[str, str], built: Built) -> Pin:
     """Return a pin with the wheel that a folder has from its source distribution, if any."""
     row = built.get(pin.wheel.sha256 or "")
     if row is None:
         return pin
-    filename, sha256 = row
-    url = path_to_file_url(os.path.abspath(os.path.join(folder, filename)))
-    return pin.replace(
-        wheel=pin.wheel.replace(filename=filename, url=url, sha256=sha256, size=None, index="")
-    )
+    name, sha256 = row
+    wheel = pin.wheel.replace(filename=name, url=urls[name], sha256=sha256, size=None, index="")
+    return pin.replace(wheel=wheel)
 
 
 # ---- where a sync takes files from ---------------------------------------------------------------
@@ -193,34 +190,25 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> L
         InputError: A file is no bundle. With `no_index`: a file of the lock is in none of the
             folders.
     """
-    bundles = {path: bundled_urls(path) for path in folders if os.path.isfile(path)}
-    built = {place: _built_in(place) for place in folders}
-    pins = [_with_local_file(pin, bundles, built, no_index=no_index) for pin in lock.pins]
+    places = [_read_place(folder) for folder in folders]
+    pins = []
+    for pin in lock.pins:
+        wheel = pin.wheel
+        is_local = wheel.url.startswith("file:")
+        found = pin if is_local and _is_below(wheel.url, _folder_urls(folders)) else None
+        for urls, built in places if found is None else ():
+            local = _built_for(pin, urls, built).wheel
+            url = urls.get(file_name(local))
+            if url is not None:
+                found = pin.replace(wheel=local.replace(url=url, index=""))
+                break
+        if found is None and no_index and not is_local:
+            release = f"{wheel.name} {wheel.version}"
+            message = f"{file_name(wheel)} of {release} is in no --find-links folder"
+            hint = f"download it with gpuenv download: {redact_url(wheel.url)}"
+            raise InputError(message, hint=hint)
+        pins.append(found or pin)
     return lock.replace(pins=tuple(pins))
-
-
-def _with_local_file(
-    pin: Pin,
-    bundles: Mapping[str, Mapping[str, str]],
-    built: Mapping[str, Built],
-    *,
-    no_index: bool,
-) -> Pin:
-    wheel = pin.wheel
-    if wheel.url.startswith("file:") and _is_below(wheel.url, _folder_urls(built)):
-        return pin
-    for folder in built:
-        local = _built_for(pin, built[folder], folder).wheel
-        path = os.path.abspath(os.path.join(folder, file_name(local)))
-        url = bundles.get(folder, {}).get(file_name(local))
-        if url is None and os.path.isfile(path):
-            url = path_to_file_url(path)
-        if url is not None:
-            return pin.replace(wheel=local.replace(url=url, index=""))
-    if no_index and not wheel.url.startswith("file:"):
-        message = f"{file_name(wheel)} of {wheel.name} {wheel.version} is in no --find-links folder"
-        raise InputError(message, hint=f"download it with gpuenv download: {redact_url(wheel.url)}")
-    return pin
 
 
 def refuse_unnamed_places(lock: Lock, indexes: Sequence[str], folders: Sequence[str]) -> None:

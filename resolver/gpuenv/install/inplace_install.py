@@ -13,7 +13,7 @@ from contextlib import suppress
 from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
 from ..lock.pylock import DIRECT
-from ..model import Pin, Requirement, Value
+from ..model import PackageChange, Pin, Requirement, Value
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..requirements.versions import contains, same_version
 
@@ -28,17 +28,6 @@ class Installed(Value):
     version: str
     requires: tuple[str, ...] = ()
     direct: bool = False
-
-
-class Step(Value):
-    """What an installation does to one distribution.
-
-    `old` is None for a new one, `new` for one that is removed.
-    """
-
-    name: str
-    old: str | None
-    new: str | None
 
 
 InstalledByName = Mapping[str, Installed]
@@ -187,12 +176,12 @@ def folder_conflicts(
     return removed, reasons
 
 
-def steps(pins: Sequence[Pin], removed: Sequence[str], installed: InstalledByName) -> list[Step]:
+def steps(
+    pins: Sequence[Pin], removed: Sequence[str], installed: InstalledByName
+) -> list[PackageChange]:
     """Return everything that the installation does, by name."""
-    planned = [Step(name=name, old=installed[name].version, new=None) for name in removed]
-    for pin in changed_pins(pins, installed):
-        name = pin.wheel.name
-        distribution = installed.get(name)
-        old = None if distribution is None else distribution.version
-        planned.append(Step(name=name, old=old, new=pin.wheel.version))
+    planned = [PackageChange(name=name, before=installed[name].version) for name in removed]
+    for wheel in (pin.wheel for pin in changed_pins(pins, installed)):
+        before = installed[wheel.name].version if wheel.name in installed else ""
+        planned.append(PackageChange(name=wheel.name, before=before, after=wheel.version))
     return sorted(planned, key=lambda step: step.name)

@@ -234,26 +234,22 @@ def read_table(document: Document) -> dict[str, Any]:
     }
 
 
-def _json_form(value: object, pairs: set[str], place: str) -> Any:
+def _json_form(value: object, pairs: set[str], place: str, *, is_pair: bool = False) -> Any:
     """Undo `_toml_form`. ValueError for a pair of another form."""
     if isinstance(value, list):
-        return [_json_form(item, pairs, place) for item in value]
+        return [_json_form(item, pairs, place, is_pair=is_pair) for item in value]
+    if is_pair:
+        try:
+            return list(parse_pair(value))  # type: ignore[arg-type]
+        except (ValueError, AttributeError):
+            problem = f'{place} must be of the form "X.Y", not {value!r}'
+            raise ValueError(problem) from None
     if not isinstance(value, dict):
         return value
     form: Document = dict(_UNKNOWN.get(place.rpartition(".")[2], {}))
     for key, item in value.items():
-        inner = f"{place}.{key}"
-        form[key] = _json_pairs(item, inner) if key in pairs else _json_form(item, pairs, inner)
+        form[key] = _json_form(item, pairs, f"{place}.{key}", is_pair=key in pairs)
     return form
-
-
-def _json_pairs(value: object, place: str) -> Any:
-    if isinstance(value, list):
-        return [_json_pairs(item, place) for item in value]
-    try:
-        return list(parse_pair(value))  # type: ignore[arg-type]
-    except (ValueError, AttributeError):
-        raise ValueError(f'{place} must be of the form "X.Y", not {value!r}') from None
 
 
 def _wheel_variant(variant: _Variant) -> WheelVariant:

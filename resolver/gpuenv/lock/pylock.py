@@ -134,28 +134,22 @@ def _package(pin: Pin, variant_metadata: Document | None = None) -> dict[str, ob
         package["dependencies"] = [{"name": name} for name in pin.dependencies]
     if wheel.index and wheel.index != DIRECT:
         package["index"] = wheel.index
-    package |= _file_of_package(wheel)
-    if variant_metadata is not None:
-        package[VARIANTS_JSON] = variant_metadata
-    if pin.publishers:
-        package[_IDENTITIES] = [json.loads(text) for text in pin.publishers]
-    return package
-
-
-def _file_of_package(wheel: Wheel) -> dict[str, object]:
-    """Return the one file of a package, under the key that PEP 751 has for its kind."""
-    file: dict[str, object] = {}
-    if wheel.index != DIRECT:
-        file["name"] = wheel.filename
+    file: dict[str, object] = {} if wheel.index == DIRECT else {"name": wheel.filename}
     file["url"] = wheel.url
     if wheel.size is not None:
         file["size"] = wheel.size
     file["hashes"] = {"sha256": wheel.sha256}
     if wheel.index == DIRECT:
-        return {"archive": file}
-    if wheel.filename.endswith(".whl"):
-        return {"wheels": [file]}
-    return {"sdist": file}
+        package["archive"] = file
+    elif wheel.filename.endswith(".whl"):
+        package["wheels"] = [file]
+    else:
+        package["sdist"] = file
+    if variant_metadata is not None:
+        package[VARIANTS_JSON] = variant_metadata
+    if pin.publishers:
+        package[_IDENTITIES] = [json.loads(text) for text in pin.publishers]
+    return package
 
 
 def environment_marker(needs: Needs) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..activity import Activity
 from ..loader_env import Shadow
 from ..model import Check, EnvironmentChanges, PackageChange, Plan
 from .checks import checks_json
 from .values import choice_text, quantity_text, warning_texts
-
-if TYPE_CHECKING:
-    from ..install.inplace_install import Step
 
 SHOWN_ADDITIONS = 6
 SHOWN_LIBRARIES = 3
@@ -44,7 +41,7 @@ def changes_lines(changes: EnvironmentChanges) -> list[str]:
 # ---- gpuenv pip install --------------------------------------------------------------------------
 
 
-def step_lines(plan: Plan, steps: Sequence[Step], *, dry: bool) -> list[str]:
+def step_lines(plan: Plan, steps: Sequence[PackageChange], *, dry: bool) -> list[str]:
     """Return what was chosen, the warnings, and a line for each distribution that changes.
 
     Args:
@@ -57,17 +54,22 @@ def step_lines(plan: Plan, steps: Sequence[Step], *, dry: bool) -> list[str]:
     if not steps:
         lines.append("nothing to install: the environment has everything")
     for step in steps:
-        text = f"install {step.name} {step.new}"
-        if step.new is None:
-            text = f"remove {step.name} {step.old}"
-        elif step.old is not None:
-            text += f", was {step.old}"
+        text = f"install {step.name} {step.after}"
+        if not step.after:
+            text = f"remove {step.name} {step.before}"
+        elif step.before:
+            text += f", was {step.before}"
         lines.append(f"would {text}" if dry else text)
     return lines
 
 
 def pip_json(
-    prefix: str, plan: Plan, steps: Sequence[Step], checks: Sequence[Check] | None, *, dry: bool
+    prefix: str,
+    plan: Plan,
+    steps: Sequence[PackageChange],
+    checks: Sequence[Check] | None,
+    *,
+    dry: bool,
 ) -> dict[str, Any]:
     """Return the document of `pip install --json`.
 
@@ -78,11 +80,13 @@ def pip_json(
         "dry_run": dry,
         "frameworks": {choice.framework: choice.version for choice in plan.choices},
         "installed": [
-            {"name": step.name, "version": step.new, "was": step.old}
+            {"name": step.name, "version": step.after, "was": step.before or None}
             for step in steps
-            if step.new is not None
+            if step.after
         ],
-        "removed": [{"name": step.name, "version": step.old} for step in steps if step.new is None],
+        "removed": [
+            {"name": step.name, "version": step.before} for step in steps if not step.after
+        ],
         "verify": None if checks is None else checks_json(checks),
     }
 
