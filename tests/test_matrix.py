@@ -158,7 +158,7 @@ def test_the_abi_of_torch_builds() -> None:
             since_2_6 = parse_pair(release) >= (2, 6)
             assert (abi is None) == (platform == "win-amd64") or not since_2_6
             if abi is not None:
-                values.setdefault(release, set()).add(abi[0])
+                values.setdefault(release, set()).add(abi)
         split = [release for release, found in values.items() if len(found) > 1]
         assert split == (["2.6"] if platform == "linux-x86_64" else [])
 

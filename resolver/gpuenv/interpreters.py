@@ -189,10 +189,8 @@ def find_interpreter_of(release: Release) -> str | None:
         return sys.executable
     root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     folders = glob.glob(os.path.join(glob.escape(root), "versions", f"{release[0]}.{release[1]}.*"))
-    of_pyenv = [
-        os.path.join(folder, "bin", "python")
-        for folder in sorted(folders, key=_numbers, reverse=True)
-    ]
+    newest_first = sorted(folders, key=_numbers, reverse=True)
+    of_pyenv = [os.path.join(folder, "bin", "python") for folder in newest_first]
     from python_discovery import get_interpreter
 
     info = get_interpreter(f"cpython{version_text(release)}", try_first_with=of_pyenv)

@@ -1,9 +1,9 @@
 """Compatibility: can this build, library or environment run on this host?
 
 rules          the compatibility rules as pure functions
-evaluate       the only caller of the rules: a release or an environment on a host
-parts          what an environment consists of, from names and versions
-conda_parts    the same from conda records
+evaluate       the only caller of the rules: a release on a host, or an environment, which is a list
+               of packages with what the data knows of each
+conda_parts    conda records as such packages
 conda_records  what a conda record says about CUDA, cuDNN and device code
 architectures  targets of device code, driver branches
 variants       what the properties of variant wheels mean

@@ -1,4 +1,4 @@
-"""Conda records as the rules see them: the parts of a closure, builds of carriers, libraries.
+"""Conda records as the rules see them: the packages of a closure, and single records.
 
 No solver is trusted to have checked the host: libmamba and classic ignore `constrains: __cuda`
 where nothing depends on __cuda. So R1 is applied to every record whose version is a CUDA version.

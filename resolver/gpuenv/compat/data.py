@@ -435,27 +435,28 @@ class CompatibilityData:
         """Return the build of torch that an extension names in its version (R10)."""
         return of_version(version, names_cuda=distribution in self._extensions)
 
-    def cxx11_abi(self, build: Build) -> tuple[bool, str] | None:
-        """Return (_GLIBCXX_USE_CXX11_ABI, source) of a torch wheel; None is unknown."""
+    def cxx11_abi(self, build: Build) -> bool | None:
+        """Return _GLIBCXX_USE_CXX11_ABI of a torch wheel; None is unknown."""
         if build.name != FRAMEWORK:
             return None
-        for row in self.rule_rows("cxx11_abi"):
-            is_variant = not row.variants or build.variant in row.variants
-            if (
-                is_variant
-                and build.platform in row.platforms
-                and within(build.version, row.versions)
-            ):
-                return bool(row.value), row.source
-        return None
+        row = self._rule("cxx11_abi", build.version, build.platform, variant=build.variant)
+        return None if row is None else bool(row.value)
 
     def system_cuda(self, distribution: str, version: str, platform: str) -> RuleRow | None:
         """Return the CUDA that a release takes from the system; None if wheels bring it all.
 
         `value` names it (CUDA 11.2 and cuDNN 8.1), `libraries` are the files that it opens.
         """
-        for row in self.rule_rows("system_cuda"):
-            is_meant = distribution in row.distributions and platform in row.platforms
+        return self._rule("system_cuda", version, platform, distribution=distribution)
+
+    def _rule(
+        self, table: str, version: str, platform: str, *, distribution: str = "", variant: str = ""
+    ) -> RuleRow | None:
+        """Return the first row of a table that is about a build."""
+        for row in self.rule_rows(table):
+            is_distribution = not row.distributions or distribution in row.distributions
+            is_variant = not row.variants or variant in row.variants
+            is_meant = is_distribution and is_variant and platform in row.platforms
             if is_meant and within(version, row.versions):
                 return row
         return None

@@ -599,10 +599,9 @@ def _extensions(
     """R10 for extensions whose names or libraries say for which torch they were built."""
     actual = BuiltFor(release=release_of(torch.version))
     if torch.build is not None:
-        abi = data.cxx11_abi(torch.build)
         actual = actual.replace(
             cuda_major=0 if torch.build.cuda is None else torch.build.cuda[0],
-            cxx11_abi=None if abi is None else abi[0],
+            cxx11_abi=data.cxx11_abi(torch.build),
         )
     for package in packages:
         built_for = [package.built_for] if package.built_for is not None else []

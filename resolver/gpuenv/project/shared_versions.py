@@ -7,6 +7,7 @@ that all profiles can have is looked for. If there is none, each profile keeps i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from ..errors import NoSolutionError, PackageIndexError, Reason
 from ..model import Lock, Plan, Value
@@ -70,8 +71,10 @@ def share_versions(
     Raises:
         NoSolutionError: there is no solution for a profile alone.
     """
-    search = _Search(profiles, selected, locked, solve, known)
-    frameworks = dict.fromkeys(name for plan in search.plans.values() for name in versions_of(plan))
+    by_name = {profile.name: profile for profile in profiles}
+    plans = {name: solve(profile, {}) for name, profile in by_name.items() if name in selected}
+    search = _Search(by_name, locked, solve, known, plans, {name: {} for name in plans})
+    frameworks = dict.fromkeys(name for plan in plans.values() for name in versions_of(plan))
     reports = [search.share(framework) for framework in frameworks]
     return search.plans, tuple(report for report in reports if report is not None)
 
@@ -81,30 +84,23 @@ def versions_of(plan: Plan | Lock) -> dict[str, str]:
     return {choice.framework: choice.version.partition("+")[0] for choice in plan.choices}
 
 
+@dataclass
 class _Search:
     """The plans of the selected profiles, and the versions that were fixed so far."""
 
-    def __init__(
-        self,
-        profiles: Sequence[Profile],
-        selected: Set[str],
-        locked: Mapping[str, Versions],
-        solve: Solve,
-        known: KnownVersions,
-    ) -> None:
-        self._profiles = {profile.name: profile for profile in profiles}
-        self._locked, self._solve, self._known = locked, solve, known
-        self.plans = {
-            name: solve(profile, {}) for name, profile in self._profiles.items() if name in selected
-        }
-        self._fixed: dict[str, dict[str, str]] = {name: {} for name in self.plans}
+    profiles: Mapping[str, Profile]
+    locked: Mapping[str, Versions]
+    solve: Solve
+    known: KnownVersions
+    plans: dict[str, Plan]
+    fixed: dict[str, dict[str, str]]
 
     def share(self, framework: str) -> SharedVersion | None:
         """Give all profiles one version of a framework if there is one; report differences."""
         alone = self._versions(framework)
         separate = []
         for name in alone:
-            profile = self._profiles[name]
+            profile = self.profiles[name]
             if profile.separate_versions or framework in profile.own_ranges:
                 separate.append(name)
         sharing = {name: version for name, version in alone.items() if name not in separate}
@@ -115,7 +111,7 @@ class _Search:
                 if plans is not None:
                     self.plans |= plans
                     for name in plans:
-                        self._fixed[name][framework] = version
+                        self.fixed[name][framework] = version
                     break
         versions = self._versions(framework)
         if len({*alone.values(), *versions.values()}) == 1:
@@ -137,9 +133,9 @@ class _Search:
     def _versions(self, framework: str) -> dict[str, str]:
         """Return the version of each profile: of its plan, or of the lock that stays."""
         versions = {}
-        for name in self._profiles:
+        for name in self.profiles:
             plan = self.plans.get(name)
-            of_profile = self._locked.get(name, {}) if plan is None else versions_of(plan)
+            of_profile = self.locked.get(name, {}) if plan is None else versions_of(plan)
             if framework in of_profile:
                 versions[name] = of_profile[framework]
         return versions
@@ -152,9 +148,9 @@ class _Search:
         kept, versions = set(), set(sharing.values())
         newest = max(map(version_key, versions))
         for name, version in sharing.items():
-            if self._locked.get(name, {}).get(framework) == version:
+            if self.locked.get(name, {}).get(framework) == version:
                 kept.add(version)
-            known = self._known(framework, self._profiles[name].platform)
+            known = self.known(framework, self.profiles[name].platform)
             versions.update(other for other in known if version_key(other) <= newest)
         ordered = dict.fromkeys((*_newest_first(kept), *_newest_first(versions)))
         return list(ordered)[:MAX_VERSIONS]
@@ -178,9 +174,9 @@ class _Search:
             plans[name] = self.plans[name]
             if versions_of(plans[name])[framework] == version:
                 continue
-            versions = {**self._fixed[name], framework: version}
+            versions = {**self.fixed[name], framework: version}
             try:
-                plans[name] = self._solve(self._profiles[name], versions)
+                plans[name] = self.solve(self.profiles[name], versions)
             except NoSolutionError as error:
                 failures[name, version] = error.explanation.reasons
                 return None

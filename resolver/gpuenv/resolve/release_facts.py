@@ -366,7 +366,7 @@ class ReleaseFacts:
             abi = self._data.cxx11_abi(release.build)
             if abi is not None:
                 topic = f"{FRAMEWORK} {release_of(release.version)} with"
-                yield AgreementRequirement("extension-abi", topic, abi_text(abi[0]))
+                yield AgreementRequirement("extension-abi", topic, abi_text(abi))
         elif built_for is not None:
             if built_for.cuda_major is not None:
                 yield AgreementRequirement("cuda-major", "CUDA", str(built_for.cuda_major))
