@@ -3,37 +3,28 @@
 import json
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tomli_w
 
 from gpuenv.compat import data as matrix
 from gpuenv.compat import (
     evaluate,
     extensions,
-    rules,
     user_rows,
     variants,
 )
 from gpuenv.compat.catalog import Catalog
-from gpuenv.compat.rows import Builds, BuildsFile, Releases, decode
 from gpuenv.errors import DataError
 from gpuenv.model import (
     Code,
-    Framework,
     Gpu,
     Host,
     Library,
     Python,
-    Way,
 )
 from gpuenv.render import plans
-from script_modules import load_script
 
-compile_matrix = load_script("compile_matrix")
 ROOT = Path(__file__).parents[1]
 DATA = matrix.load()
 PLATFORM = "linux-x86_64"
@@ -59,35 +50,6 @@ def code_of(
         made_by=made_by,
         **more,
     )
-
-
-# ---- rules ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("capability", "driver_cuda", "made_by", "answer", "code", "have"),
-    [
-        ((7, 5), (13, 0), (12, 8), "unknown", "code-unknown", "unknown architectures"),
-        ((8, 0), (13, 0), (12, 8), "ptx", None, None),
-        ((8, 0), (12, 4), (12, 8), None, "ptx-needs-newer-driver", "a driver for CUDA 12.4"),
-        ((8, 0), (13, 0), None, "unknown", "code-unknown", "compute_80"),
-    ],
-)
-def test_an_older_release_is_unknown_only_below_the_oldest_target(  # noqa: PLR0917  a case
-    capability: tuple[int, int],
-    driver_cuda: tuple[int, int],
-    made_by: tuple[int, int] | None,
-    answer: str | None,
-    code: str | None,
-    have: str | None,
-) -> None:
-    older = code_of("", "80", made_by, unknown_below=(8, 0))
-    assert rules.serves(older, capability, driver_cuda) == answer
-    found = rules.device_reasons("x", older, host(capability, driver_cuda=driver_cuda))
-    assert [(reason.code, reason.have) for reason in found] == [(code, have)] * (code is not None)
-
-
-# ---- releases that are known to be bad -----------------------------------------------------------
 
 
 # ---- one release on a host -----------------------------------------------------------------------
@@ -230,92 +192,6 @@ def test_damage_in_the_rows_of_the_user(content: str, message: str, tmp_path: Pa
     assert "gpuenv matrix update" in raised.value.hint
 
 
-FRAMEWORK = {
-    "name": "x",
-    "distribution": "x",
-    "import_name": "x",
-    "probe": "x",
-    "source": "s",
-}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"probe": 7}, "Expected `str`, got `int` - at `$.probe`"),
-        ({"distribution": None}, "missing required field `distribution`"),
-        ({"way": []}, "it has no way"),
-        ({"way": [{"variant": "a", "requires": [], "carriers": []}]}, "one that requires nothing"),
-    ],
-)
-def test_damage_in_the_description_of_a_framework(
-    changes: Mapping[str, Any], message: str, tmp_path: Path
-) -> None:
-    content = {key: value for key, value in {**FRAMEWORK, **changes}.items() if value is not None}
-    (tmp_path / "x.toml").write_text(tomli_w.dumps(content))
-    with pytest.raises(DataError, match=re.escape(message)) as raised:
-        compile_matrix.read_framework(tmp_path / "x.toml")
-    assert "x.toml cannot be read: " in str(raised.value)
-
-
-def releases(folder: Path, *rows: Mapping[str, Any], **content: object) -> Releases:
-    base = {"version": "1.0", "platform": PLATFORM, "sass": ["90"], "ptx": []}
-    made = [{**base, "evidence": "documented", "source": "s", **row} for row in rows]
-    path = folder / "lib.json"
-    path.write_text(json.dumps({"cuda_major": 12, "releases": made, **content}))
-    return Releases(str(path), "lib")
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"sass": "90"}, "Expected `array | null`, got `str` - at `$.releases[0].sass`"),
-        ({"cuda": "twelve"}, "at `$.releases[0].cuda`"),
-        ({"evidence": "guessed"}, "Invalid enum value 'guessed'"),
-    ],
-)
-def test_damage_in_a_release(row: Mapping[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=re.escape(message)):
-        releases(tmp_path, row).find("1.0", PLATFORM)
-
-
-def builds(folder: Path, text: str) -> Builds:
-    (folder / "x.json").write_text(text)
-    way = Way(variant="*", requires=("x",), carriers=("x",))
-    made = Framework(**FRAMEWORK, companions=(), indexes=(), packages=(), ways=(way,))
-    return Builds(made, decode(str(folder / "x.json"), BuildsFile))
-
-
-BUILD = {
-    "local": "1.0+cu128",
-    "platform": PLATFORM,
-    "version": "1.0",
-    "variant": "cu128",
-    "index": "default",
-    "cuda": "12.8",
-    "sass": ["90"],
-    "ptx": [],
-    "evidence": "documented",
-    "source": "s",
-}
-
-
-def file_of(*rows: Mapping[str, Any], **content: object) -> str:
-    return json.dumps({"companions": [], **content, "builds": rows})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (file_of(BUILD, companions=7), "at `$.companions`"),
-        (file_of(BUILD).replace('"cuda": "12.8"', '"cuda": twelve'), "cannot be read"),
-    ],
-)
-def test_damage_in_a_file_of_builds(text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=re.escape(message)):
-        builds(tmp_path, text)
-
-
 # ---- names ---------------------------------------------------------------------------------------
 
 
@@ -334,29 +210,7 @@ def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
     assert found
 
 
-# ---- conda records -------------------------------------------------------------------------------
-
-
 # ---- what variants and extensions name -----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("feature", "values", "device", "suitable"),
-    [
-        ("sm_arch", "80_real 90_virtual 90_real 100_real", H100, "90_real 90_virtual"),
-        ("sm_arch", "80_virtual 75_virtual", H100, "80_virtual 75_virtual"),
-        ("sm_arch", "80_real 90_real", host((8, 0), (9, 0)), "90_real 80_real"),
-        ("sm_arch", "80_real 90", host(None), "80_real"),
-        ("sm_arch", "80_real", host(), ""),
-        ("cuda_version_lower_bound", "12.4 12.8 13.0 x", H100, "12.8 12.4"),
-        ("cuda_version_upper_bound", "12.4 12.8 13.0", H100, "13.0"),
-        ("cuda_version_lower_bound", "12.4 13.0", host((9, 0)), "13.0 12.4"),
-        ("color", "12.4", H100, ""),
-    ],
-)
-def test_the_values_that_suit_a_gpu(feature: str, values: str, device: Host, suitable: str) -> None:
-    found = variants.suitable_values("nvidia", feature, values.split(), device)
-    assert found == tuple(suitable.split())
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,3 @@ def test_an_error_of_condas_is_one_line(
     assert done.returncode == status
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"gpuenv: {says}")
-
-
-# ---- everywhere ----------------------------------------------------------------------------------

@@ -374,6 +374,3 @@ def test_the_lock_of_the_wheels_alone_is_refused(
     )
     with pytest.raises(InputError, match="belong to"):
         gpuenv.sync(gpuenv.read_lock(str(beside)), str(target), host=gpuenv.detect())
-
-
-# ---- names ---------------------------------------------------------------------------------------

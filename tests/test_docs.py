@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -12,8 +10,6 @@ from typing import Any
 
 import pytest
 
-import gpuenv
-from gpuenv.cli import all_commands
 from gpuenv.compat import rules
 
 ROOT = Path(__file__).parent.parent
@@ -82,30 +78,6 @@ def test_the_navigation_of_the_site_has_every_page() -> None:
     pages = {page for page in pages if not page.startswith("causes/")} | {"causes/README.md"}
     pages |= {page.name for page in BESIDE_DOCS if page.name != "README.md"}
     assert sorted(listed) == sorted(pages)
-
-
-def test_the_sources_of_the_site_are_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    importlib.import_module("build_site").write_sources(tmp_path, [])
-    docs = tmp_path / "docs"
-    config = tomllib.loads((tmp_path / "zensical.toml").read_text())
-    listed = set(entries(config["project"]["nav"]))
-    assert {f"reference/commands/{name}.md" for name in all_commands()} <= listed
-    assert [page for page in listed if not (docs / page).is_file()] == []
-    record = json.loads((DOCS / "records" / "site.json").read_text())
-    assert importlib.import_module("prove_site").is_proved(record)
-    built = {page.relative_to(docs).with_suffix(".html") for page in docs.rglob("*.md")}
-    built = {page.with_name("index.html") if page.stem == "README" else page for page in built}
-    assert record["pages"] == sorted(map(str, {*built, Path("what-runs.html")}))
-    for page in docs.rglob("*.md"):
-        assert [link for link in links(page) if not is_target(page, *link)] == []
-    reference = "".join(page.read_text() for page in docs.glob("reference/api-*.md"))
-    names_of_api = set(gpuenv.__all__) - {"__version__"}
-    assert set(re.findall(r"^::: gpuenv\.(\w+)$", reference, re.M)) == names_of_api
-    solve = (docs / "reference" / "commands" / "solve.md").read_text()
-    assert "`--framework NAME[SPEC]`" in solve and "## Examples" in solve
 
 
 def test_the_page_of_rules_has_every_rule_and_code() -> None:

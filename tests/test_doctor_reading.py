@@ -356,6 +356,3 @@ def test_a_failure_of_any_program_counts_in_a_short_text(text: str, is_failure: 
     """A report of three lines and 512 bytes is about a failure; a log may have the same words."""
     facts = read_log([text], with_failure=True)
     assert bool([fact for fact in facts if fact.subject == "unexplained"]) is is_failure
-
-
-# ---- memory --------------------------------------------------------------------------------------

@@ -204,6 +204,3 @@ def test_every_pattern_is_bounded() -> None:
         bare = re.sub(r"\[[^\]]*\]", "", re.sub(r"\\.", "", message.pattern))
         assert not set(bare) & {"*", "+"}, message.name
         assert not re.search(r"\{\d*,\}", bare), message.name
-
-
-# ---- the record of the reports that the rules were not written for ------------------------------

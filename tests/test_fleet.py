@@ -342,6 +342,3 @@ def test_the_manifests_can_be_read() -> None:
     plugin = json.loads((HOOKS / "npd.json").read_text())
     assert plugin["pluginConfig"]["max_output_length"] == NPD_CHARACTERS
     assert plugin["rules"][0]["condition"] == plugin["conditions"][0]["type"]
-
-
-# ---- records -------------------------------------------------------------------------------------

@@ -222,43 +222,6 @@ def solver() -> Solver:
     return Solver(TORCH, OFFLINE)
 
 
-@pytest.mark.parametrize(
-    "picks",
-    [
-        [("V100", "550.54.14"), ("B200", "595.45.04"), ("T4", "525.60.13"), ("H100", "580.65.06")],
-        [
-            ("GTX 1080 Ti", "535.104.05"),
-            ("B200", "580.65.06"),
-            ("V100", "580.65.06"),
-            ("L40S", "525.60.13"),
-        ],
-    ],
-    ids=["data center", "Pascal and Blackwell"],
-)
-def test_the_locks_of_the_real_resolver_are_minimal(
-    solver: Solver, picks: list[tuple[str, str]]
-) -> None:
-    classes = fleet(*((1, described(*pick)) for pick in picks))
-    solution = plans, document = solve_fleet(classes, solver, drivers=[])
-    unsolved = {one["class"] for one in document["unsolved"]}
-    solved = [one.host for item, one in enumerate(classes) if item not in unsolved]
-    known = [solver.lock_for(host) for host in solved]
-    known += [lock for plan in plans for lock, _ in plan.groups]
-
-    def holds(items: frozenset[int]) -> bool:
-        some = [solved[item] for item in items]
-        gpus = "+".join(dict.fromkeys(gpu.name for host in some for gpu in host.gpus))
-        driver = min((host.driver or "" for host in some), key=parse_release)
-        driver = "570.86.15" if "B200" in gpus and parse_release(driver) < (570,) else driver
-        lock = solver.lock_for(described(gpus, driver))
-        return any(
-            isinstance(one, FleetLock) and all(serves(one.lock, host) for host in some)
-            for one in [*known, lock]
-        )
-
-    assert fewest(solution) == brute_force(len(solved), holds)
-
-
 def test_a_driver_upgrade_that_saves_a_lock(solver: Solver) -> None:
     # The driver of the 60 nodes is too old for the B200's builds, and 525 is too old for a B200.
     classes = fleet((60, described("V100", "470.82.01")), (940, described("B200", "580.65.06")))
@@ -267,9 +230,6 @@ def test_a_driver_upgrade_that_saves_a_lock(solver: Solver) -> None:
     gained = sum(gain["nodes"] for gain in question["gains"])
     assert (question["locks"], question["solved"] + gained) == (1, 60)
     assert fewest(solution) == (1 if document["unsolved"] else 2)
-
-
-# ---- classes -------------------------------------------------------------------------------------
 
 
 # ---- the command ---------------------------------------------------------------------------------

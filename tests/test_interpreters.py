@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuenv import api, interpreters
+from gpuenv import interpreters
 from index_server import make_wheel
 from test_cli import run
 
@@ -158,13 +158,3 @@ def test_uv_downloads_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyP
     release = (major, minor, False)
     assert interpreters.find_interpreter_of(release) is None
     assert interpreters.download(release) == str(managed)
-
-
-def test_an_interpreter_that_is_here_is_not_downloaded(folder: Path, tmp_path: Path) -> None:
-    locked = api.read_lock(str(folder / "pylock.toml"))
-    own = locked.replace(
-        needs=locked.needs.replace(python=tuple(sys.version_info[:2])),
-        host=locked.host.replace(python=api.detect(python=HERE).python),
-    )
-    assert api.downloaded_python(own, str(tmp_path / "new"), HERE) == sys.executable
-    assert api.downloaded_python(own, str(tmp_path / "new"), "/usr/bin/x") == "/usr/bin/x"

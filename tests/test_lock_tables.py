@@ -142,9 +142,6 @@ def test_the_tables_of_pdm() -> None:
     assert set(tables("pdm", lock_of(wheel("app")))["tool"]["pdm"]) == {"resolution"}
 
 
-# ---- settings ------------------------------------------------------------------------------------
-
-
 # ---- locks of conda packages ---------------------------------------------------------------------
 
 CHANNEL = "https://conda.example/conda-forge"
@@ -259,12 +256,6 @@ def test_a_file_without_a_sha256_is_not_locked(
             lock_plan(plan.replace(pins=pins))
 
 
-# ---- locks of other tools ------------------------------------------------------------------------
-
-
-# ---- texts of locks ------------------------------------------------------------------------------
-
-
 # ---- pylock.toml ---------------------------------------------------------------------------------
 
 VARIANTS = (
@@ -347,9 +338,6 @@ def test_requirements_of_another_index_are_named_by_url() -> None:
     with pytest.raises(InputError, match="cannot name the variant wheel of torch") as raised:
         pylock.requirements_text(lock.replace(variants=VARIANTS))
     assert "--format pylock" in raised.value.hint
-
-
-# ---- settings of tools for several GPUs ----------------------------------------------------------
 
 
 # ---- whether a lock fits a host ------------------------------------------------------------------

@@ -207,6 +207,3 @@ def test_ci_gets_plain_lines_and_a_pipe_none(work: Path, slow: IndexServer) -> N
     assert re.match(r"solving \(\d+ s\).*\n", in_ci.stderr) and "\x1b" not in in_ci.stderr
     assert run_process([*request(slow), "--refresh"], work).stderr == ""
     assert run_process([*request(slow), "--refresh", "-q"], work, CI="1").stderr == ""
-
-
-# ---- lines ---------------------------------------------------------------------------------------

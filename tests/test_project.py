@@ -695,41 +695,6 @@ def test_sync_takes_the_lock_that_fits(flags: list[str], said: str, repo: Path, 
     assert done.out.splitlines() == [said]
 
 
-def test_uv_takes_the_locks_of_all_profiles(tmp_path: Path) -> None:
-    """A dry run of uv reads and selects all of a lock, and needs no network for it."""
-    folder = tmp_path / "repo"
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text(REPO.replace("3.12", HERE))
-    done = run(["lock", "--offline"], folder)
-    assert done.returncode == 0, done.stderr
-    for name in LOCKS:
-        uv = [
-            sys.executable,
-            "-m",
-            "uv",
-            "--no-config",
-            "--offline",
-            "pip",
-            "sync",
-            "--preview-features",
-            "pylock",
-        ]
-        command = [*uv, "--dry-run", "--python", sys.executable, "--target", "other", name]
-        environment = {**os.environ, "UV_CACHE_DIR": str(folder / "cache")}
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        for package, version in pins(folder / name).items():
-            assert f" + {package}=={version}" in done.stderr.splitlines()
-
-
 def test_a_locked_profile_is_installed_by_gpuenv_pip_and_uv(
     indexed: tuple[Path, IndexServer],
 ) -> None:

@@ -141,16 +141,3 @@ def test_a_known_build_is_read_without_a_flag(
     (package,) = answer["packages"]
     assert (answer["status"], package["version"], package["index"]) == (0, BUILD, index)
     assert package["wheels"][0]["hashes"].keys() == {"sha256"}
-
-
-def test_a_build_that_is_older_than_the_snapshot_is_read_without_a_flag(
-    index: str, solve_with_own_index: Callable[..., dict[str, Any]]
-) -> None:
-    answer = solve_with_own_index(f"torch=={OLD_BUILD}", "--offline")
-    (reason,) = answer["reasons"]
-    assert (answer["status"], reason["code"]) == (3, "no-offline-file")
-    answer = solve_with_own_index(f"torch=={OLD_BUILD}")
-    (package,) = answer["packages"]
-    own = index.replace("cu118", "cu113")
-    assert (answer["status"], package["version"], package["index"]) == (0, OLD_BUILD, own)
-    assert answer["frameworks"]["torch"]["cuda"] == "11.3"

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuenv.compat import data as matrix
 from gpuenv.compat import evaluate, rules
 from gpuenv.compat.architectures import (
-    common_code,
     driver_branch,
     parse_target,
     ptx_runs,
@@ -258,84 +257,3 @@ def test_a_known_branch_drives_what_came_before_it_and_what_it_has_not_dropped(
     if last is not None and branch > last[0]:
         expected.append("gpu-dropped-by-driver")
     assert codes(evaluate.host_reasons(host(release, (gpu,)), DATA)) == expected
-
-
-@given(releases, capabilities)
-def test_the_beginning_of_a_release_gives_the_reasons_of_its_newest(
-    release: str, device: tuple[int, int]
-) -> None:
-    gpu = Gpu(name="one", compute_capability=device)
-    for numbers in (1, 2):
-        beginning = ".".join(release.split(".")[:numbers])
-        newest = ".".join([beginning, *["999"] * (3 - numbers)])
-        for cuda in ((11, 8), (12, 4), (13, 0)):
-            floor = DATA.driver_floor(cuda, "linux")
-            short, whole = host(beginning, (gpu,)), host(newest, (gpu,))
-            assert codes(rules.driver_reasons("x", cuda, short, floor)) == codes(
-                rules.driver_reasons("x", cuda, whole, floor)
-            )
-            assert codes(evaluate.host_reasons(short, DATA)) == codes(
-                evaluate.host_reasons(whole, DATA)
-            )
-
-
-DEVICES = [
-    (5, 0),
-    (6, 1),
-    (7, 0),
-    (7, 5),
-    (8, 0),
-    (8, 6),
-    (8, 7),
-    (8, 9),
-    (9, 0),
-    (10, 0),
-    (10, 3),
-    (11, 0),
-    (12, 0),
-]
-NAMES = [
-    "50",
-    "61",
-    "70",
-    "75",
-    "80",
-    "86",
-    "90",
-    "90a",
-    "100",
-    "100a",
-    "100f",
-    "103",
-    "120",
-    "120f",
-]
-TARGETS = st.lists(st.sampled_from(NAMES), unique=True)
-
-
-@given(
-    st.lists(st.tuples(st.none() | TARGETS, st.none() | TARGETS), min_size=1, max_size=4),
-    st.sampled_from(DEVICES),
-)
-@example([([], ["50"]), ([], ["90a"]), ([], ["50", "90"])], (10, 0))
-@example([([], ["100f"]), ([], ["100", "103a"])], (11, 0))
-def test_the_least_of_codes_never_says_more_than_each_of_them(
-    lists: list[tuple[list[str] | None, list[str] | None]], device: tuple[int, int]
-) -> None:
-    codes = [
-        Code(
-            sass=None if sass is None else tuple(sass),
-            ptx=None if ptx is None else tuple(ptx),
-            made_by=(12, 8),
-        )
-        for sass, ptx in lists
-    ]
-    least = common_code(codes, DEVICES)
-    for driver in ((12, 0), (13, 0)):
-        one, all_of_them = (
-            rules.serves(least, device, driver),
-            rules.serves_all(codes, device, driver),
-        )
-        assert ORDER[one] <= ORDER[all_of_them] or one == "unknown"
-        if all(code.sass is not None for code in codes):
-            assert (one == "sass") == (all_of_them == "sass")

@@ -203,9 +203,6 @@ def test_no_file_names_a_registry() -> None:
         assert urls <= {"https://download.pytorch.org/whl/{variant}"}
 
 
-# ---- tags ----------------------------------------------------------------------------------------
-
-
 # ---- what the snapshot is for --------------------------------------------------------------------
 
 

@@ -27,32 +27,6 @@ def test_an_empty_request_is_a_mistake() -> None:
     assert versions(plan_for({"jax": {"0.6.2": {}}}, frameworks=("jax",))) == {"jax": "0.6.2"}
 
 
-# The build of PyPI of torch 2.4.0 is cu121; it stands there under the plain version.
-@pytest.mark.parametrize(
-    ("releases", "requirement", "version"),
-    [
-        (["2.4.0"], "torch==2.4.0+cu121", "2.4.0"),
-        (["2.4.0"], "torch[opt]==2.4.0+cu121", "2.4.0"),
-        (["2.4.0"], "torch==2.4.0+cu118", None),
-        (["2.4.0"], "torch==2.4.0", "2.4.0"),
-        (["2.4.0", "2.4.0+cu121"], "torch==2.4.0+cu121", "2.4.0+cu121"),
-        (["2.4.0", "2.4.0+cu118"], "torch==2.4.0+cu121", "2.4.0"),
-        (["2.4.0", "2.4.0+cu118"], "torch==2.4.0+cu118", "2.4.0+cu118"),
-        (["9.9.0"], "torch==9.9.0+cu121", None),
-        (["2.4.0"], f"torch @ {BASE}torch-2.4.0-py3-none-any.whl", "2.4.0"),
-    ],
-)
-def test_a_build_is_asked_for_by_its_local_version(
-    releases: list[str], requirement: str, version: str | None
-) -> None:
-    packages: Packages = {"torch": {release: {} for release in releases}}
-    if version is None:
-        with pytest.raises(NoSolutionError):
-            plan_for(packages, requirement)
-    else:
-        assert versions(plan_for(packages, requirement)) == {"torch": version}
-
-
 def test_a_local_version_of_another_package_stays_as_it_is() -> None:
     with pytest.raises(NoSolutionError):
         plan_for({"a": {"2.4.0": {}}}, "a==2.4.0+cu121")

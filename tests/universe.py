@@ -162,23 +162,3 @@ class Universe(Index):
 
     def _row(self, wheel: Wheel) -> Row:
         return next(row for one, row in self._files[wheel.name] if one.filename == wheel.filename)
-
-
-class RecordingUniverse(Universe):
-    """A universe that records each file whose dependencies were read, and the announced reads."""
-
-    def __init__(self, packages: Packages) -> None:
-        super().__init__(packages)
-        self.read: list[str] = []
-        self.batches: list[list[str]] = []
-        self.needs: list[tuple[str, tuple[str, ...]]] = []
-
-    def metadata(self, wheel: Wheel) -> Metadata:
-        self.read.append(f"{wheel.name} {wheel.version}")
-        return super().metadata(wheel)
-
-    def request_dependencies(self, wheels: Sequence[Wheel]) -> None:
-        self.batches.append([wheel.version for wheel in wheels])
-
-    def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
-        self.needs.append((f"{wheel.name} {wheel.version}", tuple(extras)))
