@@ -4,7 +4,6 @@ import compileall
 import fcntl
 import gc
 import itertools
-import marshal
 import os
 import shutil
 import sys
@@ -104,26 +103,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # solves make many objects and little garbage
-
-
-Report = pytest.TestReport | pytest.CollectReport
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_report_to_serializable() -> Iterator[dict[str, bytes] | None]:
-    """Pack a report of a worker into bytes, which are faster to send than nested values."""
-    data = yield
-    return {"packed": marshal.dumps(data)}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_report_from_serializable(config: pytest.Config, data: dict[str, Any]) -> Report | None:
-    """Unpack a report of a worker."""
-    if "packed" not in data:
-        return None
-    data |= marshal.loads(data.pop("packed"))  # noqa: S302  the worker is a child of this process
-    report: Report = config.hook.pytest_report_from_serializable(config=config, data=data)
-    return report
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,11 @@ import pytest
 from complete_search import Search, UndecidedError
 from examples import examples
 from families import FAMILIES, RequirementSet, requirement_set
-from gpuenv import activity
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import Plan, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
-from test_resolution import DATA, pinned_during, versions
+from test_resolution import DATA, versions
 from test_resolution_laws import HOST
 from universe import Universe
 
@@ -62,30 +61,6 @@ def test_answers_are_right_and_do_not_depend_on_the_order(family: str) -> None:
         assert plan.pins == other.pins, f"set {number}"
         faults = Search(made.packages, made.requires, made.constraints).faults(versions(plan))
         assert faults == [], f"set {number}"
-
-
-@pytest.mark.parametrize(
-    ("family", "number", "conflicts", "decisions"),
-    [
-        ("chain", 2, 2, 22),
-        ("wide", 0, 5, 39),
-        ("circles", 4, 2, 27),
-        ("decided_first", 5, 3, 28),
-        ("dead_ends", 3, 3, 8),
-        ("triple", 0, 5, 9),
-        ("lockstep", 1, 18, 38),
-        ("shared", 0, 3, 32),
-        ("back_and_forth", 0, 2, 30),
-        ("coloring", 1, 3, 114),
-    ],
-)
-def test_the_effort_of_a_solve(
-    family: str, number: int, conflicts: int, decisions: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """See EFFORT of test_resolution."""
-    pins = pinned_during(monkeypatch)
-    assert solve(requirement_set(family, SEED, number)) is not None
-    assert (activity.current.conflicts, len(pins)) == (conflicts, decisions)
 
 
 def test_two_files_of_one_name_at_different_urls() -> None:
