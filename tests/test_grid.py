@@ -4,20 +4,15 @@
 """
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
 import brute_force
 import grid
-import plan_checker
 import raw_facts as raw
 from examples import examples
 from gpuenv.compat import data as matrix
 from gpuenv.compat import rules
-from gpuenv.model import Pin, Plan
-
-HOST = ("H100", "580.65.06", (3, 12))
 
 
 def drivers_of(gpu: str) -> list[str]:
@@ -74,70 +69,6 @@ def test_hard_requests_are_solved(frameworks: tuple[str, ...]) -> None:
     for gpu, driver in HARD[:2]:
         verdict, lines = grid.judged(frameworks, gpu, driver, (3, 12))
         assert verdict == "solved", (gpu, driver, lines)
-
-
-def changed(plan: Plan, name: str, pin: Pin | None) -> Plan:
-    pins = [one for one in plan.pins if one.wheel.name != name]
-    return plan.replace(pins=tuple(pins if pin is None else [*pins, pin]))
-
-
-def mutants(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """Plans that are wrong, with what must be said of them."""
-    pins = {pin.wheel.name: pin for pin in plan.pins}
-    cudnn, cublas = pins["nvidia-cudnn-cu12"], pins["nvidia-cublas-cu12"]
-    yield "not pinned", changed(plan, "numpy", None)
-    yield (
-        "nothing needs it",
-        changed(plan, "six2", cudnn.replace(wheel=cudnn.wheel.replace(name="six2"))),
-    )
-    other = cudnn.replace(wheel=cudnn.wheel.replace(name="nvidia-cudnn-cu13", version="9.10.2.21"))
-    yield "R5: nvidia/cudnn", changed(plan, "nvidia-cudnn-cu13", other)
-    yield "CUDA majors", changed(plan, "nvidia-cudnn-cu13", other)
-    for version, said in (
-        ("9.28.0.42", "pinned is 9.28.0.42"),
-        ("9.1.0.70", "R4"),
-        ("9.10.0.56", "known to be bad"),
-    ):
-        wheel = cudnn.wheel.replace(version=version)
-        yield said, changed(plan, cudnn.wheel.name, cudnn.replace(wheel=wheel))
-    yield (
-        "best file",
-        changed(
-            plan, "numpy", pins["numpy"].replace(wheel=pins["numpy"].wheel.replace(sha256="0" * 64))
-        ),
-    )
-    yield (
-        "serves (12, 0) is not known",
-        changed(
-            plan, cublas.wheel.name, cublas.replace(wheel=cublas.wheel.replace(version="12.1.3.1"))
-        ),
-    )
-    torch = pins["torch"]  # before Blackwell
-    yield (
-        "R3: torch 2.6.0 does not serve",
-        changed(plan, "torch", torch.replace(wheel=torch.wheel.replace(version="2.6.0"))),
-    )
-
-
-def test_the_checker_finds_what_is_wrong() -> None:
-    gpu, driver, python = "RTX 5090", "580.65.06", (3, 12)
-    plan = grid.solved(("torch", "tensorflow"), gpu, driver, python)
-    assert plan is not None
-    assert plan_checker.contradictions(plan, grid.GPUS[gpu], driver, python) == []
-    for said, mutant in mutants(plan):
-        found = plan_checker.contradictions(mutant, grid.GPUS[gpu], driver, python)
-        assert any(said in line for line in found), (said, found)
-    assert any(
-        "R1" in line
-        for line in plan_checker.contradictions(plan, grid.GPUS[gpu], "470.256.02", python)
-    )
-    assert any(
-        "R7" in line for line in plan_checker.contradictions(plan, (7, 0), "595.45.04", python)
-    )
-    assert any(
-        "R9" in line
-        for line in plan_checker.contradictions(plan, grid.GPUS[gpu], "550.54.14", python)
-    )
 
 
 def test_the_search_finds_that_there_is_nothing() -> None:

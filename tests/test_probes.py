@@ -4,7 +4,6 @@ import importlib.machinery
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -211,18 +210,6 @@ def test_real_frameworks_on_the_cpu(real: Path) -> None:
         assert "a CPU build" in checks[name, "import"].evidence
         assert checks[name, "convolution CPU"].status == "pass", checks[name, "convolution CPU"]
         assert checks[name, "libraries"].status == "pass", checks[name, "libraries"]
-
-
-def test_a_tampered_reference_is_found(real: Path, tmp_path: Path) -> None:
-    shutil.copytree(PROBES, tmp_path / "probes")
-    path = tmp_path / "probes" / "_reference.py"
-    text = path.read_text()
-    line = "    return [value / (UNIT * UNIT) for value in sums]\n"
-    assert text.count(line) == 1
-    path.write_text(text.replace(line, "    sums[4711] += 64\n" + line))
-    checks = verify_real(real, str(tmp_path / "probes"))
-    for name in REAL:
-        assert checks[name, "convolution CPU"].status == "fail", checks[name, "convolution CPU"]
 
 
 # ---- the launcher -------------------------------------------------------------------------------

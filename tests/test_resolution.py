@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpuenv import activity
 from gpuenv.compat import data
 from gpuenv.errors import InputError, NoSolutionError
 from gpuenv.model import Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
-from gpuenv.resolve.graph import Node
-from gpuenv.resolve.provider import Progress
 from universe import BASE, Universe
 
 FOLDER = Path(__file__).parent / "data" / "resolution"
@@ -121,46 +118,6 @@ def test_cases(case: dict[str, Any]) -> None:
     assert [f"{one.code} {one.subject}: {one.need}" for one in plan.warnings] == case.get(
         "warnings", []
     )
-
-
-# The conflicts and the decisions of a solve, those that were taken back included. A change of the
-# code that changes these numbers and no answer changes how long a solve takes.
-EFFORT = {
-    "backtracking: one side gives way": (1, 4),
-    "backtracking: one step down": (1, 6),
-    "backtracking: the release that asks for too much": (3, 9),
-    "backtracking: four releases back": (4, 7),
-    "backtracking: four releases back, for a dependency": (4, 8),
-    "backtracking: two steps down": (1, 3),
-    "backtracking: two that hold each other back": (1, 9),
-    "backtracking: a circle of packages that was given up": (2, 12),
-    "backtracking: packages beside a circle that was given up": (2, 15),
-    "backtracking: held back at its end": (25, 93),
-    "replaced: the only release goes": (1, 8),
-    "replaced: what requires the extra gives way": (1, 3),
-}
-
-
-def pinned_during(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
-    """The list that gets each decision of the resolutions that follow."""
-    pins: list[Node] = []
-
-    def note(_self: Progress, candidate: Node) -> None:
-        pins.append(candidate)
-
-    monkeypatch.setattr(Progress, "pinning", note)
-    return pins
-
-
-@pytest.mark.parametrize("name", EFFORT)
-def test_the_effort_of_a_solve(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    [case] = [case for case in CASES if case["id"] == name]
-    pins = pinned_during(monkeypatch)
-    plan = solved(case)
-    assert (activity.current.conflicts, len(pins)) == EFFORT[name]
-    assert activity.current.decided == len(plan.pins)
-    solved({"packages": {"a": {"1.0": {}}}, "requires": ["a"]})
-    assert activity.current.conflicts == 0  # of the solve that runs
 
 
 @pytest.mark.parametrize(

@@ -71,17 +71,3 @@ def check_step(step: dict[str, Any], folder: Path, report: list[dict[str, Any]])
             codes = {reason["code"] for reason in one["reasons"]}
             against |= {f"{one['profile']} {one['version']} {code}" for code in codes}
     assert set(step.get("against", ())) <= against
-
-
-def test_the_report_in_words(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text(pyproject(CASES[0]))
-    text = " ".join(run(["lock", "--offline"], folder).stdout.split())
-    assert "torch 2.13.0 in all profiles; alone, h100 would get 2.15.0" in text
-    assert "v100 cannot have torch 2.15.0: torch 2.15.0 needs code for compute capability" in text
-    # Locks that stay as they are need no report.
-    lines = run(["lock", "--offline"], folder).stdout.splitlines()
-    assert [line.split(",")[0] for line in lines] == [
-        f"pylock.{name}.toml: unchanged" for name in ("h100", "v100", "ci")
-    ]

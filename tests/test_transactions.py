@@ -176,20 +176,6 @@ def test_a_failed_download_keeps_the_old_environment(
     assert content(env) == before and left_beside(env) == []
 
 
-@pytest.mark.parametrize(("version", "offers"), [("1.0", False), ("1.0+cpu", True)])
-def test_the_index_of_a_build_cannot_be_reached(
-    version: str, offers: bool, tmp_path: Path, first: Lock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    name = f"alpha-{version}-py3-none-any.whl"
-    url = f"https://127.0.0.1:9/{name}"
-    build = first.pins[0].wheel.replace(version=version, filename=name, url=url)
-    with pytest.raises(InstallError) as error:
-        wheels.sync(make_lock(build), str(tmp_path / "env"), installer="uv")
-    assert url in error.value.message and "--find-links DIR" in error.value.hint
-    assert ("--default-index-only" in error.value.hint) is offers
-
-
 def test_an_environment_that_does_not_work_is_not_used(
     tmp_path: Path, first: Lock, second: Lock
 ) -> None:
