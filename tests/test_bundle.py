@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpuenv.render import redact
 from test_cli import run
 
+DATA = json.loads((Path(__file__).parent / "data" / "bundle.json").read_text())
 NAMES = redact.Names(
     users=("alice", "Alice Example", "Alice", "Example"),
     hosts=("gpu17.cluster.example.org", "gpu17", "cluster.example.org"),
@@ -183,3 +184,13 @@ def test_an_unwritable_path_is_an_error_before_any_check(env_folder: Path, path:
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert path in done.stderr
+
+
+@pytest.mark.parametrize("case", DATA["cases"], ids=[case["text"][:40] for case in DATA["cases"]])
+def test_private_texts_are_replaced_and_others_stay(case: dict[str, Any]) -> None:
+    text = redact.scrubbed(case["text"], NAMES)
+    for gone in case.get("gone", []):
+        assert gone not in text, text
+    for left in case.get("left", []):
+        assert left in text, text
+    assert redact.scrubbed(text, NAMES) == text

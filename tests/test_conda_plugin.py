@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from conda_stand_in import BROKEN, SITE, Conda, contents, real_conda
-from gpuenv.conda_plugin import checks, error_hints, packages
+from gpuenv.conda_plugin import checks, error_hints, packages, transaction
 
 ROOT = Path(__file__).parent.parent
 CASES = json.loads((Path(__file__).parent / "data" / "conda_plugin.json").read_text())
@@ -639,3 +640,14 @@ def test_which_errors_get_a_hint(case: dict[str, Any]) -> None:
     found = error_hints.hints(error)
     assert [code for _, code in found] == (["gpuenv_explain"] if case["hint"] else [])
     assert all(text.endswith(case["hint"]) for text, _ in found)
+
+
+@pytest.mark.parametrize("case", CASES["touched"], ids=str)
+def test_which_transactions_are_checked(case: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    for name in case["left"]:
+        (tmp_path / "conda-meta" / f"{name}-1.0-0.json").touch()
+    linked, unlinked = (
+        [SimpleNamespace(name=name) for name in case[key]] for key in ("linked", "unlinked")
+    )
+    assert transaction.touched(linked, unlinked, str(tmp_path)) is case["touched"]

@@ -209,3 +209,19 @@ def test_what_the_compilation_refuses(  # noqa: PLR0917  fixtures
     assert compile_matrix.main([str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "tables.json").exists()
+
+
+@pytest.mark.parametrize(
+    "case", CASES["within"], ids=lambda case: f"{case['version']} in {case['versions']}"
+)
+def test_versions_that_a_row_means(case: dict[str, Any]) -> None:
+    assert compile_matrix.RANGE.fullmatch(case["versions"])
+    assert within(case["version"], case["versions"]) == case["want"]
+
+
+@pytest.mark.parametrize(
+    "case", CASES["sides"], ids=lambda case: f"{case['distribution']} {case['version']}"
+)
+def test_sides_of_bad_pairs(case: dict[str, Any]) -> None:
+    pairs = DATA.bad_pairs(case["distribution"], case["version"], 2)
+    assert [side for _, side, _ in pairs] == case["want"]

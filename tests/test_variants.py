@@ -29,7 +29,7 @@ from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
 from gpuenv.lock.host_fit import variant_fit
 from gpuenv.model import IndexOptions, Plan, Request, Wheel
-from gpuenv.requirements.target import split_label
+from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from index_server import IndexServer
 from indexes import Asked, combined_index, find_links, simple_index
@@ -498,3 +498,20 @@ def test_a_variant_wheel_at_a_url(project: Path, capsys: pytest.CaptureFixture[s
     assert run("solve", requirement, *v100, "-o", "pylock.none.toml") == 3
     text = " ".join(capsys.readouterr().err.split())
     assert "demo 1.0 (cu128) needs code for compute capability 7.0" in text
+
+
+@pytest.mark.parametrize("case", CASES["marker"], ids=lambda case: case["marker"])
+def test_markers_about_the_variant(case: dict[str, Any]) -> None:
+    rows = [tuple(text.split(" :: ")) for text in case.get("properties", ())]
+
+    def decide(clause: variants.Clause) -> bool:
+        return variants.clause_holds(clause, case["label"], rows)
+
+    assert variants.names_variant(case["marker"])
+    if "error" in case:
+        with pytest.raises(ValueError, match=case["error"]):
+            variants.replace_clauses(case["marker"], decide)
+        return
+    marker = variants.replace_clauses(case["marker"], decide)
+    environment = TargetEnvironment(host_of({"gpu": ["none"]}))
+    assert environment.marker(marker, ()) is case["holds"]
