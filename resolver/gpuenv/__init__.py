@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 from . import api
 from .api import (
     compatibility_data,
+    data_version,
     describe,
     detect,
     lock,
     matrix_catalog,
-    matrix_tables,
     read_host,
     read_lock,
     solve,
     write_lock,
 )
+from .compat.evaluate import toolkit_distance
 from .errors import (
     Change,
     DataError,
@@ -43,6 +44,7 @@ from .errors import (
     Reason,
     TargetBusyError,
     WrongTypeError,
+    is_doubt,
 )
 from .lock.host_fit import fit as unmet_needs
 from .model import (
@@ -106,6 +108,7 @@ __all__ = [
     "__version__",
     "add_profiles",
     "compatibility_data",
+    "data_version",
     "describe",
     "detect",
     "examine",
@@ -113,10 +116,10 @@ __all__ = [
     "explain_lock",
     "host_from_plain",
     "install",
+    "is_doubt",
     "lock",
     "lock_profile",
     "matrix_catalog",
-    "matrix_tables",
     "parse_release",
     "reaches_release",
     "read_host",
@@ -127,6 +130,7 @@ __all__ = [
     "solve",
     "sync",
     "to_plain",
+    "toolkit_distance",
     "unmet_needs",
     "verify",
     "write_lock",

@@ -14,10 +14,13 @@ from .cli.parser import COMMON, Argument, Command, Group, Parser, positive_count
 from .cli.requests import read_request
 from .render.locks import lock_document
 from .render.values import quantity_text
+from .requirements.target import PLATFORMS, PYTHONS
 from .serialize import read_input
 
 __all__ = [
     "COMMON",
+    "PLATFORMS",
+    "PYTHONS",
     "REQUEST",
     "TIMEOUT",
     "Argument",

@@ -1,13 +1,13 @@
 // The compatibility explorer: looks up answers in the tables that `gpuenv matrix html` embeds.
 //
-// A verdict is [tier, reasons] of a release on one GPU. Tier 0 is code for the device, tier 1 is
-// PTX that the driver compiles, and higher tiers are unknown. A reason is [code, doubt, subject,
-// need, have, source], where the texts are numbers in the table of texts. Python applied the rules
-// when it made the tables. This script applies no rule.
+// A release of a framework has plans: packages that `gpuenv solve` chose. A plan has a column of
+// steps for each compute capability: [first interval of drivers, tier, reason]. Tier 0 is code for
+// the device, tier 1 is PTX that the driver compiles, tier 2 is code that is not known, and -1 says
+// that the plan does not run there. The reason is -1 if nothing speaks against the plan. A host is
+// served if one plan runs on all of its GPUs. This script applies no rule.
 "use strict";
 
 const tables = JSON.parse(document.getElementById("tables").textContent);
-const NO_GPU = tables.capabilities.length;
 const VIEWS = ["answer", "wheel", "table", "charts"];
 const DEFAULTS = { framework: "torch", python: "3.12", platform: "linux-x86_64", view: "answer" };
 
@@ -99,113 +99,90 @@ function reaches(release, threshold) {
 
 // ---- answers ----------------------------------------------------------------------------------
 
-/** Return the verdict on a release for one compute capability and one interval of drivers. */
-function verdict(release, capability, interval) {
-  const column = tables.intervals[release.verdicts[capability]];
-  const steps = column.filter(([start]) => start <= interval);
-  const [, tier, reasons] = steps.at(-1);
-  return { tier, reasons };
+/** Return {tier, reason} of a plan for one compute capability and one interval of drivers. */
+function stepOf(plan, capability, interval) {
+  const steps = tables.columns[tables.plans[plan][capability]];
+  const [, tier, reason] = steps.filter(([start]) => start <= interval).at(-1);
+  return { tier, reason };
 }
 
-/** Return the reasons against a release on all GPUs of a host, those of the driver first. */
-function reasonsAgainst(release, host) {
-  if (!host.gpus.length) {
-    return verdict(release, NO_GPU, 0).reasons.map((one) => fill(one, release, host, null));
-  }
-  const groups = [];
-  const texts = new Map();
-  for (const gpu of differentGpus(host)) {
-    let place = 0;
-    for (const number of verdict(release, gpu.capability, host.interval).reasons) {
-      const reason = fill(number, release, host, gpu);
-      const key = groupOf(reason);
-      if (!groups.includes(key)) groups.splice(place, 0, key);
-      place = groups.indexOf(key) + 1;
-      if (!texts.has(key)) texts.set(key, new Map());
-      texts.get(key).set(`${reason.subject} ${reason.need} ${reason.have}`, reason);
-    }
-  }
-  groups.sort((one, other) => hostOrder(one) - hostOrder(other));
-  return groups.flatMap((key) => [...texts.get(key).values()]);
-}
-
-/** Return the key that reasons share if one rule gives them for several GPUs of a host. */
-function groupOf(reason) {
-  const code = tables.device_codes.includes(reason.code) ? "device" : reason.code;
-  return `${code} ${reason.group}`;
-}
-
-/** Return the place of a group of reasons: those about the driver of a GPU come first. */
-function hostOrder(group) {
-  const place = tables.host_codes.indexOf(group.split(" ")[0]);
-  return place < 0 ? tables.host_codes.length : place;
-}
-
-/** Return the first GPU of each compute capability of a host. */
-function differentGpus(host) {
-  const isFirst = (gpu, place) =>
-    host.gpus.findIndex((other) => other.capability === gpu.capability) === place;
-  return host.gpus.filter(isFirst);
+/** Return what the best plan of a release says about a host: {tier, reasons}, -1 if none runs. */
+function verdict(release, host) {
+  const verdicts = release.plans.map((plan) => {
+    const steps = host.gpus.map((gpu) => ({
+      gpu,
+      ...stepOf(plan, gpu.capability, host.interval),
+    }));
+    const tiers = steps.map(({ tier }) => tier);
+    const reasons = steps
+      .filter(({ reason }) => reason >= 0)
+      .map(({ gpu, tier, reason }) => ({ ...fill(reason, release, host, gpu), doubt: tier >= 0 }));
+    // As in the answers of the solver, what excludes a GPU with its driver comes first.
+    const order = ({ code, doubt }) => (doubt ? 2 : code.startsWith("gpu-") ? 0 : 1);
+    reasons.sort((one, other) => order(one) - order(other));
+    return { tier: tiers.includes(-1) ? -1 : Math.max(...tiers), reasons };
+  });
+  const runs = verdicts.filter(({ tier }) => tier >= 0);
+  runs.sort((one, other) => one.tier - other.tier);
+  return runs[0] ?? verdicts[0];
 }
 
 /** Return a reason whose placeholders are replaced by the facts of a host. */
 function fill(number, release, host, gpu) {
-  const [code, doubt, subject, need, have, source] = tables.reasons[number];
-  const cuda = tables.platforms[host.platform].cuda[host.interval] ?? "unknown";
+  const [code, ...texts] = tables.reasons[number];
   const facts = {
     gpu: gpu?.name,
     capability: gpu && tables.capabilities[gpu.capability],
     release: `${host.name} ${release.version}`,
     driver: host.driver,
-    driver_cuda: cuda,
-    tag: tables.pythons[host.python]?.tag,
-    platform: host.platform,
+    driver_cuda: tables.platforms[host.platform].cuda[host.interval] ?? "unknown",
   };
-  const put = (text) => tables.texts[text].replace(/\{(\w+)\}/g, (_, name) => facts[name]);
-  return {
-    code,
-    doubt: Boolean(doubt),
-    group: tables.texts[subject],
-    subject: put(subject),
-    need: put(need),
-    have: put(have),
-    source: put(source),
-  };
+  const [subject, need, have] = texts.map((text) =>
+    tables.texts[text].replace(/\{(\w+)\}/g, (_, name) => facts[name]),
+  );
+  return { code, doubt: false, subject, need, have };
 }
 
-/** Judge a release on a host: collect all reasons against it, a missing wheel first. */
+/** Judge a release on a host: its tier, the reasons against it, and whether it runs. */
 function judge(release, host) {
-  const reasons = reasonsAgainst(release, host);
+  const { tier, reasons } = verdict(release, host);
   const hasWheel = release.pythons?.includes(host.python) ?? true;
-  if (!hasWheel) reasons.unshift(fill(release.no_wheel, release, host, null));
-  const missing = release.missing?.[host.python];
-  if (missing !== undefined) reasons.push(fill(missing, release, host, null));
+  if (!hasWheel) {
+    const doubts = reasons.findIndex(({ doubt }) => doubt);
+    reasons.splice(doubts < 0 ? reasons.length : doubts, 0, noWheelReason(release, host));
+  }
   const isFramework = host.name in tables.platforms[host.platform].frameworks;
   // gpuenv solve weighs the doubts about a framework. Nothing shows that unknown code runs.
-  const isKnown = isFramework || reasons.every((reason) => reason.code !== "code-unknown");
-  const runs = isKnown && reasons.every((reason) => reason.doubt);
-  return { release, reasons, hasWheel, isKnown, runs };
+  const isKnown = isFramework || tier !== 2;
+  return { release, tier, reasons, hasWheel, isKnown, runs: hasWheel && isKnown && tier >= 0 };
 }
 
-/** Return the releases of a framework on a host in the order of the solver, each judged. */
+/** Return why a release has no plan with the interpreter of a host. */
+function noWheelReason(release, host) {
+  if (release.refusal !== null) return fill(release.refusal, release, host, null);
+  const tag = `cp${tables.pythons[host.python].replace(".", "")}`;
+  const need = `a wheel for ${tag} on ${host.platform}`;
+  const subject = `${host.name} ${release.version}`;
+  return { code: "no-wheel", doubt: false, subject, need, have: "none in the index data" };
+}
+
+function pythonText({ pythons }) {
+  if (!pythons.length) return "a file, which no known index has";
+  return `Python ${pythons.map((python) => tables.pythons[python]).join(", ")}`;
+}
+
+/** Return the releases of a name on a host in the order of the solver, each judged. */
 function judgedReleases(host) {
-  const { releases } = releasesOf(host);
+  const { toolkits } = tables.platforms[host.platform];
+  const releases = releasesOf(host);
   const versions = [...new Set(releases.map((release) => release.public))];
-  const rank = (release) => [
-    Boolean(release.cpu) === Boolean(host.gpus.length) ? 1 : 0,
+  const rank = ({ release, tier }) => [
     versions.indexOf(release.public),
-    worstTier(release, host),
-    release.place === undefined ? 0 : tables.places[release.place][host.interval],
+    tier < 0 ? 3 : tier,
+    toolkits[release.cuda]?.[host.interval] ?? 0,
   ];
-  const ranked = releases.map((release) => ({ rank: rank(release), ...judge(release, host) }));
-  return ranked.sort((one, other) => compare(one.rank, other.rank));
-}
-
-function worstTier(release, host) {
-  return Math.max(
-    0,
-    ...host.gpus.map((gpu) => verdict(release, gpu.capability, host.interval).tier),
-  );
+  const judged = releases.map((release) => judge(release, host));
+  return judged.sort((one, other) => compare(rank(one), rank(other)));
 }
 
 function compare(numbers, others) {
@@ -213,17 +190,10 @@ function compare(numbers, others) {
   return place < 0 ? 0 : numbers[place] - others[place];
 }
 
-/** Return whether a release has a build: JAX 0.6 has none for CUDA 13. */
-function isBuilt(release) {
-  return Boolean(release.cpu) || release.evidence !== undefined;
-}
-
-/** Return the table of a framework, or of a distribution with device code, on a platform. */
+/** Return the releases of a framework, or of a distribution with device code, on a platform. */
 function releasesOf({ name, platform }) {
   const { frameworks, libraries } = tables.platforms[platform];
-  if (frameworks[name]) return frameworks[name];
-  const releases = (libraries[name] ?? []).map((one) => ({ ...one, public: one.version }));
-  return { releases, refusals: {} };
+  return frameworks[name]?.releases ?? libraries[name] ?? [];
 }
 
 /**
@@ -233,40 +203,38 @@ function releasesOf({ name, platform }) {
  * version, a build without doubts is preferred. `refusal` is the first reason if none runs.
  */
 function answer(host) {
+  if (!host.gpus.length) return answerWithoutGpu(host);
   const judged = judgedReleases(host);
   const first = judged.find((one) => one.runs);
   const builds = judged.filter((one) => one.runs && one.release.public === first?.release.public);
   const chosen = builds.find((one) => !one.reasons.length) ?? first ?? null;
-  if (chosen) return { chosen, judged, refusal: null };
   const best = judged.find((one) => one.hasWheel && one.isKnown) ?? judged[0];
-  const number = refusalOf(host, best);
-  const refusal = number === null ? best?.reasons[0] : fill(number, {}, host, null);
-  return { chosen: null, judged, refusal: refusal ?? null };
+  return { chosen, judged, refusal: chosen ? null : (best?.reasons[0] ?? null) };
 }
 
-/** Return the number of the solver's reason if it is not the first one against the best release. */
-function refusalOf(host, best) {
-  const column = host.gpus.length ? host.gpus[0].capability : NO_GPU;
-  const refusal = releasesOf(host).refusals[host.python]?.[column] ?? null;
-  const isExact = best?.reasons[0]?.code !== "conflict";
-  return isExact ? refusal : (best.release.alone ?? refusal);
+/** Return the answer of the solver for a host without a GPU; only frameworks have one. */
+function answerWithoutGpu(host) {
+  const known = tables.platforms[host.platform].frameworks[host.name]?.without_gpu[host.python];
+  if (known?.version) return { chosen: { release: known, reasons: [] }, judged: [], refusal: null };
+  const refusal = known?.reason == null ? null : fill(known.reason, {}, host, null);
+  return { chosen: null, judged: [], refusal };
 }
 
-/** Return whether all reasons against a release on a GPU are doubts. */
-function runsAt(release, capability, interval) {
-  return verdict(release, capability, interval).reasons.every(isDoubt);
-}
-
-function isDoubt(number) {
-  return tables.reasons[number][1];
+/** Return whether one plan of a release runs on all of some compute capabilities. */
+function runsAt(release, capabilities, interval) {
+  return release.plans.some((plan) =>
+    capabilities.every((capability) => stepOf(plan, capability, interval).tier >= 0),
+  );
 }
 
 /** Return the driver that a release needs on these GPUs: {from, until} by thresholds, or null. */
-function driversOf(release, host) {
-  const { thresholds } = tables.platforms[host.platform];
-  const runs = (interval) => host.gpus.every((gpu) => runsAt(release, gpu.capability, interval));
-  const intervals = [...thresholds.keys(), thresholds.length].filter(runs);
-  if (!intervals.length || !host.gpus.length) return null;
+function driversOf(release, { gpus, platform }) {
+  const { thresholds } = tables.platforms[platform];
+  const capabilities = gpus.map((gpu) => gpu.capability);
+  const intervals = [...thresholds.keys(), thresholds.length].filter((interval) =>
+    runsAt(release, capabilities, interval),
+  );
+  if (!intervals.length) return null;
   const end = intervals.at(-1);
   return {
     from: intervals[0] ? driverName(thresholds[intervals[0] - 1]) : "",
@@ -288,15 +256,9 @@ function driverText(drivers) {
 }
 
 /** Return what would make a release run on a host: another Python, driver or GPU. */
-function changes({ release, hasWheel }, host) {
-  const texts = [];
-  if (!hasWheel) {
-    const versions = release.pythons.map((python) => tables.pythons[python].version);
-    if (!versions.length) return "a file, which no known index has";
-    texts.push(`Python ${versions.join(", ")}`);
-  }
-  const columns = host.gpus.length ? host.gpus.map((gpu) => gpu.capability) : [NO_GPU];
-  if (columns.every((column) => runsAt(release, column, host.interval))) return texts.join("; ");
+function changes({ release, hasWheel, tier }, host) {
+  const texts = hasWheel ? [] : [pythonText(release)];
+  if (tier >= 0) return texts.join("; ");
   const drivers = driversOf(release, host);
   if (drivers) texts.push(`driver ${driverText(drivers)}`);
   else texts.push(...otherGpus(release, host));
@@ -307,7 +269,6 @@ function changes({ release, hasWheel }, host) {
 function otherGpus(release, host) {
   const served = host.gpus.filter((gpu) => driversOf(release, { ...host, gpus: [gpu] }));
   if (served.length) return [`only ${served.map((gpu) => gpu.name).join(", ")}`];
-  if (release.cpu) return host.gpus.length ? ["--gpu none"] : [];
   const capabilities = tables.capabilities.filter((_, column) => bestOf(release, column) !== "no");
   return capabilities.length ? [`a GPU of compute capability ${capabilities.join(", ")}`] : [];
 }
@@ -330,10 +291,7 @@ function readChoice(fragment) {
       .filter(Boolean),
     driver: (values.get("driver") ?? "").trim(),
     framework: known("framework", names),
-    python: known(
-      "python",
-      tables.pythons.map((python) => python.version),
-    ),
+    python: known("python", tables.pythons),
     platform,
     view: known("view", VIEWS),
     wheel: values.get("wheel") ?? "",
@@ -363,7 +321,7 @@ function hostOf(choice) {
   if (error) return { error };
   const elsewhere = gpus.find((gpu) => gpu.platform && gpu.platform !== choice.platform);
   if (elsewhere) return { error: `${elsewhere.name} exists on ${elsewhere.platform} only.` };
-  const python = tables.pythons.findIndex((one) => one.version === choice.python);
+  const python = tables.pythons.indexOf(choice.python);
   const { framework: name, platform } = choice;
   const { interval } = driver;
   return { host: { name, gpus, driver: none ? "" : choice.driver, interval, python, platform } };
@@ -438,7 +396,7 @@ function sentence(reason) {
 }
 
 function evidenceText({ evidence, source }) {
-  if (evidence === undefined) return "unknown: no row in the data";
+  if (evidence === undefined) return "";
   return `${evidence}: ${tables.texts[source] || "no source"}`;
 }
 
@@ -457,7 +415,8 @@ function showAnswer(choice, host) {
   const result = answer(host);
   panel.className = result.chosen ? "answer" : "answer none";
   panel.replaceChildren(...answerElements(choice, host, result));
-  list.replaceChildren(releaseTable(host, result));
+  const note = make("p", { class: "faint" }, "The releases are listed for hosts with a GPU.");
+  list.replaceChildren(host.gpus.length ? releaseTable(host, result) : note);
 }
 
 function exampleLinks() {
@@ -500,7 +459,7 @@ function answerElements(choice, host, { chosen, judged, refusal }) {
     ["CUDA", release.cuda],
     ["cuDNN", release.cudnn],
     ["glibc", release.glibc && `${release.glibc} or newer`],
-    ["Runs by", host.gpus.length ? tierText(worstTier(release, host)) : "the CPU"],
+    ["Runs by", host.gpus.length ? tierText(chosen.tier) : "the CPU"],
     ["Doubts", chosen.reasons.map(sentence).join(" ")],
     ["Evidence", evidenceText(release)],
   ]);
@@ -533,8 +492,7 @@ function commandElement(choice) {
 /** Return which release would run with another driver or Python, or else with another GPU. */
 function helpText(host, judged) {
   const keepsGpus = (one) => one.release.pythons?.length !== 0 && driversOf(one.release, host);
-  const withCuda = judged.filter((one) => !one.release.cpu);
-  const nearest = withCuda.find(keepsGpus) ?? withCuda.find((one) => changes(one, host));
+  const nearest = judged.find(keepsGpus) ?? judged.find((one) => changes(one, host));
   if (!nearest) return "";
   return `${host.name} ${nearest.release.version} needs ${changes(nearest, host)}.`;
 }
@@ -553,7 +511,7 @@ function releaseTable(host, { chosen, judged }) {
       state,
       makeCell(why),
       makeCell(change),
-      makeCell(release.evidence ?? "unknown", "short"),
+      makeCell(release.evidence, "short"),
     ]);
   });
   const headings = ["Release", "CUDA", "Here", "Why not", "What it would take", "Evidence"];
@@ -566,9 +524,11 @@ function releaseTable(host, { chosen, judged }) {
 function allWheels(platform) {
   const { frameworks, libraries } = tables.platforms[platform];
   return [...Object.keys(frameworks), ...Object.keys(libraries)].flatMap((name) =>
-    releasesOf({ name, platform })
-      .releases.filter(isBuilt)
-      .map((release) => [`${name} ${release.version}`, name, release]),
+    releasesOf({ name, platform }).map((release) => [
+      `${name} ${release.version}`,
+      name,
+      release,
+    ]),
   );
 }
 
@@ -590,13 +550,8 @@ function showWheel(choice) {
   const [text, name, release] = wheel;
   const rows = tables.capabilities.map((capability, column) => {
     const gpus = tables.gpus.names.filter(([, place]) => place === column).map(([gpu]) => gpu);
-    const host = {
-      name,
-      platform: choice.platform,
-      python: -1,
-      gpus: [{ name: gpus[0], capability: column }],
-    };
-    const drivers = driversOf(release, { ...host, driver: "", interval: 0 });
+    const { platform } = choice;
+    const drivers = driversOf(release, { platform, gpus: [{ capability: column }] });
     const best = bestOf(release, column);
     const [kind, how] = CELLS[best];
     return makeRow(capability, [
@@ -605,7 +560,7 @@ function showWheel(choice) {
       makeCell(gpus.join(", "), "faint"),
     ]);
   });
-  const pythons = (release.pythons ?? []).map((python) => tables.pythons[python].version);
+  const pythons = (release.pythons ?? []).map((python) => tables.pythons[python]);
   const facts = makeList([
     ["CUDA", release.cuda],
     ["cuDNN", release.cudnn],
@@ -629,34 +584,24 @@ const CELLS = {
 
 /** Return how a release runs on a compute capability with the best driver: a key of CELLS. */
 function bestOf(release, capability) {
-  const steps = tables.intervals[release.verdicts[capability]];
-  const tiers = steps.filter(([, , reasons]) => reasons.every(isDoubt)).map(([, tier]) => tier);
+  const steps = release.plans.flatMap((plan) => tables.columns[tables.plans[plan][capability]]);
+  const tiers = steps.map(([, tier]) => tier).filter((tier) => tier >= 0);
   if (!tiers.length) return "no";
-  return ["sass", "ptx"][Math.min(...tiers)] ?? "open";
+  return ["sass", "ptx", "open"][Math.min(...tiers)];
 }
 
 function showTable(choice) {
-  const { releases } = releasesOf({ name: choice.framework, platform: choice.platform });
-  const rows = releases
-    .filter((release) => !release.cpu && isBuilt(release))
-    .map((release) => {
-      const cells = tables.capabilities.map((_, capability) => {
-        const [kind, text] = CELLS[bestOf(release, capability)];
-        return makeCell(text, kind);
-      });
-      const link = make(
-        "a",
-        {
-          href: fragmentOf({
-            ...choice,
-            view: "wheel",
-            wheel: `${choice.framework} ${release.version}`,
-          }),
-        },
-        release.version,
-      );
-      return makeRow(link, [...cells, makeCell(release.evidence ?? "unknown")]);
+  const releases = releasesOf({ name: choice.framework, platform: choice.platform });
+  const rows = releases.map((release) => {
+    const cells = tables.capabilities.map((_, capability) => {
+      const [kind, text] = CELLS[bestOf(release, capability)];
+      return makeCell(text, kind);
     });
+    const wheel = `${choice.framework} ${release.version}`;
+    const href = fragmentOf({ ...choice, view: "wheel", wheel });
+    const link = make("a", { href }, release.version);
+    return makeRow(link, [...cells, makeCell(release.evidence)]);
+  });
   const note = make(
     "p",
     { class: "faint" },
@@ -677,7 +622,7 @@ function showCharts(choice) {
   const { platform } = choice;
   const { frameworks, libraries } = tables.platforms[platform];
   const name = choice.framework in frameworks ? choice.framework : "torch";
-  const releases = frameworks[name].releases.filter((one) => !one.cpu && one.pythons.length);
+  const releases = frameworks[name].releases.filter((one) => one.pythons.length);
   const versions = [...new Set(releases.map((one) => one.public))].reverse();
   const buildsOf = (version) => releases.filter((one) => one.public === version);
   const figures = [
@@ -690,7 +635,7 @@ function showCharts(choice) {
     ),
   ];
   for (const cudnn of Object.keys(libraries).filter((one) => one.includes("cudnn"))) {
-    const rows = releasesOf({ name: cudnn, platform }).releases;
+    const rows = releasesOf({ name: cudnn, platform });
     const lines = [...new Set(rows.map((one) => one.version))].reverse();
     figures.push(
       serviceChart(`GPUs that ${cudnn} serves: what was dropped, and when`, lines, (version) =>
@@ -790,11 +735,9 @@ function driverChart(title, versions, buildsOf, platform) {
 
 /** Return the first interval in which some GPU runs a build; null if none does. */
 function firstInterval(build) {
-  const starts = tables.capabilities.flatMap((_, column) =>
-    tables.intervals[build.verdicts[column]]
-      .filter(([, , reasons]) => reasons.every(isDoubt))
-      .map(([start]) => start)
-      .slice(0, 1),
+  const columns = build.plans.flatMap((plan) => tables.plans[plan]);
+  const starts = columns.flatMap((column) =>
+    tables.columns[column].filter(([, tier]) => tier >= 0).map(([start]) => start),
   );
   return starts.length ? Math.min(...starts) : null;
 }

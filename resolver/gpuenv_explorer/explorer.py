@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from gpuenv import matrix_tables
 from gpuenv.commands import COMMON, Parser, write_page
 
 from . import pages
+from .tables import Tables
 
 HELP = "Write a page that answers, in a browser and offline, what runs on which GPU"
 DESCRIPTION = f"{HELP}."
@@ -28,4 +28,4 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the page."""
-    return write_page(arguments, pages.explorer_html(matrix_tables()))
+    return write_page(arguments, pages.explorer_html(Tables().document()))

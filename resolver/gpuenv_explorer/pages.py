@@ -60,7 +60,7 @@ def explorer_html(tables: Document) -> str:
     """Return the compatibility explorer, one page that needs no network.
 
     Args:
-        tables: the document of `gpuenv.matrix_tables`.
+        tables: the document of `tables.Tables`.
 
     Raises:
         InputError: jinja2 is not installed.
@@ -81,7 +81,7 @@ def explorer_html(tables: Document) -> str:
         data=tables["data"],
         frameworks=sorted(shown["frameworks"]),
         libraries=sorted(shown["libraries"]),
-        pythons=[python["version"] for python in tables["pythons"]],
+        pythons=tables["pythons"],
         platforms=list(tables["platforms"]),
         gpus=[name for name, _ in tables["gpus"]["names"]],
     )

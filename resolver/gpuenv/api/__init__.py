@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..detect.host import read_host
-from .data import compatibility_data, data_version, matrix_catalog, matrix_tables
+from .data import compatibility_data, data_version, matrix_catalog
 from .environments import attested, is_conda_lock, lock, lock_text, read_lock, solve, write_lock
 from .hosts import describe, detect, require_gpu, with_python_of
 from .wheels import split_frameworks, tool_settings
@@ -53,7 +53,6 @@ __all__ = [
     "lock_profiles",
     "lock_text",
     "matrix_catalog",
-    "matrix_tables",
     "profile_host",
     "profile_states",
     "read_host",

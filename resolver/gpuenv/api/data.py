@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import Any
 
 from ..compat import data
 from ..compat.catalog import Catalog
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.user_rows import read_user_rows, user_file
-from ..index.multi_index import open_indexes
 from ..index.snapshot import Snapshot
-from ..model import IndexOptions
 
 
 @cache
@@ -52,17 +49,3 @@ def data_version(snapshot_version: str = "") -> str:
 def matrix_catalog() -> Catalog:
     """Return the known releases of frameworks and libraries, with their device code."""
     return Catalog(compatibility_data(), snapshot().files)
-
-
-def matrix_tables() -> dict[str, Any]:
-    """Return the solver's answers about every release and host, as tables.
-
-    They come from the shipped data and the index snapshot alone. resolve.answer_tables describes
-    them.
-    """
-    from ..resolve.answer_tables import AnswerTables  # only the explorer needs it
-
-    matrix = compatibility_data()
-    snapshot, index = open_indexes(IndexOptions(offline=True), matrix.folder)
-    tables = AnswerTables(matrix, index, snapshot.environment).document()
-    return {"data": data_version(snapshot.version), **tables}

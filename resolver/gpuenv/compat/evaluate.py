@@ -41,12 +41,8 @@ Finding = tuple[Reason, tuple[str, ...]]
 OWNER_SOURCE = rules.OWNER_SOURCE
 cudnn_reasons = rules.cudnn_reasons
 code_reasons = rules.device_reasons
-# The codes of `host_reasons`, in the order in which it returns them, and the codes of R2.
+# The codes of `host_reasons`, in the order in which it returns them.
 HOST_CODES = ("gpu-needs-newer-driver", "gpu-dropped-by-driver")
-DEVICE_CODES = (
-    "no-code-for-device", "ptx-needs-newer-driver", "code-unknown", "device-unknown",
-    "jetson-wheel",
-)  # fmt: skip
 _CUDNN = "nvidia-cudnn-cu"
 
 
@@ -261,6 +257,17 @@ def device_tier(code: Code, host: Host) -> int:
         elif answer != "sass":
             return 2
     return tier
+
+
+def toolkit_distance(cuda: CudaVersion, driver_cuda: CudaVersion | None) -> tuple[int, int]:
+    """Rank a toolkit by its distance from the driver's CUDA version (smaller is better).
+
+    At the same distance the older toolkit comes first. Without a driver, the newest one does.
+    """
+    if driver_cuda is None:
+        return -cuda[0], -cuda[1]
+    gap = (cuda[0] - driver_cuda[0]) * 100 + cuda[1] - driver_cuda[1]
+    return abs(gap), gap
 
 
 def serves(code: Code, capability: tuple[int, int]) -> bool:

@@ -13,7 +13,6 @@
 - conflicts: which parts of an impossible request conflict
 - skipped: what was chosen, and why better releases were not
 - explain: why a request is impossible
-- answer_tables: the answers for every host, as tables (`gpuenv matrix html`)
 - missing_releases: why no file of a package is a candidate
 - suggestions: the smallest changes that make a request possible
 - conda: the solver for conda environments

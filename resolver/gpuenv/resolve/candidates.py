@@ -208,15 +208,6 @@ class CandidateStore:
             self._at_url[name, url] = self._at_url[file]
         return self._at_url[name, url]
 
-    def on_host(self, host: Host) -> CandidateStore:
-        """Return a store of the same files for another host of the platform and interpreter.
-
-        The orders of the releases that were read already stay those of this store's host.
-        """
-        store = copy(self)
-        store.host = host
-        return store
-
     def for_request(self, request: Request) -> CandidateStore:
         """Return a store of the same candidates for a request with the same options."""
         store = copy(self)
@@ -370,11 +361,8 @@ class CandidateStore:
         """Return how well a CUDA build serves the devices and the driver (smaller is better)."""
         if not self.host.gpus or build is None or build.cuda is None:
             return 3, (0, 0)
-        tier, driver = evaluate.device_tier(build.code, self.host), self.host.driver_cuda
-        if driver is None:  # the newest toolkit comes first
-            return tier, (-build.cuda[0], -build.cuda[1])
-        gap = (build.cuda[0] - driver[0]) * 100 + build.cuda[1] - driver[1]
-        return tier, (abs(gap), gap)  # at the same distance the older toolkit comes first
+        tier = evaluate.device_tier(build.code, self.host)
+        return tier, evaluate.toolkit_distance(build.cuda, self.host.driver_cuda)
 
 
 def _build_of_variant(wheel: Wheel, judged: JudgedVariant, platform: str) -> Build:
