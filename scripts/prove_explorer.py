@@ -5,8 +5,7 @@
         [--pictures docs/pictures] [--only-agreement]
 
 - agreement: random choices for each seed; version, variant and first reasons equal those of the
-  solver. The first choices are typed into the form. No choice has a Jetson (Thor is
-  one) and a GPU of another kind: no such host exists.
+  solver. The first choices are typed into the form.
 - axe: axe-core, which npm fetches, on each view and on a report, light and dark, 390 and 1280 px
   wide. Without npm or its registry this part fails. No file of axe-core is kept.
 - questions: tests/data/explorer_questions.toml, typed into the form. The seconds that a person
@@ -19,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 import tempfile
 import time
@@ -34,17 +32,8 @@ import test_explorer  # noqa: E402  # the answers of the page and of the solver
 from browser import AXE, Browser, fetch_axe  # noqa: E402
 from gpuenv import api  # noqa: E402
 from gpuenv.cli import main as main_of_gpuenv  # noqa: E402
-from gpuenv.compat.architectures import JETSON  # noqa: E402
-from gpuenv.errors import InputError  # noqa: E402
 from records import write_record  # noqa: E402
 
-DRIVERS = (
-    "", "390.157", "418.87.00", "440.33", "450.80.02", "455.23", "460", "470.256.02", "495.29",
-    "510.47.03", "515.65", "520.61.05", "525", "525.60.13", "528.33", "535.183.01", "545.23",
-    "550.54.14", "552.22", "555.42", "560.35.05", "565.57", "570.86.15", "572.61", "575.51", "580",
-    "580.65.06", "580.95.05", "590.44", "595.10", "610.20", "615.1", "620.1", "640",
-)  # fmt: skip
-PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.12", "3.13", "3.14", "3.15")
 PLATFORMS = ("linux-x86_64",) * 4 + ("linux-aarch64", "win-amd64")
 VIEWS = ("", "&view=wheel&wheel=torch+2.13.0%2Bcu126", "&view=table&framework=vllm", "&view=charts")
 SECONDS_PER_KEY, SECONDS_PER_FIELD = 0.28, 1.35 + 1.1  # typing; thinking and pointing
@@ -52,36 +41,11 @@ TYPED = 25  # choices that are typed into the form
 
 
 def random_choices(count: int, seed: int) -> list[tuple[str, list[str], str, str, str]]:
-    """Return choices that `gpuenv solve` accepts."""
+    """Return choices of all frameworks and GPUs."""
     data = api.compatibility_data()
-    chance = random.Random(seed)  # noqa: S311  # choices that can be repeated
     targets = [f"sm_{major}{minor}" for major, minor in data.capabilities()]
-    choices = []
-    while len(choices) < count:
-        number = chance.choice((0, 1, 1, 1, 1, 2, 2, 3))
-        pool = (*data.gpu_names(), *targets * 8)
-        gpus = [chance.choice(pool) for _ in range(number)] or ["none"]
-        choice = (
-            chance.choice(data.frameworks()),
-            gpus,
-            chance.choice(DRIVERS) if number else "",
-            chance.choice(PYTHONS),
-            chance.choice(PLATFORMS),
-        )
-        if is_host(choice):
-            choices.append(choice)
-    return choices
-
-
-def is_host(choice: tuple[str, list[str], str, str, str]) -> bool:
-    """Return whether a choice describes a host that can exist."""
-    _, gpus, _, _, platform = choice
-    try:
-        host = api.describe(gpus=gpus, platform=platform)
-    except InputError:
-        return False
-    capabilities = {gpu.compute_capability for gpu in host.gpus}
-    return len(capabilities) <= 1 or capabilities.isdisjoint(JETSON)
+    gpus = (*data.gpu_names(), *targets * 8)
+    return test_explorer.random_choices(count, seed, data.frameworks(), gpus, PLATFORMS)
 
 
 def prove_agreement(page: Browser, count: int, seed: int) -> dict[str, object]:

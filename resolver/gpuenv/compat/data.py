@@ -203,6 +203,7 @@ class CompatibilityData:
         }
         paths = glob.glob(os.path.join(glob.escape(folder), "libraries", "*.json"))
         self._libraries = sorted(os.path.basename(path)[:-5] for path in paths)
+        self._common_codes: dict[tuple[Code, ...], Code] = {}
         self._frameworks = tables.frameworks
         # The frameworks by the distributions that have their versions, and those whose versions
         # name builds by all of their distributions.
@@ -304,7 +305,10 @@ class CompatibilityData:
         if not way.carriers:
             code = Code(sass=(), ptx=(), source=framework.source)
         elif len(carriers) == len(way.carriers):
-            code = common_code([library.code for library in carriers], self.capabilities())
+            codes = tuple(library.code for library in carriers)
+            if codes not in self._common_codes:  # many releases share them
+                self._common_codes[codes] = common_code(codes, self.capabilities())
+            code = self._common_codes[codes]
         elif major is not None and all(rows.reaches(version) for rows in releases):
             missing = " and ".join(way.carriers)
             code = Code(sass=None, source=f"no row of {missing} {version} on {platform}")
