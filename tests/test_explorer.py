@@ -4,7 +4,6 @@ import json
 import random
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
