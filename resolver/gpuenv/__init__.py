@@ -164,6 +164,9 @@ else:
             return getattr(api, name)  # loaded at its first use
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+    def __dir__() -> list[str]:
+        return __all__
+
 
 def _to_html(value: object) -> str | None:
     """Return the HTML of a value for a notebook."""

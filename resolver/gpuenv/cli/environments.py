@@ -120,21 +120,11 @@ class Install(Command):
             if not arguments.json:
                 print_report([f"wrote {' and '.join(paths)}"])
 
-        exit_on_signals()
-        try:
-            api.install(
-                lock,
-                arguments.target,
-                host=plan.host,
-                path=path,
-                form=form,
-                written=print_paths,
-                **how,
-            )
-        except NotVerifiedError as error:
-            return report_not_verified(error)
-        _print_end(arguments, lock)
-        return 0
+        def install() -> None:
+            host, target = plan.host, arguments.target
+            api.install(lock, target, host=host, path=path, form=form, written=print_paths, **how)
+
+        return _perform(install, arguments, lock)
 
 
 class Sync(Command):
@@ -172,12 +162,13 @@ class Sync(Command):
             kinds = ("target", "add", "change", "again", "remove")
             document = {kind: getattr(changes, kind) for kind in kinds}
             return print_result(arguments, document, render_changes.changes_lines(changes))
-        exit_on_signals()
-        try:
+
+        def sync() -> None:
             how = _installing(arguments, lock, host, read_index_options(arguments))
             api.sync(lock, arguments.target, host=host, files=files, **how)
-        except NotVerifiedError as error:
-            return report_not_verified(error)
+
+        try:
+            return _perform(sync, arguments, lock)
         except HostMismatchError as error:
             if arguments.python is not None and host.python.version != lock.needs.python:
                 error.hint = "leave --python out, or make another lock: gpuenv solve --python"
@@ -187,8 +178,6 @@ class Sync(Command):
                     " --gpu and --driver, or --host"
                 )
             raise
-        _print_end(arguments, lock)
-        return 0
 
 
 class Download(Command):
@@ -372,8 +361,16 @@ def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptio
     )
 
 
-def _print_end(arguments: Namespace, lock: Lock) -> None:
-    """Print what to type after an installation; with --json and --no-verify its summary."""
+def _perform(install: Callable[[], None], arguments: Namespace, lock: Lock) -> int:
+    """Install, and print what to type next. Return the exit status.
+
+    With --json and --no-verify print a summary; otherwise the checks were printed.
+    """
+    exit_on_signals()
+    try:
+        install()
+    except NotVerifiedError as error:
+        return report_not_verified(error)
     target = shlex.quote(arguments.target)
     if not arguments.json:
         step = f"gpuenv run --target {target} COMMAND"
@@ -381,10 +378,9 @@ def _print_end(arguments: Namespace, lock: Lock) -> None:
             step = f"gpuenv verify --target {target}"
         print_report([f"next: {step}"])
     elif arguments.no_verify:
-        packages = len(lock.pins)
-        if lock.wheels is not None:
-            packages += len(lock.wheels.pins)
+        packages = len(lock.pins) + (len(lock.wheels.pins) if lock.wheels is not None else 0)
         print_json({"target": arguments.target, "packages": packages, "verified": False})
+    return 0
 
 
 def report_not_verified(error: NotVerifiedError) -> int:
