@@ -327,7 +327,8 @@ def open_session(cert: str | None) -> requests.Session:
             super().init_poolmanager(*arguments, ssl_context=context, **options)
 
         def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-            return super().proxy_manager_for(proxy, ssl_context=context, **options)
+            options |= {"ssl_context": context, "proxy_ssl_context": context}
+            return super().proxy_manager_for(proxy, **options)
 
         def cert_verify(self, conn: Any, *_: object) -> None:
             conn.cert_reqs = "CERT_REQUIRED"
