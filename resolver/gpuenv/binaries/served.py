@@ -57,33 +57,28 @@ def judge(files: Iterable[CodeFile], host: Host, data: CompatibilityData) -> tup
         for row in data.rule_rows("kernel_collection")
         for name in row.distributions
     }
-    judged, running = [], set()
+    rows: list[tuple[CodeFile, Code, tuple[Reason, ...]]] = []
     for file in files:
         code = code_of(file.images, data.ptx_toolkits, every_target=True)
         subject = f"{os.path.basename(file.path)} of {file.owner}" if file.owner else file.path
-        reasons = () if file.fault else code_reasons(subject, code, host)
-        if not reasons and not file.fault:
-            running.add(_group(file))
-        judged.append(JudgedFile(file=file, code=code, reasons=reasons))
-    with_hints = []
-    for judged_file in judged:
-        distribution = judged_file.file.owner.partition(" ")[0]
-        optional = ""
-        if distribution.startswith(_OF_NVIDIA):
-            optional = "the rules judge NVIDIA's libraries by their release"
-        elif distribution in collections:
-            optional = collections[distribution]
-        elif _group(judged_file.file) in running:
-            optional = "other files of its distribution run"
-        if not judged_file.reasons:
-            with_hints.append(judged_file)
-        elif data.covers(distribution) or data.is_extension(distribution):
-            hint = f"`gpuenv solve {distribution}` finds a build for this GPU"
-            with_hints.append(judged_file.replace(optional=optional, hint=hint))
-        else:
-            hint = _rebuild_hint(judged_file.file.path, judged_file.code, host)
-            with_hints.append(judged_file.replace(optional=optional, hint=hint))
-    return tuple(with_hints)
+        rows.append((file, code, () if file.fault else code_reasons(subject, code, host)))
+    running = {_group(file) for file, _, reasons in rows if not (reasons or file.fault)}
+    judged = []
+    for file, code, reasons in rows:
+        distribution, optional, hint = file.owner.partition(" ")[0], "", ""
+        if reasons:
+            if distribution.startswith(_OF_NVIDIA):
+                optional = "the rules judge NVIDIA's libraries by their release"
+            elif distribution in collections:
+                optional = collections[distribution]
+            elif _group(file) in running:
+                optional = "other files of its distribution run"
+            hint = _rebuild_hint(file.path, code, host)
+            if data.covers(distribution) or data.is_extension(distribution):
+                hint = f"`gpuenv solve {distribution}` finds a build for this GPU"
+        row = JudgedFile(file=file, code=code, reasons=reasons, optional=optional, hint=hint)
+        judged.append(row)
+    return tuple(judged)
 
 
 def _group(file: CodeFile) -> str:

@@ -30,7 +30,7 @@ from ..requirements.target import split_label
 from ..requirements.versions import normalize_name, parse_requirement
 from .cache import Cache, KeyedMemo
 from .http import GONE, OK, PARTIAL, Transport
-from .pages import OFFLINE_HINT, is_sdist, parse_link, parse_requires_python, repair_specifiers
+from .pages import OFFLINE_HINT, is_sdist, linked_files, parse_requires_python, repair_specifiers
 from .protocol import DIRECT_URL, Metadata
 from .source_builds import DAMAGED_SDIST, SourceBuilder
 from .urls import file_url_to_path, redact_url
@@ -258,12 +258,13 @@ class FileReader:
         return wheel
 
     def _read_direct(self, url: str) -> Wheel:
-        wheel = parse_link(url, DIRECT_URL)
-        if wheel is None:
+        wheels = linked_files([url], DIRECT_URL)
+        if not wheels:
             raise InputError(
                 f"{redact_url(url)} names no wheel and no source distribution "
                 "(NAME-VERSION-TAGS.whl)"
             )
+        wheel = wheels[0]
         if wheel.url.startswith("file:"):
             path = file_url_to_path(wheel.url)
             if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end

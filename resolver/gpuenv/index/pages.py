@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from html.parser import HTMLParser
 from operator import itemgetter
@@ -205,21 +205,17 @@ def _linked_file(link: str, attributes: Mapping[str, str | None]) -> _File:
     )
 
 
-def parse_link(link: str, index: str) -> Wheel | None:
-    """Return the file that a URL names, with the file's hash as its fragment.
+def linked_files(links: Sequence[str], index: str) -> list[Wheel]:
+    """Return the wheels and sdists that absolute URLs name, with the files' hashes as fragments.
 
     Args:
-        link: an absolute URL.
+        links: the URLs: of one scheme.
         index: the value of `Wheel.index`.
 
-    Returns:
-        None for a link that names no wheel or sdist.
-
     Raises:
-        ValueError: it is no URL.
+        ValueError: one is no URL.
     """
-    files = _page([_linked_file(link, {})], link, index).files()
-    return files[0] if files else None
+    return _page([_linked_file(link, {}) for link in links], "".join(links[:1]), index).files()
 
 
 def _sha256(hashes: object) -> str | None:

@@ -116,20 +116,18 @@ class Prefetcher:
             contained = (contains(text, version) for text in ranges)
             if is_prerelease(version) or not all(contained):
                 continue
-            ranks = [(self._rank(wheel), wheel) for wheel in group]
-            fitting = [(rank, wheel) for rank, wheel in ranks if rank is not None]
+            fitting = []
+            for wheel in group:
+                rank = environment.rank(wheel.filename)
+                if is_sdist(wheel.filename) and self._may_build(name):
+                    rank = SDIST_RANK
+                is_usable = environment.accepts_python(wheel.requires_python)
+                if rank is not None and is_usable and wheel.yanked is None:
+                    fitting.append((rank, wheel))
             if fitting:
                 self._follow(min(fitting, key=itemgetter(0))[1], extras)
                 return
         self._undecided.add(name)
-
-    def _rank(self, wheel: Wheel) -> int | None:
-        environment = self._environment
-        if wheel.yanked is not None or not environment.accepts_python(wheel.requires_python):
-            return None
-        if is_sdist(wheel.filename):
-            return SDIST_RANK if self._may_build(wheel.name) else None
-        return environment.rank(wheel.filename)
 
     def _follow(self, wheel: Wheel, extras: tuple[str, ...]) -> None:
         dependencies = self._index.metadata(wheel).dependencies

@@ -16,7 +16,7 @@ from ..requirements.versions import is_prerelease, normalize_name, version_key
 from ..serialize import read_input
 from .cache import KeyedMemo
 from .metadata import requires_python_of
-from .pages import Page, PageReader, is_sdist, parse_link, parse_page
+from .pages import Page, PageReader, is_sdist, linked_files, parse_page
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
 from .variants import index_file_name
 
@@ -247,8 +247,7 @@ class FindLinks(Source):
 
     def _read_web(self, url: str) -> list[Wheel]:
         if os.path.basename(url.partition("#")[0].partition("?")[0]).endswith(_FILE_SUFFIXES):
-            wheel = parse_link(url, self.url)
-            return [wheel] if wheel is not None else []
+            return linked_files([url], self.url)
         page = self._pages.read(url, "--find-links", self.url)
         if page is None:
             raise InputError(f"--find-links {redact_url(url)} does not exist or lists no file")
@@ -263,20 +262,16 @@ class FindLinks(Source):
                 if os.path.isfile(page):
                     return self._read_local(page)
                 paths = [os.path.join(path, name) for name in sorted(os.listdir(path))]
-                wheels = [
-                    parse_link(path_to_file_url(file), self.url)
-                    for file in paths
-                    if os.path.isfile(file)
-                ]
-                return [wheel for wheel in wheels if wheel is not None]
+                links = [path_to_file_url(file) for file in paths if os.path.isfile(file)]
+                return linked_files(links, self.url)
             if path.endswith(_FILE_SUFFIXES):
-                wheel = parse_link(path_to_file_url(path), self.url)
-                if wheel is None:
+                wheels = linked_files([path_to_file_url(path)], self.url)
+                if not wheels:
                     raise InputError(
                         f"--find-links {path}: its name is not that of a wheel "
                         "(NAME-VERSION-TAGS.whl)"
                     )
-                return [wheel]
+                return wheels
             if not path.endswith(_PAGE_SUFFIXES):
                 raise InputError(f"--find-links {path} is not a folder, a wheel or an HTML page")
             listed = parse_page(read_input(path), "text/html", path_to_file_url(path), self.url)
