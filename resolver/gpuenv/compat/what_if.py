@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model import ComputeCapability, Gpu, Host, Python, Value, reaches_release, show_pair
+from ..model import Gpu, Host, Python, Value, reaches_release, show_pair
 from ..requirements.target import PYTHONS
 from .architectures import TEGRA, driver_branch
 from .data import CompatibilityData
@@ -94,21 +94,18 @@ def gpus(host: Host, data: CompatibilityData) -> Iterator[ChangedHost]:
     Newer capabilities come first, then older ones; the nearest of each first.
     """
     current = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    newer: list[ComputeCapability] = []
-    older: list[ComputeCapability] = []
+    supported = []
     for capability in data.capabilities():
         first, _ = data.first_branches.get(capability, (0, ""))
         last = data.last_branches.get(capability)
-        supported = last is None  # do not suggest a GPU that today's drivers have dropped
+        is_supported = last is None  # do not suggest a GPU that today's drivers have dropped
         if host.driver is not None:
             branch = driver_branch(host.driver)
-            supported = first <= branch and (last is None or branch <= last[0])
-        if capability in TEGRA or not supported:
-            continue
-        if not current or capability > max(current):
-            newer.append(capability)
-        elif capability < min(current):
-            older.append(capability)
+            is_supported = first <= branch and (last is None or branch <= last[0])
+        if is_supported and capability not in TEGRA:
+            supported.append(capability)
+    newer = [capability for capability in supported if not current or capability > max(current)]
+    older = [capability for capability in supported if current and capability < min(current)]
     for capability in (*newer, *reversed(older)):
         all_names = data.gpu_names()
         names = [name for name in all_names if data.compute_capability(name) == capability]

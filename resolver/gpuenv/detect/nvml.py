@@ -125,7 +125,7 @@ def read(root: str, kernel: str | None, seconds: float = SECONDS) -> Reading:
         hint = "see the kernel log, and reboot"
         problems.append(Problem(code="nvml-timeout", detail=detail, hint=hint))
         return Reading("hung", problems=problems)
-    return session.reading
+    return session
 
 
 def _load(root: str) -> tuple[str, list[Problem]]:
@@ -153,15 +153,15 @@ def _load(root: str) -> tuple[str, list[Problem]]:
     return "missing", []
 
 
-class _Session:
+class _Session(Reading):
     """One session of NVML, from nvmlInit to nvmlShutdown."""
 
     def __init__(self, nvml: ModuleType, kernel: str | None, problems: list[Problem]) -> None:
+        super().__init__("failed", problems=problems)
         self.nvml, self.kernel = nvml, kernel
-        self.reading = Reading("failed", problems=problems)
 
     def run(self) -> None:
-        nvml, reading = self.nvml, self.reading
+        nvml = self.nvml
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -170,9 +170,9 @@ class _Session:
         try:
             self._read_driver()
             count = nvml.nvmlDeviceGetCount()
-            reading.state = "ok"
-            reading.sources.append(("gpus", "NVML"))
-            reading.devices = [self._device(index) for index in range(count)]
+            self.state = "ok"
+            self.sources.append(("gpus", "NVML"))
+            self.devices = [self._device(index) for index in range(count)]
         except nvml.NVMLError as error:
             self._add_problem(error.value, "NVML cannot list the devices")
         finally:
@@ -180,18 +180,18 @@ class _Session:
                 nvml.nvmlShutdown()
 
     def _read_driver(self) -> None:
-        nvml, reading = self.nvml, self.reading
+        nvml = self.nvml
         release = self._query("the driver release", nvml.nvmlSystemGetDriverVersion)
         try:
             parse_release(release or "")
-            reading.driver = release
-            reading.sources.append(("driver", "NVML"))
+            self.driver = release
+            self.sources.append(("driver", "NVML"))
         except ValueError:
             source = f"NVML returned {release!r}, which is not a driver release"
-            reading.sources.append(("driver", source))
+            self.sources.append(("driver", source))
         try:
             # The first version of this call returns an invented number if libcuda is missing.
-            reading.driver_cuda = cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2())
+            self.driver_cuda = cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2())
         except nvml.NVMLError as error:
             if error.value not in (_LIBRARY_NOT_FOUND, _FUNCTION_NOT_FOUND):
                 self._add_problem(error.value, "the driver's CUDA version")
@@ -202,9 +202,9 @@ class _Session:
                 hint="install the driver's libcuda; in a container set"
                 " NVIDIA_DRIVER_CAPABILITIES=compute,utility",
             )
-            reading.problems.append(missing)
-        if reading.driver_cuda is not None:
-            reading.sources.append(("driver_cuda", "NVML"))
+            self.problems.append(missing)
+        if self.driver_cuda is not None:
+            self.sources.append(("driver_cuda", "NVML"))
 
     def _device(self, index: int) -> Device:
         """Read a device.
@@ -291,7 +291,7 @@ class _Session:
         except UnicodeDecodeError:
             if subject:
                 detail = f"{subject}: NVML's text is not UTF-8"
-                self.reading.problems.append(Problem(code="nvml-error", detail=detail))
+                self.problems.append(Problem(code="nvml-error", detail=detail))
         return None
 
     def _add_problem(self, number: int, subject: str) -> None:
@@ -306,7 +306,7 @@ class _Session:
             libraries = self._library_release()
             detail += f"; the kernel module is {kernel}, the libraries are {libraries}"
         code, hint = _PROBLEMS.get(number, _OTHER_PROBLEM)
-        self.reading.problems.append(Problem(code=code, detail=detail, hint=hint))
+        self.problems.append(Problem(code=code, detail=detail, hint=hint))
 
     def _library_release(self) -> str:
         """Return NVML's own release, which it reports before it starts.
