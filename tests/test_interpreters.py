@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuenv import interpreters
+from gpuenv import Python, interpreters
 from index_server import make_wheel
 from test_cli import run
 
@@ -88,8 +88,9 @@ def test_sync_makes_an_environment_of_the_locks_python(folder: Path, flags: list
         patch.setenv("PYENV_ROOT", str(folder / "pyenv"))
         patch.setenv("PATH", "/usr/bin:/bin")
         major, minor = map(int, OTHER.split("."))
-        for release, name in (((major, minor, False), ".12"), ((major, minor, True), ".14t")):
-            python = interpreters.find_interpreter_of(release)
+        for free_threaded, name in ((False, ".12"), (True, ".14t")):
+            wanted = Python(version=(major, minor), free_threaded=free_threaded)
+            python = interpreters.find_interpreter_of(wanted)
             assert python == str(versions / f"{OTHER}{name}" / "bin" / "python")
 
 
@@ -155,6 +156,6 @@ def test_uv_downloads_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    release = (major, minor, False)
-    assert interpreters.find_interpreter_of(release) is None
-    assert interpreters.download(release) == str(managed)
+    wanted = Python(version=(major, minor))
+    assert interpreters.find_interpreter_of(wanted) is None
+    assert interpreters.download(wanted) == str(managed)

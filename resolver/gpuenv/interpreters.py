@@ -17,13 +17,12 @@ import sys
 from collections.abc import Mapping
 
 from .errors import InputError, InstallError
-from .model import Lock, Python, Value
+from .model import Lock, Python, Value, show_pair
 from .prefix import find_interpreter, venv_version
 
 _VERSION = re.compile(r"3\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)")
 _FULL_VERSION = re.compile(r"3\.\d+\.\d+(?:(?:a|b|rc)\d+)?(?!\d)")
 _HINT = "give a version such as 3.12 or 3.13t, or the path of an interpreter"
-Release = tuple[int, int, bool]  # major, minor, free-threaded
 
 
 class Target(Value):
@@ -162,10 +161,10 @@ def find_base_interpreter(lock: Lock, python: str | None) -> str:
     Raises:
         InputError: there is none, or `python` is not of the lock's version.
     """
-    required = required_release(lock)
+    required = required_python(lock)
     if required is None:
         return sys.executable
-    version = version_text(required)
+    version = required.release
     if python is None or parse_version(python) is not None:
         interpreter = find_interpreter_of(required)
         if interpreter is not None:
@@ -175,25 +174,25 @@ def find_base_interpreter(lock: Lock, python: str | None) -> str:
             hint += ", or let uv download one: --python-downloads"
         raise InputError(f"no Python {version} was found, which the lock is for", hint=hint)
     named = _inspect(shutil.which(python) or python, os.environ)
-    if named is not None and _release_of(named) == required:
+    if named is not None and named.release == version:
         return python
     have = "cannot be run"
     if named is not None:
-        have = f"is Python {version_text(_release_of(named))}"
+        have = f"is Python {named.release}"
     raise InputError(f"--python {python}: {have}; the lock is for Python {version}")
 
 
-def find_interpreter_of(release: Release) -> str | None:
-    """Return an interpreter of a release; None if there is none here."""
-    if release == _release_of(_running_python()):
+def find_interpreter_of(wanted: Python) -> str | None:
+    """Return an interpreter of the release of a Python; None if there is none here."""
+    if wanted.release == _running_python().release:
         return sys.executable
     root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
-    folders = glob.glob(os.path.join(glob.escape(root), "versions", f"{release[0]}.{release[1]}.*"))
-    newest_first = sorted(folders, key=_numbers, reverse=True)
+    pattern = os.path.join(glob.escape(root), "versions", f"{show_pair(wanted.version)}.*")
+    newest_first = sorted(glob.glob(pattern), key=_numbers, reverse=True)
     of_pyenv = [os.path.join(folder, "bin", "python") for folder in newest_first]
     from python_discovery import get_interpreter
 
-    info = get_interpreter(f"cpython{version_text(release)}", try_first_with=of_pyenv)
+    info = get_interpreter(f"cpython{wanted.release}", try_first_with=of_pyenv)
     return None if info is None else info.executable
 
 
@@ -201,24 +200,20 @@ def _numbers(path: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", os.path.basename(path))]
 
 
-def _release_of(python: Python) -> Release:
-    return (*python.version, python.free_threaded)
-
-
-def download(release: Release) -> str:
+def download(wanted: Python) -> str:
     """Let uv download an interpreter, and return its path.
 
     Raises:
         InputError: uv is not installed.
         InstallError: uv cannot download it.
     """
-    uv, version = find_uv(), version_text(release)
+    uv, version = find_uv(), wanted.release
     if uv is None:
         raise InputError("--python-downloads needs uv, which is not installed", hint="install uv")
     # Without --no-bin, uv writes a link into the user's folder of programs.
     command = [uv, "python", "install", "--quiet", "--no-bin", version]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
-    path = find_interpreter_of(release)
+    path = find_interpreter_of(wanted)
     if process.returncode or path is None:
         errors = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
         detail = "".join(errors[:1]).removeprefix("error: ") or f"status {process.returncode}"
@@ -228,17 +223,11 @@ def download(release: Release) -> str:
     return path
 
 
-def required_release(lock: Lock) -> Release | None:
+def required_python(lock: Lock) -> Python | None:
     """Return the Python that a lock needs; None if it needs none."""
     if lock.needs.python is None:
         return None
-    return (*lock.needs.python, lock.host.python.free_threaded)
-
-
-def version_text(release: Release) -> str:
-    """Return (3, 13, True) as "3.13t"."""
-    major, minor, free_threaded = release
-    return f"{major}.{minor}t" if free_threaded else f"{major}.{minor}"
+    return Python(version=lock.needs.python, free_threaded=lock.host.python.free_threaded)
 
 
 # ---- uv, pip and venv ----------------------------------------------------------------------------

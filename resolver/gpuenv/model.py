@@ -143,6 +143,11 @@ class Python(Value):
     free_threaded: bool = False
     executable: str | None = None
 
+    @property
+    def release(self) -> str:
+        """The version as the --python flag takes it: "3.12", "3.13t"."""
+        return show_pair(self.version) + "t" * self.free_threaded
+
 
 class Host(Value):
     """What an environment will run on: detected, read from a file, or described by flags.

@@ -144,15 +144,15 @@ def downloaded_python(lock: Lock, target: str, python: str | None) -> str | None
         InputError: uv is not installed.
         InstallError: uv cannot download it.
     """
-    release = interpreters.required_release(lock)
-    if lock.conda or release is None or is_venv(target):
+    required = interpreters.required_python(lock)
+    if lock.conda or required is None or is_venv(target):
         return python
     if python is not None and interpreters.parse_version(python) is None:
         return python
     try:
         return interpreters.find_base_interpreter(lock, python)
     except InputError:
-        return interpreters.download(release)
+        return interpreters.download(required)
 
 
 def sync(

@@ -304,8 +304,7 @@ def open_indexes(
     )
     transport = Transport(cert=default.cert)
     pages = PageReader(transport, cache, options)
-    release = (*python.version, python.free_threaded)
-    builder = SourceBuilder(release, options, default, cache.folder)
+    builder = SourceBuilder(python, options, default, cache.folder)
     default_source, extra = None, []
     if not options.no_index:
         default_source = open_index(options.index_url or default.url, pages, options)

@@ -28,8 +28,8 @@ from threading import BoundedSemaphore
 
 from .. import activity
 from ..errors import InputError, Reason, UnusableFileError
-from ..interpreters import Release, find_interpreter_of, find_pip, find_uv, venv_command
-from ..model import IndexOptions, Wheel
+from ..interpreters import find_interpreter_of, find_pip, find_uv, venv_command
+from ..model import IndexOptions, Python, Wheel
 from ..prefix import interpreter_of
 from ..requirements.target import identify
 from .default_index import DefaultIndex
@@ -77,7 +77,7 @@ class SourceBuilder:
     """Builds source distributions.
 
     Args:
-        python: the interpreter to build for, or its release. Where no such interpreter is here,
+        python: the interpreter to build for, or what it must be. Where no such one is here,
             that of gpuenv tells the metadata, as in uv; it builds no wheel for another one.
         options: where build requirements come from.
         default: the index for what the options do not name.
@@ -86,7 +86,7 @@ class SourceBuilder:
 
     def __init__(
         self,
-        python: str | Release,
+        python: str | Python,
         options: IndexOptions,
         default: DefaultIndex,
         folder: str,

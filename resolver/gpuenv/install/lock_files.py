@@ -13,7 +13,7 @@ from ..index.default_index import default_index
 from ..index.http import OK, PARTIAL, Transport
 from ..index.source_builds import BuildFailedError, SourceBuilder
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url
-from ..interpreters import required_release
+from ..interpreters import required_python
 from ..model import IndexOptions, Lock, Wheel
 from ..requirements.target import TargetEnvironment, split_label
 from .bundle import copy_file, file_name, is_in_bundle
@@ -105,8 +105,8 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
     if all(pin.wheel.filename.endswith(".whl") for pin in lock.pins):
         return lock
     default = default_index()
-    release = python or required_release(lock) or sys.executable
-    builder = SourceBuilder(release, options, default, Cache().folder)
+    wanted = python or required_python(lock) or sys.executable
+    builder = SourceBuilder(wanted, options, default, Cache().folder)
     pins = []
     for pin in lock.pins:
         sdist = pin.wheel

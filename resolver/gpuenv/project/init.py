@@ -189,7 +189,7 @@ def begin_profiles(
         fields: dict[str, object] = {
             "gpu": texts if len(texts) > 1 else texts[0],
             "driver": host.driver,
-            "python": show_pair(host.python.version) + "t" * host.python.free_threaded,
+            "python": host.python.release,
             "platform": host.platform,
             "glibc": show_pair(host.glibc) if host.glibc is not None else None,
             "separate-versions": separate_versions or None,

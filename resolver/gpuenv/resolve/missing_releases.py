@@ -199,7 +199,7 @@ def _unfit_files(store: CandidateStore, name: str, subject: str, files: Sequence
     if not takes_wheels:
         have = "wheels only, and --no-binary"
         return Reason(code="only-wheels", subject=subject, need="a source distribution", have=have)
-    python = show_pair(host.python.version) + "t" * host.python.free_threaded
+    python = host.python.release
     need = f"a wheel for CPython {python} on {host.platform}"
     if host.glibc:
         need += f" with glibc {show_pair(host.glibc)}"
