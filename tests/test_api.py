@@ -120,3 +120,16 @@ def test_the_record_shows_that_pyright_agrees() -> None:
     record = json.loads((ROOT / "docs" / "records" / "pyright.json").read_text())
     assert record["program_is_accepted"]
     assert list(record["rejected"]) == USES["wrong"] and all(record["rejected"].values())
+
+
+def test_notebooks_show_values() -> None:
+    plan = gpuenv.solve(
+        gpuenv.Request(frameworks=("torch",)), HOST, gpuenv.IndexOptions(offline=True)
+    )
+    html = plan._repr_html_()
+    assert html is not None and html.startswith('<pre><span style="font-weight: bold">')
+    assert "torch 2." in html and "nothing written" not in html
+    check = gpuenv.Check(name="files", subject="", status="fail", evidence="a < b")
+    html = gpuenv.model.Checks([check])._repr_html_()
+    assert html is not None and "a &lt; b" in html and "firebrick" in html
+    assert gpuenv.model.Checks([check]) == (check,) and HOST._repr_html_() is None

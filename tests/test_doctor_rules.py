@@ -1,5 +1,6 @@
 """The rules of the doctor, case by case: what they conclude from a few facts, and from which."""
 
+import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from gpuenv.doctor import architecture_rules, build_rules, case_versions, library_rules, rules
+from gpuenv.doctor import (
+    architecture_rules,
+    build_rules,
+    case_versions,
+    check_facts,
+    library_rules,
+    rules,
+)
 from gpuenv.doctor.facts import Case
 from gpuenv.doctor.model import Fact, Finding
+from gpuenv.model import Check
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parent / "data" / "doctor_rules.toml").read_text(encoding="utf-8")
@@ -83,3 +92,37 @@ def test_a_driver_runs_later_minor_versions_since_cuda_11_but_not_their_ptx(
 ) -> None:
     assert case_versions.is_driver_older(driver, cuda) is older
     assert case_versions.is_older_than_ptx(driver, cuda) is older_than_ptx
+
+
+CHECKS = json.loads((Path(__file__).parent / "data" / "doctor_checks.json").read_text())
+
+
+@pytest.mark.parametrize("case", CHECKS, ids=lambda case: case["name"])
+def test_what_checks_state(case: dict[str, Any]) -> None:
+    """Each check is [name, subject, status] and its marks; each fact is [kind, subject, value]."""
+    checks = [
+        Check(
+            name=name,
+            subject=subject,
+            status=status,
+            evidence="seen",
+            marks=tuple(map(tuple, marks[0] if marks else ())),
+        )
+        for name, subject, status, *marks in case["checks"]
+    ]
+    facts = check_facts.check_facts(checks)
+    assert [[fact.kind, fact.subject, fact.value] for fact in facts] == case["facts"]
+    assert all(fact.where.startswith("host: check") and fact.text for fact in facts)
+
+
+@pytest.mark.parametrize(("second", "answer"), [("pass", "pass"), ("fail", "fail"), (None, None)])
+def test_every_device_must_pass_the_convolution(second: str | None, answer: str | None) -> None:
+    status = {"device": ("pass", "pass"), "cudnn convolution": ("pass", second)}
+    checks = [
+        Check(name=name, subject=f"GPU {number}", status=one, evidence="seen")
+        for name, both in status.items()
+        for number, one in enumerate(both)
+        if one
+    ]
+    tests = {fact.subject: fact.value for fact in check_facts.check_facts(checks)}
+    assert tests.get("each-device") == answer

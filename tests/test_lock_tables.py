@@ -15,6 +15,7 @@ from gpuenv.lock import (
     host_fit,
     pylock,
     tool_projects,
+    tool_settings,
 )
 from gpuenv.lock.tree import Tree
 from gpuenv.model import (
@@ -140,6 +141,15 @@ def test_the_tables_of_pdm() -> None:
         }
     }
     assert set(tables("pdm", lock_of(wheel("app")))["tool"]["pdm"]) == {"resolution"}
+
+
+def test_the_settings_of_uv_and_pip_for_a_plan() -> None:
+    plan = plan_of(wheel("app"), wheel("base"), wheel("torch", PYTORCH))
+    made = tool_settings.settings("uv", GPU_HOST, plan)
+    assert dict(made.variables)["UV_TORCH_BACKEND"] == "cu128"
+    assert made.constraints == ("app==1.0", "base==1.0", "torch==1.0")
+    made = tool_settings.settings("pip", GPU_HOST, plan)
+    assert dict(made.variables) == {"PIP_EXTRA_INDEX_URL": PYTORCH}
 
 
 # ---- locks of conda packages ---------------------------------------------------------------------

@@ -7,10 +7,11 @@ import pytest
 from complete_search import Search, UndecidedError
 from examples import examples
 from families import FAMILIES, RequirementSet, requirement_set
-from gpuenv.errors import NoSolutionError
+from gpuenv.errors import NoSolutionError, UnfinishedError
 from gpuenv.model import Plan, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
+from gpuenv.resolve.resolution import LearningResolver
 from test_resolution import DATA, versions
 from test_resolution_laws import HOST
 from universe import Universe
@@ -80,3 +81,10 @@ def test_two_files_of_one_name_at_different_urls() -> None:
     assert plan is not None
     assert versions(plan) == {"a": "1.0", "p": "1.0"}
     assert plan.pins[0].wheel.url == f"https://one.test/{file}"
+
+
+def test_a_search_that_is_given_up_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = LearningResolver.resolve
+    monkeypatch.setattr(LearningResolver, "resolve", lambda self, roots, _: whole(self, roots, 3))
+    with pytest.raises(UnfinishedError, match="no answer after 3 conflicts"):
+        solve(requirement_set("lockstep", SEED, 1))
