@@ -7,7 +7,6 @@ import pytest
 from gpuenv.errors import InputError, NoSolutionError, PackageIndexError
 from gpuenv.model import Gpu, Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
-from gpuenv.resolve.skipped import no_dependencies_reason
 from gpuenv.resolve.solver import solve
 from test_resolution import DATA, versions
 from universe import BASE, Packages, Universe
@@ -114,12 +113,6 @@ def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer() -> None
         answer("torch==2.9.0", "b")
     with pytest.raises(NoSolutionError):
         answer("torch==2.5.99", "b")
-
-
-def test_a_release_without_fitting_dependencies_has_a_reason() -> None:
-    reason = no_dependencies_reason("a 1.0")
-    assert (reason.code, reason.subject, reason.have) == ("conflict", "a 1.0", "none do")
-    assert reason.need == "dependencies that fit the other requirements"
 
 
 @pytest.mark.parametrize(

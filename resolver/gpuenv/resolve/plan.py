@@ -13,7 +13,7 @@ from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json, text_digest
 from .graph import FrameworkId, FrameworkRequirement, PackageRequirement, Release
 from .release_facts import extra_markers
-from .skipped import Solution
+from .solution import Solution
 
 # The fields of Request that `digest` has in another place, and those that do not count.
 _NOT_OTHERS = frozenset({

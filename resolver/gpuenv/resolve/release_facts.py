@@ -70,30 +70,30 @@ class ReleaseFacts:
         """Return every reason against a build, whether or not an index has a wheel of it."""
         return [reason for reasons in self._build_facts(build).values() for reason in reasons]
 
-    def reasons_of_pinned(self, library: Candidate) -> list[Reason]:
-        """Return every reason against a library that a build pins, except those of the driver.
-
-        The toolkit of the build decides which driver both need.
-        """
-        facts = self.facts(library)
-        return [reason for fact in facts if fact != "__driver" for reason in facts[fact]]
-
     def reasons_with_libraries(self, release: Release) -> tuple[Reason, ...]:
         """Return every reason against a release and against the CUDA libraries that it pins.
 
-        If the user chose another build by hand, that is the only reason.
+        If the user chose another build by hand, that is the only reason. The toolkit of the build
+        decides which driver its libraries need.
         """
-        reasons = self.reasons(release)
+        store, reasons = self.store, self.reasons(release)
         if any(reason.code == "other-build" for reason in reasons):
             return tuple(reasons)
         try:
-            libraries = pinned_libraries(self.store, release)
+            dependencies = store.dependencies(release.wheel)
         except UnusableFileError as error:
             return (*reasons, error.reason)
         except OfflineError:
             return (*reasons, not_cached(release.wheel))
-        for library in libraries:
-            reasons += self.reasons_of_pinned(library)
+        for dependency in dependencies:
+            name, marker = dependency.name, dependency.marker
+            if not is_exact(dependency.specifier) or not store.data.is_library(name):
+                continue
+            if marker and not store.environment.marker(marker, ()):
+                continue
+            for library in store.in_ranges(store.candidates(name), [dependency.specifier])[:1]:
+                for fact, against in self.facts(library).items():
+                    reasons += () if fact == "__driver" else against
         return tuple(dict.fromkeys(reasons))
 
     def _find_facts(self, release: Release) -> Facts:
@@ -403,23 +403,6 @@ def extra_markers(store: CandidateStore, release: Release) -> list[str]:
     """Return the markers of a release's dependencies that name an extra."""
     markers = [dependency.marker for dependency in store.dependencies(release.wheel)]
     return [marker for marker in markers if marker and "extra" in marker]
-
-
-def pinned_libraries(store: CandidateStore, release: Release) -> list[Candidate]:
-    """Return the CUDA libraries that a release pins.
-
-    Raises:
-        PackageIndexError: see Index.dependencies.
-    """
-    libraries: list[Candidate] = []
-    for dependency in store.dependencies(release.wheel):
-        if not is_exact(dependency.specifier) or not store.data.is_library(dependency.name):
-            continue
-        if dependency.marker and not store.environment.marker(dependency.marker, ()):
-            continue
-        pinned = store.in_ranges(store.candidates(dependency.name), [dependency.specifier])
-        libraries += pinned[:1]
-    return libraries
 
 
 def is_refused(reasons: Sequence[Reason], *, lenient: bool) -> bool:

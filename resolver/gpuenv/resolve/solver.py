@@ -29,7 +29,7 @@ from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
 from .requested import framework_nodes, requirements_of, user_names
 from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
-from .skipped import Solution
+from .solution import Solution
 from .suggestions import Alternatives, smallest_changes
 from .widening import MoreReleasesError, Widening
 

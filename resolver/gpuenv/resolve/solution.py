@@ -141,7 +141,13 @@ class Solution:
             if facts.build_reasons(build):
                 continue
             listed.add(key)
-            reason = no_wheel_reason(f"{name} {build.local}", tag, platform, build.code.source)
+            reason = Reason(
+                code="no-wheel",
+                subject=f"{name} {build.local}",
+                need=f"a wheel for {tag} on {platform}",
+                have="none in the index data",
+                source=build.code.source,
+            )
             yield Rejection(name=name, version=build.local, reasons=(reason,))
 
     def _better_variants(self, chosen: Candidate) -> Iterator[Rejection]:
@@ -243,7 +249,10 @@ class Solution:
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
         known = tuple(reasons) or self._conflicts(release)
         known = known or self._missing_dependencies(release)
-        known = known or (no_dependencies_reason(release.label),)
+        if not known:  # nothing more exact is known
+            need = "dependencies that fit the other requirements"
+            reason = Reason(code="conflict", subject=release.label, need=need, have="none do")
+            known = (reason,)
         return Rejection(name=name, version=release.local_version, reasons=known)
 
     def _conflicts(self, release: Release) -> tuple[Reason, ...]:
@@ -299,16 +308,3 @@ def _key(requirement: NodeRequirement) -> str:
     if isinstance(requirement, PackageRequirement):
         return requirement.name
     return requirement.identifier
-
-
-def no_dependencies_reason(label: str) -> Reason:
-    """Return that no dependencies of a release fit, if nothing more exact is known."""
-    need = "dependencies that fit the other requirements"
-    return Reason(code="conflict", subject=label, need=need, have="none do")
-
-
-def no_wheel_reason(subject: str, tag: str, platform: str, source: str) -> Reason:
-    """Return that a release has no wheel for an interpreter on a platform."""
-    need = f"a wheel for {tag} on {platform}"
-    have = "none in the index data"
-    return Reason(code="no-wheel", subject=subject, need=need, have=have, source=source)
