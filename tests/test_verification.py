@@ -134,7 +134,9 @@ def install(site: Path, cache: Path, plants: Sequence[dict[str, Any]]) -> None:
 
 
 def apply(plant: dict[str, Any], site: Path, cache: Path) -> None:
-    if "remove" in plant:
+    if "remove_folder" in plant:
+        shutil.rmtree(site / plant["remove_folder"])
+    elif "remove" in plant:
         (site / CUDNN / file_name(plant["remove"], 92000)).unlink()
     elif "member" in plant:
         options = {

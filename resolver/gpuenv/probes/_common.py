@@ -23,31 +23,26 @@ def step(text: str) -> None:
     sys.stderr.flush()
 
 
-def write_answer(answer: Mapping[str, object]) -> None:
-    """Write the answer of the probe to stdout."""
-    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
-    sys.stdout.flush()
-
-
-def describe(error: BaseException) -> str:
-    """Return the type and the text of an exception."""
-    return f"{type(error).__name__}: {error}"
-
-
 def run(
     probe: Callable[[Any], Mapping[str, object]],
-    describe_error: Callable[[BaseException], str] = describe,
+    describe_error: Callable[[BaseException], str] | None = None,
 ) -> None:
     """Run a probe with the options of the command line, write its answer and end the process.
 
     The process ends without destructors: those of the libraries are not under test and take time.
+
+    Args:
+        probe: returns the answer to the options.
+        describe_error: the text of an exception; by default its type and its text.
     """
     try:
         answer = probe(json.loads(sys.argv[1]))
     except Exception as error:
-        answer = {"failure": describe_error(error)}
+        text = f"{type(error).__name__}: {error}"
+        answer = {"failure": text if describe_error is None else describe_error(error)}
     step("done")
-    write_answer(answer)
+    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
+    sys.stdout.flush()
     os._exit(0)
 
 

@@ -18,14 +18,13 @@ import operator
 import os
 import re
 import stat
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypedDict, TypeVar
 
-from ._common import MAIN_CUDNN, mapped_libraries, run, step
+from ._common import mapped_libraries, run, step
 from ._reference import INPUT, WEIGHT, inputs, reference
 from .answers import FrameworkAnswer, FrameworkDevice, Run
 
@@ -210,18 +209,6 @@ def _try_devices(framework: Framework) -> FrameworkAnswer:
         except Exception as error:
             answer["failure"] = failure(error, framework.log)
     return {"devices": answers}
-
-
-def find_libcudnn() -> str | None:
-    """Return the libcudnn.so.N of a distribution on sys.path; None if there is none."""
-    for entry in sys.path:
-        folder = os.path.join(entry, "nvidia", "cudnn", "lib")
-        if not os.path.isdir(folder):
-            continue
-        for name in sorted(os.listdir(folder)):
-            if MAIN_CUDNN.fullmatch(name):
-                return os.path.join(folder, name)
-    return None
 
 
 # ---- error texts --------------------------------------------------------------------------------

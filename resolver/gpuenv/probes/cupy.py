@@ -15,14 +15,15 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
 
 from . import _reference
 from ._bindings import ADDRESS, Cudnn, CudnnConvolution
-from ._common import step
-from ._framework import Array, Framework, Options, failure, find_libcudnn, main
+from ._common import main_cudnn, step
+from ._framework import Array, Framework, Options, failure, main
 from ._reference import RESULT
 from .answers import FrameworkAnswer, Run
 
@@ -82,10 +83,12 @@ class Cupy(Framework):
                 return importlib.import_module("cupy.cudnn"), ""
             except ImportError as error:
                 return None, f"CuPy finds no cuDNN ({failure(error)})"
-        path = find_libcudnn()
-        if path is None:
-            return None, "no cuDNN is installed, and CuPy does not need it"
-        return Cudnn(path), ""
+        for entry in sys.path:
+            folder = os.path.join(entry, "nvidia", "cudnn", "lib")
+            main_library = main_cudnn(folder) if os.path.isdir(folder) else None
+            if main_library is not None:
+                return Cudnn(os.path.join(folder, main_library)), ""
+        return None, "no cuDNN is installed, and CuPy does not need it"
 
     def describe(self, device: int) -> tuple[str, Sequence[int]]:
         name = self.cupy.cuda.runtime.getDeviceProperties(device)["name"]

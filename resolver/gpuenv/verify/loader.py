@@ -21,10 +21,8 @@ from ..probes._common import cudnn_text, main_cudnn
 from ..probes.answers import CudnnAnswer
 from .cudnn_log import log_text, run_logged
 from .runner import Outcome, RunProbe
+from .survey import is_cuda_library
 
-_CUDA_LIBRARY = re.compile(
-    r"lib(cudnn|cublas|cublasLt|cudart|nvrtc|cufft|cusparse|cusolver|nccl|curand)[_a-z0-9-]*\.so"
-)
 _DRIVER_LIBRARY = "libcuda.so.1"
 _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig")
 SHOWN = 4  # foreign libraries in the evidence of a check
@@ -155,7 +153,7 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
         name = os.path.basename(path)
         if name == _DRIVER_LIBRARY and is_driver_stub(path):
             stubs.append(entry)
-        elif not _CUDA_LIBRARY.match(name) or (folder and same_file(entry, folder)):
+        elif not is_cuda_library(path) or (folder and same_file(entry, folder)):
             continue
         elif name.startswith("libcudnn") and _major(name) in majors:
             shadows.add(entry)

@@ -101,10 +101,11 @@ class Survey(Value):
 
     @property
     def cudnn_folder(self) -> str | None:
-        """The folder of the installed libcudnn.so.N."""
+        """The folder of the installed libcudnn.so.N; None if there is no such folder."""
         for path in self.libraries:
-            if os.path.basename(path).startswith("libcudnn.so."):
-                return os.path.dirname(path)
+            folder, name = os.path.split(path)
+            if name.startswith("libcudnn.so.") and os.path.isdir(folder):
+                return folder
         return None
 
 
@@ -216,5 +217,5 @@ def is_library(path: str) -> bool:
 
 
 def is_cuda_library(path: str) -> bool:
-    """Return whether a path is a library that conda's CUDA packages have."""
+    """Return whether a path is a library of the CUDA toolkit, cuDNN or NCCL."""
     return is_library(path) and os.path.basename(path).startswith(_CUDA_LIBRARIES)
