@@ -144,8 +144,8 @@ class Cupy(Framework):
             cupy.cuda.get_current_stream().synchronize()
             return out
 
-        def values(result: Array) -> list[float]:
-            flat: list[float] = cupy.asnumpy(result).astype("float64").ravel().tolist()
+        def values(result: Array) -> Array:
+            flat = cupy.asnumpy(result).astype("float64").ravel().tolist()
             result.fill(float("nan"))  # so that values which are not computed again are seen
             return flat
 

@@ -114,11 +114,10 @@ class Jax(Framework):
         def once() -> Array:
             return compiled(images, filters).block_until_ready()
 
-        def values(result: Array) -> list[float]:
+        def values(result: Array) -> Array:
             if result.devices() != {place}:
                 raise RuntimeError(f"the result is on {result.devices()}, not on {place}")
-            flat: list[float] = numpy.asarray(result).astype("float64").ravel().tolist()
-            return flat
+            return numpy.asarray(result).astype("float64").ravel().tolist()
 
         return [self.measure(f"conv_general_dilated {dtype} on {name}", dtype, once, values)]
 

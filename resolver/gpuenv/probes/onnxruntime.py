@@ -92,9 +92,8 @@ class OnnxRuntime(Framework):
             def once() -> Array:
                 return session.run(["y"], {"x": images, "w": filters})
 
-            def values(outputs: Array) -> list[float]:
-                flat: list[float] = outputs[0].astype("float64").ravel().tolist()
-                return flat
+            def values(outputs: Array) -> Array:
+                return outputs[0].astype("float64").ravel().tolist()
 
             what = f"Conv {dtype} on {provider} {device}"
             run = self.measure(what, dtype, once, values)

@@ -75,12 +75,11 @@ class TensorFlow(Framework):
                 result = tf.nn.conv2d(images, filters, strides=1, padding="SAME")
             return result, result.numpy()
 
-        def values(results: tuple[Array, Array]) -> list[float]:
+        def values(results: tuple[Array, Array]) -> Array:
             result, host_copy = results
             if not str(result.device).endswith(where):
                 raise RuntimeError(f"the result is on {result.device}, not on {where}")
-            flat: list[float] = host_copy.astype("float64").transpose(0, 3, 1, 2).ravel().tolist()
-            return flat
+            return host_copy.astype("float64").transpose(0, 3, 1, 2).ravel().tolist()
 
         return [self.measure(f"conv2d {dtype} on {where}", dtype, once, values)]
 

@@ -47,9 +47,8 @@ class Torch(Framework):
                 torch.cuda.synchronize(device)
             return result
 
-        def values(result: Array) -> list[float]:
-            flat: list[float] = result.cpu().double().flatten().tolist()
-            return flat
+        def values(result: Array) -> Array:
+            return result.cpu().double().flatten().tolist()
 
         with torch.no_grad():
             return [self.measure(f"Conv2d {dtype} on {device}", dtype, once, values)]
