@@ -87,8 +87,10 @@ def scan_environment(
         prefix = os.path.dirname(os.path.dirname(prefix))
     roots = [_Root(folder=prefix)]
     if find_interpreter(prefix) is not None:
-        folders = [*sites(prefix), *filter(os.path.isdir, more)]
-        roots = [_Root(folder=folder) for folder in folders]
+        folders: dict[str, str] = {}  # each once
+        for folder in (*sites(prefix), *filter(os.path.isdir, more)):
+            folders.setdefault(os.path.realpath(folder), folder)
+        roots = [_Root(folder=folder) for folder in folders.values()]
         if is_conda(prefix):
             roots.append(_Root(folder=os.path.join(prefix, "lib"), deep=False))
     paths = _owned_files(roots, dict(_conda_owners(prefix)) if is_conda(prefix) else {})

@@ -15,7 +15,7 @@ from ..binaries.served import JudgedFile, judge
 from ..compat.architectures import parse_target, show_code
 from ..compat.data import CompatibilityData
 from ..model import Check, Host, Mark, show_pair
-from .installed import first_items
+from .installed import first_texts
 from .survey import Survey
 
 NAME = "device code"
@@ -63,7 +63,7 @@ def _owner_check(owner: str, files: Sequence[JudgedFile]) -> Check:
         return Check(NAME, owner, "unknown", evidence)
     shown = failing or files
     first = shown[0]
-    names = first_items([judged_file.file.path for judged_file in shown])
+    names = first_texts([judged_file.file.path for judged_file in shown], ", ")
     evidence = f"{names}: has {show_code(first.code)}; needs {first.reasons[0].need}"
     if failing:
         marks = (*_marks(failing), ("rebuild", owner, first.hint))
@@ -90,5 +90,5 @@ def _summary(judged: Sequence[JudgedFile], host: Host) -> str:
     ]
     if without:
         text = f"{len(judged) - len(without)} files with device code run on {gpus}"
-        text += f"; libraries of NVIDIA without code for it: {first_items(without)}"
+        text += f"; libraries of NVIDIA without code for it: {first_texts(without, ', ')}"
     return text

@@ -26,7 +26,7 @@ from .device_code import device_code_checks
 from .frameworks import expected_cudnn, framework_checks
 from .linkage import closure_check
 from .rule_checks import suitability_checks
-from .runner import PROBES, Children, Outcome, has_probe
+from .runner import PROBES, Children, Outcome
 from .survey import Survey, environment_python, read_survey
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
@@ -83,7 +83,7 @@ def verify(
         running: list[Future[Outcome]] = []
         for _, module, probe in frameworks:
             options = {"import_name": module, "device": device, "devices": len(host.gpus)}
-            name = probe if has_probe(probe, probes) else "module"
+            name = probe if os.path.isfile(os.path.join(probes, f"{probe}.py")) else "module"
             running.append(pool.submit(children.run, name, options))
         first = children.run("interpreter", {"imports": modules})
         if first.answer is None:

@@ -26,16 +26,10 @@ SHOWN_OWNERS = 3
 _NO_GLIBC = (0, 0)  # less than any
 
 
-def first_items(items: Sequence[str]) -> str:
-    """Return the first of the items, and how many more there are."""
-    more = f", and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
-    return ", ".join(items[:SHOWN]) + more
-
-
-def first_texts(texts: Sequence[str], shown: int = SHOWN) -> str:
+def first_texts(texts: Sequence[str], separator: str = "; ", shown: int = SHOWN) -> str:
     """Return the first of the texts, and how many more there are."""
-    more = f"; and {len(texts) - shown} more" if len(texts) > shown else ""
-    return "; ".join(texts[:shown]) + more
+    more = f"{separator}and {len(texts) - shown} more" if len(texts) > shown else ""
+    return separator.join(texts[:shown]) + more
 
 
 # ---- interpreter, versions, glibc, dependencies -------------------------------------------------
@@ -87,7 +81,7 @@ def _glibc_check(survey: Survey) -> Iterator[Check]:
     too_new = sorted((need, name) for need, name in needs if need > have)
     if too_new:
         texts = [f"{name} is built for glibc {show_pair(need)}" for need, name in too_new]
-        evidence = f"{first_items(texts)}; this system has {show_pair(have)}"
+        evidence = f"{first_texts(texts, ', ')}; this system has {show_pair(have)}"
         marks = tuple(("glibc", name, show_pair(need)) for need, name in too_new)
         yield Check("glibc", "", "fail", evidence, marks=marks)
         return
@@ -116,7 +110,7 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
             wrong.append(f"{name} is {installed[name]}, the lock says {version}")
     expected = {pin.wheel.name for pin in lock.pins} | INSTALLATION_TOOLS
     others = sorted(set(installed) - expected)
-    more = f"; not in the lock: {first_items(others)}" if others else ""
+    more = f"; not in the lock: {first_texts(others, ', ')}" if others else ""
     if wrong:
         return Check("versions", "", "fail", "; ".join(wrong[:SHOWN]) + more)
     return Check("versions", "", "pass", f"{len(lock.pins)} as locked{more}")
@@ -291,7 +285,7 @@ def _owner_check(
     if texts:
         # Libraries first: they break the environment.
         texts.sort(key=lambda text: ".so" not in text)
-        evidence = first_texts(texts, SHOWN_OWNERS)
+        evidence = first_texts(texts, shown=SHOWN_OWNERS)
         return Check("owners", "", "fail", evidence, marks=tuple(marks))
     evidence = "no file has two owners"
     if notes:
@@ -366,7 +360,7 @@ def _file_check(
     if comparison.fast:
         evidence = f"0 files by sha256 (0.0 GB), {count} by size"
     if others:
-        evidence += f"; {len(others)} data files are not as recorded: {first_items(others)}"
+        evidence += f"; {len(others)} data files are not as recorded: {first_texts(others, ', ')}"
     status = "pass"
     if texts:
         status, evidence = "fail", first_texts(texts)

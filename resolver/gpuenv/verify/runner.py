@@ -47,11 +47,6 @@ class Outcome(Value):
 RunProbe = Callable[..., Outcome]  # Children.run
 
 
-def has_probe(name: str, folder: str = PROBES) -> bool:
-    """Return whether there is a probe of that name."""
-    return os.path.isfile(os.path.join(folder, f"{name}.py"))
-
-
 class Children:
     """Runs probes in the interpreter `python`.
 

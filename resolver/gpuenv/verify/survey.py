@@ -132,13 +132,11 @@ def read_survey(answer: Interpreter) -> Survey:
         versions.setdefault(key, set()).add(distribution.version)
         first.setdefault(distribution.name, distribution)
     files = []
-    libraries: dict[str, str] = {}
-    for _, distribution in sorted(first.items()):
-        for row in read_record(distribution.info):
-            path = os.path.normpath(os.path.join(distribution.folder, row.path))
-            files.append(RecordedFile(distribution.name, path, row.digest, row.size))
-            if is_library(path):
-                libraries[path] = distribution.name
+    for name, distribution in sorted(first.items()):
+        for path, digest, size in read_record(distribution.info):
+            path = os.path.normpath(os.path.join(distribution.folder, path))  # noqa: PLW2901
+            files.append(RecordedFile(name, path, digest, size))
+    libraries = {file.path: file.owner for file in files if is_library(file.path)}
     conda: dict[str, str] = {}
     prefix = answer["prefix"]
     for entry in sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json"))):
