@@ -1,7 +1,7 @@
 """libcuda and libcudnn by ctypes: a step before every call, a check of the status after it.
 
 Runs on Python 3.9 and later; standard library only. Sources of the signatures and structures:
-cuda.h, nvml.h, cudnn_ops.h, cudnn_cnn.h. A number is passed as a C int. What is wider is a ctypes
+cuda.h, cudnn_ops.h, cudnn_cnn.h. A number is passed as a C int. What is wider is a ctypes
 object: POINTER for handles, ADDRESS for places in a device's memory, SIZE for size_t.
 """
 
@@ -39,17 +39,6 @@ class Perf(ctypes.Structure):
         ("determinism", INT),
         ("math", INT),
         ("reserved", INT * 3),
-    ]
-
-
-class Process(ctypes.Structure):
-    """nvmlProcessInfo_t as of nvmlDeviceGetComputeRunningProcesses_v3."""
-
-    _fields_ = [
-        ("pid", ctypes.c_uint),
-        ("used", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
     ]
 
 
@@ -216,31 +205,3 @@ class CudnnConvolution:
 def mapped() -> list[str]:
     """Return the paths in /proc/self/maps that match LIBRARY."""
     return mapped_libraries(LIBRARY)
-
-
-def users(bus: str) -> list[str]:
-    """Return the other processes that use the device at a PCI bus id, by NVML.
-
-    [] if NVML cannot tell.
-    """
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        handle, count = POINTER(), ctypes.c_uint(64)
-        table = (Process * 64)()
-        step("ask NVML who uses the device")
-        if nvml.nvmlInit_v2():
-            return []
-        if nvml.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle)):
-            return []
-        if nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), table):
-            return []
-    except (OSError, AttributeError):
-        return []
-    texts = []
-    for process in table[: count.value]:
-        if process.pid == os.getpid():
-            continue
-        # All bits set is NVML's "not available".
-        amount = "" if process.used >> 63 else f" ({process.used // MIB} MiB)"
-        texts.append(f"process {process.pid}{amount}")
-    return texts

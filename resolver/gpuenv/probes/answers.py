@@ -88,7 +88,6 @@ class DeviceFacts(TypedDict, total=False):
     """One device. `mode` is a CUcomputemode; `total` and `free` are bytes."""
 
     name: str
-    bus: str
     capability: list[int]
     mode: int
     total: int
@@ -123,7 +122,6 @@ class ConvolutionAnswer(TypedDict, total=False):
     left: list[str]  # types that were not run, and why
     check_s: float
     free: int  # bytes after a failure
-    users: list[str]
     mapped: list[str]
 
 

@@ -44,7 +44,6 @@ from .answers import ConvolutionAnswer, ConvolutionRun, DeviceFacts
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 # CU_DEVICE_ATTRIBUTE_...: COMPUTE_MODE, COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR.
 MODE, MAJOR, MINOR = 20, 75, 76
-DEVICE_UNAVAILABLE = 46  # CUDA_ERROR_DEVICE_UNAVAILABLE: another process has the device for itself
 TRANSFORMED = 8  # factor of the tolerance for algorithms that transform the values
 
 
@@ -197,16 +196,13 @@ def convolve(driver: Driver, cudnn: Cudnn, answer: ConvolutionAnswer) -> None:
 
 
 def read_device(driver: Driver, ordinal: int, device: DeviceFacts) -> int:
-    """Return the CUdevice of an ordinal. Adds its name, PCI bus id, capability and mode."""
+    """Return the CUdevice of an ordinal. Adds its name, capability and mode."""
     number = driver.read_int("cuDeviceGet", ordinal)
     text = ctypes.create_string_buffer(256)
     driver.call("cuDeviceGetName", text, len(text), number)
     device["name"] = text.value.decode(errors="replace")
-    driver.call("cuDeviceGetPCIBusId", text, len(text), number)
-    device["bus"] = text.value.decode(errors="replace")
-    capability = [MAJOR, MINOR]
     device["capability"] = [
-        driver.read_int("cuDeviceGetAttribute", part, number) for part in capability
+        driver.read_int("cuDeviceGetAttribute", part, number) for part in (MAJOR, MINOR)
     ]
     device["mode"] = driver.read_int("cuDeviceGetAttribute", MODE, number)
     return number
@@ -262,10 +258,6 @@ def probe(options: Options) -> ConvolutionAnswer:
     except Fault as fault:
         answer.setdefault("driver", {})
         answer["fault"] = fault.facts
-        bus = answer.get("device", {}).get("bus")
-        in_use = fault.facts["kind"] == "memory" or fault.facts["status"] == DEVICE_UNAVAILABLE
-        if in_use and bus:
-            answer["users"] = _bindings.users(bus)
     answer["mapped"] = _bindings.mapped()
     return answer
 

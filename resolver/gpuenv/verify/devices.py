@@ -67,6 +67,7 @@ _HOST_RESULTS = {
         "-u), or a container lost its devices (restart it); see the kernel log (Xid)"
     ),
 }
+_USERS = "nvidia-smi lists the processes that use it"
 _PASSING_RESULTS = {807, 808, 809}  # another try may succeed
 # Problems of the detection that are no fault of the host: there is no device, or it is hidden on
 # purpose.
@@ -294,7 +295,7 @@ def _host_fault_checks(
         free = answer.get("free", answer.get("device", {}).get("free", gpu.memory_free))
         amount = "too little memory for a context" if free is None else f"{free // MIB} MiB free"
         cause = f" ({text})" if fault["call"] else ""
-        need = f"the check needs {answer['need'] // MIB} MiB{_users(answer)}"
+        need = f"the check needs {answer['need'] // MIB} MiB ({_USERS})"
         status, evidence = "unknown", f"{amount}{cause}, {need}; nothing was proved on it"
         marks = (("memory", "", ""), *marks)
     elif fault["kind"] == "library" and "driver" in answer and "context_s" in answer:
@@ -313,7 +314,7 @@ def _host_fault_checks(
         if mode in _EXCLUSIVE:
             reason = "it is in exclusive mode and another process has it"
         status = "unknown"
-        evidence = f"{text}: {reason}{_users(answer)}; nothing was proved on it"
+        evidence = f"{text}: {reason} ({_USERS}); nothing was proved on it"
     elif result in _HOST_RESULTS:
         status = "unknown" if result in _PASSING_RESULTS else "fail"
         libcuda = answer["driver"].get("path", "libcuda.so.1")
@@ -333,11 +334,6 @@ def _host_fault_checks(
     else:
         evidence = f"{text}: the driver gives no working context; see the kernel log (Xid)"
     return [Check("device", subject, status, evidence, seconds=outcome.seconds, marks=marks)]
-
-
-def _users(answer: ConvolutionAnswer) -> str:
-    users = answer.get("users", [])
-    return f"; used by {', '.join(users[:4])}" if users else ""
 
 
 def _fault_text(fault: Fault) -> str:
