@@ -57,7 +57,7 @@ def nvml_script(host: Mapping[str, Any]) -> str:
     The keys of a host are: `driver`, `cuda` (13000), `cuda_v1`, `nvml` (library release); `gpus`:
     name, cc "9.0", and optional uuid, bus, total, free (bytes), ecc, mode, mig (a list of name,
     uuid, gi, ci, total, free; its presence means that MIG mode is on); `fail`: [[function, code] or
-    [function, code, GPU index]]; `hang`: [function]; `processes`: [[GPU index, number, bytes]].
+    [function, code, GPU index]]; `hang`: [function].
     """
     lines = [
         ["driver", host.get("driver", "580.65.06")],
@@ -88,5 +88,4 @@ def nvml_script(host: Mapping[str, Any]) -> str:
             lines.append(["mig", index, *row])
     lines += [["fail", *row, "-"][:4] for row in host.get("fail", [])]
     lines += [["hang", name] for name in host.get("hang", [])]
-    lines += [["process", *row] for row in host.get("processes", [])]
     return "".join("\t".join(map(str, line)) + "\n" for line in lines)

@@ -84,11 +84,6 @@ int cuDeviceGetName(char *name, int size, int device) {
     snprintf(name, size, "Stand-in %d", device);
     return 0;
 }
-int cuDeviceGetPCIBusId(char *name, int size, int device) {
-    ENTER(device);
-    snprintf(name, size, "00000000:%02X:00.0", device + 1);
-    return 0;
-}
 int cuDeviceGetAttribute(int *value, int which, int device) {
     ENTER(device);
     int capability = number("CUDA_STUB_CC", 90);
@@ -99,10 +94,6 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
     ENTER(device);
     *context = (char *)&here + device;
     return device == number("CUDA_STUB_BROKEN", -1) ? 46 : 0;
-}
-int cuDevicePrimaryCtxRelease_v2(int device) {
-    ENTER(device);
-    return 0;
 }
 int cuCtxSetCurrent(void *context) {
     if (!context)
@@ -129,11 +120,6 @@ int cuMemAlloc_v2(unsigned long long *address, size_t size) {
     *address = (unsigned long long)malloc(size);
     return *address ? 0 : 2;
 }
-int cuMemFree_v2(unsigned long long address) {
-    ENTER(here);
-    free((void *)address);
-    return 0;
-}
 int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t size) {
     ENTER(here);
     memcpy((void *)to, from, size);
@@ -157,11 +143,6 @@ int cuStreamCreate(void **stream, unsigned flags) {
 int cuStreamSynchronize(void *stream) {
     ENTER(here);
     return 0;
-}
-int cuStreamDestroy_v2(void *stream) {
-    ENTER(here);
-    free(stream);
-    return stream ? 0 : 400;
 }
 
 int cuGetErrorName(int error, const char **name) {

@@ -151,11 +151,6 @@ int cudnnCreate(void **handle) {
     *handle = malloc(1);
     return say(__func__, text ? atoi(text) : 0);
 }
-int cudnnDestroy(void *handle) {
-    ENTER;
-    free(handle);
-    return handle ? 0 : 2000;
-}
 int cudnnSetStream(void *handle, void *stream) {
     ENTER;
     return handle && stream ? 0 : 2000;
@@ -163,10 +158,6 @@ int cudnnSetStream(void *handle, void *stream) {
 
 static int make(struct descriptor **out) {
     *out = calloc(1, sizeof **out);
-    return 0;
-}
-static int end(struct descriptor *one) {
-    free(one);
     return 0;
 }
 static int set(struct descriptor *one, int type, int a, int b, int c, int d) {
@@ -177,9 +168,6 @@ static int set(struct descriptor *one, int type, int a, int b, int c, int d) {
 int cudnnCreateTensorDescriptor(struct descriptor **out) { return make(out); }
 int cudnnCreateFilterDescriptor(struct descriptor **out) { return make(out); }
 int cudnnCreateConvolutionDescriptor(struct descriptor **out) { return make(out); }
-int cudnnDestroyTensorDescriptor(struct descriptor *one) { return end(one); }
-int cudnnDestroyFilterDescriptor(struct descriptor *one) { return end(one); }
-int cudnnDestroyConvolutionDescriptor(struct descriptor *one) { return end(one); }
 int cudnnSetTensor4dDescriptor(struct descriptor *one, int format, int type, int n, int c, int h, int w) {
     ENTER;
     return format ? 3000 : set(one, type, n, c, h, w);

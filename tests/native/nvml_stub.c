@@ -6,7 +6,6 @@
  *   mig GPU SLOT NAME UUID GI CI TOTAL FREE
  *   fail FUNCTION CODE GPU                                     GPU "-": whichever the device
  *   hang FUNCTION
- *   process GPU PID USED                                       a process that computes on the GPU, and its bytes
  * NVML_STUB_LOG names a file that every call is appended to. OLD_DRIVER leaves out what R400 did not have.
  */
 #include <stdio.h>
@@ -239,27 +238,6 @@ int nvmlDeviceGetComputeInstanceId(struct row *device, unsigned int *id) {
 }
 
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-
-int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, struct row **out) {
-    ENTER(NULL);
-    for (int i = 0; (*out = find("gpu", i)); i++)
-        if (!strcmp((*out)->cell[3], bus))
-            return SUCCESS;
-    return NOT_FOUND;
-}
-
-struct process { unsigned int pid; unsigned long long used; unsigned int gpu_instance, compute_instance; };
-
-int nvmlDeviceGetComputeRunningProcesses_v3(struct row *device, unsigned int *count, struct process *out) {
-    ENTER(device);
-    struct row *row;
-    unsigned int found = 0;
-    for (int i = 0; (row = find("process", i)) && found < *count; i++)
-        if (atoi(row->cell[1]) == gpu_number(device))
-            out[found++] = (struct process){atoi(row->cell[2]), strtoull(row->cell[3], NULL, 10), 0, 0};
-    *count = found;
-    return SUCCESS;
-}
 
 const char *nvmlErrorString(int code) {
     (void)code;
