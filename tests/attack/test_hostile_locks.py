@@ -66,6 +66,25 @@ def test_a_hostile_conda_lock(
     refusal(path, capsys)
 
 
+@pytest.mark.parametrize("case", CASES["wheel"], ids=lambda case: str(case["name"]))
+def test_a_hostile_wheel_beside_conda_packages(
+    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = {
+        "name": "alpha",
+        "version": "1.0",
+        "manager": "pip",
+        "platform": "linux-64",
+        "url": "https://index.example/files/alpha-1.0-py3-none-any.whl",
+        "hash": {"sha256": "0" * 64},
+    }
+    document = yaml.safe_load(CONDA)
+    document["package"].append({**wheel, case["field"]: case["text"]})
+    path = tmp_path / "conda-lock.yml"
+    path.write_text(yaml.safe_dump(document))
+    assert case["says"] in refusal(path, capsys)
+
+
 @pytest.mark.parametrize("case", CASES["place"], ids=lambda case: str(case["name"]))
 def test_a_file_at_a_place_that_nobody_named(
     case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -216,10 +216,12 @@ def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Compari
         is_hashed = file.digest.startswith("sha256=") and not file.path.endswith(".pyc")
         if is_hashed and file.owner in own:
             files.append(file)
-    with tempfile.NamedTemporaryFile("w", prefix="gpuenv-files-") as stream:
+    # A file without a name: nothing is left of it, however this process ends.
+    with tempfile.TemporaryFile("w") as stream:
         json.dump([(file.path, file.size, file.digest) for file in files], stream)
         stream.flush()
-        outcome = run_probe("files", {"files": stream.name, "fast": fast})
+        path = f"/proc/{os.getpid()}/fd/{stream.fileno()}"
+        outcome = run_probe("files", {"files": path, "fast": fast})
     return Comparison(files=tuple(files), outcome=outcome, fast=fast)
 
 
