@@ -9,6 +9,8 @@ Errors are remembered there, too, and raised when the resolver needs the answer.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
@@ -21,6 +23,9 @@ from ..requirements.versions import contains, is_prerelease
 from .http import MAX_THREADS
 from .pages import is_sdist
 from .protocol import Index
+
+_M_MMAP_THRESHOLD = -3  # malloc.h
+_MMAP_THRESHOLD_BYTES = 1 << 17  # glibc's initial value, which it raises for large buffers
 
 
 class Prefetcher:
@@ -47,6 +52,12 @@ class Prefetcher:
     ) -> None:
         self._index, self._is_local, self._environment = index, is_local, environment
         self._may_build = may_build
+        if sys.platform == "linux":
+            # By default, glibc keeps the memory of pages that were parsed: 40 of 250 MiB of the set
+            # open-webui. musl has no mallopt and keeps none.
+            mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+            if mallopt is not None:
+                mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
         self._pool = ThreadPoolExecutor(MAX_THREADS)
         self.jobs: list[Future[None]] = []
         self._ranges: dict[str, list[str]] = {}  # the known specifiers of each package
