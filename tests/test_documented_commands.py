@@ -59,7 +59,7 @@ PARSED_ONLY = {
     "script.py": "installs from the default index",
     "conda-lock.yml": "needs a lock of conda packages",
     "monday.json": "needs documents of a fleet",
-    "html": "takes seconds; test_explorer makes the page",
+    "html": "takes a minute; test_explorer makes a part of the page",
     "demo": "needs an index of variant wheels",
     "vllm": "asks the default index",
     "/opt/env": "needs this environment",
