@@ -11,6 +11,7 @@ from py_mini_racer import MiniRacer
 
 import browser
 from gpuenv import api
+from gpuenv.compat.architectures import JETSON
 from gpuenv.errors import InputError, NoSolutionError
 from gpuenv.model import IndexOptions, Request
 from gpuenv.render.values import reasons_json
@@ -156,10 +157,12 @@ def random_choices(count, seed, frameworks, gpus, platforms):
             chance.choice(platforms),
         )
         try:
-            api.describe(gpus=choice[1], platform=choice[-1])
+            host = api.describe(gpus=choice[1], platform=choice[-1])
         except InputError:
             continue  # such a GPU is not on that platform
-        choices.append(choice)
+        capabilities = {gpu.compute_capability for gpu in host.gpus}
+        if len(capabilities) == 1 or capabilities.isdisjoint(JETSON):  # a Jetson has one GPU
+            choices.append(choice)
     return choices
 
 

@@ -117,8 +117,11 @@ function verdict(release, host) {
     const reasons = steps
       .filter(({ reason }) => reason >= 0)
       .map(({ gpu, tier, reason }) => ({ ...fill(reason, release, host, gpu), doubt: tier >= 0 }));
-    // As in the answers of the solver, what excludes a GPU with its driver comes first.
-    const order = ({ code, doubt }) => (doubt ? 2 : code.startsWith("gpu-") ? 0 : 1);
+    // As in the answers of the solver, what excludes a GPU with its driver comes first, then what
+    // excludes the release itself, its libraries, and last the doubts.
+    const own = `${host.name} ${release.version}`;
+    const order = ({ code, subject, doubt }) =>
+      doubt ? 3 : code.startsWith("gpu-") ? 0 : subject === own ? 1 : 2;
     reasons.sort((one, other) => order(one) - order(other));
     return { tier: tiers.includes(-1) ? -1 : Math.max(...tiers), reasons };
   });
