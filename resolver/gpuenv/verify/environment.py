@@ -26,7 +26,7 @@ from .device_code import device_code_checks
 from .frameworks import expected_cudnn, framework_checks
 from .linkage import closure_check
 from .rule_checks import suitability_checks
-from .runner import PROBES, Children, Outcome
+from .runner import PROBES, Children
 from .survey import Survey, environment_python, read_survey
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
@@ -79,12 +79,14 @@ def verify(
     # `children` is left first: it kills the children, so that an interrupt does not wait for one
     # that hangs.
     with ThreadPoolExecutor(5 + len(gpus) + len(frameworks)) as pool, children:
-        # Frameworks take longest. So they start before it is known which of them are installed.
-        running: list[Future[Outcome]] = []
+        tasks = []
         for _, module, probe in frameworks:
-            options = {"import_name": module, "device": device, "devices": len(host.gpus)}
             name = probe if os.path.isfile(os.path.join(probes, f"{probe}.py")) else "module"
-            running.append(pool.submit(children.run, name, options))
+            options = {"import_name": module, "device": device, "devices": len(host.gpus)}
+            tasks.append((name, options))
+        # Frameworks take longest. So they start before it is known which of them are installed,
+        # unless one that hangs would keep the device from cuDNN's own check.
+        running = [] if turns else [pool.submit(children.run, *task) for task in tasks]
         first = children.run("interpreter", {"imports": modules})
         if first.answer is None:
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
@@ -97,6 +99,7 @@ def verify(
             cudnn = pool.submit(loader.run_cudnn, children.run, place.folder, verbose=verbose)
             run = partial(devices.run_convolution, children.run, place.folder, verbose=verbose)
             convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
+        running = running or [pool.submit(children.run, *task) for task in tasks]
         files = pool.submit(installed.compare_files, children.run, survey, fast=fast)
         closure = pool.submit(closure_check, survey, modules, origins, deadline, system)
         checks = installed.survey_checks(lock, survey)
