@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
@@ -102,6 +103,7 @@ def check(data: CompatibilityData, wheels: Wheels | None = None) -> Audit:
             for where, row in rows
             if row.get("evidence") == "scanned" and not (row.get("file") and row.get("sha256"))
         ),
+        *(f"{where}: {name} is there twice" for where, name in _doubled(rows)),
         *_check_tables(data),
         *_check_libraries(data),
     ]
@@ -175,6 +177,16 @@ def _row_name(row: Row) -> str:
 
 
 # ---- tables --------------------------------------------------------------------------------------
+
+
+def _doubled(rows: Iterable[tuple[str, Row]]) -> Iterator[tuple[str, str]]:
+    """Yield the file and the name of each build of which there are several rows."""
+    builds = Counter(
+        (where, f"{row['local']} of {row['index']} on {row['platform']}")
+        for where, row in rows
+        if "local" in row and "platform" in row
+    )
+    yield from (build for build, count in builds.items() if count > 1)
 
 
 def _check_tables(data: CompatibilityData) -> Iterator[str]:

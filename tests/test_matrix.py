@@ -284,6 +284,14 @@ def test_damage_is_told_by_file_and_row(
         check(matrix.load(str(copy)))
 
 
+def test_a_build_that_is_there_twice_is_a_contradiction(copy: Path) -> None:
+    table = json.loads((copy / TORCH).read_text())
+    table["builds"].append(table["builds"][0])
+    (copy / TORCH).write_text(json.dumps(table))
+    audit = check(matrix.load(str(copy)))
+    assert any("1.8.0 of default on linux-x86_64 is there" in text for text in audit.contradictions)
+
+
 @pytest.mark.parametrize("file", ["tables.json", TORCH, CUDNN])
 def test_a_missing_file_is_named(copy: Path, file: str) -> None:
     data = None if file == "tables.json" else matrix.load(str(copy))
