@@ -59,16 +59,16 @@ TESTS = (
     "api", "asking", "causes", "check_lock", "closure", "collect_builds", "command_rules",
     "commands", "companion_rows", "compat_facts", "conda", "conda_answers", "conda_environments",
     "conda_failures", "conda_foreign", "conda_mixed", "conda_prefixes", "detection",
-    "doctor_advice", "doctor_dates", "doctor_handles", "doctor_host", "doctor_logs",
+    "doctor_advice", "doctor_handles", "doctor_host", "doctor_logs",
     "doctor_origin", "doctor_pasted", "doctor_reading", "doctor_reports", "doctor_rules",
     "documented_commands", "environment", "explain", "explorer", "fleet_solve", "formats",
     "framework_names", "grid", "host_conditions", "host_fit", "hosts", "installed", "lock_format",
     "lock_tables", "matrix", "matrix_show", "matrix_update", "messages",
     "other_locks", "project", "refusals", "requested", "requirements",
     "resolution", "resolution_families", "resolution_laws", "rule_cases", "rules", "section7",
-    "shared_versions", "small_plans", "snapshot", "solve", "solver", "suggestions", "tables",
+    "shared_versions", "small_plans", "snapshot", "solve", "solver", "tables",
     "target_lock", "tool_settings", "value", "variant_grid", "variant_provider",
-    "variants", "verification", "widening", "wrong_inputs", "wrong_words",
+    "variants", "verification", "widening", "wrong_inputs",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"

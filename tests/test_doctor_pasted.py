@@ -3,6 +3,7 @@
 import gzip
 import importlib
 import io
+import json
 import random
 import tomllib
 import zipfile
@@ -27,10 +28,14 @@ SAMPLE = 75  # every 75th of the doctor's cases
 
 
 @pytest.fixture(scope="module")
-def measured() -> dict[str, Any]:
+def measure_doctor() -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "scripts"))
-        measure_doctor: ModuleType = importlib.import_module("measure_doctor")
+        return importlib.import_module("measure_doctor")
+
+
+@pytest.fixture(scope="module")
+def measured(measure_doctor: ModuleType) -> dict[str, Any]:
     reports = measure_doctor.read_set(str(DATA / "doctor" / "cases.toml"))[::SAMPLE]
     counts: dict[str, Any] = measure_doctor.measure(reports)
     return counts
@@ -150,3 +155,26 @@ def test_damaged_archives_are_reported(packed: bytes) -> None:
 def test_the_doctor_reads_a_compressed_log() -> None:
     found = gpuenv.examine(io.BytesIO(gzip.compress(FAULT)), Host(python=Python(version=(3, 12))))
     assert found.diagnosis.verdicts[0].cause == "cudnn_missing"
+
+
+RECORD = ROOT / "docs" / "records" / "doctor.json"
+RESULTS = ("right", "wrong", "abstained", "all-clear")
+
+
+def test_the_altered_forms(measure_doctor: ModuleType) -> None:
+    forms = {form: change("a 'b' c\nd" * 20) for form, change in measure_doctor.FORMS.items()}
+    unbroken = [form for form in forms if forms[form] == forms["as it is"]]
+    assert len(unbroken) == 5  # no line is longer than 80 columns
+    assert len(set(forms.values())) == len(forms) - 4
+    assert (
+        max(map(len, measure_doctor.FORMS["terminal of 80 columns"]("x" * 300).split("\n"))) == 80
+    )
+    assert forms["8 ranks"].count("\n") == 8 * forms["as it is"].count("\n") + 7
+    assert forms["noise"].count("\n") == 3000 + forms["as it is"].count("\n")
+
+
+def test_the_record_holds_what_the_script_measures(measure_doctor: ModuleType) -> None:
+    for measured in json.loads(RECORD.read_text())["sets"].values():
+        assert measured["forms"].keys() == measure_doctor.FORMS.keys()
+        for counts in measured["forms"].values():
+            assert sum(counts[result] for result in RESULTS) == measured["reports"]

@@ -3,16 +3,19 @@
 import json
 import platform
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gpuenv
 from gpuenv.compat import data
 from gpuenv.errors import InputError, NoSolutionError
 from gpuenv.model import Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
+from gpuenv.resolve.solver import solve
 from universe import BASE, Universe
 
 FOLDER = Path(__file__).parent / "data" / "resolution"
@@ -165,3 +168,16 @@ def test_there_are_enough_of_them() -> None:
     """A case that is lost on the way is noticed."""
     assert len(CASES) >= 300
     assert len({case["id"] for case in CASES}) == len(CASES)
+
+
+EDITED = tomllib.loads((Path(__file__).parent / "data" / "suggestions.toml").read_text())
+NO_GPU = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
+
+
+@pytest.mark.parametrize("case", EDITED["edit"], ids=lambda case: str(case["request"]))
+def test_the_smallest_edits_of_a_request(case: dict[str, Any]) -> None:
+    request = Request(**{field: tuple(texts) for field, texts in case["request"].items()})
+    with pytest.raises(NoSolutionError) as refusal:
+        solve(request, NO_GPU, DATA, Universe(EDITED["packages"]), TargetEnvironment)
+    found = [[one.change, one.gives] for one in refusal.value.explanation.changes]
+    assert found == case["changes"]
