@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from index_server import IndexServer
+from index_server import File, IndexServer, make_wheel
 from test_cli import contents, run
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -121,3 +121,32 @@ def test_a_package_comes_from_one_index_only(tmp_path: Path) -> None:
     assert '"99.0"' not in text
     assert 'name = "alpha"\nversion = "2.0"' in text
     assert other.base in text and mine.base in text
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_a_file_with_the_wrong_hash_is_not_installed(tmp_path: Path, installer: str) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    flags = ["--gpu", "none", "--python", HERE]
+    with IndexServer() as server:
+        fill(server)
+        assert run(["solve", "beta", *flags, "--index-url", server.url], folder).returncode == 0
+        before = contents(folder)
+        name, other = make_wheel("beta", "2.5", padding=9)
+        server.projects["beta"] = [File(name, other)]  # another file under the name that was locked
+        command = [
+            "sync",
+            "pylock.toml",
+            "--target",
+            "env",
+            "--no-verify",
+            "--installer",
+            installer,
+            "--index-url",
+            server.url,
+            *flags,
+        ]
+        done = run(command, folder, UV_CACHE_DIR=str(tmp_path / "uv"), PIP_NO_CACHE_DIR="1")
+    assert done.returncode == 4, done.stderr
+    assert "beta-2.5" in done.stderr.splitlines()[-1]
+    assert contents(folder) == before
