@@ -12,7 +12,7 @@ from py_mini_racer import MiniRacer
 import browser
 from gpuenv import api
 from gpuenv.compat.architectures import JETSON
-from gpuenv.errors import InputError, NoSolutionError
+from gpuenv.errors import InputError, NoSolutionError, OfflineError
 from gpuenv.model import IndexOptions, Request
 from gpuenv.render.values import reasons_json
 from gpuenv_explorer import pages
@@ -358,3 +358,10 @@ def test_without_jinja_the_command_says_what_to_install(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "gpuenv matrix html needs jinja2" in done.stdout
     assert "gpuenv[report]" in done.stdout
+
+
+def test_without_the_snapshot_there_is_no_page(monkeypatch):
+    """An index of the user replaces the snapshot, and no index is asked over a network."""
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(OfflineError):
+        tables_of([PLATFORM], ["cupy"], ["H100"])

@@ -219,7 +219,7 @@ function answer(host) {
 function answerWithoutGpu(host) {
   const known = tables.platforms[host.platform].frameworks[host.name]?.without_gpu[host.python];
   if (known?.version) return { chosen: { release: known, reasons: [] }, judged: [], refusal: null };
-  const refusal = known?.reason == null ? null : fill(known.reason, {}, host, null);
+  const refusal = known ? fill(known.reason, {}, host, null) : null;
   return { chosen: null, judged: [], refusal };
 }
 

@@ -133,12 +133,6 @@ class Tables:
         }
 
     def _framework(self, framework: Any, drivers: _Drivers) -> dict[str, Any]:
-        releases = [
-            self._release(framework, variant, drivers)
-            for release in self._catalog.entry(framework.name, drivers.platform).releases
-            for variant in release.variants
-            if variant.cuda is not None
-        ]
         without_gpu: list[dict[str, Any]] = []
         for python in PYTHONS:
             host = drivers.host(None, None, python)
@@ -146,8 +140,14 @@ class Tables:
             if isinstance(answer, Plan):
                 version, variant = answer.choices[0].version, answer.choices[0].variant
                 without_gpu.append({"version": version, "public": version, "variant": variant})
-            else:
-                without_gpu.append({"reason": answer and self._reason(answer, "", host)})
+            elif answer is not None:
+                without_gpu.append({"reason": self._reason(answer, "", host)})
+        releases = [
+            self._release(framework, variant, drivers)
+            for release in self._catalog.entry(framework.name, drivers.platform).releases
+            for variant in release.variants
+            if variant.cuda is not None
+        ]
         return {"releases": releases, "without_gpu": without_gpu}
 
     def _release(self, framework: Any, variant: Any, drivers: _Drivers) -> dict[str, Any]:
@@ -343,13 +343,15 @@ class _Drivers:
 
 
 def _solve(request: Request, host: Host) -> Plan | Reason | None:
-    """Return the plan of the solver, or its first reason; None if no file of a release is known."""
+    """Return the plan of the solver, or its first reason; None if no file of a build is known."""
     try:
         return solve(request, host, IndexOptions(offline=True), changes=False)
     except NoSolutionError as refusal:
         reason: Reason = refusal.explanation.reasons[0]
         return reason
     except OfflineError:
+        if not request.builds:
+            raise  # the user's own index replaces the snapshot, so that nothing is known
         return None
 
 
