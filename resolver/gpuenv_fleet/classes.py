@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from gpuenv import (
@@ -121,7 +120,6 @@ def _doubt(host: Host) -> str:
     return ""
 
 
-@cache
 def driver_step(driver: str | None, os: str) -> str:
     """Return the newest driver release from which on more runs that a driver reaches."""
     steps = compatibility_data().driver_steps(os) if driver is not None else ()

@@ -100,7 +100,6 @@ def show_code(code: Code) -> str:
     return f"{text}, PTX unknown" if code.ptx is None else text
 
 
-@cache
 def driver_branch(release: str) -> int:
     """Return the branch of a driver release: 580 for 580.65.06, 570 for 572.61 (Windows).
 

@@ -8,8 +8,7 @@ Linux that is not this one: it lists those of the running machine only.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 
 from packaging.markers import Marker
 from packaging.tags import InvalidTag, Tag, compatible_tags, cpython_tags, parse_tag
@@ -167,6 +166,9 @@ class TargetEnvironment:
     def __init__(self, host: Host) -> None:
         self.host = host
         self._glibc_minor = _glibc_minor(host)
+        self._platforms = _platform_tags(host)
+        # The tags of a target of any glibc, with their places in packaging's order, best first.
+        self._places = _tag_places(host, self._platforms)
         self._variables = marker_environment(host)
         micro = re.match(r"\d+\.\d+\.(\d+)", host.python.full_version or "")
         self._python = f"{show_pair(host.python.version)}.{micro[1] if micro else 0}"
@@ -174,23 +176,6 @@ class TargetEnvironment:
         self._markers: dict[tuple[str, tuple[str, ...]], bool] = {}
         # The thousands of wheels of a solve have a few hundred tags.
         self._ranks: dict[str, int | None] = {}
-
-    @cached_property
-    def _platforms(self) -> dict[str, int]:
-        return _platform_tags(self.host)
-
-    @cached_property
-    def _places(self) -> dict[Tag, int]:
-        """The tags of a target of any glibc, with their places in packaging's order, best first."""
-        python = self.host.python
-        abi = interpreter_tag(python.version, python.free_threaded)
-        tags = [
-            *cpython_tags(python.version, [abi], self._platforms),
-            *compatible_tags(
-                python.version, interpreter_tag(python.version, False), self._platforms
-            ),
-        ]
-        return {tag: place for place, tag in reversed(list(enumerate(tags)))}
 
     def _fits(self, tags: str) -> list[tuple[int, int]]:
         """Return (the glibc 2.N that it needs, its place) of each tag of a wheel that can fit."""
@@ -266,6 +251,16 @@ class TargetEnvironment:
         if not requires_python:
             return True
         return contains(requires_python, self._python)
+
+
+def _tag_places(host: Host, platforms: Iterable[str]) -> dict[Tag, int]:
+    python = host.python
+    abi = interpreter_tag(python.version, python.free_threaded)
+    tags = [
+        *cpython_tags(python.version, [abi], platforms),
+        *compatible_tags(python.version, interpreter_tag(python.version, False), platforms),
+    ]
+    return {tag: place for place, tag in reversed(list(enumerate(tags)))}
 
 
 def _glibc_minor(host: Host) -> int:
