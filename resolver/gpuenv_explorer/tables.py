@@ -43,6 +43,8 @@ _OLDER_THAN_ALL = "300.00"
 _USUAL = ((8, 0), (9, 0), (7, 0), (12, 0))
 # Reasons that a release has no file for an interpreter: the page tells those from `pythons`.
 _ABOUT_FILES = ("no-offline-file", "no-wheel-for-target", "requires-python")
+# Reasons against a GPU with its driver, which all releases share and which come first.
+_OF_HOSTS = ("gpu-needs-newer-driver", "gpu-dropped-by-driver")
 # Doubts about a driver that all releases share.
 _ABOUT_HOSTS = ("driver-unknown", "driver-branch-unknown")
 
@@ -83,6 +85,7 @@ class Tables:
         self._texts: dict[str, int] = {}
         self._reasons: dict[tuple[str | int, ...], int] = {}
         self._columns: dict[Column, int] = {}
+        self._refused_hosts: dict[tuple[str, Capability, int], tuple[int, int]] = {}
         self._plans: dict[tuple[int, ...], int] = {}
 
     def document(self, platforms: Iterable[str] = PLATFORMS) -> dict[str, Any]:
@@ -233,6 +236,9 @@ class Tables:
 
         def at(interval: int | None) -> tuple[int, int]:
             key = len(drivers) if interval is None else interval
+            of_host = (drivers.platform, capability, key)
+            if of_host in self._refused_hosts:
+                verdicts[key] = self._refused_hosts[of_host]
             if key not in verdicts:
                 host = drivers.host(capability, interval)
                 reasons = reasons_against(pins, host)
@@ -240,6 +246,8 @@ class Tables:
                 for reason in reasons:
                     if not is_doubt(reason):
                         tier, number = -1, self._reason(reason, label, host)
+                        if reason.code in _OF_HOSTS:
+                            self._refused_hosts[of_host] = tier, number
                         break
                     if reason.code == "code-unknown":
                         tier = 2
