@@ -83,14 +83,16 @@ class KillTrials:
         self._wheels[path] = [pin.wheel.filename for pin in lock.pins]
         return path
 
-    def _start(self, lock: Path, installer: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, lock: Path, installer: str, stderr: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "gpuenv", "sync", str(lock), "--target", str(self._env)]
         command += ["--gpu", "none", "--installer", installer]
         command += ["--find-links", str(self._folder / "wheels")]
         return subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "TMPDIR": str(self._temporary)},
             start_new_session=True,
@@ -98,7 +100,7 @@ class KillTrials:
 
     def _run(self, lock: Path, installer: str) -> bool:
         """A whole run. Return whether it says "verified"."""
-        return self._start(lock, installer).wait() == 0
+        return ends_well(self._start(lock, installer, subprocess.PIPE))
 
     def _duration(self, lock: Path, point: Point) -> float:
         """How long a whole run of this kind takes. The target is left as it is."""
@@ -167,6 +169,14 @@ class KillTrials:
         for wheel in self._wheels[lock]:
             expected |= files_of_wheel(self._folder / "wheels" / wheel, site)
         return expected
+
+
+def ends_well(child: subprocess.Popen[bytes]) -> bool:
+    """Wait for a run. Return whether it succeeds; print what it says if it does not."""
+    stderr = child.communicate()[1]
+    if child.returncode != 0:
+        print(f"exit {child.returncode}: {stderr.decode(errors='replace')}", flush=True)
+    return child.returncode == 0
 
 
 def without_additions(state: State) -> State:
@@ -272,7 +282,7 @@ class CommandTrials:
         )
 
     def _run(self, turn: int) -> bool:
-        return self._start(turn).wait() == 0
+        return ends_well(self._start(turn, subprocess.PIPE))
 
     def _state(self) -> State:
         """Return the content of the folder without the files that differ between equal runs."""

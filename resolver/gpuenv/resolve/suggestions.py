@@ -150,7 +150,8 @@ def smallest_changes(
 ) -> Iterator[Change]:
     """Yield at most MAX_CHANGES changes; each of them alone is enough.
 
-    Edits of the request come first, then the interpreter, the driver, the platform and the GPU.
+    First come other versions of what the request names, then the interpreter, the driver and the
+    platform, then what could be left out, and then the GPU.
 
     Args:
         alternatives: the request.

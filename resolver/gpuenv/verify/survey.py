@@ -101,7 +101,10 @@ class Survey(Value):
 
     @property
     def cudnn_folder(self) -> str | None:
-        """The folder of the installed libcudnn.so.N; None if there is no such folder."""
+        """The folder of the first installed libcudnn.so.N; None if there is no such folder.
+
+        Wheels come before conda packages, by name.
+        """
         for path in self.libraries:
             folder, name = os.path.split(path)
             if name.startswith("libcudnn.so.") and os.path.isdir(folder):
