@@ -161,6 +161,8 @@ class KillTrials:
             left += [name for name in os.listdir(beside) if name != "previous"]
         left += [name for name in os.listdir(self._env.parent) if name not in ("env", beside.name)]
         self.counts["files left"] += len(left)
+        if left:
+            print("left:", *left, flush=True)
 
     def _reference(self, lock: Path, new: State) -> State:
         """What must be in the folder of packages, with the rest of the environment."""
@@ -341,6 +343,8 @@ class CommandTrials:
         left += [path for path in state if path.endswith((".part", ".tmp"))]
         left = [path for path in left if ".gpuenv/previous/" not in path]
         self.counts["files left"] += len(left)
+        if left:
+            print("left:", *left, flush=True)
         results = _results(new)
         if any(state.get(path) != data for path, data in results.items()):
             self.counts["false verified"] += 1
