@@ -15,7 +15,7 @@ from gpuenv.serialize import host_from_plain
 FOLDER = Path(__file__).parent.parent / "docs" / "hosts"
 RECORDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 LOCKED = [name for name, record in RECORDS.items() if "versions" in record]
-FOUND = ("h200-frameworks", "h200-x2")  # environments that gpuenv did not make
+FOUND = ("h200-frameworks", "h200-2026-11-28", "h200-x2")  # environments that gpuenv did not make
 # what was planted, and the checks that found it
 FAULTS = {
     "another cuDNN in front": {
