@@ -28,6 +28,8 @@ from .resolution import LearningResolver
 # Reasons against a file. For these, other tools choose an older release and do not say so.
 _STEP_BACK = frozenset({"only-sdist", "build-failed", "needs-build", "bad-metadata"})
 
+MAX_BETTER = 20  # newer releases of one package that are looked at; boto3 has a thousand
+
 
 class Solution:
     """The candidates that a resolution chose, by kind, and the better ones that it skipped.
@@ -118,7 +120,7 @@ class Solution:
         if chosen.wheel.index == DIRECT_URL:
             return  # no index is asked for its name
         if not store.on_path(name):
-            for candidate in self.provider.admitted(root):
+            for candidate in self.provider.admitted(root)[:MAX_BETTER]:
                 if candidate is chosen:
                     return
                 yield self._rejection(candidate, name, facts.reasons(candidate))
@@ -187,7 +189,7 @@ class Solution:
             is_excluded = False
             for release in self.store.candidates(candidate.name):
                 version = release.version
-                if version == candidate.version:
+                if version == candidate.version or len(reasons) == MAX_BETTER:
                     break
                 if not all(contains(text, version) for text in ranges):
                     continue
