@@ -28,7 +28,6 @@ _WIDEST_FIRST = ("", "f", "a")
 Target = tuple[ComputeCapability, str]
 
 
-@cache
 def parse_target(target: str) -> Target:
     """Split a target into its compute capability and its suffix.
 
