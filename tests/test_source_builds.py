@@ -343,6 +343,8 @@ def test_nothing_is_built_that_is_not_allowed(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
         text = " ".join(done.stdout.split())
         assert "not the newest release: sources 1.0" in text
+        done = solve(folder, server, "sources>=2", "--no-build")
+        assert done.returncode == 3 and "building" not in done.stderr, done.stderr
     lock = (folder / "pylock.cpu.toml").read_text()
     assert 'no-build = [\n    ":all:",\n]' in lock
 

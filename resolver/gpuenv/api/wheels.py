@@ -45,6 +45,7 @@ def solve(
         live=data.user_rows.rows,
         own=live,
         python=host.python,
+        may_build=request.may_build,
     )
     if wrap is None:
         target = snapshot.environment(host)

@@ -211,7 +211,7 @@ class FileReader:
             why = "it has no PKG-INFO" if content is None else _why_dynamic(content)
             if content is not None and not why:
                 return content, False
-            if self._builder is None:
+            if self._builder is None or not self._builder.may_build(wheel.name):
                 need, have = "a build to tell its dependencies", f"nothing is built here, and {why}"
                 raise _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
             return self._builder.metadata(wheel, path, f"no wheel fits, and {why}"), True

@@ -270,6 +270,7 @@ def open_indexes(
     own: Mapping[str, Sequence[str]] | None = None,
     *,
     python: Python = _OLDEST,
+    may_build: Callable[[str], bool] = lambda _: True,
 ) -> tuple[Snapshot, MultiIndex]:
     """Open the indexes of a solve.
 
@@ -285,6 +286,7 @@ def open_indexes(
         live: packages of which the user's rows know releases that the snapshot lacks.
         own: {package: URLs of its framework's own indexes}, read besides the default index.
         python: the target's Python. Source distributions are built with it if it is here.
+        may_build: whether a package may be built from a source distribution.
 
     Returns:
         The snapshot and the index to solve with.
@@ -304,7 +306,7 @@ def open_indexes(
     )
     transport = Transport(cert=default.cert)
     pages = PageReader(transport, cache, options)
-    builder = SourceBuilder(python, options, default, cache.folder)
+    builder = SourceBuilder(python, options, default, cache.folder, may_build)
     default_source, extra = None, []
     if not options.no_index:
         default_source = open_index(options.index_url or default.url, pages, options)

@@ -20,7 +20,7 @@ import time
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -82,6 +82,8 @@ class SourceBuilder:
         options: where build requirements come from.
         default: the index for what the options do not name.
         folder: the folder of the cache, which keeps the wheels.
+        may_build: whether a package may be built. A changed request that a refusal tries builds no
+            more than the user's own.
     """
 
     def __init__(
@@ -90,9 +92,10 @@ class SourceBuilder:
         options: IndexOptions,
         default: DefaultIndex,
         folder: str,
+        may_build: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._wanted, self._options = python, options
-        self._default, self._folder = default, folder
+        self._default, self._folder, self.may_build = default, folder, may_build
         self._failures: dict[str, list[BuildFailedError]] = {}  # by package
 
     @cached_property

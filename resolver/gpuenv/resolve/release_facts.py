@@ -74,10 +74,12 @@ class ReleaseFacts:
         """Return every reason against a release and against the CUDA libraries that it pins.
 
         If the user chose another build by hand, that is the only reason. The toolkit of the build
-        decides which driver its libraries need.
+        decides which driver its libraries need. What a source distribution pins is not asked: that
+        could take a build.
         """
         store, reasons = self.store, self.reasons(release)
-        if any(reason.code == "other-build" for reason in reasons):
+        is_sdist = isinstance(release, Candidate) and release.needs_build
+        if is_sdist or any(reason.code == "other-build" for reason in reasons):
             return tuple(reasons)
         try:
             dependencies = store.dependencies(release.wheel)
