@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from resolvelib import AbstractProvider, BaseReporter
 from resolvelib.structs import State
@@ -111,7 +112,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                     packages.append(root)  # a companion (torchvision) follows its framework
         dependents: list[Identifier] = []
         for root in packages if names else ():
-            for candidate in self.admitted(root)[:1]:
+            possible = (one for one in self.admitted(root) if not self.is_refused(one))
+            for candidate in islice(possible, 1):
                 required = self.facts.requirements_of(candidate)
                 nodes = [requirement.identifier for requirement in required]
                 if not names.isdisjoint(map(without_extras, nodes)):
