@@ -96,6 +96,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> list[Identifier]:
         """Return the user's packages whose best release requires a framework of the request.
 
+        That is the best one that the host does not refuse.
+
         vLLM is built for one release of torch. Decided first, it is the newest one that runs here,
         and torch follows it. Decided later, it is an old one that does not limit torch.
         """
