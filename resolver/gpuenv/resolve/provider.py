@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 
 from resolvelib import AbstractProvider, BaseReporter
 from resolvelib.structs import State
@@ -115,11 +114,11 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         dependents: list[Identifier] = []
         for root in packages if names else ():
             possible = (one for one in self.admitted(root) if not self.is_refused(one))
-            for candidate in islice(possible, 1):
-                required = self.facts.requirements_of(candidate)
-                nodes = [requirement.identifier for requirement in required]
-                if not names.isdisjoint(map(without_extras, nodes)):
-                    dependents.append(root.identifier)
+            best = next(possible, None)
+            required = () if best is None else self.facts.requirements_of(best)
+            nodes = [requirement.identifier for requirement in required]
+            if not names.isdisjoint(map(without_extras, nodes)):
+                dependents.append(root.identifier)
         return dependents
 
     # ---- resolvelib: identity and order
