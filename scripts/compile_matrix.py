@@ -28,8 +28,9 @@ MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 KINDS = ("long-term", "production", "new-feature", "evaluation")
 RANGE = re.compile(r"(==|[<>]=?)\d+(\.\d+)*(,(==|[<>]=?)\d+(\.\d+)*)*|\d+(\.\d+)*(\.\*)?")
 OTHER_TABLES = ("slot", "bad", "bad_pair")  # of libraries.toml, compiled to another form
-sys.path.insert(0, str(ROOT / "resolver"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
+from companion_rows import companion_rows  # noqa: E402
 from gpuenv.compat.architectures import parse_target  # noqa: E402
 from gpuenv.compat.data import SCHEMA, gpu_key  # noqa: E402
 from gpuenv.compat.rows import BuildsFile, convert  # noqa: E402
@@ -102,6 +103,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "rules": _rule_tables(libraries),
         "path": _path(folder),
         "extension_libraries": _extension_libraries(folder),
+        "companions": _companions(folder),
         "frameworks": {
             path.stem: msgspec.to_builtins(framework) for path, framework in frameworks.items()
         },
@@ -385,6 +387,20 @@ def _extension_libraries(folder: Path) -> dict[str, bool]:
     return {name: names[name] for name in known}
 
 
+def _companions(folder: Path) -> dict[str, list[Any]]:
+    """Return what releases of companions need, by distribution. See companion_rows.py."""
+    if not (folder / "companions.toml").exists():
+        return {}
+    document = _toml(folder / "companions.toml")
+    for row in document["row"] + document["compares_cuda"]:
+        where = f"companions.toml: {_side(row, 'companions.toml')[0][0]}"
+        fields = "distributions versions platforms frameworks cuda cudnn numpy source"
+        _sourced(row), _known_fields(row, fields, where)
+        if set(row.get("platforms", ())) - set(PLATFORMS):
+            raise DataError(f"{where}: platforms is none of {', '.join(PLATFORMS)}")
+    return companion_rows(document, folder)
+
+
 def _path(folder: Path) -> list[str]:
     """Return the distributions whose code a convolution runs, as the heads of their files say."""
     heads = {
@@ -429,6 +445,7 @@ def _digest(folder: Path) -> str:
         *folder.glob("*.toml"),
         *folder.glob("libraries/*.json"),
         *folder.glob("frameworks/*.*"),
+        *folder.glob("scans/companions.jsonl"),
     ]
     for path in sorted(paths):
         digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
