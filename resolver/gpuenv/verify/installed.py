@@ -24,6 +24,9 @@ from .survey import RecordedFile, Survey, is_cuda_library, is_library
 SHOWN = 6  # names in the evidence of one check
 SHOWN_OWNERS = 3
 _NO_GLIBC = (0, 0)  # less than any
+# What an installer writes about an installation, and may leave out or rewrite.
+_INSTALLER_FILES = {"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED"}
+_INSTALLER_FILES |= {"direct_url.json", "uv_build.json", "uv_cache.json"}
 
 
 def first_texts(texts: Sequence[str], separator: str = "; ", shown: int = SHOWN) -> str:
@@ -204,8 +207,8 @@ class Comparison(Value):
 def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Comparison:
     """Compare all files that RECORDs name with what they say, by the probe "files".
 
-    Not compared: bytecode, and the files of conda and Debian. A path with two owners is read for
-    each: the one whose hash it has wrote last.
+    Not compared: bytecode, what an installer writes about itself, and the files of conda and
+    Debian. A path with two owners is read for each: the one whose hash it has wrote last.
 
     Args:
         fast: compare the sizes only.
@@ -213,8 +216,9 @@ def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Compari
     own = {row.name for row in survey.distributions if row.has_own_record}
     files = []
     for file in survey.files:
-        is_hashed = file.digest.startswith("sha256=") and not file.path.endswith(".pyc")
-        if is_hashed and file.owner in own:
+        folder, name = os.path.split(file.path)
+        of_installer = folder.endswith(".dist-info") and name in _INSTALLER_FILES
+        if file.owner in own and not of_installer and not name.endswith(".pyc"):
             files.append(file)
     # A file without a name: nothing is left of it, however this process ends.
     with tempfile.TemporaryFile("w") as stream:
@@ -226,7 +230,7 @@ def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Compari
 
 
 def file_checks(survey: Survey, comparison: Comparison) -> list[Check]:
-    """Return the checks "owners" and "files"."""
+    """Return the checks "owners" and "files", and "files changed" for changed data files."""
     wrong: dict[RecordedFile, str] | None = None
     if comparison.outcome.answer is not None:
         answer: FilesAnswer = comparison.outcome.answer
@@ -237,7 +241,7 @@ def file_checks(survey: Survey, comparison: Comparison) -> list[Check]:
             owners.setdefault(file.path, {})[file.owner] = file
     shared = {path: list(files.values()) for path, files in owners.items() if len(files) > 1}
     checks = [_owner_check(survey, shared, wrong)]
-    return [*checks, _file_check(survey, comparison, shared, wrong)]
+    return [*checks, *_file_checks(survey, comparison, shared, wrong)]
 
 
 def _owner_check(
@@ -317,38 +321,37 @@ def _two_cudnn(survey: Survey) -> str:
     return f"two libcudnn.so: {' and '.join([*of_conda.values(), *of_wheels.values()])}"
 
 
-def _file_check(
+def _file_checks(
     survey: Survey,
     comparison: Comparison,
     shared: Collection[str],
     wrong: Mapping[RecordedFile, str] | None,
-) -> Check:
-    """Check that the files of the distributions are as their RECORDs say.
+) -> Iterator[Check]:
+    """Check that the files of the distributions are there, and as their RECORDs say.
 
-    Installers write RECORD last: a distribution without one is half installed. One of two owners of
-    a path finds the bytes of the other; the check "owners" reports what that means. Other data and
-    tests may differ: administrators extend cacert.pem, and installers rewrite scripts.
+    One of two owners of a path finds the bytes of the other; the check "owners" reports what that
+    means. Changed data and tests are a doubt: administrators extend cacert.pem. Installers rewrite
+    scripts, so that a changed one says nothing.
     """
     outcome = comparison.outcome
     if wrong is None:
-        return Check("files", "", "unknown", outcome.failure, seconds=outcome.seconds)
-    recorded = {file.owner for file in survey.files}
-    marks: list[Mark] = []
-    texts: list[str] = []
-    for row in survey.distributions:
-        if row.has_own_record and row.info.endswith(".dist-info") and row.name not in recorded:
-            marks.append(("no-record", row.name, ""))
-            texts.append(f"{row.name} has no RECORD: reinstall it")
-    missing, changed, others = [], [], []
+        yield Check("files", "", "unknown", outcome.failure, seconds=outcome.seconds)
+        return
+    texts = list(_damaged_records(survey))
+    marks: list[Mark] = [("no-record", text.partition(" ")[0], "") for text in texts]
+    scripts = os.path.join(survey.interpreter["prefix"], "bin")
+    missing, changed, data = [], [], []
     for file, reason in wrong.items():
         of_nvidia = file.owner.startswith("nvidia-")
         is_code = is_library(file.path) or file.path.endswith(".py")
-        if not of_nvidia and (not is_code or {"test", "tests"} & set(file.path.split(os.sep))):
-            others.append(f"{file.path} of {file.owner} ({reason})")
-        elif reason == "missing":
+        if reason == "missing":
             missing.append(f"{file.path} of {file.owner} is missing")
-        elif of_nvidia or file.path not in shared:
+        elif file.path in shared and not of_nvidia:
+            continue
+        elif of_nvidia or (is_code and not {"test", "tests"} & set(file.path.split(os.sep))):
             changed.append(f"{file.path} of {file.owner}: {reason}")
+        elif os.path.dirname(file.path) != scripts:
+            data.append(f"{file.path} of {file.owner} ({reason})")
     texts += [*missing, *changed]
     texts += [f"{path} belongs to no distribution" for path in _unrecorded(survey, comparison)]
     prefix = survey.interpreter["prefix"]
@@ -361,12 +364,28 @@ def _file_check(
     evidence = f"{count} files by sha256 ({amount:.1f} GB), 0 by size"
     if comparison.fast:
         evidence = f"0 files by sha256 (0.0 GB), {count} by size"
-    if others:
-        evidence += f"; {len(others)} data files are not as recorded: {first_texts(others, ', ')}"
     status = "pass"
     if texts:
         status, evidence = "fail", first_texts(texts)
-    return Check("files", "", status, evidence, seconds=outcome.seconds, marks=tuple(marks))
+    yield Check("files", "", status, evidence, seconds=outcome.seconds, marks=tuple(marks))
+    if data:
+        evidence = f"data files are not as recorded: {first_texts(data, ', ')}"
+        yield Check("files", "changed", "unknown", evidence)
+
+
+def _damaged_records(survey: Survey) -> Iterator[str]:
+    """Return "NAME what is wrong" for the distributions without a whole RECORD.
+
+    Installers write RECORD last: a distribution without one is half installed.
+    """
+    recorded = {file.owner for file in survey.files}
+    for row in survey.distributions:
+        if not row.has_own_record or not row.info.endswith(".dist-info"):
+            continue
+        if row.name not in recorded:
+            yield f"{row.name} has no RECORD: reinstall it"
+        elif not row.read_text("RECORD").endswith(("\n", "/RECORD,,")):
+            yield f"{row.name} has a RECORD that ends in the middle of a line: reinstall it"
 
 
 def _unrecorded(survey: Survey, comparison: Comparison) -> list[str]:

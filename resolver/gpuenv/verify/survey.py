@@ -185,7 +185,11 @@ def read_distributions(path: Iterable[str]) -> Iterator[Distribution]:
 
 
 def _read_distribution(folder: str, info: str) -> Distribution:
-    """Return the distribution that a .dist-info describes; its name is "" without metadata."""
+    """Return the distribution that a .dist-info describes.
+
+    A file of it may be missing: with a RECORD, the name of the folder tells which one it is.
+    Otherwise its name is "" without metadata.
+    """
     metadata = _read(os.path.join(info, "METADATA"))
     if metadata is None:  # of an egg; before setuptools, the .egg-info itself was the file
         metadata = _read(os.path.join(info, "PKG-INFO")) or _read(info) or ""
@@ -193,9 +197,12 @@ def _read_distribution(folder: str, info: str) -> Distribution:
     requires: Sequence[str] = headers.get_all("Requires-Dist", [])
     if not requires and os.path.isfile(os.path.join(info, "requires.txt")):
         requires = importlib.metadata.Distribution.at(info).requires or ()
+    name = version = ""
+    if os.path.isfile(os.path.join(info, "RECORD")):
+        name, _, version = os.path.basename(info).removesuffix(".dist-info").partition("-")
     return Distribution(
-        name=normalize_name(headers.get("Name", "")),
-        version=headers.get("Version", ""),
+        name=normalize_name(headers.get("Name", name)),
+        version=headers.get("Version", version),
         requires=tuple(requires),
         folder=folder,
         info=info,
