@@ -46,7 +46,7 @@ def companion_rows(document: dict[str, Any], folder: Path) -> dict[str, list[Row
             rows.setdefault(name, []).append((row["versions"], fields, row.get("platforms", [])))
     wheels = scanned_wheels(folder)
     newest = {name: max(_ends(wheels, name), key=Version, default="") for name in FRAMEWORKS}
-    known = _known_releases(folder, wheels)
+    known = _known_releases(folder)
     for name, lines in groupby(wheels, key=lambda wheel: str(wheel["name"])):
         released = sorted(lines, key=lambda wheel: Version(wheel["version"]))
         facts = [_links(wheel, newest, known, document["compares_cuda"]) for wheel in released]
@@ -59,14 +59,19 @@ def _ends(wheels: Iterable[dict[str, Any]], framework: str) -> Iterator[str]:
     return (wheel[framework][1] for wheel in wheels if wheel.get(framework))
 
 
-def _known_releases(folder: Path, wheels: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return the releases of each framework whose symbols were read, or that are like those."""
-    builds = json.loads((folder / "frameworks" / "torch.json").read_text("ascii"))["builds"]
-    versions = {row["version"] for row in builds}
+def _known_releases(folder: Path) -> dict[str, list[str]]:
+    """Return the releases of each framework that the data has, and whose symbols are read."""
+    torch = _rows(folder / "frameworks" / "torch.json", "builds")
+    tensorflow = _rows(folder / "libraries" / "tensorflow.json", "releases")
     return {
-        "torch": [version for version in versions if Version(version) >= Version("2.0")],
-        "tensorflow": [wheel["version"] for wheel in wheels if wheel["name"] == "tensorflow"],
+        "torch": [row["version"] for row in torch if Version(row["version"]) >= Version("2.0")],
+        "tensorflow": [row["version"] for row in tensorflow],
     }
+
+
+def _rows(path: Path, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(path.read_text("ascii"))[table] if path.exists() else []
+    return rows
 
 
 def _links(
@@ -119,27 +124,25 @@ def _is_demanded(wheel: dict[str, Any], name: str, specifier: str, known: list[s
 
 
 def _merged(wheels: list[dict[str, Any]], facts: list[dict[str, Any]]) -> Iterator[Row]:
-    """Yield one row for neighboring releases with equal needs. Its source is the newest of them."""
+    """Yield one row for neighboring releases with equal needs. Its source is the newest of them.
+
+    Between two releases of a line whose needs differ nothing is known.
+    """
     places = [0, *(place for place in range(1, len(facts)) if facts[place] != facts[place - 1])]
+    lines = [line_of(wheel["version"]) for wheel in wheels]
     for start, end in pairwise([*places, len(facts)]):
-        following = wheels[end]["version"] if end < len(wheels) else ""
-        last = wheels[end - 1]
-        lower = _line(wheels[start]["version"])
-        if start and _line(wheels[start - 1]["version"]) == lower:
-            lower = wheels[start]["version"]
-        upper = _line_end(last["version"])
-        if following and _line(following) == _line(last["version"]):
-            upper = following
+        first, last = wheels[start], wheels[end - 1]
+        is_later = start and lines[start] == lines[start - 1]
+        lower = first["version"] if is_later else lines[start]
+        head, _, number = lines[end - 1].rpartition(".")
+        upper = f"<{head}.{int(number) + 1}"
+        if end < len(wheels) and lines[end] == lines[end - 1]:
+            upper = f"<={last['version']}"
         fields = {**facts[start], "source": f"{last['file']} (sha256 {last['sha256']})"}
-        yield f">={lower},<{upper}", fields, [SCANNED_ON]
+        yield f">={lower},{upper}", fields, [SCANNED_ON]
 
 
-def _line(version: str) -> str:
+def line_of(version: str) -> str:
     """Return the line of a release: "2.11" of 2.11.1; of 0.0.31.post1 it is "0.0.31"."""
     numbers = (*Version(version).release, 0, 0)[:3]
     return ".".join(map(str, numbers[: 2 if any(numbers[:2]) else 3]))
-
-
-def _line_end(version: str) -> str:
-    head, _, number = _line(version).rpartition(".")
-    return f"{head}.{int(number) + 1}"

@@ -389,8 +389,6 @@ def _extension_libraries(folder: Path) -> dict[str, bool]:
 
 def _companions(folder: Path) -> dict[str, list[Any]]:
     """Return what releases of companions need, by distribution. See companion_rows.py."""
-    if not (folder / "companions.toml").exists():
-        return {}
     document = _toml(folder / "companions.toml")
     for row in document["row"] + document["compares_cuda"]:
         where = f"companions.toml: {_side(row, 'companions.toml')[0][0]}"

@@ -64,7 +64,7 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
         DamagedFileError: the file is neither an ELF file nor a PE file, it is truncated, or a fat
             binary in it cannot be read.
     """
-    with _stored(chunks, size) as file:
+    with stored(chunks, size) as file:
         head = file.read(len(ELF))
         if head.startswith(b"MZ"):
             return _describe_pe(file)
@@ -81,7 +81,7 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
 
 def read_kernel(chunks: Iterable[bytes], size: int) -> Images:
     """Return the device code of a cubin or a fat binary. DamagedFileError for anything else."""
-    with _stored(chunks, size) as file:
+    with stored(chunks, size) as file:
         images = read_code(file)
     if images is None:
         raise DamagedFileError("it is neither a cubin nor a fat binary")
@@ -89,7 +89,8 @@ def read_kernel(chunks: Iterable[bytes], size: int) -> Images:
 
 
 @contextmanager
-def _stored(chunks: Iterable[bytes], size: int) -> Iterator[IO[bytes]]:
+def stored(chunks: Iterable[bytes], size: int) -> Iterator[IO[bytes]]:
+    """Give a temporary file with the content. DamagedFileError if it has another size."""
     with tempfile.NamedTemporaryFile() as file:
         for chunk in chunks:
             file.write(chunk)

@@ -156,7 +156,9 @@ class Registry:
 
     def files(self, name: str) -> list[dict[str, Any]]:
         """Return the final releases' wheels that fit a supported target, in ascending order."""
-        reply = self.session.get(f"{self.simple_url}/{name}/", timeout=120)
+        # A mirror may have kept the page of one package for weeks, beside fresh ones of others.
+        fresh = {"Cache-Control": "no-cache"}
+        reply = self.session.get(f"{self.simple_url}/{name}/", headers=fresh, timeout=120)
         reply.raise_for_status()
         wheels = [
             wheel

@@ -21,6 +21,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from gpuenv.requirements.versions import contains
 from registry import environments
 
 # How many of the newest releases of a package are held; fewer of CUDA libraries: many files.
@@ -110,7 +111,6 @@ class Releases:
 
     def matching(self, specifier: str) -> int:
         """Return the releases that a specifier admits, yanked or not."""
-        contains = environments()[0].contains
         return sum(
             1 << place
             for place, version in enumerate(self.versions)

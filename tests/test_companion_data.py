@@ -1,0 +1,122 @@
+"""What the data says of companions: scan_companions.py reads wheels, companion_rows.py compiles."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index_server import File, IndexServer
+from script_modules import load_script
+
+ROOT = Path(__file__).parent.parent
+# Of each wheel: the functions that its library defines and calls, and what it links.
+TORCH = {
+    "2.0.1": "torch_a _ZN2at1oEv",
+    "2.1.0": "torch_a torch_b _ZN2at1oEv",
+    "2.2.0": "torch_a torch_b _ZN2at1nEv",
+}
+# What its library calls and links, Requires-Dist, and texts.
+COMPANIONS: dict[tuple[str, str], Any] = {
+    ("stable", "1.0"): ("torch_b", "libcudart.so.12", ["torch>=2.0"], {}),
+    ("stable", "1.2.1"): ("torch_b", "libcudart.so.13", [], {"stable/version.py": "1.2.1+cu130"}),
+    ("cxx", "0.5.0"): ("_ZN2at1nEv", "", [], {}),
+    ("cxx", "0.6.0"): ("_ZN2at1oEv", "", ["torch==2.1.*"], {}),
+    ("front", "3.0"): ("", "libcudnn-0123abcd.so.9.1.0", [], {}),
+    ("arrays", "1.0"): ("", "", ["numpy>=1.20"], {}),
+    ("arrays", "1.1"): ("", "", ["numpy<2"], {}),
+}
+EXPECTED = {
+    "stable": [
+        (">=1.0,<1.1", {"frameworks": [["torch", ">=2.1"]], "cuda": [12]}),
+        (">=1.2,<1.3", {"frameworks": [["torch", ">=2.1"]], "cuda": [13], "cuda_minor": "13.0"}),
+    ],
+    "cxx": [
+        (">=0.5,<0.6", {"frameworks": [["torch", ">=2.2,<2.3"]]}),
+        (">=0.6,<0.7", {}),
+    ],
+    "front": [(">=3.0,<3.1", {"cudnn": [9]}), (">=9", {"numpy": [1]})],
+    "arrays": [(">=1.0,<1.1", {"numpy": [1]}), (">=1.1,<1.2", {})],
+}
+DOCUMENT = {
+    "row": [{"distributions": ["front"], "versions": ">=9", "numpy": [1], "source": "a page"}],
+    "compares_cuda": [{"distributions": ["stable"], "versions": ">=1.2", "source": "a page"}],
+}
+
+
+def library(folder: Path, defines: str, calls: str, links: str, text: str) -> bytes:
+    """A shared library, linked with an empty one that has the name `links`."""
+    lines = [f"void {name}(void) {{}}" for name in defines.split()]
+    lines += [f"void {name}(void);" for name in calls.split()]
+    lines.append(f"void start(void) {{ {''.join(f'{name}();' for name in calls.split())} }}")
+    lines.append(f"const char *text = {json.dumps(text)};")
+    (folder / "x.c").write_text("\n".join(lines))
+    gcc = ["gcc", "-shared", "-fPIC", "-w"]
+    needed = []
+    if links:
+        subprocess.run(
+            [*gcc, f"-Wl,-soname,{links}", "-xc", "/dev/null", "-o", folder / links], check=True
+        )
+        needed = ["-Wl,--no-as-needed", str(folder / links)]
+    subprocess.run([*gcc, folder / "x.c", "-o", folder / "x.so", *needed], check=True)
+    return (folder / "x.so").read_bytes()
+
+
+def wheel(name: str, version: str, requires: Sequence[str], files: Mapping[str, Any]) -> File:
+    buffer, info = io.BytesIO(), f"{name}-{version}.dist-info"
+    head = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {x}" for x in requires)]
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+        archive.writestr(f"{info}/METADATA", "\n".join([*head, "", ""]))
+    return File(f"{name}-{version}-py3-none-manylinux_2_28_x86_64.whl", buffer.getvalue())
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc")
+def test_wheels_become_rows(tmp_path: Path) -> None:
+    data = tmp_path / "matrix_data"
+    (data / "scans").mkdir(parents=True)
+    for name in ("frameworks", "libraries"):
+        (data / name).mkdir()
+    builds = [{"version": version} for version in TORCH]
+    (data / "frameworks" / "torch.json").write_text(json.dumps({"builds": builds}))
+    with IndexServer("html", metadata=None) as server:
+        for version, defines in TORCH.items():
+            content = library(tmp_path, defines, "", "", "")
+            files = {"torch/lib/libtorch_cpu.so": content}
+            server.projects.setdefault("torch", []).append(wheel("torch", version, [], files))
+        server.projects["tensorflow"] = [wheel("tensorflow", "2.20.0", [], {})]
+        for (name, version), (calls, links, requires, texts) in COMPANIONS.items():
+            text = "module compiled against ABI version" if name == "arrays" else ""
+            content = library(tmp_path, "", calls, links, text)
+            files = {
+                f"{name}/x.so": content,
+                **{p: f"__version__ = '{t}'" for p, t in texts.items()},
+            }
+            server.projects.setdefault(name, []).append(wheel(name, version, requires, files))
+        command = [
+            sys.executable,
+            str(ROOT / "scripts" / "scan_companions.py"),
+            "--folder",
+            str(data),
+        ]
+        command += ["--cache", str(tmp_path / "cache")]
+        environment = {**os.environ, "PIP_INDEX_URL": server.url}
+        for names in (["stable", "cxx", "front", "arrays"], []):  # the second time nothing is new
+            done = subprocess.run(
+                [*command, *names], env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            assert done.stderr.count(".whl") == (len(COMPANIONS) if names else 0), done.stderr
+    rows = load_script("companion_rows").companion_rows(DOCUMENT, data)
+    found = {}
+    for name, listed in rows.items():
+        assert all(fields.pop("source") for _, fields, _ in listed)
+        found[name] = sorted((versions, fields) for versions, fields, _ in listed)
+    assert found == {name: sorted(expected) for name, expected in EXPECTED.items()}
