@@ -213,6 +213,13 @@ def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
 # ---- what variants and extensions name -----------------------------------------------------------
 
 
+def fields_of(links: extensions.Links | None) -> tuple[object, ...] | None:
+    if links is None:
+        return None
+    release = "".join(extensions.shown_release(text) for _, text in links.frameworks)
+    return release, next(iter(links.cuda), None), links.cxx11_abi
+
+
 @pytest.mark.parametrize(
     ("version", "names_cuda", "expected"),
     [
@@ -234,8 +241,7 @@ def test_what_the_name_of_an_extension_says(
     version: str, names_cuda: bool, expected: tuple[str, int | None, bool | None] | None
 ) -> None:
     found = extensions.of_version(version, names_cuda=names_cuda)
-    fields = found and (found.release, found.cuda_major, found.cxx11_abi)
-    assert fields == expected
+    assert fields_of(found) == expected
 
 
 @pytest.mark.parametrize(
@@ -250,4 +256,4 @@ def test_what_the_name_of_an_extension_says(
 )
 def test_what_the_build_of_an_extension_says(build: str, expected: object) -> None:
     found = extensions.of_build_string(build)
-    assert (found and (found.release, found.cuda_major, found.cxx11_abi)) == expected
+    assert fields_of(found) == expected

@@ -80,11 +80,8 @@ def library_facts(case: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def slot_reasons(case: dict[str, Any]) -> list[str]:
-    owners: dict[str, list[str]] = {}
-    for name in case["distributions"]:
-        for folder in DATA.slots(name):
-            owners.setdefault(folder, []).append(name)
-    return codes(rules.owner_reasons(owners))
+    pins = [(name, "9.10.2.21") for name in case["distributions"]]
+    return codes(evaluate.pin_reasons(pins, host(None), DATA))
 
 
 def targets_serving(

@@ -44,7 +44,7 @@ def packages_of_records(
             name=name,
             version=version,
             distribution=distribution,
-            built_for=extensions.of_build_string(str(record.get("build", ""))),
+            links=extensions.of_build_string(str(record.get("build", ""))),
             toolkit=conda_records.toolkit_of(record),
         )
         row = carriers.row(record)

@@ -34,7 +34,7 @@ from ..model import (
 )
 from ..requirements.versions import contains, version_key
 from .architectures import common_code, driver_branch, parse_target
-from .extensions import FRAMEWORK, BuiltFor, of_version
+from .extensions import FRAMEWORK, Links, of_version
 from .rows import Builds, BuildsFile, Pair, Releases, Verdict, decode
 from .user_rows import NO_ROWS, UserRows
 
@@ -435,8 +435,8 @@ class CompatibilityData:
             if gpus > several_gpus and distribution in names and within(version, versions)
         ]
 
-    def built_for(self, distribution: str, version: str) -> BuiltFor | None:
-        """Return the build of torch that an extension names in its version (R10)."""
+    def links(self, distribution: str, version: str, platform: str) -> Links | None:
+        """Return what a release needs of the packages beside it; None if nothing is known (R10)."""
         return of_version(version, names_cuda=distribution in self._extensions)
 
     def cxx11_abi(self, build: Build) -> bool | None:

@@ -5,6 +5,8 @@
   the first reason, and are keyed by the host fact that they are about: "__driver", "__sm" and
   "__data" are nodes of the resolver's graph.
 - `variant_reasons`: the properties of a variant wheel on a host.
+- `agreements`: what a package and all packages beside it must share. The resolver asks it for
+  every candidate, `environment_findings` for every package.
 - `packages_of_pins`, `environment_findings`: a whole environment on a host. Locks, installed
   environments, conda closures (compat.conda_parts) and the doctor ask these.
 - `code_reasons`, `serves`: device code that was read from a file, on a host.
@@ -31,8 +33,7 @@ from ..requirements.target import normalize_name
 from . import rules, variants
 from .architectures import show_code
 from .data import CompatibilityData
-from .extensions import FRAMEWORK, BuiltFor, release_of
-from .rows import Verdict
+from .extensions import FRAMEWORK, Links, abi_text, release_of, shown_release
 
 Facts = dict[str, tuple[Reason, ...]]
 # A reason, and the packages that it is about, the one to replace first; () for the host.
@@ -331,7 +332,7 @@ class Package(Value):
         version: its version.
         distribution: the wheel distribution whose rows in the data describe it
             (nvidia-cudnn-cu12); "" if there is none.
-        built_for: the torch that the name of an extension names.
+        links: what its files need of the packages beside it.
         framework: the framework that the package is a build or a companion of; "" for others.
         build: that build; None is a release that the data does not know.
         build_subject: how reasons name the build.
@@ -346,7 +347,7 @@ class Package(Value):
     name: str
     version: str
     distribution: str
-    built_for: BuiltFor | None = None
+    links: Links | None = None
     framework: str = ""
     build: Build | None = None
     build_subject: str = ""
@@ -359,6 +360,127 @@ class Package(Value):
     def subject(self) -> str:
         """How reasons name the package."""
         return f"{self.name} {self.version}"
+
+
+class Agreement(Value):
+    """A value that a package and all packages beside it must share.
+
+    Attributes:
+        code: that of the reason against packages that do not share it.
+        topic: what it is about: "CUDA", "torch built for", a folder with one owner (R5).
+        values: those that the package accepts.
+        text: what messages say: "CUDA 12 or 13".
+        source: of the fact.
+        is_topic: whether the package itself is what the topic is about, such as numpy of "NumPy".
+    """
+
+    code: str
+    topic: str
+    values: tuple[str, ...]
+    text: str
+    source: str
+    is_topic: bool = False
+
+    def agrees_with(self, other: Agreement) -> bool:
+        """Return whether one value fits both."""
+        return not set(self.values).isdisjoint(other.values)
+
+
+def _agreement(
+    code: str, topic: str, values: Iterable[object], source: str, *, is_topic: bool = False
+) -> Agreement:
+    texts = tuple(map(str, values))
+    return Agreement(
+        code=code,
+        topic=topic,
+        values=texts,
+        text=f"{topic} {' or '.join(texts)}",
+        source=source,
+        is_topic=is_topic,
+    )
+
+
+def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterator[Agreement]:
+    """Yield what a package and all packages beside it must share (R4, R5, R10, R11).
+
+    Codes: cuda-variant, cuda-major, extension-cuda, extension-abi, cudnn-major, numpy-abi,
+    two-owners, bad-pair.
+    """
+    links = package.links or Links()
+    if package.build is not None:
+        yield from _agreements_of_build(package, package.build, links, host, data)
+    elif package.library is not None and package.library.cuda_majors() and not links.cuda:
+        majors, source = package.library.cuda_majors(), package.library.code.source
+        yield _agreement("cuda-major", "CUDA", majors, source)
+    if links.cuda and links.frameworks:
+        yield _agreement("extension-cuda", f"{FRAMEWORK} for CUDA", links.cuda, links.source)
+    elif links.cuda:
+        yield _agreement("cuda-major", "CUDA", links.cuda, links.source)
+    if links.cxx11_abi is not None:
+        for name, specifier in links.frameworks:
+            topic = f"{name} {shown_release(specifier)} with"
+            yield _agreement("extension-abi", topic, [abi_text(links.cxx11_abi)], links.source)
+    if links.cudnn and host.os == "linux":
+        yield _agreement("cudnn-major", "cuDNN", links.cudnn, links.source)
+    if links.numpy:
+        yield _agreement("numpy-abi", "NumPy", links.numpy, links.source)
+    major = package.version.partition(".")[0]
+    if package.name == "numpy":
+        yield _agreement("numpy-abi", "NumPy", [major], rules.NUMPY_SOURCE, is_topic=True)
+    elif package.distribution.startswith(_CUDNN) and host.os == "linux":
+        yield _agreement("cudnn-major", "cuDNN", [major], rules.CUDNN_SOURCE, is_topic=True)
+    for folder in data.slots(package.distribution):
+        agreement = _agreement("two-owners", folder, [package.distribution], rules.OWNER_SOURCE)
+        yield agreement.replace(text=f"owner of {folder} {package.distribution}")
+    for pair, side, verdict in data.bad_pairs(
+        package.distribution, package.version, len(host.gpus)
+    ):
+        agreement = _agreement("bad-pair", pair, [side], verdict[2])
+        yield agreement.replace(text=f"only one {pair}: {verdict[1]}")
+
+
+def _agreements_of_build(
+    package: Package, build: Build, links: Links, host: Host, data: CompatibilityData
+) -> Iterator[Agreement]:
+    """Yield the agreements of a build of a framework or of a companion."""
+    source, on_path = build.code.source, package.on_path
+    framework = data.framework(package.framework)
+    # A companion of several framework releases links the CUDA runtime only.
+    is_for_variant = len(build.companions) == 1 or links.cuda_minor
+    has_companions = framework is not None and framework.companions
+    if has_companions and (on_path or is_for_variant):
+        topic = f"{package.framework} built for"
+        yield _agreement("cuda-variant", topic, [build.variant], source, is_topic=on_path)
+    if build.cuda is not None and (on_path or not is_for_variant):
+        yield _agreement("cuda-major", "CUDA", [build.cuda[0]], source)
+    if on_path and build.cuda is not None and build.cudnn is not None and host.os == "linux":
+        yield _agreement("cudnn-major", "cuDNN", [build.cudnn.partition(".")[0]], source)
+    if on_path and package.framework == FRAMEWORK:
+        cuda = "none" if build.cuda is None else build.cuda[0]
+        topic = f"{FRAMEWORK} for CUDA"
+        yield _agreement("extension-cuda", topic, [cuda], source, is_topic=True)
+        abi = data.cxx11_abi(build)
+        if abi is not None:
+            topic = f"{FRAMEWORK} {release_of(package.version)} with"
+            yield _agreement("extension-abi", topic, [abi_text(abi)], source, is_topic=True)
+
+
+def disagreement_reason(
+    subject: str, agreement: Agreement, other_subject: str, other: Agreement
+) -> Reason:
+    """Return the reason against two packages that do not share a value."""
+    if agreement.is_topic and not other.is_topic:
+        return disagreement_reason(other_subject, other, subject, agreement)
+    need, have = agreement.text, f"{other_subject}, which needs {other.text}"
+    if agreement.code == "two-owners":
+        subject, need, have = agreement.topic, "one owner", f"{subject} and {other_subject}"
+    elif agreement.code == "bad-pair":
+        have = other_subject
+    elif other.is_topic and not agreement.is_topic:
+        have = f"{other_subject} ({other.text})"
+    return Reason(
+        code=agreement.code, subject=subject, need=need, have=have, source=agreement.source
+    )
 
 
 def packages_of_pins(
@@ -385,7 +507,7 @@ def packages_of_pins(
             name=name,
             version=version,
             distribution=name,
-            built_for=data.built_for(name, version),
+            links=data.links(name, version, platform),
             build_subject=f"{name} {version}",
         )
         single = data.framework_of(name)
@@ -470,34 +592,15 @@ def environment_findings(
         subject = package.subject
         reasons = known_bad_reasons(package.distribution, package.version, host, data, subject)
         yield from _about(reasons, package)
-    yield from _bad_pairs(packages, host, data)
     for package in frameworks.values():
         yield from _cudnn_of_build(package, packages, host)
-    for package in packages:  # a companion must be built for the same CUDA as its framework
-        build = package.build
-        base = frameworks[package.framework].build if package.framework in frameworks else None
-        if package.on_path or base is None or build is None:
-            continue
-        # A companion that fits several releases of its framework links the CUDA runtime only.
-        if len(build.companions) == 1 and build.variant != base.variant:
-            reason = Reason(
-                code="cuda-variant",
-                subject=package.build_subject,
-                need=f"the CUDA build of {base.name} {base.local}, {base.variant}",
-                have=build.variant,
-                source=build.code.source,
-            )
-            yield reason, (package.name,)
-    if FRAMEWORK in frameworks:
-        yield from _extensions(frameworks[FRAMEWORK], packages, data)
-    # R5: two distributions that install the same files.
-    owners: dict[str, dict[str, str]] = {}  # folder -> distribution -> a package of it
+    versions = {package.name: package.version for package in packages}
+    versions |= {name: package.version for name, package in frameworks.items()}
     for package in packages:
-        for folder in data.slots(package.distribution):
-            owners.setdefault(folder, {}).setdefault(package.distribution, package.name)
-    names = {folder: list(members.values()) for folder, members in owners.items()}
-    for reason in rules.owner_reasons(names):
-        yield reason, tuple(sorted(names[reason.subject]))
+        if package.links is not None:
+            reasons = rules.framework_reasons(package.subject, package.links, versions)
+            yield from _about(reasons, package)
+    yield from _disagreements(packages, host, data)
 
 
 def _about(reasons: Iterable[Reason], *packages: Package) -> Iterator[Finding]:
@@ -576,24 +679,6 @@ def _unknown_driver(
     yield reason, ()
 
 
-def _bad_pairs(
-    packages: Sequence[Package], host: Host, data: CompatibilityData
-) -> Iterator[Finding]:
-    """R4 for releases that must not meet."""
-    sides: dict[str, dict[str, Package]] = {}
-    verdicts: dict[str, Verdict] = {}
-    for package in packages:
-        pairs = data.bad_pairs(package.distribution, package.version, len(host.gpus))
-        for pair, side, verdict in pairs:
-            sides.setdefault(pair, {})[side] = package
-            verdicts[pair] = verdict
-    for pair, members in sides.items():
-        if len(members) > 1:
-            first, second = members["a"], members["b"]
-            reason = rules.bad_pair_reason(first.subject, second.subject, pair, verdicts[pair])
-            yield reason, (first.name, second.name)
-
-
 def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> Iterator[Finding]:
     """R4 for the cuDNN of the build's CUDA major. Without one the system's would be loaded."""
     build = part.build
@@ -603,8 +688,10 @@ def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> I
     releases = [package for package in packages if package.distribution.startswith(_CUDNN)]
     fitting = [release for release in releases if release.distribution == required]
     if fitting:
-        reasons = cudnn_reasons(part.build_subject, build.cudnn, fitting[0].version)
-        yield from _about(reasons, fitting[0], part)
+        runtime = fitting[0].version
+        if host.os != "linux" or runtime.partition(".")[0] == build.cudnn.partition(".")[0]:
+            reasons = cudnn_reasons(part.build_subject, build.cudnn, runtime)
+            yield from _about(reasons, fitting[0], part)  # `agreements` compare the majors
     elif releases:
         reason = Reason(
             code="cuda-major",
@@ -625,22 +712,25 @@ def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> I
         yield reason, (part.name,)
 
 
-def _extensions(
-    torch: Package, packages: Sequence[Package], data: CompatibilityData
+def _disagreements(
+    packages: Sequence[Package], host: Host, data: CompatibilityData
 ) -> Iterator[Finding]:
-    """R10 for extensions whose names or libraries say for which torch they were built."""
-    actual = BuiltFor(release=release_of(torch.version))
-    if torch.build is not None:
-        actual = actual.replace(
-            cuda_major=0 if torch.build.cuda is None else torch.build.cuda[0],
-            cxx11_abi=data.cxx11_abi(torch.build),
-        )
+    """R4, R5, R10 and R11: the packages that do not share a value of a topic."""
+    topics: dict[str, list[tuple[Package, Agreement]]] = {}
     for package in packages:
-        built_for = [package.built_for] if package.built_for is not None else []
-        majors = package.library.cuda_majors() if package.library is not None else ()
-        is_other_major = majors and actual.cuda_major and actual.cuda_major not in majors
-        if is_other_major and data.is_extension(package.distribution):
-            built_for.append(BuiltFor(cuda_major=max(majors)))
-        for needed in built_for:
-            reasons = rules.extension_reasons(package.subject, needed, torch.subject, actual)
-            yield from _about(reasons, package, torch)
+        for agreement in agreements(package, host, data):
+            topics.setdefault(agreement.topic, []).append((package, agreement))
+    for members in topics.values():
+        # The others must agree with the package that is the topic, otherwise with a framework.
+        base, shared = max(members, key=lambda member: (member[1].is_topic, member[0].on_path))
+        for package, agreement in members:
+            # Libraries of another CUDA major that nothing uses do no harm.
+            is_used = package.on_path or data.is_extension(package.distribution)
+            if agreement.code == "cuda-major" and not is_used:
+                continue
+            if agreement.agrees_with(shared):
+                continue
+            sides = [(package.subject, agreement), (base.subject, shared)]
+            if agreement.code in ("two-owners", "bad-pair"):  # in the order of the packages
+                sides.reverse()
+            yield disagreement_reason(*sides[0], *sides[1]), (package.name, base.name)

@@ -1,4 +1,4 @@
-"""What an extension of PyTorch was built for, as its version or conda build string says (R10).
+"""What an extension needs of the packages beside it (R10), as its version or build string says.
 
 Examples: flash_attn 2.8.3+cu12torch2.8cxx11abiTRUE, torch_scatter 2.1.2+pt28cu128, natten
 0.21.0+torch280cu128, and pytorch3d with the build string py310_cu121_pyt241.
@@ -11,23 +11,39 @@ import re
 from ..model import Value
 
 FRAMEWORK = "torch"
+NAME_SOURCE = (
+    "the name of the extension; Dao-AILab/flash-attention#457, #1644, #1783: with another build of"
+    " torch its symbols are undefined"
+)
 _RELEASE = re.compile(r"(?<![a-z])((?:py)?torch|pyt|pt)[_.]?(\d+(?:\.\d+)*)")
 _CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)")
 _ABI = re.compile(r"cxx11abi(true|false|1|0)")
 
 
-class BuiltFor(Value):
-    """The build of torch that an extension needs. "" and None: its name does not say.
+class Links(Value):
+    """What the files of a release need of the packages beside it (R4, R10, R11).
 
-    `release` is the first two numbers of torch's release: "2.8". `cxx11_abi` is the value of
-    _GLIBCXX_USE_CXX11_ABI. Of the CUDA version only the major counts: minor versions are compatible
-    (setup.py of flash-attn, which names its wheels cu122 for every CUDA 12), and torchvision and
-    torch_scatter compare only the major when they are imported.
+    A field that is empty or None says nothing.
+
+    Attributes:
+        frameworks: (distribution, specifier) pairs: ("torch", ">=2.11,<2.13").
+        cuda: the CUDA majors that it has files for. Minor versions are compatible (setup.py of
+            flash-attn, which names its wheels cu122 for every CUDA 12).
+        cuda_minor: the only CUDA version ("13.0") that it accepts: it compares major and minor with
+            those of torch when it is imported.
+        cudnn: the cuDNN majors that it can load.
+        numpy: the NumPy majors that can load it: (1,) if it is compiled against NumPy 1.
+        cxx11_abi: the value of _GLIBCXX_USE_CXX11_ABI of the torch that it needs.
+        source: where this was read.
     """
 
-    release: str = ""
-    cuda_major: int | None = None
+    frameworks: tuple[tuple[str, str], ...] = ()
+    cuda: tuple[int, ...] = ()
+    cuda_minor: str = ""
+    cudnn: tuple[int, ...] = ()
+    numpy: tuple[int, ...] = ()
     cxx11_abi: bool | None = None
+    source: str = ""
 
 
 def release_of(version: str) -> str:
@@ -35,12 +51,17 @@ def release_of(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
+def shown_release(specifier: str) -> str:
+    """Return "2.8" for "==2.8.*"; any other specifier as it is."""
+    return specifier.removeprefix("==").removesuffix(".*")
+
+
 def abi_text(cxx11_abi: bool | None) -> str:
     """Return "CXX11_ABI=1" or "CXX11_ABI=0"."""
     return f"CXX11_ABI={1 if cxx11_abi else 0}"
 
 
-def of_version(version: str, *, names_cuda: bool = False) -> BuiltFor | None:
+def of_version(version: str, *, names_cuda: bool = False) -> Links | None:
     """Read the local part of a version.
 
     Args:
@@ -51,25 +72,26 @@ def of_version(version: str, *, names_cuda: bool = False) -> BuiltFor | None:
     Returns:
         None if the version names no build of torch.
     """
-    built_for = _parse(version.partition("+")[2].lower())
-    names_torch = built_for != BuiltFor() if names_cuda else built_for.release
-    return built_for if names_torch else None
+    links = _parse(version.partition("+")[2].lower())
+    if names_cuda and links.cuda and not links.frameworks:
+        links = links.replace(frameworks=((FRAMEWORK, ""),))
+    return links if links.frameworks else None
 
 
-def of_build_string(build: str) -> BuiltFor | None:
+def of_build_string(build: str) -> Links | None:
     """Read a conda build string: "py312_torch_2.4.0_cu121". None if it names no build of torch."""
-    built_for = _parse(build.lower())
-    return built_for if built_for.release else None
+    links = _parse(build.lower())
+    return links if links.frameworks else None
 
 
-def _parse(text: str) -> BuiltFor:
-    release = _RELEASE.search(text)
-    cuda = _CUDA.search(text)
-    abi = _ABI.search(text)
-    return BuiltFor(
-        release=_release(release[1], release[2]) if release else "",
-        cuda_major=int(cuda[1]) if cuda else None,
+def _parse(text: str) -> Links:
+    found, cuda, abi = _RELEASE.search(text), _CUDA.search(text), _ABI.search(text)
+    release = _release(found[1], found[2]) if found else ""
+    return Links(
+        frameworks=((FRAMEWORK, f"=={release}.*"),) if release else (),
+        cuda=(int(cuda[1]),) if cuda else (),
         cxx11_abi=abi[1] in ("true", "1") if abi else None,
+        source=NAME_SOURCE,
     )
 
 

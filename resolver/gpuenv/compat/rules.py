@@ -21,6 +21,7 @@ from ..model import (
     major_minor,
     show_pair,
 )
+from ..requirements.versions import contains
 from .architectures import (
     TEGRA,
     any_ptx_runs,
@@ -30,7 +31,7 @@ from .architectures import (
     reaches_floor,
     show_code,
 )
-from .extensions import FRAMEWORK, BuiltFor, abi_text
+from .extensions import Links, shown_release
 
 BINARY_SOURCE = "CUDA C++ Programming Guide, Binary Compatibility"
 PTX_SOURCE = (
@@ -43,11 +44,8 @@ JETSON_SOURCE = (
     "NVIDIA blog, What's New in CUDA Toolkit 13.0 for Jetson Thor: one toolkit for Arm servers and"
     " Jetson, except for Orin (sm_87); bitsandbytes-foundation/bitsandbytes#1930, #1941"
 )
-EXTENSION_SOURCE = (
-    "the name of the extension; Dao-AILab/flash-attention#457, #1644, #1783: with another build of"
-    " torch its symbols are undefined"
-)
 VARIANT_SOURCE = "PEP 825, variant properties of the wheel"
+NUMPY_SOURCE = "NumPy 2.0 release notes: a module compiled against NumPy 1 needs NumPy 1"
 OWNER_SOURCE = "RECORD of the wheels: both install the same files"
 
 # Compute capability -> (driver branch, source).
@@ -301,73 +299,27 @@ def bad_release_reasons(subject: str, verdict: tuple[str, str, str] | None) -> t
     return (reason,)
 
 
-def bad_pair_reason(subject: str, other: str, pair: str, verdict: tuple[str, str, str]) -> Reason:
-    """R4: two releases that must not meet are both there. Codes: bad-pair, known-avoid."""
-    severity, text, source = verdict
-    code = "bad-pair" if severity == "broken" else "known-avoid"
-    need = f"only one {pair}: {text}"
-    return Reason(code=code, subject=subject, need=need, have=other, source=source)
-
-
-def extension_reasons(
-    subject: str, built_for: BuiltFor, torch: str, actual: BuiltFor
+def framework_reasons(
+    subject: str, links: Links, versions: Mapping[str, str]
 ) -> tuple[Reason, ...]:
-    """R10: an extension runs with the torch that it was built for.
+    """R10: an extension runs with the releases of a framework that its files were built for.
 
     Args:
         subject: the extension.
-        built_for: what its name says. An unknown fact requires nothing.
-        torch: how the reasons name the torch beside it.
-        actual: the release, the CUDA major (0 for a CPU build) and the ABI of that torch. An
-            unknown fact gives no reason.
+        links: what its files need.
+        versions: the packages beside it: name -> version.
 
     Returns:
-        Codes: extension-release, extension-cuda, extension-abi.
+        One reason for each framework with another release. Code: extension-release.
     """
-    needs = []
-    if built_for.release not in ("", actual.release):
-        needs.append(("extension-release", f"{FRAMEWORK} {built_for.release}", torch))
-    if None not in (built_for.cuda_major, actual.cuda_major) and (
-        built_for.cuda_major != actual.cuda_major
-    ):
-        have = f"{torch} for CUDA {actual.cuda_major}" if actual.cuda_major else ""
-        need = f"{FRAMEWORK} for CUDA {built_for.cuda_major}"
-        needs.append(("extension-cuda", need, have or f"{torch}, a CPU build"))
-    if None not in (built_for.cxx11_abi, actual.cxx11_abi) and (
-        built_for.cxx11_abi != actual.cxx11_abi
-    ):
-        need = f"{FRAMEWORK} with {abi_text(built_for.cxx11_abi)}"
-        needs.append(("extension-abi", need, f"{torch} with {abi_text(actual.cxx11_abi)}"))
     return tuple(
         Reason(
-            code=code,
+            code="extension-release",
             subject=subject,
-            need=f"{need}, for which it was built",
-            have=have,
-            source=EXTENSION_SOURCE,
+            need=f"{name} {shown_release(specifier)}, for which it was built",
+            have=f"{name} {versions[name]}",
+            source=links.source,
         )
-        for code, need, have in needs
-    )
-
-
-def owner_reasons(owners: Mapping[str, Iterable[str]]) -> tuple[Reason, ...]:
-    """R5: each folder has one owner.
-
-    Args:
-        owners: the packages that own each folder.
-
-    Returns:
-        One reason for each folder with several owners, in the order of the folders' names.
-        Code: two-owners.
-    """
-    return tuple(
-        Reason(
-            code="two-owners",
-            subject=folder,
-            need="one owner",
-            have=" and ".join(sorted(set(owners[folder]))),
-            source=OWNER_SOURCE,
-        )
-        for folder in sorted(owners)
-        if len(set(owners[folder])) > 1
+        for name, specifier in links.frameworks
+        if name in versions and not contains(specifier, versions[name])
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, permutations, product
 
+from ..compat.evaluate import disagreement_reason
 from ..errors import GpuEnvError, PackageIndexError, Reason, is_doubt
 from ..model import Framework
 from .candidates import CandidateStore
@@ -372,7 +373,11 @@ def group_conflicts(facts: ReleaseFacts, trials: Trials, group: Roots) -> tuple[
     reasons: list[Reason] = []
     for member, other in combinations(members, 2):
         reasons += _range_conflicts(facts.store, member, other)
-        reasons += _disagreements(member, other)
+        disagreements = list(_disagreements(member, other))
+        if any(reason.code == "cuda-variant" for reason in disagreements):  # it says the same
+            redundant = ("cuda-major", "extension-cuda")
+            disagreements = [one for one in disagreements if one.code not in redundant]
+        reasons += disagreements
     if any(reason.code in ("cuda-major", "cuda-variant") for reason in reasons):
         for member, other in permutations(members, 2):
             reasons += _further_conflicts(facts, member, other)
@@ -467,16 +472,12 @@ def _disagreements(member: _Member, other: _Member) -> Iterator[Reason]:
             opposite = _opposite(other, requirement)
             if opposite is None:
                 continue
-            other_parent, agreement = opposite
-            subject, need = parent, str(requirement)
-            have = f"{other_parent}, which needs {agreement}"
-            if requirement.code == "two-owners":
-                subject, need = requirement.topic, "one owner"
-                owners = requirement.values[0], agreement.values[0]
-                have = f"{member.owner_text(owners[0])} and {other.owner_text(owners[1])}"
-            elif requirement.code == "bad-pair":
-                have = other_parent
-            yield Reason(code=requirement.code, subject=subject, need=need, have=have)
+            subject, other_subject = parent, opposite[0]
+            agreement, others = requirement.agreement, opposite[1].agreement
+            if agreement.code == "two-owners":
+                subject = member.owner_text(agreement.values[0])
+                other_subject = other.owner_text(others.values[0])
+            yield disagreement_reason(subject, agreement, other_subject, others)
             break
 
 
@@ -485,7 +486,7 @@ def _opposite(
 ) -> tuple[str, AgreementRequirement] | None:
     """Return who requires another value of the same topic first, and the requirement."""
     for parent, requirement in member.agreements.get(agreement.identifier, ()):
-        if not requirement.agrees_with(agreement):
+        if not requirement.agreement.agrees_with(agreement.agreement):
             return parent, requirement
     return None
 
@@ -512,12 +513,11 @@ def _further_conflicts(facts: ReleaseFacts, member: _Member, other: _Member) -> 
         yield from refusals
         if refusals or release.label == member.label:
             continue
-        for agreement in facts.agreements(release):
-            opposite = _opposite(other, agreement)
+        for requirement in facts.agreements(release):
+            opposite = _opposite(other, requirement)
             if opposite is not None:
-                code, need = agreement.code, str(agreement)
-                have = f"{opposite[0]}, which needs {opposite[1]}"
-                yield Reason(code=code, subject=release.label, need=need, have=have)
+                label, needed = opposite[0], opposite[1].agreement
+                yield disagreement_reason(release.label, requirement.agreement, label, needed)
 
 
 def _label(node: Node) -> str:

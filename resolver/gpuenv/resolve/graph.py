@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from resolvelib.structs import RequirementInformation
 
+from ..compat.evaluate import Agreement
 from ..errors import Reason
 from ..model import Build, Framework, Library, Way, Wheel, WheelVariant
 from .wheel_variants import JudgedVariant
@@ -169,31 +170,17 @@ class HostRequirement(NodeRequirement):
         return f"{self.identifier} ({'; '.join(reason.need for reason in self.reasons)})"
 
 
+@dataclass(eq=False)
 class AgreementRequirement(NodeRequirement):
-    """The value of a topic that all packages must share, such as the CUDA major.
+    """The value of a topic that all packages must share, such as the CUDA major."""
 
-    Attributes:
-        code: that of the reason against packages that do not agree.
-        topic: what they must agree on: "CUDA", "torch built for", a folder with one owner (R5).
-        values: the value that a package names; all of them if it fits several.
-    """
+    agreement: Agreement
 
-    identifier: AgreementId
-
-    def __init__(self, code: str, topic: str, *values: str, text: str = "") -> None:
-        """Create an agreement. `text` is what messages say, by default the topic and values."""
-        self.identifier = AgreementId.of(topic)
-        self.code = code
-        self.topic = topic
-        self.values = values
-        self._text = text or f"{topic} {' or '.join(values)}"
-
-    def agrees_with(self, other: AgreementRequirement) -> bool:
-        """Return whether one value fits both."""
-        return not set(self.values).isdisjoint(other.values)
+    def __post_init__(self) -> None:
+        self.identifier = AgreementId.of(self.agreement.topic)
 
     def __str__(self) -> str:
-        return self._text
+        return self.agreement.text
 
 
 # ---- candidates ---------------------------------------------------------------------------------

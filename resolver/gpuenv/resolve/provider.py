@@ -348,7 +348,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         """Return whether a candidate of the requirement's node meets the requirement."""
         if isinstance(candidate, Token):
             if isinstance(requirement, AgreementRequirement):
-                return candidate.value in requirement.values
+                return candidate.value in requirement.agreement.values
             return isinstance(requirement, HostRequirement) and not self.is_blocked(requirement)
         if isinstance(requirement, SameFileRequirement):
             return candidate.wheel is requirement.wheel
@@ -396,7 +396,7 @@ def _agreed(identifier: AgreementId, requirements: Sequence[NodeRequirement]) ->
     common: set[str] | None = None
     for requirement in requirements:
         if isinstance(requirement, AgreementRequirement):
-            values = set(requirement.values)
+            values = set(requirement.agreement.values)
             common = values if common is None else common & values
     return [Token(identifier, value) for value in sorted(common or (), reverse=True)]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..compat import evaluate
-from ..compat.evaluate import Facts
-from ..compat.extensions import FRAMEWORK, abi_text, release_of
+from ..compat.evaluate import Facts, Package
 from ..errors import OfflineError, Reason, UnusableFileError, is_doubt
 from ..model import EVERY_FRAMEWORK, Build, Host, Library, Requirement, Wheel, show_pair
 from ..requirements.target import parse_requirement
@@ -289,9 +288,10 @@ class ReleaseFacts:
             yield SameFileRequirement(candidate.wheel)
         else:
             yield from self.agreements(candidate)
-            built_for = self._data.built_for(candidate.name, candidate.version)
-            if built_for is not None and built_for.release:  # R10
-                yield PackageRequirement(FRAMEWORK, (), f"=={built_for.release}.*")
+            platform = self._host.platform
+            links = self._data.links(candidate.name, candidate.version, platform)
+            for framework, specifier in links.frameworks if links else ():  # R10
+                yield PackageRequirement(framework, (), specifier)
         try:
             dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:
@@ -358,47 +358,29 @@ class ReleaseFacts:
 
     def agreements(self, release: Release) -> Iterator[AgreementRequirement]:
         """Yield what a release and all other packages of a plan must agree on."""
+        name, version = release.wheel.name, release.version
         if isinstance(release, Variant):
-            if release.build is not None and release.build.cuda is not None:
-                yield AgreementRequirement("cuda-major", "CUDA", str(release.build.cuda[0]))
-            return
-        yield from _cuda_agreements(release)
-        built_for = self._data.built_for(release.name, release.version)  # R10
-        if release.name == FRAMEWORK and release.build is not None:
-            abi = self._data.cxx11_abi(release.build)
-            if abi is not None:
-                topic = f"{FRAMEWORK} {release_of(release.version)} with"
-                yield AgreementRequirement("extension-abi", topic, abi_text(abi))
-        elif built_for is not None:
-            if built_for.cuda_major is not None:
-                yield AgreementRequirement("cuda-major", "CUDA", str(built_for.cuda_major))
-            if built_for.cxx11_abi is not None:
-                topic = f"{FRAMEWORK} {built_for.release} with"
-                yield AgreementRequirement("extension-abi", topic, abi_text(built_for.cxx11_abi))
-        for folder in self._data.slots(release.name):
-            text = f"owner of {folder} {release.name}"
-            yield AgreementRequirement("two-owners", folder, release.name, text=text)
-        gpus = len(self._host.gpus)
-        for pair, side, verdict in self._data.bad_pairs(release.name, release.version, gpus):
-            text = f"only one {pair}: {verdict[1]}"
-            yield AgreementRequirement("bad-pair", pair, side, text=text)
-
-
-def _cuda_agreements(release: Candidate) -> Iterator[AgreementRequirement]:
-    """Yield the CUDA build and the CUDA major of a release of a distribution."""
-    build, framework = release.build, release.framework
-    if build is not None:
-        # A companion of several framework releases links the CUDA runtime only.
-        needs_build = release.on_path or len(build.companions) == 1
-        if needs_build and framework is not None and framework.companions:
-            topic = f"{framework.name} built for"
-            yield AgreementRequirement("cuda-variant", topic, build.variant)
-        if build.cuda is not None:
-            yield AgreementRequirement("cuda-major", "CUDA", str(build.cuda[0]))
-    elif release.library is not None:
-        majors = release.library.cuda_majors()
-        if majors:
-            yield AgreementRequirement("cuda-major", "CUDA", *map(str, majors))
+            package = Package(
+                name=name,
+                version=version,
+                distribution="",  # its distribution is a package of the plan, too
+                framework=release.framework.name,
+                build=release.build,
+                on_path=True,
+            )
+        else:
+            package = Package(
+                name=name,
+                version=version,
+                distribution=name,
+                links=self._data.links(name, version, self._host.platform),
+                framework="" if release.framework is None else release.framework.name,
+                build=release.build,
+                on_path=release.on_path,
+                library=release.library,
+            )
+        for agreement in evaluate.agreements(package, self._host, self._data):
+            yield AgreementRequirement(agreement)
 
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:

@@ -299,7 +299,7 @@ class Solution:
     def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
         """Return whether no candidate of a node meets both of two requirements."""
         if isinstance(needed, AgreementRequirement) and isinstance(other, AgreementRequirement):
-            return not needed.agrees_with(other)
+            return not needed.agreement.agrees_with(other.agreement)
         if isinstance(needed, PackageRequirement) and isinstance(other, PackageRequirement):
             return not self.provider.admitted(needed, other)
         return False
