@@ -3,7 +3,7 @@
 scans/companions.jsonl has a line for each wheel that scan_companions.py read. companions.toml has
 what no reachable wheel shows, and which companions compare CUDA versions at import; its rows come
 first. A scanned release stands for the later patches of its line, up to the next one that was
-scanned. What METADATA demands is left out, because each release has its own.
+scanned. A range that METADATA demands, too, is left out, because each release has its own.
 """
 
 from __future__ import annotations
@@ -90,8 +90,9 @@ def _links(
             ranges[framework] = f">={first}" + ("" if is_open else f",<{_next(last)}")
     # A text of the wheel, such as a table in METADATA, is narrower than the symbols.
     for framework, specifier in (ranges | wheel.get("says", {})).items():
-        if not _is_demanded(wheel, framework, specifier, known[framework]):
-            fields.setdefault("frameworks", []).append([framework, specifier])
+        is_demanded = _is_demanded(wheel, framework, specifier, known[framework])
+        needed = [framework, "" if is_demanded else specifier]
+        fields.setdefault("frameworks", []).append(needed)
     brings_cuda = any(text.startswith("nvidia-cublas") for text in wheel["requires"])
     if wheel.get("cuda") and not brings_cuda:
         fields["cuda"] = wheel["cuda"]

@@ -93,6 +93,8 @@ class _Tables(Value, forbid_unknown_fields=False):
     path: frozenset[str]
     # A companion, and whether only the newest release of each of its lines has a row.
     extension_libraries: dict[str, bool]
+    # What releases of a companion need: versions, links, the platforms of its CUDA and cuDNN.
+    companions: dict[str, tuple[tuple[str, Links, tuple[str, ...]], ...]]
     frameworks: dict[str, Framework]
     # Of the frameworks that have no JSON file.
     builds: dict[str, BuildsFile] = msgspec.field(default_factory=dict)
@@ -198,9 +200,6 @@ class CompatibilityData:
         # The first driver branch of a capability, and the last one if a later branch dropped it.
         self.first_branches = _by_capability(tables.first)
         self.last_branches = _by_capability(tables.last)
-        self._extensions = {
-            name for row in self.rule_rows("extension") for name in row.distributions
-        }
         paths = glob.glob(os.path.join(glob.escape(folder), "libraries", "*.json"))
         self._libraries = sorted(os.path.basename(path)[:-5] for path in paths)
         self._common_codes: dict[tuple[Code, ...], Code] = {}
@@ -436,8 +435,34 @@ class CompatibilityData:
         ]
 
     def links(self, distribution: str, version: str, platform: str) -> Links | None:
-        """Return what a release needs of the packages beside it; None if nothing is known (R10)."""
-        return of_version(version, names_cuda=distribution in self._extensions)
+        """Return what a release needs of the packages beside it (R4, R10, R11); None is unknown.
+
+        What the local part of a version says comes before what was read from another build.
+        """
+        companions = self._tables.companions.get(distribution, ())
+        named = of_version(version, names_cuda=bool(companions))
+        rows = (row for row in companions if within(version, row[0]))
+        row = next(rows, None)
+        if row is None:
+            return named
+        _, links, platforms = row
+        if platforms and platform not in platforms:
+            links = links.replace(cuda=(), cuda_minor="", cudnn=())
+        if "+" in version:  # another build than the one that was read
+            links = links.replace(cuda=(), cudnn=())
+        if named is None:
+            return links
+        names_release = any(specifier for _, specifier in named.frameworks)
+        return links.replace(
+            frameworks=named.frameworks if names_release else links.frameworks or named.frameworks,
+            cuda=named.cuda,
+            cxx11_abi=named.cxx11_abi,
+            source=f"{named.source}; {links.source}",
+        )
+
+    def is_companion(self, distribution: str) -> bool:
+        """Return whether the data has rows of what releases of a distribution need (`links`)."""
+        return distribution in self._tables.companions
 
     def cxx11_abi(self, build: Build) -> bool | None:
         """Return _GLIBCXX_USE_CXX11_ABI of a torch wheel; None is unknown."""

@@ -412,9 +412,9 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
     elif package.library is not None and package.library.cuda_majors() and not links.cuda:
         majors, source = package.library.cuda_majors(), package.library.code.source
         yield _agreement("cuda-major", "CUDA", majors, source)
-    if links.cuda and links.frameworks:
+    if package.build is None and links.cuda and links.frameworks:
         yield _agreement("extension-cuda", f"{FRAMEWORK} for CUDA", links.cuda, links.source)
-    elif links.cuda:
+    elif package.build is None and links.cuda:
         yield _agreement("cuda-major", "CUDA", links.cuda, links.source)
     if links.cxx11_abi is not None:
         for name, specifier in links.frameworks:
@@ -725,8 +725,8 @@ def _disagreements(
         base, shared = max(members, key=lambda member: (member[1].is_topic, member[0].on_path))
         for package, agreement in members:
             # Libraries of another CUDA major that nothing uses do no harm.
-            is_used = package.on_path or data.is_extension(package.distribution)
-            if agreement.code == "cuda-major" and not is_used:
+            is_companion = data.is_extension(package.distribution) or package.links is not None
+            if agreement.code == "cuda-major" and not (package.on_path or is_companion):
                 continue
             if agreement.agrees_with(shared):
                 continue

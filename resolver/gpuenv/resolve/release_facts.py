@@ -291,7 +291,8 @@ class ReleaseFacts:
             platform = self._host.platform
             links = self._data.links(candidate.name, candidate.version, platform)
             for framework, specifier in links.frameworks if links else ():  # R10
-                yield PackageRequirement(framework, (), specifier)
+                if specifier:
+                    yield PackageRequirement(framework, (), specifier)
         try:
             dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:
