@@ -173,8 +173,7 @@ class Scanner:
                 if re.fullmatch(r"\w+/(python/)?(_?version|__init__)\.py", member.filename)
             ]
         head = {"name": str(name), "version": str(version), "file": file, "sha256": sha256}
-        requires = message.get_all("Requires-Dist") or []
-        head["requires"] = [text for text in requires if DEMANDS.match(text) if "extra" not in text]
+        head["requires"] = message.get_all("Requires-Dist") or []
         return head | {"texts": texts, "description": message.get_payload()}, libraries
 
     def read(self, wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo) -> dict[str, Any]:
@@ -192,6 +191,9 @@ class Scanner:
         head, libraries = self.libraries(source)
         texts, description = "\n".join(head.pop("texts")), head.pop("description")
         line: dict[str, Any] = head
+        line["requires"] = [
+            text for text in head["requires"] if DEMANDS.match(text) and "extra" not in text
+        ]
         rows = [row for path, row in libraries.items() if not OPTIONAL.match(path)]
         scanned = self.needs_of_scans(head["name"], head["sha256"])
         if head["name"] not in FRAMEWORKS:

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from gpuenv.api.data import compatibility_data
 from index_server import File, IndexServer
 from script_modules import load_script
 
 ROOT = Path(__file__).parent.parent
+LINUX, WINDOWS = "linux-x86_64", "win-amd64"
 # Of each wheel: the functions that its library defines and calls, and what it links.
 TORCH = {
     "2.0.1": "torch_a _ZN2at1oEv",
@@ -39,7 +41,7 @@ EXPECTED = {
     ],
     "cxx": [
         (">=0.5,<0.6", {"frameworks": [["torch", ">=2.2,<2.3"]]}),
-        (">=0.6,<0.7", {}),
+        (">=0.6,<0.7", {"frameworks": [["torch", ""]]}),
     ],
     "front": [(">=3.0,<3.1", {"cudnn": [9]}), (">=9", {"numpy": [1]})],
     "arrays": [(">=1.0,<1.1", {"numpy": [1]}), (">=1.1,<1.2", {})],
@@ -120,3 +122,39 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
         assert all(fields.pop("source") for _, fields, _ in listed)
         found[name] = sorted((versions, fields) for versions, fields, _ in listed)
     assert found == {name: sorted(expected) for name, expected in EXPECTED.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "platform", "expected"),
+    [
+        # torch, CUDA majors, CUDA version, cuDNN and NumPy majors
+        ("torchaudio", "2.11.0", LINUX, (">=2.11", (13,), "13.0", (), ())),
+        ("torchaudio", "2.11.0+cu126", LINUX, (">=2.11", (12,), "13.0", (), ())),
+        ("torchaudio", "2.11.0", WINDOWS, (">=2.11", (), "", (), ())),
+        ("torchaudio", "2.11.1", LINUX, (">=2.13", (13,), "", (), ())),
+        ("torchaudio", "2.12.0", LINUX, None),  # newer than what was read
+        ("torchcodec", "0.7.0", LINUX, (">=2.8,<2.9", (), "", (), ())),
+        ("torchcodec", "0.10.0", WINDOWS, (">=2.10,<2.11", (), "", (), ())),
+        ("torchcodec", "0.17.0", LINUX, (">=2.11", (13,), "", (), ())),
+        ("torchcodec", "0.17.0+cu126", LINUX, (">=2.11", (12,), "", (), ())),
+        ("xformers", "0.0.33", LINUX, ("", (13,), "", (), ())),
+        ("xformers", "0.0.33.post1", LINUX, ("", (12,), "", (), ())),
+        ("onnxruntime-gpu", "1.20.2", LINUX, ("", (12,), "", (9,), ())),
+        ("onnxruntime-gpu", "1.17.0", LINUX, ("", (11,), "", (8,), (1,))),
+        ("ctranslate2", "4.4.0", LINUX, ("", (12,), "", (8,), ())),
+        ("ctranslate2", "4.6.1", LINUX, ("", (12,), "", (9,), ())),
+        ("ctranslate2", "4.7.0", LINUX, ("", (12,), "", (), ())),
+        ("torch", "2.2.2+cu118", WINDOWS, ("", (11,), "", (), (1,))),
+        ("opencv-python", "4.9.0.80", "linux-aarch64", ("", (), "", (), (1,))),
+        ("tensorflow-probability", "0.25.0", LINUX, (">=2.18", (), "", (), ())),
+        ("flax", "0.10.7", LINUX, ("<0.8", (), "", (), ())),
+        ("requests", "2.32.0", LINUX, None),
+    ],
+)
+def test_needs_of_releases(name: str, version: str, platform: str, expected: Any) -> None:
+    links = compatibility_data().links(name, version, platform)
+    if links is not None:
+        specifiers = ",".join(specifier for _, specifier in links.frameworks)
+        found = specifiers, links.cuda, links.cuda_minor, links.cudnn, links.numpy
+        assert (found, bool(links.source)) == (expected, True)
+    assert (links is None) == (expected is None)

@@ -441,7 +441,7 @@ class CompatibilityData:
         """
         companions = self._tables.companions.get(distribution, ())
         named = of_version(version, names_cuda=bool(companions))
-        rows = (row for row in companions if within(version, row[0]))
+        rows = (row for row in companions if contains(row[0], version))
         row = next(rows, None)
         if row is None:
             return named
