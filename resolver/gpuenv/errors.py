@@ -30,6 +30,18 @@ def is_doubt(reason: Reason) -> bool:
     return reason.code.endswith("-unknown") or reason.code in ("known-avoid", "gpu-unused")
 
 
+# The codes of reasons about the packages beside a release (compat.evaluate.agreements).
+_OF_OTHERS = frozenset(
+    {"conflict", "cuda-major", "cuda-variant", "cudnn-major", "numpy-abi", "two-owners", "bad-pair"}
+    | {"extension-release", "extension-cuda", "extension-abi"}
+)
+
+
+def is_about_others(reason: Reason) -> bool:
+    """Return whether a release is refused because of other packages, not because of the host."""
+    return reason.code in _OF_OTHERS
+
+
 class Change(Value):
     """A change of the request or of the host that makes a solution possible, and what it gives."""
 

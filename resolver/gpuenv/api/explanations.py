@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat import what_if
 from ..compat.what_if import ChangedHost
-from ..errors import Change, GpuEnvError, LockReport, NoSolutionError, Reason, TamperedError
+from ..errors import (
+    Change,
+    GpuEnvError,
+    LockReport,
+    NoSolutionError,
+    Reason,
+    TamperedError,
+    is_about_others,
+)
 from ..lock.other_tools import read_any_lock
 from ..model import Host, IndexOptions, Plan, Rejection, Request
 from ..requirements.target import parse_requirement
@@ -66,8 +74,7 @@ def explain(request: Request, host: Host, options: IndexOptions | None = None) -
     skipped: list[Rejection] = []
     explained: set[str] = set()
     for rejection in plan.skipped:
-        conflict_only = all(reason.code == "conflict" for reason in rejection.reasons)
-        if conflict_only and rejection.name not in explained:
+        if all(map(is_about_others, rejection.reasons)) and rejection.name not in explained:
             explained.add(rejection.name)
             skipped.append(rejection.replace(reasons=reasons_against_pinned(rejection)))
         else:

@@ -39,7 +39,7 @@ _OTHER_FORMS = {
     ": {have}; this host needs {need}": ("cpu-build",),
     ": {have}; for a CUDA build add {need}": ("cpu-dependency",),
     ": {have}, not {need}": ("other-build",),
-    ": {have}": (*UNKNOWN_RELEASE, "not-in-index", "same-build", "user-row"),
+    ": {have}": (*UNKNOWN_RELEASE, "companion-unknown", "not-in-index", "same-build", "user-row"),
     ": known bad: {have}": ("known-avoid", "known-broken"),
 }
 _FORMS = {code: f"{{needs}} {{need}}; {form}" for form, codes in _FOUND.items() for code in codes}
@@ -156,15 +156,20 @@ def reason_text(reason: Reason, *, brief: bool = False) -> str:
 
 
 def warning_texts(warnings: Iterable[Reason]) -> list[str]:
-    """Return warnings as sentences. Those about newer releases are one sentence, or two."""
-    texts, newer, prereleases = [], [], []
+    """Return warnings as sentences; those of one kind about many packages are one sentence."""
+    texts, newer, prereleases, not_judged = [], [], [], []
     for reason in warnings:
-        if reason.code == "newer-prerelease":
+        if reason.code == "companion-unknown":
+            not_judged.append(reason.subject)
+        elif reason.code == "newer-prerelease":
             prereleases.append(f"{reason.subject} ({reason.need})")
         elif reason.code.startswith(NEWER):
             newer.append(f"{reason.subject} ({reason.need} {reason.have})")
         else:
             texts.append(reason_text(reason))
+    if not_judged:
+        names = ", ".join(not_judged)
+        texts.append(f"not judged: {names} (no rows for their files; `gpuenv verify` imports them)")
     if newer:
         texts.append(f"not the newest release: {'; '.join(newer)}")
     if prereleases:

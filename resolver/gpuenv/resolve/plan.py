@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from ..compat.evaluate import needs_of_gpus
 from ..compat.user_rows import SOURCE
@@ -180,7 +180,7 @@ def _needs(solution: Solution) -> Needs:
 # ---- warnings -----------------------------------------------------------------------------------
 
 
-def _warnings(solution: Solution, dependencies: Mapping[str, Container[str]]) -> Iterator[Reason]:
+def _warnings(solution: Solution, dependencies: Mapping[str, Collection[str]]) -> Iterator[Reason]:
     """Yield the doubts about the host, the index, extras and the chosen releases.
 
     Args:
@@ -211,11 +211,32 @@ def _warnings(solution: Solution, dependencies: Mapping[str, Container[str]]) ->
         yield from filter(is_doubt, facts.reasons(release))
     for candidate in solution.pinned.values():
         yield from () if candidate.judged is None else candidate.judged.warnings
+    yield from _not_judged(solution, dependencies)
     yield from _cpu_warnings(solution, dependencies)
 
 
+def _not_judged(
+    solution: Solution, dependencies: Mapping[str, Collection[str]]
+) -> Iterator[Reason]:
+    """Yield a doubt for each package with native files that nothing is known about (R10).
+
+    That is a companion whose release has no row, and a package that requires a framework. Code:
+    companion-unknown.
+    """
+    store, data = solution.store, solution.store.data
+    for name, candidate in solution.pinned.items():
+        frameworks = data.installers.keys() & dependencies[name]
+        is_companion = data.is_companion(name) or bool(frameworks)
+        is_known = candidate.build or candidate.library or data.covers(name)
+        is_pure = candidate.wheel.filename.endswith("-any.whl")
+        links = data.links(name, candidate.version, store.host.platform)
+        if is_companion and not is_pure and not is_known and links is None:
+            have = "not judged: the data has no row for its files"
+            yield Reason(code="companion-unknown", subject=candidate.label, need="", have=have)
+
+
 def _cpu_warnings(
-    solution: Solution, dependencies: Mapping[str, Container[str]]
+    solution: Solution, dependencies: Mapping[str, Collection[str]]
 ) -> Iterator[Reason]:
     """Yield a warning for each framework that will not use the GPU of the host.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..compat.evaluate import disagreement_reason
 from ..errors import Reason
 from ..index.protocol import DIRECT_URL
 from ..model import Rejection
@@ -72,10 +73,10 @@ class Solution:
             self._requirements.setdefault(_key(root), []).append(("", "the request", root))
         releases: list[Release] = [*self.variants.values(), *self.candidates]
         for release in releases:
-            is_framework = isinstance(release, Variant) or release.on_path
+            is_library = isinstance(release, Candidate) and self.store.data.is_library(release.name)
             for requirement in self.facts.requirements_of(release):
                 # The CUDA libraries follow the frameworks, and not the other way round.
-                if is_framework or not isinstance(requirement, AgreementRequirement):
+                if not (is_library and isinstance(requirement, AgreementRequirement)):
                     row = (release.wheel.name, release.label, requirement)
                     self._requirements.setdefault(_key(requirement), []).append(row)
 
@@ -272,10 +273,11 @@ class Solution:
             if isinstance(needed, PackageRequirement) and not provider.admitted(needed):
                 return (missing_dependency_reason(self.store, release.label, needed),)
             for name, label, requirement in self._requirements.get(_key(needed), ()):
-                if name != own_name and self._exclude(needed, requirement):
-                    have = f"{requirement}, which {label} needs"
-                    subject, need = release.label, str(needed)
-                    return (Reason(code="conflict", subject=subject, need=need, have=have),)
+                if name == own_name:
+                    continue
+                reason = self._exclusion(release.label, needed, label, requirement)
+                if reason is not None:
+                    return (reason,)
         return ()
 
     def _missing_dependencies(self, release: Release) -> tuple[Reason, ...]:
@@ -296,13 +298,27 @@ class Solution:
             reasons.append(reason)
         return tuple(reasons[:1])
 
-    def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
-        """Return whether no candidate of a node meets both of two requirements."""
+    def _exclusion(
+        self, label: str, needed: NodeRequirement, other_label: str, other: NodeRequirement
+    ) -> Reason | None:
+        """Return the reason against a release if no candidate of a node meets two requirements.
+
+        Args:
+            label: the release.
+            needed: what it requires of the node.
+            other_label: the release that has the other requirement.
+            other: that requirement.
+        """
         if isinstance(needed, AgreementRequirement) and isinstance(other, AgreementRequirement):
-            return not needed.agreement.agrees_with(other.agreement)
-        if isinstance(needed, PackageRequirement) and isinstance(other, PackageRequirement):
-            return not self.provider.admitted(needed, other)
-        return False
+            if needed.agreement.agrees_with(other.agreement):
+                return None
+            return disagreement_reason(label, needed.agreement, other_label, other.agreement)
+        if not (isinstance(needed, PackageRequirement) and isinstance(other, PackageRequirement)):
+            return None
+        if self.provider.admitted(needed, other):
+            return None
+        have = f"{other}, which {other_label} needs"
+        return Reason(code="conflict", subject=label, need=str(needed), have=have)
 
 
 def _key(requirement: NodeRequirement) -> str:
