@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..compat.architectures import sass_runs
 from .build_rules import named_broken_release
+from .case_versions import gpu_capabilities
 from .catalog import (
+    Advice,
+    Owner,
+    advice_rows,
     capability_of,
     compilers,
-    cuda_builds,
     cuda_of_ptx,
     driver_floor,
     gpus_of_shared_name,
@@ -22,6 +25,7 @@ from .catalog import (
     toolkit_driver,
 )
 from .facts import Case
+from .model import Finding
 from .status_codes import version_tuple
 
 _MAX_OWNERS = 2  # libraries whose owners are named
@@ -56,6 +60,27 @@ def advice(case: Case, cause: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentences))
 
 
+def advice_row(case: Case, finding: Finding) -> Advice | None:
+    """Return what the data says about the fix of a finding, or None."""
+    text = " " + " ".join(fact.text for fact in finding.facts).lower()
+    messages = {fact.value for fact in finding.facts}
+    for row in advice_rows():
+        if finding.cause not in row.causes:
+            continue
+        is_named = any(word in text for word in row.words) or not messages.isdisjoint(row.messages)
+        if not is_named and (row.words or row.messages):
+            continue
+        if row.framework and not case.about("framework", row.framework):
+            continue
+        if row.below and not any(
+            capability < version_tuple(row.below) for capability, _gpu in gpu_capabilities(case)
+        ):
+            continue
+        cuda = case.first("cuda-built") or case.first("cuda-named")
+        return row.replace(says=row.says.replace("{cuda}", f" ({cuda.value})" if cuda else ""))
+    return None
+
+
 # ---- libraries ----------------------------------------------------------------------------------
 
 
@@ -67,6 +92,9 @@ def _owners(case: Case) -> Iterator[str]:
         owner = library_owner(name)
         if owner is not None and named < _MAX_OWNERS:
             named += 1
+            if "cudnn" in name:
+                yield _package_of_cudnn(case, name, owner)
+                continue
             packages, cuda = _alternatives(owner.packages), _alternatives(owner.cuda)
             last = f", up to CUDA {owner.last}" if owner.last else ""
             yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
@@ -78,6 +106,17 @@ def _owners(case: Case) -> Iterator[str]:
                 "conda's cudatoolkit has it, or use a newer release of the program."
             )
             return
+
+
+def _package_of_cudnn(case: Case, name: str, owner: Owner) -> str:
+    """Name the packages of cuDNN that have a library, for the CUDA version that a log names."""
+    major = linux_name(name).partition(".so.")[2].partition(".")[0]
+    named = {fact.value.partition(".")[0] for fact in case.of_kind("cuda-built", "cuda-named")}
+    packages = dict(zip(owner.cuda, owner.packages, strict=True))
+    chosen = [packages[cuda] for cuda in owner.cuda if cuda in named] or owner.packages
+    rest = ", for the CUDA version of the build" if len(chosen) > 1 else ""
+    requirements = _alternatives([f"`{package}=={major}.*`" for package in chosen])
+    return f"{name} is a library of cuDNN {major}: {requirements} has it{rest}."
 
 
 def _alternatives(words: Sequence[str]) -> str:
@@ -131,16 +170,6 @@ def _compiler_of_extension(case: Case) -> Iterator[str]:
         "An extension is compiled with the CUDA of torch's build: set CUDA_HOME to a toolkit of "
         f"CUDA {build.value}{other_build}."
     )
-
-
-def _build_with_cuda(case: Case) -> Iterator[str]:
-    """Say where a program that was built without CUDA has a build with it."""
-    facts = [fact for fact in case.log if fact.subject == "cpu_only_build" or fact.value == "none"]
-    text = "\n".join(fact.text for fact in facts).lower()
-    for build in cuda_builds():
-        if any(word in text for word in build.words):
-            yield build.says
-            return
 
 
 def _linker_symbol(case: Case) -> Iterator[str]:
@@ -433,7 +462,6 @@ def _gib(size: int) -> str:
 _LIBRARIES: Sequence[_Advice] = (_owners, _installed_toolkit)
 _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "cuda_lib_missing": (_broken_release, *_LIBRARIES),
-    "cpu_only_build": (_build_with_cuda,),
     "cuda_major_mismatch": (*_LIBRARIES, _compiler_of_extension),
     "mixed_cuda_wheels": (_owners, _linker_symbol),
     "cudnn_missing": (_owners,),

@@ -177,8 +177,7 @@ def causes() -> Mapping[str, Cause]:
     """
     by_id = {}
     for row in _read("doctor", "causes.toml")["cause"]:
-        lists = {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
-        by_id[row["id"]] = Cause(**{**row, **lists})
+        by_id[row["id"]] = Cause(**_with_tuples(row))
     return by_id
 
 
@@ -426,19 +425,29 @@ def dated_forms() -> tuple[DatedForm, ...]:
     )
 
 
-class CudaBuild(Value):
-    """Where a program has a build with CUDA: a row [[cuda-build]] of releases.toml."""
+class Advice(Value):
+    """What a finding means for the fix of its cause: a row [[advice]] of releases.toml."""
 
-    words: tuple[str, ...]
+    causes: tuple[str, ...]
     says: str
+    source: str
+    messages: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    framework: str = ""
+    below: str = ""
+    title: str = ""
+    alone: bool = False
 
 
 @cache
-def cuda_builds() -> tuple[CudaBuild, ...]:
-    """Return where programs have builds with CUDA."""
-    return tuple(
-        CudaBuild(words=tuple(row["words"]), says=row["says"]) for row in _releases()["cuda-build"]
-    )
+def advice_rows() -> tuple[Advice, ...]:
+    """Return the rows [[advice]]; of those that apply to a finding, the first one counts."""
+    return tuple(Advice(**_with_tuples(row)) for row in _releases()["advice"])
+
+
+def _with_tuples(row: Row) -> Row:
+    lists = {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
+    return {**row, **lists}
 
 
 def linux_name(file_name: str) -> str:

@@ -399,7 +399,8 @@ def _solve_may_help(diagnosis: Diagnosis, facts: Iterable[Fact]) -> bool:
     If files lack code for a device in an environment whose releases have it, a new solve gives the
     same releases.
     """
-    if not diagnosis.verdicts or not causes()[diagnosis.verdicts[0].cause].solve:
+    first = diagnosis.verdicts[0] if diagnosis.verdicts else None
+    if first is None or first.complete or not causes()[first.cause].solve:
         return False
     tests = [fact for fact in facts if (fact.kind, fact.subject) == ("test", "architecture")]
     return not {fact.value for fact in tests} >= {"pass", "fail"}

@@ -47,6 +47,8 @@ class Verdict(Value):
 
     Attributes:
         advice: what the facts add to the fix, in sentences.
+        title: what the facts say more exactly than the cause's title, or "".
+        complete: whether the fix is all there is to do: a new solve does not help.
     """
 
     cause: str
@@ -54,6 +56,8 @@ class Verdict(Value):
     evidence: tuple[str, ...]
     fix: str
     advice: tuple[str, ...] = ()
+    title: str = ""
+    complete: bool = False
 
 
 class Outside(Value):

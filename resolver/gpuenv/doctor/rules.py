@@ -44,6 +44,8 @@ _OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
 _STATUS_WITHOUT_MEMORY = "CUDNN_STATUS_INTERNAL_ERROR"
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
+# A message that the loader took the system's libstdc++, and not that of a conda environment.
+_LIBSTDCXX_OF_CONDA = ("libstdcxx-of-conda",)
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
@@ -612,8 +614,10 @@ def handles(case: Case) -> Iterator[Finding]:
 
 def libc_versions(case: Case) -> Iterator[Finding]:
     """Find a C or C++ library of the system that is too old, or a system without glibc."""
+    of_conda = {fact.where for fact in with_names(case, "lib_shadowing", _LIBSTDCXX_OF_CONDA)}
     for fact in case.of_kind("libc-wanted"):
-        yield proved("host_libc_too_old", fact)
+        finding = possible if fact.where in of_conda else proved
+        yield finding("host_libc_too_old", fact)
     musl = case.symptoms("musl")
     if musl:
         for fact in case.about("hints", "install_resolution_failure"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .advice import advice
+from .advice import advice, advice_row
 from .architecture_rules import suggested_by_gpu
 from .build_rules import (
     cpu_packages,
@@ -577,13 +577,19 @@ def line_number(fact: Fact) -> int:
 
 def _verdict(finding: Finding, case: Case) -> Verdict:
     lines = tuple(dict.fromkeys(evidence_line(fact) for fact in finding.facts))
-    return Verdict(
+    verdict = Verdict(
         cause=finding.cause,
         confidence=finding.confidence,
         evidence=lines[:EVIDENCE_LINES],
         fix=causes()[finding.cause].fix,
         advice=advice(case, finding.cause),
     )
+    row = advice_row(case, finding)
+    if row is None:
+        return verdict
+    if row.alone:
+        return verdict.replace(fix=row.says, advice=(), title=row.title, complete=True)
+    return verdict.replace(advice=(row.says, *verdict.advice), title=row.title)
 
 
 def evidence_line(fact: Fact) -> str:

@@ -120,7 +120,7 @@ def _place_of_log(origin: Origin) -> str:
 
 
 def _headline(verdict: Verdict, causes: Causes) -> str:
-    title = causes[verdict.cause].title
+    title = verdict.title or causes[verdict.cause].title
     text = f"{title}  [{verdict.cause}; {CONFIDENCE[verdict.confidence]}]"
     return Line(text, "bad", marked=len(title))
 
@@ -136,7 +136,8 @@ def _first_cause_lines(verdict: Verdict, examination: Examination, causes: Cause
 
 def _further_cause_lines(verdict: Verdict, causes: Causes) -> list[str]:
     confidence = CONFIDENCE[verdict.confidence]
-    line = f"  {causes[verdict.cause].title} ({verdict.cause}; {confidence})"
+    title = verdict.title or causes[verdict.cause].title
+    line = f"  {title} ({verdict.cause}; {confidence})"
     return [line, *_cut(f"    {line}" for line in verdict.evidence[:1])]
 
 
@@ -279,6 +280,8 @@ def fix_text(verdict: Verdict, examination: Examination, causes: Causes, *, firs
     Args:
         first: it is the best verdict. The new solve was made for that one only.
     """
+    if verdict.complete:
+        return verdict.fix
     parts = []
     remedy = examination.remedy
     if first and remedy is not None:
