@@ -39,7 +39,8 @@ def companion_rows(document: dict[str, Any], folder: Path) -> dict[str, list[Row
     """Return the rows of each distribution, those of companions.toml first."""
     rows: dict[str, list[Row]] = {}
     for row in document.get("row", []):
-        fields = {name: row[name] for name in ("cuda", "cudnn", "numpy", "source") if name in row}
+        names = ("cuda", "cuda_minor", "cudnn", "numpy", "source")
+        fields = {name: row[name] for name in names if name in row}
         if "frameworks" in row:
             fields["frameworks"] = list(row["frameworks"].items())
         for name in row["distributions"]:

@@ -392,7 +392,7 @@ def _companions(folder: Path) -> dict[str, list[Any]]:
     document = _toml(folder / "companions.toml")
     for row in document["row"] + document["compares_cuda"]:
         where = f"companions.toml: {_side(row, 'companions.toml')[0][0]}"
-        fields = "distributions versions platforms frameworks cuda cudnn numpy source"
+        fields = "distributions versions platforms frameworks cuda cuda_minor cudnn numpy source"
         _sourced(row), _known_fields(row, fields, where)
         if set(row.get("platforms", ())) - set(PLATFORMS):
             raise DataError(f"{where}: platforms is none of {', '.join(PLATFORMS)}")

@@ -10,6 +10,8 @@ import pytest
 
 import gpuenv
 from gpuenv import doctor
+from gpuenv.compat.data import load
+from gpuenv.compat.evaluate import built_with, pin_reasons
 from gpuenv.doctor.catalog import causes
 from gpuenv.doctor.diagnosis import Examination
 from gpuenv.doctor.log_reader import read_log
@@ -59,3 +61,37 @@ def test_a_gpu_that_is_only_mentioned_is_not_of_the_machine(case: dict[str, Any]
     facts = read_log([case["line"]])
     assert [fact for fact in facts if fact.kind == "gpu"]
     assert find_origin(facts, NO_GPU).place == "unknown"
+
+
+OLD = {"onnxruntime-gpu": "1.0.0 1.4.0 1.6.0 1.12.0 1.16.3", "ctranslate2": "2.24.0 3.20.0"}
+OLD |= {"tensorflow-gpu": "1.2.0 1.4.0 1.14.0 2.3.0"}
+PARTNERS = {
+    "cudnn-major": {8: ("nvidia-cudnn-cu12", "8.9.7.29"), 9: ("nvidia-cudnn-cu12", "9.10.2.21")},
+    "cuda-major": {11: ("torch", "2.4.0+cu118"), 12: ("torch", "2.4.0+cu121")},
+}
+
+
+@pytest.mark.parametrize("name", ["ctranslate2", "onnxruntime-gpu", "tensorflow", *OLD, "torch"])
+def test_what_the_doctor_knows_of_releases_the_solver_knows(name: str) -> None:
+    data, host = load(), gpuenv.describe(gpus=["A100"], driver="580.65.06", python="3.10")
+    partners = dict(PARTNERS)
+    if name == "torch":
+        known = {11: ("onnxruntime-gpu", "1.18.1"), 12: ("onnxruntime-gpu", "1.20.2")}
+        partners["cuda-major"] = known
+    releases = {release.version for release in data.releases(name, host.platform)}
+    releases |= {*data.known_versions(name, host.platform), *OLD.get(name, "").split()}
+    assert releases
+    for release in sorted(releases):
+        cuda, cudnn = built_with(name, release, host.platform, data)
+        assert cuda, (name, release)
+        for code, major in (("cuda-major", cuda), ("cudnn-major", cudnn)):
+            for other, pin in partners[code].items():
+                reasons = pin_reasons([(name, release), pin], host, data)
+                differs = code in {reason.code for reason in reasons}
+                assert differs is (bool(major) and major[0] != other), (release, pin)
+
+
+def test_no_wheel_of_tensorflow_is_for_cuda_12_8() -> None:
+    """A row says so."""
+    for release in load().releases("tensorflow", "linux-x86_64"):
+        assert built_with("tensorflow", release.version, "linux-x86_64", load())[0] < (12, 8)

@@ -535,6 +535,39 @@ def packages_of_pins(
     return packages
 
 
+def built_with(
+    name: str, version: str, platform: str, data: CompatibilityData
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the CUDA and the cuDNN that the builds of a release on the default index use.
+
+    Args:
+        name: a framework or a distribution.
+        version: the release; "2.10" is any release of that line.
+
+    Returns:
+        (CUDA, cuDNN): the version or only the major of CUDA, and the major of cuDNN; () is unknown.
+    """
+    framework, build, distribution = data.framework(name), None, name
+    if framework is not None and framework.is_single_distribution:
+        for known in data.builds(name, platform):
+            is_asked = f"{known.version}.".startswith(f"{version}.")
+            if build is None and is_asked and known.index == "default" and known.cuda:
+                build = known
+    elif framework is not None:
+        build = data.variant(framework, framework.ways[0], version, platform)
+        distribution = next(iter(framework.ways[0].carriers), name)
+    # The GPU's package had a name of its own before it was the only one.
+    links = data.links(distribution, version, platform)
+    links = links or data.links(f"{name}-gpu", version, platform) or Links()
+    cuda, cudnn = links.cuda, links.cudnn
+    if links.cuda_minor:
+        cuda = parse_release(links.cuda_minor)
+    if build is not None:
+        cuda = cuda or build.cuda or ()
+        cudnn = cudnn or ((int(build.cudnn.partition(".")[0]),) if build.cudnn else ())
+    return cuda, cudnn
+
+
 def known_builds(
     pins: Iterable[tuple[str, str]], platform: str, data: CompatibilityData
 ) -> tuple[Build, ...]:

@@ -30,7 +30,7 @@ class Links(Value):
         cuda: the CUDA majors that it has files for. Minor versions are compatible (setup.py of
             flash-attn, which names its wheels cu122 for every CUDA 12).
         cuda_minor: the only CUDA version ("13.0") that it accepts: it compares major and minor with
-            those of torch when it is imported.
+            those of torch when it is imported, or it is older than CUDA 11.
         cudnn: the cuDNN majors that it can load.
         numpy: the NumPy majors that can load it: (1,) if it is compiled against NumPy 1.
         cxx11_abi: the value of _GLIBCXX_USE_CXX11_ABI of the torch that it needs.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..compat.architectures import sass_runs
 from .build_rules import named_broken_release
-from .case_versions import gpu_capabilities
+from .case_versions import first_after_cudnn, gpu_capabilities
 from .catalog import (
     Advice,
     Owner,
@@ -28,6 +28,8 @@ from .facts import Case
 from .model import Finding
 from .status_codes import version_tuple
 
+# Packages that load cuDNN, the one whose releases most often differ from the others' first.
+_USERS = ("ctranslate2", "onnxruntime-gpu", "tensorflow", "torch")
 _MAX_OWNERS = 2  # libraries whose owners are named
 # Symbols of libnvJitLink end with the CUDA version that added them: __nvJitLinkAddData_12_1.
 _LINKER_SYMBOL = re.compile(r"nvJitLink\w{1,60}_(\d\d)_(\d{1,2})\b")
@@ -117,6 +119,24 @@ def _package_of_cudnn(case: Case, name: str, owner: Owner) -> str:
     rest = ", for the CUDA version of the build" if len(chosen) > 1 else ""
     requirements = _alternatives([f"`{package}=={major}.*`" for package in chosen])
     return f"{name} is a library of cuDNN {major}: {requirements} has it{rest}."
+
+
+def _users_of_cudnn(case: Case) -> Iterator[str]:
+    """Say which releases load the major version of cuDNN that is missing, and which a later one."""
+    for fact in case.of_kind("library-missing"):
+        library, _, version = linux_name(fact.subject).partition(".so.")
+        major = version.partition(".")[0]
+        if not library.startswith("libcudnn") or not major.isdigit():
+            continue
+        later = [
+            f"`{name}>={release}`" for name in _USERS if (release := first_after_cudnn(name, major))
+        ]
+        if later:
+            yield (
+                f"Older releases load cuDNN {major}; {', '.join(later)} load a later one. Upgrade "
+                "the package that needs it, or use older releases of all packages that load cuDNN."
+            )
+        return
 
 
 def _alternatives(words: Sequence[str]) -> str:
@@ -464,9 +484,9 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "cuda_lib_missing": (_broken_release, *_LIBRARIES),
     "cuda_major_mismatch": (*_LIBRARIES, _compiler_of_extension),
     "mixed_cuda_wheels": (_owners, _linker_symbol),
-    "cudnn_missing": (_owners,),
+    "cudnn_missing": (_owners, _users_of_cudnn),
     "cudnn_sublib_missing": (_owners,),
-    "cudnn_major_mismatch": (_owners,),
+    "cudnn_major_mismatch": (_owners, _users_of_cudnn),
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),
     "lib_shadowing": (_linker_symbol,),

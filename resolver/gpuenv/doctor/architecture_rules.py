@@ -15,8 +15,8 @@ from .case_versions import (
     gpu_above,
     gpu_capabilities,
     is_older_than_ptx,
+    newest_capability,
     newest_releases,
-    row_before,
 )
 from .catalog import year_of_gpu, year_of_release
 from .facts import Case, with_names
@@ -384,7 +384,7 @@ def _beyond_named(case: Case) -> Iterator[Finding]:
     if any(int(fact.value) <= CUDNN_BEFORE_AMPERE for fact in _cudnn_of_words(case)):
         limits.append(LAST_COMMON_CAPABILITY)
     for framework, (version, _release) in newest_releases(case).items():
-        highest = row_before("newest", framework, version)
+        highest = newest_capability(framework, version)
         if highest:
             limits.append(highest)
     gpu = gpu_above(case, min(limits)) if limits else None

@@ -16,8 +16,9 @@ from .case_versions import (
     gpu_above,
     gpu_capabilities,
     is_driver_older,
+    libraries_of_build,
+    newest_capability,
     newest_releases,
-    row_before,
 )
 from .catalog import BrokenRelease, broken_releases, cuda_of_driver
 from .facts import Case, first_of, unsure_of, with_names
@@ -33,6 +34,8 @@ _NO_GEMM = ("memory-for-start",)  # of cuBLAS, "Blas GEMM launch failed"
 # What libraries of CUDA return if they cannot start, and the ends of the names of these statuses.
 _LIBRARIES_THAT_START = ("cudnn", "cublas", "cusolver", "cusparse", "cufft", "curand")
 _STATUSES_OF_START = ("_NOT_INITIALIZED", "_INITIALIZATION_FAILED", "_SETUP_FAILED")
+# Programs whose wheels bring no CUDA, or only with an extra.
+_WITHOUT_OWN_CUDA = ("tensorflow", "onnxruntime", "ctranslate2")
 _CAUSES_OF_RELEASE = {"cuda": "cuda_major_mismatch", "cudnn": "cudnn_major_mismatch"}
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
@@ -185,7 +188,7 @@ def default_build(case: Case) -> Iterator[Finding]:
     if newest is None or case.of_kind("cuda-built") or not case.symptoms("cuda-unavailable"):
         return
     version, release = newest
-    cuda = row_before("default_cuda", "torch", version)
+    cuda = libraries_of_build("torch", version).get("cuda")
     for driver in case.of_kind("driver-cuda"):
         if cuda and driver.from_log and is_driver_older(version_tuple(driver.value), cuda):
             yield possible("driver_too_old", release, driver)
@@ -355,11 +358,12 @@ def libraries_of_release(case: Case) -> Iterator[Finding]:
     if not failures:
         return
     for framework, (version, release) in newest_releases(case).items():
-        for library, cause in _CAUSES_OF_RELEASE.items():
-            built = row_before(f"built_{library}", framework, version)
-            other = _other_than(case, library, built) if built else None
+        if framework not in _WITHOUT_OWN_CUDA:
+            continue
+        for library, built in libraries_of_build(framework, version).items():
+            other = _other_than(case, library, built)
             if other is not None:
-                yield likely(cause, release, other, failures[0])
+                yield likely(_CAUSES_OF_RELEASE[library], release, other, failures[0])
 
 
 def cudnn_of_provider(case: Case) -> Iterator[Finding]:
@@ -368,7 +372,7 @@ def cudnn_of_provider(case: Case) -> Iterator[Finding]:
     release = newest_releases(case).get("onnxruntime")
     if not failed or release is None or case.of_kind("library-missing", "cudnn-named"):
         return
-    built = row_before("built_cuda", "onnxruntime", release[0])
+    built = libraries_of_build("onnxruntime", release[0]).get("cuda")
     for fact in case.of_kind("toolkit", "cuda-named"):
         if built and fact.from_log and version_tuple(fact.value)[: len(built)] == built:
             yield likely("cudnn_missing", failed[0], release[1], fact)
@@ -404,7 +408,7 @@ def gpu_after_release(case: Case) -> Iterator[Finding]:
     if not failures or case.of_kind("out-of-memory", "architecture-missing"):
         return
     for framework, (version, release) in newest_releases(case).items():
-        highest = row_before("newest", framework, version)
+        highest = newest_capability(framework, version)
         gpu = gpu_above(case, highest) if highest else None
         if gpu:
             yield likely("gpu_too_new_for_build", failures[0], release, gpu)

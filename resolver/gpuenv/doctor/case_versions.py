@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
+from ..compat.data import load
+from ..compat.evaluate import built_with
+from ..requirements.versions import version_key
 from .catalog import (
     capability_of_series,
     compilers,
     cuda_of_driver,
     highest_capability_of,
-    releases_before,
+    newest_capabilities,
 )
 from .facts import Case
 from .model import Fact
@@ -84,12 +88,40 @@ def capability_of_name(name: str) -> tuple[int, int] | None:
     return highest_capability_of(name) or capability_of_series(name)
 
 
-def row_before(table: str, framework: str, version: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the value of the first row of releases.toml that a release is older than."""
-    for before, value in releases_before(table, framework):
+def newest_capability(framework: str, version: tuple[int, ...]) -> Capability | None:
+    """Return the highest capability that the builds of a release have SASS for; None is unknown."""
+    for before, capability in newest_capabilities(framework):
         if version < before:
-            return value
+            return capability
     return None
+
+
+@cache
+def libraries_of_build(framework: str, version: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Return the CUDA and the cuDNN of a release's builds for Linux, as far as they are known.
+
+    Only the major version of CUDA is returned if builds of its other minor versions fit, too.
+    """
+    release = ".".join(map(str, version))
+    cuda, cudnn = built_with(framework, release, "linux-x86_64", load())
+    if cuda >= MINOR_VERSION_COMPATIBILITY:
+        cuda = cuda[:1]
+    return {name: built for name, built in (("cuda", cuda), ("cudnn", cudnn)) if built}
+
+
+@cache
+def first_after_cudnn(distribution: str, major: str) -> str:
+    """Return the first release that loads a later cuDNN than a major version; "" is unknown."""
+    data, platform = load(), "linux-x86_64"
+    releases = [release.version for release in data.releases(distribution, platform)]
+    releases += data.known_versions(distribution, platform)
+    loads = False
+    for release in sorted(set(releases), key=version_key):
+        cudnn = built_with(distribution, release, platform, data)[1]
+        loads = loads or cudnn == (int(major),)
+        if loads and cudnn > (int(major),):
+            return release
+    return ""
 
 
 def gpu_above(case: Case, highest: Capability) -> Fact | None:

@@ -376,21 +376,18 @@ def _dotted(target: str) -> str:
     return f"{target[:-1]}.{target[-1]}"
 
 
-def releases_before(
-    table: str, framework: str = ""
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the rows of a table of releases.toml.
+def newest_capabilities(framework: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the highest compute capabilities that the builds of a framework have SASS for.
 
     Returns:
-        (release, value) pairs: releases before that one have the value, which is a version of CUDA
-        or cuDNN, or a compute capability.
+        (release, capability) pairs: the highest compute capability of releases before that one.
     """
-    rows = []
-    for row in _releases()[table]:
-        if row.get("framework", "") == framework:
-            value = row.get("cuda") or row.get("cudnn") or row["capability"]
-            rows.append((version_tuple(row["before"]), version_tuple(value)))
-    return rows
+    rows = _releases()["newest"]
+    return [
+        (version_tuple(row["before"]), version_tuple(row["capability"]))
+        for row in rows
+        if row["framework"] == framework
+    ]
 
 
 def year_of_release(framework: str, version: tuple[int, ...]) -> int:

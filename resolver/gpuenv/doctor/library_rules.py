@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..model import Value
+from .case_versions import libraries_of_build
 from .catalog import library_owner, linux_name
 from .facts import Case, first_of, unsure_of, with_names
 from .model import Fact, Finding, likely, possible, proved
@@ -38,7 +39,6 @@ _SYMBOL_OF_CUDA = re.compile(
     r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])"
 )
 _SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital there: cublasCreate
-_FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 _CUDNN_MAJORS_OF_TORCH = ("8", "9")
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # A message of cuDNN: it does not find the driver's library by the name libcuda.so.
@@ -312,15 +312,11 @@ def _other_cudnn(case: Case, major: str | None, present: dict[str, Fact]) -> Fac
     if present:
         return next(iter(present.values()))
     torch = case.first("version", subject="torch")
-    if torch and major in _CUDNN_MAJORS_OF_TORCH and major != _cudnn_major_of(torch):
+    built = libraries_of_build("torch", version_tuple(torch.value)) if torch else {}
+    if "cudnn" in built and major in _CUDNN_MAJORS_OF_TORCH and major != str(built["cudnn"][0]):
         return torch
     named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
     return named[0] if major and _only_others_named(named, major) else None
-
-
-def _cudnn_major_of(torch: Fact) -> str:
-    """Return the major version of cuDNN that the builds of a torch release since 1.8 bring."""
-    return "9" if version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 else "8"
 
 
 def _only_others_named(named: list[Fact], major: str) -> bool:
