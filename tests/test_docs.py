@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuenv.compat import rules
+from gpuenv.compat import evaluate, rules
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -82,12 +82,13 @@ def test_the_navigation_of_the_site_has_every_page() -> None:
 
 def test_the_page_of_rules_has_every_rule_and_code() -> None:
     page = (DOCS / "rules.md").read_text()
-    documented = " ".join(str(getattr(rules, name).__doc__) for name in dir(rules))
+    functions = [*(getattr(rules, name) for name in dir(rules)), evaluate.agreements]
+    documented = " ".join(str(function.__doc__) for function in functions)
     codes = set(
         re.findall(r"\b[a-z]+(?:-[a-z]+)+\b", " ".join(re.findall(r"Codes?: ([^.(]*)", documented)))
     )
     assert len(codes) >= 20 and [code for code in sorted(codes) if f"`{code}`" not in page] == []
-    assert [n for n in range(1, 11) if f"\n## R{n}: " not in page] == []
+    assert [n for n in range(1, 12) if f"\n## R{n}: " not in page] == []
 
 
 def test_the_page_of_variables_has_every_variable() -> None:
