@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from examples import examples
 from gpuenv.binaries import elf
 from gpuenv.model import Check
-from gpuenv.verify.linkage import closure_check
+from gpuenv.verify.linkage import Libraries, closure_check
 from gpuenv.verify.loader import Origins
 from gpuenv.verify.survey import Distribution, Survey
 from native_build import build
@@ -78,7 +78,8 @@ class Site:
         ]
         survey = survey_of(*rows, libraries=self.libraries)
         end = time.monotonic() + deadline
-        return closure_check(survey, modules, Origins(env or {}), end, system or {})
+        libraries = Libraries(survey, Origins(env or {}), end, system or {})
+        return closure_check(libraries, modules)
 
 
 def survey_of(*rows: Distribution, libraries: Mapping[str, str]) -> Survey:

@@ -335,7 +335,7 @@ def verify(
         device: whether the GPUs are used.
         timeout: seconds for all checks together.
         only: names of the frameworks to check; () checks those of the lock, or all that are
-            installed.
+            installed, and imports what is installed beside them.
         verbose: whether cuDNN's log of a failure has every call.
         fast: whether the sizes of files are compared, and not their hashes.
         shown_as: the folder that the evidence names, for an environment that is not there yet; ""
@@ -391,6 +391,7 @@ def verify(
                 data=data,
                 conda=[record for record in packages if record.keys() >= needed],
                 fast=fast,
+                whole=not only,
             )
     if not shown_as:
         return Checks(checks)

@@ -16,7 +16,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 from ..model import Value
@@ -210,31 +210,51 @@ def _dynamic_texts(
 def _opened_names(file: IO[bytes], content: File, deadline: float) -> set[str] | None:
     """Return the file names in the read-only data; None if the deadline passed.
 
-    GPU code is not read, nor is .lrodata: it has large objects only (x86-64 psABI, medium code
-    model), such as weights of heuristics. A name counts if it is a whole text, with a NUL on both
-    sides: a part of a message or of a path is no file name.
+    A name counts if it is a whole text, with a NUL on both sides: a part of a message or of a path
+    is no file name.
     """
     names: set[str] = set()
+    for data in _read_only_data(file, content):
+        if time.monotonic() > deadline:
+            return None
+        # A search for fixed bytes is several times as fast as one for the pattern.
+        at = data.find(b"\0lib")
+        while at >= 0:
+            match = _FILE_NAME.match(data, at)
+            if match:
+                names.add(match[1].decode())
+            at = data.find(b"\0lib", at + 1)
+    return names
+
+
+def find_texts(path: str, texts: Iterable[bytes]) -> set[bytes]:
+    """Return those of the texts, each shorter than LONGEST, that the read-only data contains.
+
+    Raises:
+        NotElfError: the file is no ELF file.
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        content = parse(file)
+        return {text for data in _read_only_data(file, content) for text in texts if text in data}
+
+
+def _read_only_data(file: IO[bytes], content: File) -> Iterator[bytes]:
+    """Yield the read-only data in parts. A section begins after a NUL.
+
+    GPU code is not read, nor is .lrodata: it has large objects only (x86-64 psABI, medium code
+    model), such as weights of heuristics.
+    """
     for section in content.sections:
         is_data = section.flags & _ALLOC and not section.flags & (_WRITE | _EXECUTE)
         if not (section.name.startswith(".rodata") and is_data):
             continue
         start, end = section.offset, min(section.offset + section.length, content.size)
         for place in range(start, end, CHUNK):
-            if time.monotonic() > deadline:
-                return None
-            # A chunk begins where the last names of the previous one could have begun.
+            # A part begins where the last texts of the previous one could have begun.
             begin = max(start, place - LONGEST)
             length = min(place + CHUNK, end) - begin
-            data = (b"\0" if begin == start else b"") + bytes_at(file, begin, length)
-            # A search for fixed bytes is several times as fast as one for the pattern.
-            at = data.find(b"\0lib")
-            while at >= 0:
-                match = _FILE_NAME.match(data, at)
-                if match:
-                    names.add(match[1].decode())
-                at = data.find(b"\0lib", at + 1)
-    return names
+            yield (b"\0" if begin == start else b"") + bytes_at(file, begin, length)
 
 
 def expand_origin(path: str, entries: Iterable[str]) -> list[str]:

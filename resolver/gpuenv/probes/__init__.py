@@ -15,6 +15,9 @@ files.py        whether files are as recorded
 cudnn.py        which cuDNN libraries are loaded, and from where
 convolution.py  a convolution by cuDNN on one device, without a framework
 module.py       a framework that has no probe of its own: import only
+companion.py    the import of a distribution, its libraries, its operation on every device
+operations.py   these operations, one function for each distribution
+check.py        a check that another package brings
 NAME.py         each other module: the framework NAME
 
 The contract of a probe:

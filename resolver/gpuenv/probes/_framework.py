@@ -214,8 +214,8 @@ def _try_devices(framework: Framework) -> FrameworkAnswer:
 # ---- error texts --------------------------------------------------------------------------------
 
 
-def logged(pattern: str) -> str:
-    """Return the last lines on stderr that match, joined; "" if stderr cannot be read.
+def logged(pattern: str, start: int = 0) -> str:
+    """Return the last lines on stderr after a place that match, joined; "" if it cannot be read.
 
     C++ libraries write only there why they continue without a GPU.
     """
@@ -225,6 +225,7 @@ def logged(pattern: str) -> str:
         # A file description of its own: reading must not move the place where the next line is
         # written.
         with open("/proc/self/fd/2", "rb") as stream:
+            stream.seek(start)
             text = stream.read().decode(errors="replace")
     except OSError:
         return ""

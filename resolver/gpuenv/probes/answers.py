@@ -36,6 +36,7 @@ class FrameworkAnswer(TypedDict, total=False):
     cuda: str | None  # "13.0" or "13"; None is a CPU build
     cudnn: int | None  # the number that cudnnGetVersion returns; None if none is loaded
     cudnn_failure: str  # why the framework cannot use the cuDNN that it finds
+    numpy_failure: str  # why its arrays cannot become arrays of the installed NumPy
     without_cudnn: str  # why a framework that does not need cuDNN ran without it
     cpu: Run
     devices: list[FrameworkDevice]
@@ -123,6 +124,23 @@ class ConvolutionAnswer(TypedDict, total=False):
     check_s: float
     free: int  # bytes after a failure
     mapped: list[str]
+
+
+class CompanionAnswer(TypedDict, total=False):
+    """The answer of the probe "companion"."""
+
+    framework: str  # why a framework that is imported first cannot be; then there is nothing else
+    failures: dict[str, str]  # module -> why it cannot be imported
+    loads: dict[str, str | None]  # library -> None (the imports did it), "" or why it cannot be
+    numpy: str  # what NumPy says of extensions that were built for another one
+    operation: list[str]  # for each device: "" or what is wrong
+
+
+class OwnCheck(TypedDict):
+    """The answer of the probe "check"."""
+
+    status: str  # pass, fail or unknown
+    evidence: str
 
 
 class Interpreter(TypedDict):

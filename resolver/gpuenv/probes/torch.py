@@ -6,6 +6,7 @@ switched off in this process, so that float32 means float32.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -24,6 +25,13 @@ class Torch(Framework):
         answer: FrameworkAnswer = {"cuda": module.version.cuda}
         if getattr(module.version, "hip", None):
             answer["aside"] = f"a ROCm {module.version.hip} build: it is for AMD GPUs"
+        if importlib.util.find_spec("numpy") is not None:
+            # A torch that was built for another NumPy is imported with a warning only.
+            step("Tensor.numpy")
+            try:
+                module.zeros(1).numpy()
+            except Exception as error:
+                answer["numpy_failure"] = failure(error, "compiled using NumPy")
         return answer
 
     def devices(self) -> Sequence[str]:

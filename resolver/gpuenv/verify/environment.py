@@ -20,11 +20,11 @@ from ..compat.data import CompatibilityData
 from ..errors import Reason
 from ..model import Check, Gpu, Host, Lock
 from ..probes.answers import CudnnAnswer
-from . import devices, installed, loader
+from . import companions, devices, installed, loader
 from .cudnn_log import Logged
 from .device_code import device_code_checks
 from .frameworks import expected_cudnn, framework_checks
-from .linkage import closure_check
+from .linkage import Libraries, closure_check
 from .rule_checks import suitability_checks
 from .runner import PROBES, Children
 from .survey import Survey, environment_python, read_survey
@@ -46,6 +46,7 @@ def verify(
     data: CompatibilityData | None = None,
     conda: Sequence[Record] = (),
     fast: bool = False,
+    whole: bool = True,
 ) -> tuple[Check, ...]:
     """Return the checks of the environment at `target`, in a fixed order.
 
@@ -62,6 +63,7 @@ def verify(
         data: the compatibility data; None skips the rules and the device code.
         conda: the records of the conda packages in the environment.
         fast: compare the sizes of files, not their hashes.
+        whole: false imports nothing but the frameworks.
 
     Raises:
         InputError: there is no interpreter at `target`.
@@ -76,14 +78,14 @@ def verify(
         # A fault kept the detection from listing the devices: try the first that CUDA may show.
         gpus = (Gpu(name="", compute_capability=None, index=0),)
     modules = [module for _, module, _ in frameworks]
+    tasks = _framework_tasks(frameworks, probes, {"device": device, "devices": len(host.gpus)})
     # `children` is left first: it kills the children, so that an interrupt does not wait for one
     # that hangs.
-    with ThreadPoolExecutor(5 + len(gpus) + len(frameworks)) as pool, children:
-        tasks = []
-        for _, module, probe in frameworks:
-            name = probe if os.path.isfile(os.path.join(probes, f"{probe}.py")) else "module"
-            options = {"import_name": module, "device": device, "devices": len(host.gpus)}
-            tasks.append((name, options))
+    with (
+        ThreadPoolExecutor(5 + len(gpus) + len(frameworks)) as pool,
+        ThreadPoolExecutor(companions.processes()) as imports,
+        children,
+    ):
         # Frameworks take longest. So they start before it is known which of them are installed,
         # unless one that hangs would keep the device from cuDNN's own check.
         running = [] if turns else [pool.submit(children.run, *task) for task in tasks]
@@ -101,7 +103,19 @@ def verify(
             convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
         running = running or [pool.submit(children.run, *task) for task in tasks]
         files = pool.submit(installed.compare_files, children.run, survey, fast=fast)
-        closure = pool.submit(closure_check, survey, modules, origins, deadline, system)
+        libraries = pool.submit(Libraries, survey, origins, deadline, system)
+        closure = pool.submit(lambda: closure_check(libraries.result(), modules))
+        used = len(host.gpus) if device else 0
+        started = companions.Started()
+        if whole:
+            started = companions.start(
+                imports,
+                children.run,
+                survey,
+                frameworks=modules,
+                is_named=data.is_companion if data is not None else lambda _: False,
+                devices=used,
+            )
         checks = installed.survey_checks(lock, survey)
         code: list[Check] | Future[list[Check]] = []
         if data is not None:
@@ -125,11 +139,23 @@ def verify(
                     future.result(),
                     lock=lock,
                     survey=survey,
-                    visible=len(host.gpus) if device else 0,
+                    visible=used,
                     origins=origins,
                     system=system,
                 )
+        checks += companions.checks(started, libraries.result(), used)
     return tuple(checks)
+
+
+def _framework_tasks(
+    frameworks: Sequence[Named], probes: str, options: Mapping[str, object]
+) -> list[tuple[str, dict[str, object]]]:
+    """Return the probe of each framework, or "module" if it has none, and its options."""
+    tasks = []
+    for _, module, probe in frameworks:
+        name = probe if os.path.isfile(os.path.join(probes, f"{probe}.py")) else "module"
+        tasks.append((name, {"import_name": module, **options}))
+    return tasks
 
 
 def _rule_reasons(

@@ -54,6 +54,11 @@ def framework_checks(
     answer: FrameworkAnswer = outcome.answer
     summary = _build_text(name, answer)
     wrong = [answer["cudnn_failure"]] if "cudnn_failure" in answer else []
+    if "numpy_failure" in answer:
+        wrong.append(
+            f"no Tensor.numpy() with numpy {survey.versions.get('numpy', '')}: "
+            f"{answer['numpy_failure']}"
+        )
     if lock is not None:
         wrong += _differences(name, answer, lock, survey)
     status = "fail" if wrong else "pass"
@@ -178,7 +183,7 @@ def _device_checks(
         return [Check(name, "GPU", "unknown", f"not tried on a GPU: {answer['aside']}")]
     if "device_failure" in answer:
         failure = answer["device_failure"]
-        return [Check(name, "GPU", _failure_status(failure), failure)]
+        return [Check(name, "GPU", failure_status(failure), failure)]
     if "devices" not in answer:
         return [Check(name, "GPU", "unknown", "only imported: it has no probe")]
     if answer.get("cuda", "") is None:
@@ -191,7 +196,7 @@ def _device_checks(
         subject = f"GPU {device['index']} {device.get('name', '')}".rstrip()
         if "failure" in device:
             failure = device["failure"]
-            status = _failure_status(failure)
+            status = failure_status(failure)
             checks.append(Check(name, f"convolution {subject}", status, failure))
         else:
             note = answer.get("without_cudnn", "")
@@ -203,7 +208,7 @@ def _device_checks(
     return checks
 
 
-def _failure_status(failure: str) -> str:
+def failure_status(failure: str) -> str:
     """Return the status of a failure on a device.
 
     A fault of the device or the host is not the environment's.

@@ -31,34 +31,24 @@ from .loader import Origins
 from .survey import Survey
 
 # As NVIDIA names its libraries; libcurl, libcurses and libcups are others.
-_CUDA = re.compile(r"lib(cu(?!r[ls]|ps)|nv|nccl)")
+CUDA = re.compile(r"lib(cu(?!r[ls]|ps)|nv|nccl)")
 _VERSIONED = re.compile(r"\.so\.[0-9]")
 _MACHINES = ("lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64", "lib")
 _DEFAULTS = tuple(f"{root}{machine}" for machine in _MACHINES for root in ("/", "/usr/"))
 _Finding = tuple[Mark, str]  # for programs, for people
 
 
-def closure_check(
-    survey: Survey,
-    modules: Sequence[str],
-    origins: Origins,
-    deadline: float,
-    system: Mapping[str, Sequence[str]],
-) -> Check:
+def closure_check(libraries: Libraries, modules: Sequence[str]) -> Check:
     """Return the check "closure".
 
     It fails for what cuDNN or the frameworks need. What only other CUDA libraries open by name
     leaves it unknown.
 
     Args:
-        survey: what is installed.
+        libraries: those of the environment.
         modules: import names of the installed frameworks.
-        origins: where the loader searches.
-        deadline: time.monotonic when reading stops.
-        system: {distribution: the libraries that it opens and that the system must have}.
     """
     begin = time.monotonic()
-    libraries = _Libraries(survey, origins, deadline, system)
     cuda, starts = set(libraries.cuda), libraries.starts(modules)
     groups = {title: libraries.reach(starts[title], by_name=True) for title in sorted(starts)}
     failures: list[_Finding] = [
@@ -117,8 +107,14 @@ def suffix(name: str) -> str:
     return name.partition(".so")[2]
 
 
-class _Libraries:
-    """The libraries of an environment.
+class Libraries:
+    """The libraries of an environment; those of NVIDIA are read at once.
+
+    Args:
+        survey: what is installed.
+        origins: where the loader searches.
+        deadline: time.monotonic when reading stops.
+        system: {distribution: the libraries that it opens and that the system must have}.
 
     Attributes:
         owner: path -> distribution.
@@ -189,7 +185,7 @@ class _Libraries:
         """Return the file names that a library opens by name and cannot do without."""
         own = os.path.basename(library.path)
         for name in library.names:
-            if name in (own, library.soname) or is_driver_library(name) or not _CUDA.match(name):
+            if name in (own, library.soname) or is_driver_library(name) or not CUDA.match(name):
                 continue
             if _VERSIONED.search(name):
                 yield name
@@ -230,6 +226,16 @@ class _Libraries:
                 names += self.opened(library)
             queue += filter(None, [self.find(name, library) for name in names])
         return reached
+
+    def absent(self, path: str) -> set[str]:
+        """Return what loading a library needs and neither the environment nor the system has."""
+        reached = map(self.library, self.reach([path], by_name=False))
+        return {
+            name
+            for library in filter(None, reached)
+            for name in library.needed
+            if self.find(name, library) is None and self._outside(name, library) is None
+        }
 
     def absent_requirements(self, owner: str) -> list[str]:
         """Return what an NVIDIA distribution requires on every platform and is not installed."""
@@ -277,7 +283,7 @@ class _Libraries:
             if library is None:
                 continue
             for name in library.needed:
-                if not is_driver_library(name) and (_CUDA.match(name) or path in loaded):
+                if not is_driver_library(name) and (CUDA.match(name) or path in loaded):
                     askers.setdefault((name, True), []).append(library)
             for name in self.opened(library):
                 askers.setdefault((name, path in reached), []).append(library)
@@ -290,7 +296,7 @@ class _Libraries:
         """Return what it means that the environment lacks a library; None if the system has it."""
         taken = self._outside(name, askers[0])
         of_system = any(name in self._system.get(asker.path, ()) for asker in askers)
-        if taken is not None and (of_system or not _CUDA.match(name)):
+        if taken is not None and (of_system or not CUDA.match(name)):
             return None  # the system's own library, as intended
         relation = "opened by name"
         if any(name in asker.needed for asker in askers):

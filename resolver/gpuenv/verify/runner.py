@@ -80,9 +80,13 @@ class Children:
                 _kill_group(child.pid)
 
     def run(
-        self, probe: str, options: Mapping[str, object], more: Mapping[str, str] | None = None
+        self,
+        probe: str,
+        options: Mapping[str, object],
+        more: Mapping[str, str] | None = None,
+        limit: float = float("inf"),
     ) -> Outcome:
-        """Run a probe and wait for it, until the deadline at most.
+        """Run a probe and wait for it, until the deadline or for `limit` seconds at most.
 
         Then its process group is killed.
 
@@ -91,6 +95,7 @@ class Children:
 
         Args:
             more: environment variables in addition to those of this object.
+            limit: seconds.
         """
         script = os.path.join(self._probes, f"{probe}.py")
         launcher = [LAUNCHER, f"--parent={os.getpid()}"]
@@ -121,7 +126,7 @@ class Children:
                     return Outcome(failure=failure, ended="failed")
                 self._running.add(child)
             try:
-                in_time = _wait(child.pid, self._deadline)
+                in_time = _wait(child.pid, min(self._deadline, begin + limit))
             finally:
                 code = self._reap(child)
             seconds = time.monotonic() - begin

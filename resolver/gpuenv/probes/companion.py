@@ -1,0 +1,130 @@
+"""Import a distribution and load its libraries, and run one small operation of it on every device.
+
+Options: {"name": distribution, "frameworks": modules that are imported first, "modules": its
+modules, "files": its libraries, "suspects": its extension modules that may not fit the NumPy,
+"device": bool, "devices": int}. With "device" false it must not touch a GPU.
+
+A package may hide that it cannot load a library: it warns and goes on without its kernels, or it
+tries one file after the other. So each library that the imports have not loaded is loaded in a
+process of its own: two of them may register the same operators, which ends the process.
+
+Answers with answers.CompanionAnswer. Runs on Python 3.9 and later; standard library and the
+distribution only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import re
+import signal
+import warnings
+from typing import TypedDict
+
+from ._common import mapped_libraries, run, step
+from ._framework import failure, logged
+from .answers import CompanionAnswer
+from .operations import OPERATIONS
+
+NUMPY = "compiled using NumPy 1.x cannot be run in|compiled against NumPy C-API version"
+# What the loader says, also where a package quotes it in the middle of a long text.
+LOADER = re.compile(
+    r"\S+: cannot open shared object file|(?:\S+: )?undefined symbol: \S+|"
+    r"\S+: version \S+ not found"
+)
+
+
+class Options(TypedDict):
+    """The options of this probe."""
+
+    name: str
+    frameworks: list[str]
+    modules: list[str]
+    files: list[str]
+    suspects: list[str]
+    device: bool
+    devices: int
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and first lines of an exception, and what the loader said."""
+    text, words = failure(error), dict.fromkeys(LOADER.findall(str(error)))
+    return " | ".join([text, *[word for word in list(words)[:3] if word not in text]])
+
+
+def try_import(name: str) -> str:
+    """Return why a module cannot be imported; "" if it can."""
+    step("import " + name)
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        return describe(error)
+    return ""
+
+
+def load(path: str) -> str:
+    """Return why a library cannot be loaded; "" if it can."""
+    step("load " + path)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            ctypes.CDLL(path, mode=os.RTLD_NOW)
+        except OSError as error:
+            os.write(writer, str(error).encode()[:4000])
+        os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8", errors="replace") as stream:
+        text = stream.read()
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return text
+
+
+def try_operation(options: Options, answer: CompanionAnswer) -> None:
+    """Run the operation of the distribution, if there is one, on each device."""
+    operation = OPERATIONS.get(options["name"])
+    if operation is None or not options["device"]:
+        return
+    answer["operation"] = []
+    for index in range(options["devices"]):
+        step(f"{operation.__name__} on cuda:{index}")
+        try:
+            wrong = operation(f"cuda:{index}")
+        except Exception as error:
+            wrong = describe(error)
+        answer["operation"].append(wrong)
+
+
+def probe(options: Options) -> CompanionAnswer:
+    """Return the answer that this file's docstring describes."""
+    warnings.simplefilter("ignore")
+    if not options["device"]:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    answer: CompanionAnswer = {"failures": {}, "loads": {}, "numpy": ""}
+    for name in options["frameworks"]:
+        text = try_import(name)
+        if text:
+            answer["framework"] = f"import {name}: {text}"
+            return answer
+    start = os.fstat(2).st_size  # what a framework has printed until here is its own fault
+    for name in (*options["modules"], *options["suspects"]):
+        text = try_import(name)
+        if text:
+            answer["failures"][name] = text
+    answer["numpy"] = logged(NUMPY, start)
+    mapped = {os.path.realpath(path) for path in mapped_libraries(re.compile(""))}
+    for path in options["files"]:
+        if os.path.realpath(path) in mapped:
+            answer["loads"][path] = None
+        else:
+            answer["loads"][path] = load(path)
+    if not answer["failures"]:
+        try_operation(options, answer)
+    return answer
+
+
+if __name__ == "__main__":
+    run(probe)

@@ -1,0 +1,179 @@
+"""Imports of what is beside the frameworks, and checks of other packages, in real environments."""
+
+import os
+import shutil
+import sys
+import tomllib
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv.api.data import compatibility_data
+from gpuenv.model import Check
+from gpuenv.verify import companions
+from gpuenv.verify.environment import verify
+from native_build import build
+from test_verification import CLEAN, host_of, place, show, site_of, write_record
+
+HERE = Path(__file__).parent
+CASES = tomllib.loads((HERE / "data" / "companions.toml").read_text())["case"]
+BODIES = {
+    "load": "import ctypes, glob, os\n"
+    "for path in sorted(glob.glob(os.path.dirname(__file__) + '/*.so')):\n    ctypes.CDLL(path)\n",
+}
+BODIES["hide"] = BODIES["load"].replace(
+    "ctypes.CDLL(path)",
+    "try:\n        ctypes.CDLL(path)\n    except OSError as error:\n        print(error)",
+)
+TORCH = "import ctypes, os\nctypes.CDLL(os.path.dirname(__file__) + '/lib/libtorch_cpu.so')\n"
+NUMPY = {"NUMPY1": "", "NUMPY2": "numpy._core._multiarray_umath\\0"}
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+
+
+def library(cache: Path, name: str, needs: str, function: str) -> Path:
+    """A compiled library that needs others, of which empty stand-ins are compiled first."""
+    if needs in NUMPY:
+        texts = f"_ARRAY_API\\0{NUMPY[needs]}numpy.core._multiarray_umath"
+        return build(
+            "library_stub.c", name, cache, defines=[f'NAMES="{texts}"', f'RAISES="{function}"']
+        )
+    others = [str(build("library_stub.c", other, cache)) for other in needs.split()]
+    defines = [f"NEEDS={function}"] if function else []
+    if function == "CRASH":
+        defines = ["CRASH"]
+    return build(
+        "library_stub.c", name, cache, defines=defines, flags=["-Wl,--no-as-needed", *others]
+    )
+
+
+def add(site: Path, name: str, files: Mapping[str, str], paths: Sequence[str] = ()) -> None:
+    """A distribution with texts, {path: text}, and with files that are there."""
+    for path, text in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text)
+    write_record(site, name, "1.0", [Path(path) for path in (*files, *paths)])
+
+
+@pytest.fixture
+def site(tmp_path: Path, native: Path) -> Path:
+    """An environment with torch and a library of CUDA 12."""
+    venv.create(tmp_path / "env", symlinks=True)
+    site = site_of(tmp_path / "env")
+    torch = build("library_stub.c", "libtorch_cpu.so", native, defines=["HAS=torch_new"])
+    place(torch, site / "torch/lib/libtorch_cpu.so")
+    add(site, "torch", {"torch/__init__.py": TORCH}, ["torch/lib/libtorch_cpu.so"])
+    nvrtc = "nvidia/nvrtc/lib/libnvrtc.so.12"
+    place(build("library_stub.c", "libnvrtc.so.12", native), site / nvrtc)
+    add(site, "nvidia-cuda-nvrtc-cu12", {}, [nvrtc])
+    add(site, "numpy", {"numpy/__init__.py": "", "numpy/broken.py": "1 / 0"})
+    metadata = site / "numpy-1.0.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("Version: 1.0", "Version: 2.2.6"))
+    return site
+
+
+def checks_of(site: Path, devices: int = 0, **env: str) -> list[Check]:
+    """The checks that are not of files, of a verification without frameworks."""
+    target = str(site.parent.parent.parent)
+    env = {**CLEAN, **env}
+    found = verify(
+        None,
+        target,
+        host_of(devices),
+        frameworks=(),
+        device=devices > 0,
+        env=env,
+        data=compatibility_data(),
+        timeout=60,
+    )
+    return [check for check in found if check.name in ("import", "operation", "check")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_an_import(case: dict[str, Any], site: Path, native: Path) -> None:
+    paths = []
+    for name, needs, function in case["libraries"]:
+        paths.append(os.path.normpath(f"odd/{name}"))
+        place(library(native, os.path.basename(name), needs, function), site / paths[-1])
+    body = BODIES.get(case["body"], case["body"])
+    add(site, "odd", {"odd/__init__.py": body, **case.get("files", {})}, paths)
+    found = checks_of(site)
+    (check,) = [check for check in found if check.subject == "odd"]
+    assert check.status == case["status"], show(found)
+    assert [text for text in case.get("has", ()) if text not in check.evidence] == [], show(found)
+
+
+def test_what_the_data_names_is_imported_and_its_operation_runs_on_every_gpu(site: Path) -> None:
+    torch = "def tensor(values, device): return values\ndef arange(count, device): return count\n"
+    (site / "torch/__init__.py").write_text(torch)
+    scatter = "from types import SimpleNamespace as Space\nimport os\n"
+    scatter += "def scatter(values, index, reduce):\n"
+    scatter += (
+        "    if os.environ.get('RAISES'): raise RuntimeError('no kernel image is available')\n"
+    )
+    scatter += "    return Space(tolist=lambda: [2.0, float(os.environ['SECOND'])])\n"
+    add(site, "torch_scatter", {"torch_scatter/__init__.py": scatter})
+    add(site, "flax", {"flax/__init__.py": "import jax.no_such_name"})
+    for devices, env, status, text in (
+        (0, {}, "unknown", "not run, because no GPU is used: scatter of torch-scatter"),
+        (2, {"SECOND": "4"}, "pass", "scatter, GPUs: 2"),
+        (1, {"SECOND": "5"}, "fail", "scatter, GPU 0: the sums are [2.0, 5.0], not [2, 4]"),
+        (1, {"RAISES": "1"}, "fail", "RuntimeError: no kernel image is available"),
+    ):
+        found = {check.name: check for check in checks_of(site, devices, **env)}
+        assert (found["operation"].status, text in found["operation"].evidence) == (status, True)
+        assert found["import"].status == "pass"  # of torch-scatter, the last one
+    (flax,) = [check for check in checks_of(site) if check.subject == "flax"]
+    assert (flax.status, "No module named 'jax'" in flax.evidence) == ("fail", True)
+
+
+OWN = {
+    "returns": ("return 7", "pass", "7"),
+    "prints": ("print('gpuenv-probe: {}')", "pass", ""),
+    "skips": ("raise unittest.SkipTest('no license')", "unknown", "no license"),
+    "raises": ("raise ValueError('odd\\nvalue')", "fail", "ValueError: odd value"),
+    "exits": ("sys.exit(0)", "fail", "ended with status 0 and no answer"),
+    "aborts": ("os.abort()", "fail", "killed by SIGABRT"),
+    "hangs": ("time.sleep(99)", "fail", "no answer in 2 s while it was at: call own:hangs; killed"),
+    "absent": (None, "fail", "AttributeError: "),
+}
+
+
+def test_checks_of_other_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(companions, "OWN_LIMIT", 2.0)
+    bodies = {name: body for name, (body, _, _) in OWN.items() if body is not None}
+    module = "import os, sys, time, unittest\n"
+    module += "".join(f"def {name}(*, device):\n    {body}\n" for name, body in bodies.items())
+    entries = "".join(f"{name} = own:{name}\n" for name in OWN)
+    points = "own-1.0.dist-info/entry_points.txt"
+    add(site, "own", {"own.py": module, points: f"[gpuenv.checks]\n{entries}"})
+    found = checks_of(site)
+    own = {check.subject: check for check in found if check.name == "check"}
+    assert list(own) == [f"own {name}" for name in OWN]
+    for name, (_, status, text) in OWN.items():
+        check = own[f"own {name}"]
+        assert (check.status, text in check.evidence) == (status, True), show(found)
+
+
+def test_the_documented_example(site: Path) -> None:
+    page = (HERE.parent / "docs" / "packages.md").read_text()
+    project = tomllib.loads((HERE / "example_checks" / "pyproject.toml").read_text())["project"]
+    shutil.copy(HERE / "example_checks" / "example_checks.py", site)
+    (group,) = project["entry-points"]
+    entries = project["entry-points"][group]
+    points = "".join(f"{name} = {value}\n" for name, value in entries.items())
+    path = "example_checks-1.0.dist-info/entry_points.txt"
+    add(site, project["name"], {path: f"[{group}]\n{points}"}, ["example_checks.py"])
+    found = checks_of(site, EXAMPLE_LICENSE="lic1")
+    assert [
+        (check.subject, check.status, check.evidence) for check in found if check.name == "check"
+    ] == [
+        ("example-checks license", "pass", "the license server is lic1"),
+        ("example-checks cache", "unknown", "the kernel cache is on a GPU, and none is used"),
+    ]
+    for path in (HERE / "example_checks").glob("*.*"):
+        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        assert [line for line in lines[path.suffix == ".toml" and 4 :] if line not in page] == []
