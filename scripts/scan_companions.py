@@ -44,7 +44,7 @@ from scan_releases import DATA, best, platform_of  # noqa: E402
 from scan_wheel import directory, inflate, is_library, open_source, read_kept, read_text  # noqa: E402
 from wheel_source import LocalWheel, RemoteWheel  # noqa: E402
 
-LARGEST = 80 << 20  # compressed bytes of a library that is read; of larger ones scans/ has NEEDED
+LARGEST = 80  # MB (compressed) of a library that is read; of larger ones scans/ has NEEDED
 INTERPRETERS = ["py3", "cp312", "cp311", "cp310", "cp313", "cp39", "cp38", "cp314"]
 # Where the symbols are that companions link, and the oldest release of which they are read.
 EXPORTERS = {
@@ -64,8 +64,9 @@ BUILT = re.compile(r"__version__\b.*\+cu(\d\d)(\d)\b")
 TABLE = re.compile(r"^\| *`([\d.]+)` *\| *`(>=)?([\d.]+)` *\|", re.MULTILINE)
 REQUIRED = re.compile(r"required_tensorflow_version = '([\d.]+)'")
 DEMANDS = re.compile(r"(torch|tensorflow|jax|numpy)\b(?!-)|nvidia-cu")
-# cupy's module for cuDNN is the only one that fails without it.
-OPTIONAL = re.compile(r"cupy_backends/cuda/libs/cudnn\.")
+# Libraries without which the rest works: cupy's module for cuDNN, and the kernels of torchao, whose
+# import logs that they are skipped. What they link is no need of the distribution.
+OPTIONAL = re.compile(r"cupy_backends/cuda/libs/cudnn\.|torchao/_C")
 
 
 def read_symbols(file: IO[bytes]) -> dict[str, Any]:
@@ -108,9 +109,9 @@ def numpy_headers(content: bytes) -> int | None:
 class Scanner:
     """Reads wheels of the default index, or files."""
 
-    def __init__(self, folder: Path, cache: str) -> None:
-        """Take the folder of the data, and that of the cache."""
-        self.folder, self.cache = folder, cache
+    def __init__(self, folder: Path, cache: str, largest: int = LARGEST) -> None:
+        """Take the folder of the data, and that of the cache. `largest` is in MB."""
+        self.folder, self.cache, self.largest = folder, cache, largest << 20
         self.registry = Registry(simple_url(), os.path.join(cache, "metadata"))
 
     def releases(self, name: str) -> dict[Version, dict[str, Any]]:
@@ -138,7 +139,7 @@ class Scanner:
         for name, pattern in EXPORTERS.items():
             for minor, wheel in self.lines(name).items():
                 if Version(minor) >= OLDEST[name]:
-                    libraries = self.libraries(self.source(wheel), pattern, largest=1 << 40)[1]
+                    libraries = self.libraries(self.source(wheel), pattern)[1]
                     names = {text for row in libraries.values() for text in row["defined"]}
                     tables.setdefault(name, {})[minor] = names
         return tables
@@ -149,9 +150,12 @@ class Scanner:
         return f"{wheel['url']}#sha256={wheel['sha256']}"
 
     def libraries(
-        self, source: str, pattern: re.Pattern[str] | None = None, largest: int = LARGEST
+        self, source: str, pattern: re.Pattern[str] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Return the head of a wheel's record, and the facts of its libraries by their paths."""
+        """Return the head of a wheel's record, and the facts of its libraries by their paths.
+
+        With a pattern these are the libraries whose paths match it, however large they are.
+        """
         wheel, file, sha256 = open_source(source)
         name, version, _, _ = parse_wheel_filename(file)
         libraries: dict[str, dict[str, Any]] = {}
@@ -162,7 +166,8 @@ class Scanner:
                 # Of the libraries that auditwheel copied only those of the project itself.
                 is_own = ".libs/" not in path or stem in path.rpartition("/")[2]
                 if pattern.fullmatch(path) if pattern else is_library(member) and is_own:
-                    if path.endswith((".dll", ".pyd")) or member.compress_size > largest:
+                    is_large = member.compress_size > self.largest and pattern is None
+                    if path.endswith((".dll", ".pyd")) or is_large:
                         continue
                     libraries[path] = self.read(wheel, member)
             (metadata,) = (m for m in members if m.filename.endswith(".dist-info/METADATA"))
@@ -291,9 +296,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="or NAME==VERSION, or a wheel")
     parser.add_argument("--cache", required=True, help="folder for what was read of libraries")
+    parser.add_argument("--largest", type=int, default=LARGEST, metavar="MB", help="of a library")
     parser.add_argument("--folder", type=Path, default=Path(DATA))
     options = parser.parse_args(arguments)
-    scanner, failed = Scanner(options.folder, options.cache), 0
+    scanner, failed = Scanner(options.folder, options.cache, options.largest), 0
     lines = {line["file"]: line for line in scanned_wheels(options.folder)}
     tables: dict[str, str] = {}
     for source in todo(scanner, options.names, list(lines.values())):
