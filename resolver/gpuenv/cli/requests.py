@@ -14,6 +14,7 @@ from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request, 
 from ..prefix import is_conda, is_venv
 from ..requirements.conda_projects import is_project_file, read_project_file
 from ..requirements.files import read_files
+from ..requirements.foreign_locks import export_hint
 from ..requirements.parse import (
     RequirementSet,
     build_names,
@@ -35,7 +36,7 @@ DEFAULT_PATHS = {
 FILES = {
     ".txt": "read its requirements with -r {}",
     ".toml": "give the folder of a project with --project",
-    ".lock": "gpuenv takes pylock.toml: uv export --format pylock.toml -o pylock.toml",
+    ".lock": "gpuenv takes pylock.toml, to which other tools can export",
     ".yml": "read it with --backend conda -r {}",
 }
 
@@ -284,6 +285,8 @@ def read_requirement(text: str) -> str:
         message = f"{text}: is a version, not a requirement"
         raise InputError(message, hint=f"write it with the name, as NAME=={text}")
     hint = FILES.get(os.path.splitext(text)[1].lower())
+    if os.path.isfile(text):
+        hint = export_hint(text) or hint
     if hint is not None:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):

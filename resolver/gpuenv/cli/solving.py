@@ -126,7 +126,8 @@ class Explain(Command):
     HELP = "Explain why a request is impossible, or whether a lock works"
     DESCRIPTION = (
         "Print every reason against the newest releases on a host, and the smallest changes "
-        "that help. For a lock of any tool, print whether it works on a host."
+        "that help. For a pylock.toml of any tool or the lock of a conda environment, print "
+        "whether it works on a host."
     )
     EXAMPLES = (
         ("gpuenv explain torch tensorflow --gpu V100 --driver 550.54.14", "Explain a request"),

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from ..errors import InputError, Reason
 from ..model import Host, Value, show_pair
+from ..requirements.foreign_locks import export_hint
 from ..requirements.target import TargetEnvironment, marker_environment, wheel_tags
 from ..serialize import read_toml
 from .pylock import validated, with_ordinary_names
@@ -44,7 +45,7 @@ def read_any_lock(path: str, host: Host) -> LockContents:
     try:
         lock = validated(document)
     except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {error}", hint=export_hint(path)) from None
     variables: dict[str, str | Set[str]] = {**marker_environment(host)}
     variables["extras"] = frozenset()
     variables["dependency_groups"] = frozenset(lock.default_groups or ())

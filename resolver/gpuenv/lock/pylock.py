@@ -19,6 +19,7 @@ from ..atomic_write import write_all
 from ..errors import InputError, TamperedError
 from ..index import variants
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
+from ..requirements.foreign_locks import export_hint
 from ..requirements.target import split_label
 from ..serialize import canonical_json, parse_toml, read_input, text_digest
 from . import grammar
@@ -260,7 +261,7 @@ def loads(text: str, path: str) -> Lock:
         message = f"{path}: was edited after it was locked{problem}"
         raise TamperedError(message, hint="lock it again")
     if problem:
-        raise InputError(f"{path}{problem}")
+        raise InputError(f"{path}{problem}", hint=export_hint(path))
     if lock is None:
         message = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
         raise InputError(message, hint="make the lock again with gpuenv solve")
