@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 from ..compat.data import SCHEMA
-from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
+from ..errors import GpuEnvError, HostMismatchError, NoSolutionError, is_about_others
 from ..model import Host, Plan, Wheel, show_pair
 from ..requirements.versions import parse_requirement
 from .refusals import explanation_json, explanation_lines, host_text, reason_lines
@@ -142,7 +142,7 @@ def why_chosen(plan: Plan, name: str) -> str:
         if is_same and rejection.reasons:
             reason = rejection.reasons[0]
             version = reason.replace(subject=reason.subject.removeprefix(f"{name} "))
-            return reason_text(version, brief=reason.code != "conflict")
+            return reason_text(version, brief=not is_about_others(reason))
     return "the newest that is allowed"
 
 
