@@ -5,4 +5,4 @@ gpuenv reads; it increases if an older gpuenv would misread the files.
 """
 
 __version__ = "2026.11.21"
-SCHEMA = 1
+SCHEMA = 2

@@ -45,7 +45,10 @@ from gpuenv.model import (  # noqa: E402
 from gpuenv.requirements.target import PLATFORMS, is_prerelease, version_key  # noqa: E402
 from gpuenv.serialize import read_toml  # noqa: E402
 
-HAND_WRITTEN = ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml", "companions.toml")
+HAND_WRITTEN = (
+    "drivers.toml", "families.toml", "toolkits.toml", "gpus.toml", "libraries.toml",
+    "companions.toml",
+)  # fmt: skip
 Row = Mapping[str, Any]
 Json = dict[str, Any]
 _CONDA_FORGE = "conda-forge"

@@ -27,13 +27,13 @@ CLASSES = ("data-centre", "workstation", "geforce", "mining", "jetson", "desktop
 MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 KINDS = ("long-term", "production", "new-feature", "evaluation")
 RANGE = re.compile(r"(==|[<>]=?)\d+(\.\d+)*(,(==|[<>]=?)\d+(\.\d+)*)*|\d+(\.\d+)*(\.\*)?")
-OTHER_TABLES = ("slot", "bad", "bad_pair")  # of libraries.toml, compiled to another form
+OTHER_TABLES = ("bad", "bad_pair")  # of libraries.toml, compiled to another form
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
 from companion_rows import companion_rows  # noqa: E402
 from gpuenv.compat.architectures import parse_target  # noqa: E402
 from gpuenv.compat.data import SCHEMA, gpu_key  # noqa: E402
-from gpuenv.compat.rows import BuildsFile, convert  # noqa: E402
+from gpuenv.compat.rows import BuildsFile, Family, convert  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.model import Framework, parse_pair, parse_release, show_pair  # noqa: E402
 from gpuenv.requirements.target import PLATFORMS  # noqa: E402
@@ -97,7 +97,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "gpu_platforms": _gpu_platforms(gpus),
         "gpu_names": [name for group in gpus["group"] for name in group["names"]],
         "ambiguous": [gpu_key(name) for name in gpus["ambiguous"]],
-        "slots": _slots(libraries),
+        "families": _families(folder),
         "bad": _bad(libraries, toolkits),
         "bad_pairs": _bad_pairs(libraries),
         "rules": _rule_tables(libraries),
@@ -273,13 +273,17 @@ def _gpu_platforms(data: dict[str, Any]) -> dict[str, str]:
     return platforms
 
 
-def _slots(data: dict[str, Any]) -> dict[str, list[str]]:
-    slots: dict[str, list[str]] = {}
-    for row in data["slot"]:
-        _sourced(row)
-        for name in row["distributions"]:
-            slots.setdefault(name, []).append(row["folder"])
-    return slots
+def _families(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = _toml(folder / "families.toml")["family"]
+    families = [convert(row, Family, "families.toml") for row in rows]
+    paths = [family.path for family in families]
+    names = [name for family in families for name in family.distributions]
+    if len(set(paths)) < len(paths) or len(set(names)) < len(names):
+        raise DataError("families.toml: a path or a distribution is there twice")
+    for family in families:
+        if set(family.replaceable) - set(family.distributions) or len(family.distributions) < 2:
+            raise DataError(f"families.toml: {family.path}: a member is missing")
+    return rows
 
 
 def _bad(libraries: dict[str, Any], toolkits: dict[str, Any]) -> list[list[Any]]:

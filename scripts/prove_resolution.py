@@ -41,6 +41,7 @@ from gpuenv.resolve.graph import (  # noqa: E402
     PackageId,
     PackageRequirement,
 )
+from gpuenv.resolve.owners import Owners  # noqa: E402
 from gpuenv.resolve.provider import Progress, Provider  # noqa: E402
 from gpuenv.resolve.release_facts import ReleaseFacts  # noqa: E402
 from gpuenv.resolve.resolution import ImpossibleError, LearningResolver  # noqa: E402
@@ -104,7 +105,7 @@ def make_provider(made: RequirementSet, roots: Sequence[NodeRequirement]) -> Pro
     store = CandidateStore(request, HOST, DATA, Universe(made.packages), environment)
     first = [PackageId.of(name) for name in made.first]
     widening = Widening(None, store, frozenset())
-    facts = ReleaseFacts(store)
+    facts = ReleaseFacts(store, Owners.of((), store.data))
     return Provider(store, facts, roots, first, widening=widening, lenient=True)
 
 

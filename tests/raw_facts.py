@@ -66,7 +66,8 @@ CARRIERS = {name for way in WAYS for name in way["carriers"]}
 ON_PATH = CARRIERS | {
     name for scope in SCOPES if scope.get("path") for name in scope["distributions"]
 }
-SLOTS = {name: slot["folder"] for slot in LIBRARIES["slot"] for name in slot["distributions"]}
+FAMILIES = [row for row in toml("families.toml")["family"] if not row.get("tolerated")]
+SLOTS = {name: row["path"] for row in FAMILIES for name in row["distributions"]}
 FLOORS = {row["cuda"]: row["linux"] for row in DRIVERS["floor"]}
 
 

@@ -37,7 +37,7 @@ def toml(name: str) -> dict[str, Any]:
 def rows() -> list[tuple[str, dict[str, Any]]]:
     """Every row of every file, with where it stands."""
     found: list[tuple[str, dict[str, Any]]] = []
-    for name in ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml"):
+    for name in ("drivers.toml", "families.toml", "toolkits.toml", "gpus.toml", "libraries.toml"):
         for table, content in toml(name).items():
             if isinstance(content[0], dict):
                 found += [(f"{name} {table}", row) for row in content]

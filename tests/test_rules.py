@@ -79,7 +79,7 @@ def library_facts(case: dict[str, Any]) -> dict[str, list[str]]:
     return {fact: codes(reasons) for fact, reasons in facts.items()}
 
 
-def slot_reasons(case: dict[str, Any]) -> list[str]:
+def owner_reasons(case: dict[str, Any]) -> list[str]:
     pins = [(name, "9.10.2.21") for name in case["distributions"]]
     return codes(evaluate.pin_reasons(pins, host(None), DATA))
 
@@ -125,7 +125,7 @@ CALLS = {
     "driver_reasons": driver_reasons,
     "host_reasons": host_reasons,
     "cudnn_reasons": lambda case: codes(rules.cudnn_reasons("x", case["build"], case["runtime"])),
-    "slot_reasons": slot_reasons,
+    "owner_reasons": owner_reasons,
 }
 
 

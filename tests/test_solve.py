@@ -12,6 +12,7 @@ import gpuenv
 from examples import examples
 from gpuenv.compat import data, rules
 from gpuenv.compat.architectures import driver_branch
+from gpuenv.compat.evaluate import pin_reasons
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from gpuenv.model import Host, Plan, Request, parse_release
@@ -66,8 +67,8 @@ def contradictions(plan: Plan) -> list[str]:
             first = DATA.first_branches.get(gpu.compute_capability or (0, 0))
             if host.driver and first and driver_branch(host.driver) < first[0]:
                 found.append(f"R9: {gpu.name}")
-    owned = [folder for name in versions for folder in DATA.slots(name)]
-    found += [f"R5: {folder}" for folder in sorted(set(owned)) if owned.count(folder) > 1]
+    reasons = pin_reasons(versions.items(), host, DATA)
+    found += [f"R5: {reason.subject}" for reason in reasons if reason.code == "two-owners"]
     majors = {name[-4:] for name in versions if name[-5:-2] == "-cu"}
     if len(majors) > 1:
         found.append(f"CUDA majors {majors}")

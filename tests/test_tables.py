@@ -179,6 +179,8 @@ DAMAGE = [
     ("toolkits.toml", '"80", "86"]', '"86", "80"]', "do not ascend"),
     ("toolkits.toml", "sha256 = ", "sha265 = ", "names its file and sha256"),
     ("drivers.toml", "branch = 455", "branch = 445", "do not ascend"),
+    ("families.toml", '"decord2"]', '"triton"]', "is there twice"),
+    ("families.toml", '["open3d"]', '["open2d"]', "open3d: a member is missing"),
     ("gpus.toml", 'class = "mining"', 'class = "gaming"', "class is none of"),
 ]
 

@@ -25,9 +25,12 @@ class Reason(Value):
     dependent: str = ""
 
 
+_DOUBTS = ("known-avoid", "gpu-unused", "shared-paths")
+
+
 def is_doubt(reason: Reason) -> bool:
     """Return whether a reason is a doubt or a warning rather than a failure."""
-    return reason.code.endswith("-unknown") or reason.code in ("known-avoid", "gpu-unused")
+    return reason.code.endswith("-unknown") or reason.code in _DOUBTS
 
 
 # The codes of reasons about the packages beside a release (compat.evaluate.agreements).

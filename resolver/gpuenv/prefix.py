@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -107,6 +108,11 @@ def sites(prefix: str) -> list[str]:
         for folder in sorted(glob.glob(os.path.join(glob.escape(prefix), pattern))):
             folders.setdefault(os.path.realpath(folder), folder)
     return list(folders.values())
+
+
+def is_native(path: str) -> bool:
+    """Return whether a path is that of a library or an extension module of any platform."""
+    return re.search(r"\.(so(\.\w+)*|pyd|dll)$", path) is not None
 
 
 def read_record(info: str) -> list[RecordRow]:

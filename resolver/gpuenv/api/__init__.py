@@ -63,6 +63,7 @@ __all__ = [
     "repair",
     "require_gpu",
     "rollback",
+    "shared_path_reasons",
     "solve",
     "split_frameworks",
     "sync",
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
         reasons_against,
         recorded_lock,
         rollback,
+        shared_path_reasons,
         sync,
         verify,
     )

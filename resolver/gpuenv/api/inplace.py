@@ -8,7 +8,15 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from .. import loader_env
-from ..errors import Explanation, InputError, InstallError, NoSolutionError, NotVerifiedError
+from ..compat import evaluate
+from ..errors import (
+    Explanation,
+    InputError,
+    InstallError,
+    NoSolutionError,
+    NotVerifiedError,
+    Reason,
+)
 from ..install import conda_history, environment_files, inplace_install, transaction
 from ..install import wheels as wheel_installer
 from ..install.wheels import Progress, Prove
@@ -130,20 +138,33 @@ class InplaceTarget:
         )
         request = request.replace(frameworks=tuple(frameworks), requirements=tuple(requirements))
         plan = self._solve_for_frameworks(request, host, options, upgrade, upgrade and eager)
-        remove, reasons = inplace_install.folder_conflicts(
+        remove, reasons = inplace_install.owner_conflicts(
             plan.pins, self.installed, TargetEnvironment(plan.host), compatibility_data()
         )
         if reasons:
             raise NoSolutionError(Explanation(subject=subject, reasons=tuple(reasons)))
         changed = inplace_install.changed_pins(plan.pins, self.installed)
+        # The plan does not know what else is installed, nor in which order.
+        others = [warning for warning in plan.warnings if warning.code != "shared-paths"]
         return InplaceInstallation(
             python=self.python,
             prefix=self.prefix,
-            plan=plan,
+            plan=plan.replace(warnings=(*others, *self._shared_paths(plan, remove))),
             lock=environments.lock(plan).replace(pins=tuple(changed)),
             remove=tuple(remove),
             steps=tuple(inplace_install.steps(plan.pins, remove, self.installed)),
         )
+
+    def _shared_paths(self, plan: Plan, remove: Collection[str]) -> tuple[Reason, ...]:
+        """Return what new distributions share with others that are there afterwards (R5)."""
+        data, new = compatibility_data(), {}
+        for pin in inplace_install.changed_pins(plan.pins, self.installed):
+            new[pin.wheel.name] = pin.wheel.version
+        touched = {data.family(name) for name in new} - {None}
+        installed = {row.name: row.version for row in self.installed.values()}
+        stay = {name: installed[name] for name in installed.keys() - {*remove, *new}}
+        members = [item for item in (stay | new).items() if data.family(item[0]) in touched]
+        return evaluate.shared_path_reasons(members, data, before=stay)
 
     def _solve_for_frameworks(
         self, request: Request, host: Host, options: IndexOptions, upgrade: bool, eager: bool
@@ -166,10 +187,17 @@ class InplaceTarget:
                 require_gpu(host)
             request = request.replace(frameworks=(*request.frameworks, *missing))
             plan = self._solve_once(request, host, options, upgrade, eager)
+            texts = (*request.frameworks, *request.requirements)
+            owners = inplace_install.kept_owners(plan.pins, self.installed, texts, data)
+            if owners:
+                requirements = (*request.requirements, *owners)
+                request, missing = request.replace(requirements=requirements), []
+                continue
             changed = inplace_install.changed_pins(plan.pins, self.installed)
             names = {pin.wheel.name for pin in changed}
             brought = {self.framework_of[name] for name in names & self.framework_of.keys()}
-            if not (brought or any(data.is_library(name) or data.slots(name) for name in names)):
+            libraries = [name for name in names if name.startswith("nvidia-") and data.family(name)]
+            if not (brought or libraries or any(map(data.is_library, names))):
                 break
             missing = [*sorted(brought - named), *sorted(frameworks - brought - named)]
             if not missing:
@@ -250,6 +278,7 @@ def install_inplace(
         TargetBusyError: another run changed the environment all the time.
     """
     lock, prefix, remove = installation.lock, installation.prefix, installation.remove
+    tolerated = compatibility_data().tolerated
     if installation.steps and wheel_installer.can_be_replaced(prefix):
         with suppress(transaction.ImmovableError):
             wheel_installer.sync(
@@ -260,6 +289,7 @@ def install_inplace(
                 prove=prove,
                 progress=progress,
                 builds=builds,
+                tolerated=tolerated,
             )
             return
     wheel_installer.add(
@@ -269,6 +299,7 @@ def install_inplace(
         installer=installer,
         progress=progress,
         builds=builds,
+        tolerated=tolerated,
     )
     if installation.steps:
         # The environment no longer holds the lock that is recorded in it.

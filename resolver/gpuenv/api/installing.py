@@ -60,6 +60,12 @@ def lock_reasons(lock: Lock, host: Host) -> tuple[Reason, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
+def shared_path_reasons(lock: Lock) -> tuple[Reason, ...]:
+    """Return which wheels of a lock install the same files, as people live with it."""
+    pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins]
+    return evaluate.shared_path_reasons(pins, compatibility_data())
+
+
 def require_fit(lock: Lock, host: Host) -> None:
     """Check that a lock can be installed for a host.
 
@@ -74,6 +80,13 @@ def require_fit(lock: Lock, host: Host) -> None:
             hint=f"sync both: gpuenv sync {conda_lock}",
         )
     reasons = lock_reasons(lock, host)
+    pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins if not lock.conda]
+    rule_reasons = evaluate.pin_reasons(pins, host, compatibility_data())
+    owners = [reason for reason in rule_reasons if reason.code == "two-owners"]
+    if owners:
+        message = "packages of the lock overwrite each other; nothing was installed"
+        hint = "lock it again: gpuenv solve keeps one of them"
+        raise HostMismatchError(message, (*owners, *reasons), hint=hint)
     if reasons:
         raise HostMismatchError("the lock does not fit this host; nothing was installed", reasons)
     if lock.conda and lock.wheels is None and conda_formats.wheel_lock_of(lock) is not None:
@@ -199,7 +212,10 @@ def sync(
     require_type(host, Host, "host")
     if not lock.conda:
         require_fit(lock, host)
-        return wheel_installer.sync(files or lock, target, record=pylock.dumps(lock), **how)
+        record, tolerated = pylock.dumps(lock), compatibility_data().tolerated
+        return wheel_installer.sync(
+            files or lock, target, record=record, tolerated=tolerated, **how
+        )
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
     return conda.sync(
@@ -221,7 +237,8 @@ def changes(
     check_target(lock, target)
     if not lock.conda:
         require_fit(lock, host)
-        return wheel_installer.changes(lock, target, exact=exact)
+        tolerated = compatibility_data().tolerated
+        return wheel_installer.changes(lock, target, exact=exact, tolerated=tolerated)
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
     return conda.changes(lock, target, exact=exact)

@@ -18,6 +18,7 @@ from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
 from ..render import changes as render_changes
 from ..render import checks as render_checks
 from ..render import locks, plans
+from ..render.values import warning_texts
 from .flags import HOST, INSTALLER, LOCK, SOLVE
 from .output import (
     print_errors,
@@ -157,13 +158,17 @@ class Sync(Command):
         """Install a lock and verify the environment. Return 1 if a check fails."""
         lock, host = _lock_and_host(arguments)
         files = _with_local_files(arguments, lock, no_index=arguments.no_index)
+        warnings = [f"warning: {text}" for text in warning_texts(api.shared_path_reasons(lock))]
         if arguments.dry_run:
             changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)
             kinds = ("target", "add", "change", "again", "remove")
             document = {kind: getattr(changes, kind) for kind in kinds}
-            return print_result(arguments, document, render_changes.changes_lines(changes))
+            lines = [*render_changes.changes_lines(changes), *warnings]
+            return print_result(arguments, document, lines)
 
         def sync() -> None:
+            for line in warnings:
+                step_printer(arguments)(line)
             how = _installing(arguments, lock, host, read_index_options(arguments))
             api.sync(lock, arguments.target, host=host, files=files, **how)
 
@@ -172,7 +177,7 @@ class Sync(Command):
         except HostMismatchError as error:
             if arguments.python is not None and host.python.version != lock.needs.python:
                 error.hint = "leave --python out, or make another lock: gpuenv solve --python"
-            elif not (lock.conda or is_described(arguments) or host.gpus):
+            elif not (error.hint or lock.conda or is_described(arguments) or host.gpus):
                 error.hint = (
                     "to install for another host (an image, a login node) name it:"
                     " --gpu and --driver, or --host"

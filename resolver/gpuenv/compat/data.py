@@ -35,7 +35,7 @@ from ..model import (
 from ..requirements.versions import contains, version_key
 from .architectures import common_code, driver_branch, parse_target
 from .extensions import FRAMEWORK, Links, of_version
-from .rows import Builds, BuildsFile, Pair, Releases, Verdict, decode
+from .rows import Builds, BuildsFile, Family, Pair, Releases, Verdict, decode
 from .user_rows import NO_ROWS, UserRows
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
@@ -50,7 +50,7 @@ _NOISE_WORDS = (
 _NOISE = r"\d+[gt]b?|hbm\d\w?|gddr\d\w?|sxm\d|nvl\d+|\d+[abcq]"
 _IS_NOISE = re.compile(f"{'|'.join(_NOISE_WORDS)}|{_NOISE}").fullmatch
 
-SCHEMA = 1  # the layout of matrix_data that this gpuenv reads
+SCHEMA = 2  # the layout of matrix_data that this gpuenv reads
 
 # A release on side "a" or "b" of a pair of releases that must not meet: (pair, side, verdict).
 BadPair = tuple[str, str, Verdict]
@@ -84,7 +84,7 @@ class _Tables(Value, forbid_unknown_fields=False):
     gpu_platforms: dict[str, str]
     gpu_names: tuple[str, ...]
     ambiguous: frozenset[str]
-    slots: dict[str, tuple[str, ...]]
+    families: tuple[Family, ...]
     # Distributions, versions, severity ("broken": never choose; "avoid": choose if nothing else
     # fits), text, source, and the capabilities that count, none for all.
     bad: tuple[tuple[tuple[str, ...], str, str, str, str, frozenset[ComputeCapability]], ...]
@@ -202,6 +202,10 @@ class CompatibilityData:
         self.last_branches = _by_capability(tables.last)
         paths = glob.glob(os.path.join(glob.escape(folder), "libraries", "*.json"))
         self._libraries = sorted(os.path.basename(path)[:-5] for path in paths)
+        self.tolerated = tuple(family for family in tables.families if family.tolerated)
+        self._families = {
+            name: family for family in tables.families for name in family.distributions
+        }
         self._common_codes: dict[tuple[Code, ...], Code] = {}
         self._frameworks = tables.frameworks
         # The frameworks by the distributions that have their versions, and those whose versions
@@ -406,9 +410,9 @@ class CompatibilityData:
             self._releases[distribution] = Releases(path, distribution, more)
         return self._releases[distribution]
 
-    def slots(self, distribution: str) -> Sequence[str]:
-        """Return the folders of site-packages that only one distribution of a plan may own (R5)."""
-        return self._tables.slots.get(distribution, ())
+    def family(self, distribution: str) -> Family | None:
+        """Return the family of distributions that install the same paths as this one (R5)."""
+        return self._families.get(distribution)
 
     def bad(
         self, distribution: str, version: str, capabilities: Iterable[ComputeCapability] = ()

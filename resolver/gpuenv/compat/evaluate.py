@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Reason, is_doubt
 from ..model import (
@@ -34,6 +34,7 @@ from . import rules, variants
 from .architectures import show_code
 from .data import CompatibilityData
 from .extensions import FRAMEWORK, Links, abi_text, release_of, shown_release
+from .rows import Family
 
 Facts = dict[str, tuple[Reason, ...]]
 # A reason, and the packages that it is about, the one to replace first; () for the host.
@@ -429,14 +430,20 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
         yield _agreement("numpy-abi", "NumPy", [major], rules.NUMPY_SOURCE, is_topic=True)
     elif package.distribution.startswith(_CUDNN) and host.os == "linux":
         yield _agreement("cudnn-major", "cuDNN", [major], rules.CUDNN_SOURCE, is_topic=True)
-    for folder in data.slots(package.distribution):
-        agreement = _agreement("two-owners", folder, [package.distribution], rules.OWNER_SOURCE)
-        yield agreement.replace(text=f"owner of {folder} {package.distribution}")
+    yield from owner_agreements(package.distribution, data)
     for pair, side, verdict in data.bad_pairs(
         package.distribution, package.version, len(host.gpus)
     ):
         agreement = _agreement("bad-pair", pair, [side], verdict[2])
         yield agreement.replace(text=f"only one {pair}: {verdict[1]}")
+
+
+def owner_agreements(distribution: str, data: CompatibilityData) -> Iterator[Agreement]:
+    """Yield R5 for a distribution: one owner of the paths of its family. Code: two-owners."""
+    family = data.family(distribution)
+    if family is not None and not family.tolerated:
+        agreement = _agreement("two-owners", family.path, [distribution], family.source)
+        yield agreement.replace(text=f"owner of {family.path} {distribution}")
 
 
 def _agreements_of_build(
@@ -634,6 +641,40 @@ def environment_findings(
             reasons = rules.framework_reasons(package.subject, package.links, versions)
             yield from _about(reasons, package)
     yield from _disagreements(packages, host, data)
+    yield from _shared_paths(packages, data)
+
+
+def shared_path_reasons(
+    pins: Iterable[tuple[str, str]], data: CompatibilityData, before: Container[str] = ()
+) -> tuple[Reason, ...]:
+    """R5 for the tolerated families among (name, version) pairs. Code: shared-paths.
+
+    Args:
+        pins: the pairs.
+        data: the compatibility data.
+        before: the names of those that were installed before the others.
+    """
+    packages = [
+        Package(name=name, version=version, distribution=normalize_name(name))
+        for name, version in pins
+    ]
+    return tuple(reason for reason, _ in _shared_paths(packages, data, before))
+
+
+def _shared_paths(
+    packages: Iterable[Package], data: CompatibilityData, before: Container[str] = ()
+) -> Iterator[Finding]:
+    """R5 for tolerated families."""
+    owners: dict[Family, dict[str, Package]] = {}
+    for package in packages:
+        family = data.family(package.distribution)
+        if family is not None and family.tolerated:
+            owners.setdefault(family, {}).setdefault(package.distribution, package)
+    for family in sorted(owners, key=lambda family: family.path):
+        order = [name for name in family.distributions if name in owners[family]]
+        order.sort(key=lambda name: name not in before)
+        labels = {name: owners[family][name].subject for name in order}
+        yield from _about(rules.shared_path_reasons(family, labels), *owners[family].values())
 
 
 def _about(reasons: Iterable[Reason], *packages: Package) -> Iterator[Finding]:

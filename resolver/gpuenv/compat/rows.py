@@ -21,6 +21,20 @@ Target = Annotated[str, msgspec.Meta(pattern="^[0-9]{2,3}[af]?$")]
 Verdict = tuple[str, str, str]  # of a release that is known to be bad: severity, text, source
 
 
+class Family(Value):
+    """Distributions that install the same paths (R5): a row of families.toml, which says more.
+
+    `path` is what they share. `replaceable` are the members whose place any other may take. A plan
+    has one member at most, unless the family is `tolerated`.
+    """
+
+    path: Text
+    distributions: tuple[str, ...]
+    replaceable: tuple[str, ...] = ()
+    tolerated: bool = False
+    source: Text
+
+
 # ---- files ---------------------------------------------------------------------------------------
 
 

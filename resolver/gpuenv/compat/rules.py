@@ -32,6 +32,7 @@ from .architectures import (
     show_code,
 )
 from .extensions import Links, shown_release
+from .rows import Family
 
 BINARY_SOURCE = "CUDA C++ Programming Guide, Binary Compatibility"
 PTX_SOURCE = (
@@ -323,3 +324,21 @@ def framework_reasons(
         for name, specifier in links.frameworks
         if name in versions and not contains(specifier, versions[name])
     )
+
+
+def shared_path_reasons(family: Family, members: Mapping[str, str]) -> tuple[Reason, ...]:
+    """R5: only one member of a tolerated family installs its paths.
+
+    Args:
+        family: distributions that install the same paths.
+        members: {distribution: "name version"} in the order of their installation.
+
+    Returns:
+        One reason, or none. Code: shared-paths.
+    """
+    if len(members) < 2:
+        return ()
+    have = f"{' and '.join(members.values())} install the same files; "
+    have += f"{list(members)[-1]} is installed last and wins"
+    code, path, need = "shared-paths", family.path, "one owner"
+    return (Reason(code=code, subject=path, need=need, have=have, source=family.source),)

@@ -98,13 +98,13 @@ def _build_time(prefix: str) -> int:
 class Package(Value):
     """An installed distribution. `info` is its folder of metadata.
 
-    `files` has the files of its RECORD with their sizes, "" where the RECORD has no size.
+    `files` has the rows of its RECORD by their paths in the environment.
     """
 
     name: str
     version: str
     info: str
-    files: Mapping[str, str]
+    files: Mapping[str, RecordRow]
 
 
 def read_packages(prefix: str) -> list[Package]:
@@ -116,13 +116,13 @@ def read_packages(prefix: str) -> list[Package]:
             if match is None or entry.startswith("~"):  # pip's name of what it removes
                 continue
             rows = read_record(os.path.join(prefix, site, entry))
-            files = {_path_of(site, row.path): row.size for row in rows}
+            files = {_path_of(site, row.path): row for row in rows}
             package = Package(
                 name=normalize_name(match[1] or match[3]),
                 version=match[2] or match[4] or "",
                 info=f"{site}/{entry}",
                 files={
-                    path: size for path, size in files.items() if not path.startswith(("../", "/"))
+                    path: row for path, row in files.items() if not path.startswith(("../", "/"))
                 },
             )
             packages.append(package)
@@ -147,20 +147,37 @@ def record_digest(prefix: str, info: str) -> str:
         return ""
 
 
-def is_unchanged(prefix: str, package: Package) -> bool:
+def shared_files(packages: Iterable[Package]) -> dict[str, dict[str, RecordRow]]:
+    """Return the paths that several packages own: {path: {package: the row of its RECORD}}.
+
+    Bytecode and metadata are left out.
+    """
+    owners: dict[str, dict[str, RecordRow]] = {}
+    for package in packages:
+        for path, row in package.files.items():
+            if not path.endswith(".pyc") and ".dist-info/" not in path:
+                owners.setdefault(path, {})[package.name] = row
+    return {path: rows for path, rows in owners.items() if len(rows) > 1}
+
+
+def is_unchanged(
+    prefix: str, package: Package, shared: Mapping[str, Mapping[str, RecordRow]]
+) -> bool:
     """Return whether no file of a package was written after the record, and each has its size.
 
     A file that is linked or renamed keeps its time, and a file that is written gets a new one.
+    A file of several packages may have the size of any of them: see `shared_files`.
     """
     since = _build_time(prefix)
-    for path, size in package.files.items():
+    for path, own_row in package.files.items():
         if path.endswith(".pyc"):
             continue
         try:
             status = os.lstat(f"{prefix}/{path}")
         except OSError:
             return False
-        if status.st_mtime_ns > since or size not in ("", str(status.st_size)):
+        sizes = {row.size for row in shared.get(path, {"": own_row}).values()}
+        if status.st_mtime_ns > since or sizes.isdisjoint(("", str(status.st_size))):
             return False
     return bool(package.files)
 

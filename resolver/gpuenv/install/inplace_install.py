@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ..compat.data import CompatibilityData
+from ..compat.rows import Family
 from ..errors import InputError, Reason
 from ..lock.pylock import DIRECT
-from ..model import PackageChange, Pin, Requirement, Value
+from ..model import PackageChange, Pin, Requirement, Value, Wheel
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..requirements.versions import contains, same_version
 
@@ -136,44 +137,67 @@ def changed_pins(pins: Sequence[Pin], installed: InstalledByName) -> list[Pin]:
     return changed
 
 
-def folder_conflicts(
+def owner_conflicts(
     pins: Sequence[Pin],
     installed: InstalledByName,
     environment: TargetEnvironment,
     matrix: CompatibilityData,
 ) -> tuple[list[str], list[Reason]]:
-    """Find installed distributions that own a folder of a new distribution and are not in the plan.
+    """Find installed distributions whose files a new one overwrites, and which are not in the plan.
 
-    Two distributions in one folder overwrite each other's files (R5).
+    Those of a tolerated family may stay (R5).
 
     Returns:
         The names to remove, and a reason (file-owner) for each installed distribution that
         requires one of them.
     """
     planned = {pin.wheel.name for pin in pins}
-    new_owners = {}
+    new_owners: dict[Family, Wheel] = {}
     for pin in changed_pins(pins, installed):
-        for slot in matrix.slots(pin.wheel.name):
-            new_owners[slot] = pin.wheel
+        family = matrix.family(pin.wheel.name)
+        if family is not None and not family.tolerated:
+            new_owners[family] = pin.wheel
     removed, reasons = [], []
     for distribution in installed.values():
-        name = distribution.name
-        shared = [slot for slot in matrix.slots(name) if slot in new_owners]
-        if name in planned or not shared:
+        name, family = distribution.name, matrix.family(distribution.name)
+        if name in planned or family is None or family not in new_owners:
             continue
         removed.append(name)
-        wheel = new_owners[shared[0]]
+        wheel = new_owners[family]
         subject = f"{wheel.name} {wheel.version}"
-        need = f"no {name}, whose folder {shared[0]} it writes into"
+        need = f"no {name}, whose files in {family.path} it overwrites"
         for dependent in installed.values():
-            needs_it = any(inner.name == name for inner in _needs(dependent, environment))
-            if needs_it and dependent.name not in planned:
-                have = f"{dependent.name} {dependent.version}, which needs it"
+            needs = [inner for inner in _needs(dependent, environment) if inner.name == name]
+            if name in family.replaceable:
+                needs = [inner for inner in needs if not contains(inner.specifier, wheel.version)]
+            if needs and dependent.name not in planned:
+                have = f"{dependent.name} {dependent.version}, which needs {needs[0]}"
                 reason = Reason(
                     code="file-owner", subject=subject, need=need, have=have, source="installed"
                 )
                 reasons.append(reason)
     return removed, reasons
+
+
+def kept_owners(
+    pins: Sequence[Pin],
+    installed: InstalledByName,
+    requirements: Iterable[str],
+    matrix: CompatibilityData,
+) -> list[str]:
+    """Return the installed distributions that take the place of new ones in a plan (R5).
+
+    Nobody asked for the new ones: other distributions require them.
+    """
+    planned = {pin.wheel.name for pin in pins}
+    named = {parse_requirement(text).name for text in requirements}
+    kept: list[str] = []
+    for name in planned - installed.keys() - named:
+        family = matrix.family(name)
+        if family is not None and name in family.replaceable:
+            members = [other for other in family.distributions if other in installed]
+            kept += [other for other in members if other not in planned | named][:1]
+    return sorted(kept)
 
 
 def steps(

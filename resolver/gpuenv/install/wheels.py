@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from ..compat.rows import Family
 from ..errors import InputError, InstallError, NotVerifiedError
 from ..interpreters import find_base_interpreter
 from ..model import (
@@ -24,7 +25,14 @@ from ..model import (
     parse_pair,
     show_pair,
 )
-from ..prefix import INSTALLATION_TOOLS, find_interpreter, interpreter_of, is_venv, venv_version
+from ..prefix import (
+    INSTALLATION_TOOLS,
+    find_interpreter,
+    interpreter_of,
+    is_native,
+    is_venv,
+    venv_version,
+)
 from ..requirements.versions import same_version
 from .downloads import download, with_local_files
 from .environment_files import (
@@ -37,6 +45,7 @@ from .environment_files import (
     read_packages,
     record_digest,
     rewrite_paths,
+    shared_files,
     write_build,
     write_recorded_lock,
 )
@@ -63,6 +72,7 @@ def sync(
     prove: Prove | None = None,
     progress: Progress | None = None,
     builds: IndexOptions | None = None,
+    tolerated: Sequence[Family] = (),
 ) -> str:
     """Install a lock into the environment at `target`, and return its interpreter.
 
@@ -84,12 +94,14 @@ def sync(
             returns whether it works.
         progress: Called with a line before each step.
         builds: Where the build requirements of source distributions come from.
+        tolerated: The families whose members may overwrite each other's files (R5).
 
     Raises:
         InputError: The target, the installer or the interpreter cannot be used.
         InstallError: The installer failed.
         ImmovableError: The target is a folder that the system cannot rename.
-        NotVerifiedError: `prove` returned false.
+        NotVerifiedError: `prove` returned false, or packages install different libraries at one
+            path.
         TargetBusyError: Another run changed the target all the time.
     """
     report = progress or _ignore
@@ -98,7 +110,7 @@ def sync(
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
         before = read_build(target)
-        work = _plan(lock, target, before, exact=exact, remove=remove)
+        work = _plan(lock, target, before, exact=exact, remove=remove, tolerated=tolerated)
         if base is None and approve is not None:
             approve(work.changes)
         if base is not None or work.install or work.dropped:
@@ -111,7 +123,10 @@ def sync(
             if work.install:
                 report(f"installing {len(work.install)} packages with {tool.name}")
                 changed, options = lock.replace(pins=work.install), builds or IndexOptions()
-                tool.install(changed, interpreter_of(stage), transaction.work, options)
+                for part in _in_order(changed, tolerated):
+                    tool.install(part, interpreter_of(stage), transaction.work, options)
+            packages = read_packages(stage)
+            _check_owners(target, packages, work.install, tolerated, report)
             old_path = (before.path if before is not None else "") or target
             old = re.compile(re.escape(os.fsencode(old_path)) + rb"(?![\w.-])")
             new = os.fsencode(target).replace(b"\\", rb"\\")
@@ -125,7 +140,7 @@ def sync(
                 path=target,
                 made=work.made,
                 lock=record,
-                packages=recorded | _built_packages(lock, stage, tool.name),
+                packages=recorded | _built_packages(lock, stage, packages, tool.name),
             )
             write_build(stage, build)
             if prove is not None and not prove(interpreter_of(stage)):
@@ -153,10 +168,12 @@ def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = Non
     roll_back(target, wait=wait, report=progress or _ignore)
 
 
-def changes(lock: Lock, target: str, *, exact: bool | None = None) -> EnvironmentChanges:
+def changes(
+    lock: Lock, target: str, *, exact: bool | None = None, tolerated: Sequence[Family] = ()
+) -> EnvironmentChanges:
     """Return what `sync` would change. Nothing is written."""
     target = place_of(target)
-    return _plan(lock, target, read_build(target), exact=exact).changes
+    return _plan(lock, target, read_build(target), exact=exact, tolerated=tolerated).changes
 
 
 def add(
@@ -167,6 +184,7 @@ def add(
     installer: str = "auto",
     progress: Progress | None = None,
     builds: IndexOptions | None = None,
+    tolerated: Sequence[Family] = (),
 ) -> None:
     """Remove the distributions named `remove`, then install the files of a lock.
 
@@ -185,7 +203,8 @@ def add(
             tool.remove(python, remove)
         if lock.pins:
             report(f"installing {len(lock.pins)} packages with {tool.name}")
-            tool.install(lock, python, folder, options)
+            for part in _in_order(lock, tolerated):
+                tool.install(part, python, folder, options)
 
 
 def check(
@@ -274,6 +293,7 @@ def _plan(
     *,
     exact: bool | None,
     remove: Collection[str] | None = None,
+    tolerated: Sequence[Family] = (),
 ) -> _Work:
     """Compare a lock with what is installed, and with the record of the environment."""
     made = build.made if build is not None else not _has_files(target)
@@ -282,6 +302,10 @@ def _plan(
     packages = read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
     kept_names = _kept_names(target, packages, pins, build, exact=exact) - set(remove or ())
+    for family in tolerated:  # its members are installed in their order
+        members = pins.keys() & family.distributions
+        if members - kept_names:
+            kept_names -= members
     recorded = {} if build is None else build.packages
     installed = {package.name: package.version for package in packages}
     rows: dict[str, list[PackageChange]] = {"add": [], "change": [], "again": []}
@@ -330,13 +354,14 @@ def _kept_names(
     as_locked = []
     # The scripts of an environment that was moved start the interpreter at the old place.
     if build is not None and build.path in ("", target):
+        shared = shared_files(packages)
         for package in packages:
             pin, known = pins.get(package.name), build.packages.get(package.name)
             if pin is None or names.count(package.name) > 1:
                 continue
             digest = record_digest(target, package.info)
             is_same = known == (pin.wheel.version, pin.wheel.sha256, digest)
-            if is_same and is_unchanged(target, package):
+            if is_same and is_unchanged(target, package, shared):
                 as_locked.append(package)
     # A package that shares a file with one that is left out is installed again.
     stay = {package.name for package in as_locked} | others
@@ -344,9 +369,11 @@ def _kept_names(
     return {package.name for package in as_locked if lost.isdisjoint(package.files)} | others
 
 
-def _built_packages(lock: Lock, stage: str, tool: str) -> dict[str, BuiltPackage]:
+def _built_packages(
+    lock: Lock, stage: str, packages: Iterable[Package], tool: str
+) -> dict[str, BuiltPackage]:
     """Return what the record says of each package. InstallError if one is not there."""
-    infos = {package.name: package.info for package in read_packages(stage)}
+    infos = {package.name: package.info for package in packages}
     built = {}
     for wheel in (pin.wheel for pin in lock.pins):
         digest = record_digest(stage, infos[wheel.name]) if wheel.name in infos else ""
@@ -354,3 +381,51 @@ def _built_packages(lock: Lock, stage: str, tool: str) -> dict[str, BuiltPackage
             raise InstallError(f"{tool} has not installed {wheel.name} {wheel.version}")
         built[wheel.name] = BuiltPackage(wheel.version, wheel.sha256, digest)
     return built
+
+
+# ---- one owner of each path ----------------------------------------------------------------------
+
+
+def _in_order(lock: Lock, tolerated: Iterable[Family]) -> Iterator[Lock]:
+    """Yield the parts of a lock that are installed one after the other.
+
+    The members of a tolerated family are in different parts, in their order: uv writes the files of
+    one part at the same time.
+    """
+    pins = {pin.wheel.name: pin for pin in lock.pins}
+    later = []
+    for family in tolerated:
+        later += [name for name in family.distributions if name in pins][1:]
+    first = tuple(pin for name, pin in pins.items() if name not in later)
+    for part in (first, *((pins[name],) for name in later)):
+        yield lock.replace(pins=part)
+
+
+def _check_owners(
+    target: str,
+    packages: Iterable[Package],
+    new: Iterable[Pin],
+    tolerated: Iterable[Family],
+    report: Progress,
+) -> None:
+    """Check R5 by the RECORDs: no new package overwrites what is different in another one.
+
+    NotVerifiedError for a library. Of other files a line is reported for each group of packages.
+    """
+    files: dict[tuple[str, ...], list[str]] = {}
+    new_names = {pin.wheel.name for pin in new}
+    for path, rows in sorted(shared_files(packages).items()):
+        names = tuple(sorted(rows))
+        is_same = len({row.digest for row in rows.values()}) == 1
+        is_tolerated = any(set(names) <= set(family.distributions) for family in tolerated)
+        if is_same or is_tolerated or new_names.isdisjoint(names):
+            continue
+        if is_native(path):
+            raise NotVerifiedError(
+                f"{target} is as it was: {' and '.join(names)} install different files at {path}",
+                hint="one of them would overwrite the other: keep only one",
+            )
+        files.setdefault(names, []).append(path)
+    for names, paths in files.items():
+        text = f"warning: {' and '.join(names)} install different files at {paths[0]}"
+        report(f"{text} ({len(paths)} in all): one overwrites the other")

@@ -33,7 +33,7 @@ _IDENTITIES = "attestation-identities"
 VARIANTS_JSON = "variants-json"  # the table of a package that PEP 825 adds
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
 # What a lock says to whoever installs it. Other warnings are about the data or about the machine.
-_KEPT_WARNINGS = frozenset({"cpu-dependency", "gpu-unused"})
+_KEPT_WARNINGS = frozenset({"cpu-dependency", "gpu-unused", "replaced", "shared-paths"})
 
 
 def lock(plan: Plan, *, variants_json: bool = False) -> Lock:

@@ -39,7 +39,15 @@ _OTHER_FORMS = {
     ": {have}; this host needs {need}": ("cpu-build",),
     ": {have}; for a CUDA build add {need}": ("cpu-dependency",),
     ": {have}, not {need}": ("other-build",),
-    ": {have}": (*UNKNOWN_RELEASE, "companion-unknown", "not-in-index", "same-build", "user-row"),
+    ": {have}": (
+        *UNKNOWN_RELEASE,
+        "companion-unknown",
+        "not-in-index",
+        "replaced",
+        "same-build",
+        "shared-paths",
+        "user-row",
+    ),
     ": known bad: {have}": ("known-avoid", "known-broken"),
 }
 _FORMS = {code: f"{{needs}} {{need}}; {form}" for form, codes in _FOUND.items() for code in codes}

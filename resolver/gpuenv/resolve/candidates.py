@@ -334,12 +334,12 @@ class CandidateStore:
         places: dict[str, int] = {}
         oldest_known = len(candidates)
         for candidate in candidates:
-            place = places.setdefault(_public(candidate.version), len(places))
+            place = places.setdefault(public(candidate.version), len(places))
             if candidate.build is not None:
                 oldest_known = place
 
         def order(candidate: Candidate) -> tuple[object, ...]:
-            place = places[_public(candidate.version)]
+            place = places[public(candidate.version)]
             return self._build_order(candidate, place, is_old=place > oldest_known)
 
         candidates.sort(key=order)
@@ -383,7 +383,7 @@ def _build_of_variant(wheel: Wheel, judged: JudgedVariant, platform: str) -> Bui
     )
 
 
-def _public(version: str) -> str:
+def public(version: str) -> str:
     """Return a version without its local part."""
     return version.partition("+")[0]
 

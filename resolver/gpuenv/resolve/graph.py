@@ -99,15 +99,23 @@ class NodeRequirement:
 
     identifier: Identifier
 
+    def with_base(self) -> tuple[NodeRequirement, ...]:
+        """Return this requirement, preceded by one that follows from it."""
+        return (self,)
+
 
 @dataclass(eq=False)
 class PackageRequirement(NodeRequirement):
-    """A distribution in a range of versions, or the file at a URL."""
+    """A distribution in a range of versions, or the file at a URL.
+
+    `replaced` is the distribution that a dependency names, if this one takes its place.
+    """
 
     name: str
     extras: tuple[str, ...]
     specifier: str
     url: str | None = None
+    replaced: str = ""
 
     def __post_init__(self) -> None:
         self.identifier = PackageId.of(self.name, self.extras)
@@ -115,7 +123,8 @@ class PackageRequirement(NodeRequirement):
     def __str__(self) -> str:
         if self.url:
             return f"{self.identifier} @ {self.url.partition('#')[0]}"
-        return f"{self.identifier}{self.specifier}"
+        text = f"{self.identifier}{self.specifier}"
+        return f"{text} (in place of {self.replaced})" if self.replaced else text
 
     def with_base(self) -> tuple[PackageRequirement, ...]:
         """Return this requirement, preceded by one on the package without extras.
@@ -125,19 +134,21 @@ class PackageRequirement(NodeRequirement):
         """
         if not self.extras or not (self.specifier or self.url):
             return (self,)
-        return PackageRequirement(self.name, (), self.specifier, self.url), self
+        return replace(self, extras=()), self
 
 
 @dataclass(eq=False)
 class FrameworkRequirement(NodeRequirement):
     """A framework in a range of versions, installed in any of its ways.
 
-    `text` is how the user wrote it, if it leaves only some of the ways.
+    `text` is how the user wrote it, if it leaves only some of the ways. `replaced` is as in
+    PackageRequirement.
     """
 
     framework: Framework
     specifier: str
     text: str = ""
+    replaced: str = ""
 
     def __post_init__(self) -> None:
         self.identifier = FrameworkId.of(self.framework.name)

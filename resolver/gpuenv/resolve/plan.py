@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from ..compat.evaluate import needs_of_gpus
+from ..compat.evaluate import needs_of_gpus, shared_path_reasons
 from ..compat.user_rows import SOURCE
 from ..errors import Reason, is_doubt
 from ..model import Build, Choice, CudaVersion, Needs, Pin, Plan
@@ -29,10 +29,29 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
     """Return the plan of a solution; `data_version` names the version of all data."""
     store, pinned = solution.store, solution.pinned
     dependencies: dict[str, set[str]] = {name: set() for name in pinned}
+    replaced: dict[tuple[str, str], set[str]] = {}  # {(distribution, the one in its place): whose}
     for candidate in solution.candidates:
         for requirement in solution.facts.requirements_of(candidate):
-            if isinstance(requirement, PackageRequirement) and requirement.name != candidate.name:
-                dependencies[candidate.name].add(requirement.name)
+            if isinstance(requirement, FrameworkRequirement):
+                name = solution.variants[requirement.identifier].way.distribution
+            elif isinstance(requirement, PackageRequirement):
+                name = requirement.name
+            else:
+                continue
+            if name != candidate.name:
+                dependencies[candidate.name].add(name)
+            if requirement.replaced not in ("", name):
+                replaced.setdefault((requirement.replaced, name), set()).add(candidate.name)
+    owners = [
+        Reason(
+            code="replaced",
+            subject=name,
+            need="",
+            have=f"{pinned[other].label} takes its place, for {' and '.join(sorted(dependents))}",
+        )
+        for (name, other), dependents in sorted(replaced.items())
+    ]
+    owners += shared_path_reasons(solution.versions.items(), store.data)
     variants = [candidate for candidate in pinned.values() if candidate.variant is not None]
     plan = Plan(
         request=store.request,
@@ -44,7 +63,7 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         choices=_choices(solution),
         needs=_needs(solution),
         skipped=solution.skipped(),
-        warnings=tuple(dict.fromkeys(_warnings(solution, dependencies))),
+        warnings=tuple(dict.fromkeys((*owners, *_warnings(solution, dependencies)))),
         data=data_version,
         variants=tuple(candidate.variant for candidate in variants if candidate.variant),
         variant_metadata=tuple(

@@ -105,7 +105,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         for root in roots:
             if isinstance(root, FrameworkRequirement):
                 ways = root.framework.ways
-                names.update(way.distribution for way in ways)
+                names |= {root.identifier, *(way.distribution for way in ways)}
             elif isinstance(root, PackageRequirement):
                 if root.identifier in frameworks:
                     names.add(root.name)

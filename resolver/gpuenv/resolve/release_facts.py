@@ -27,6 +27,7 @@ from .graph import (
     SameFileRequirement,
     Variant,
 )
+from .owners import Owners
 
 
 class ReleaseFacts:
@@ -34,12 +35,14 @@ class ReleaseFacts:
 
     Attributes:
         store: the candidates.
+        owners: how distributions that install the same paths are treated.
         host_doubts: doubts about the host itself.
         offline: what was not in the cache. A solution may exist without.
     """
 
-    def __init__(self, store: CandidateStore) -> None:
+    def __init__(self, store: CandidateStore, owners: Owners) -> None:
         self.store = store
+        self.owners = owners
         self._host = store.host
         self._data = store.data
         self._facts: dict[Release, Facts] = {}
@@ -292,7 +295,7 @@ class ReleaseFacts:
             links = self._data.links(candidate.name, candidate.version, platform)
             for framework, specifier in links.frameworks if links else ():  # R10
                 if specifier:
-                    yield PackageRequirement(framework, (), specifier)
+                    yield self.owners.in_place(PackageRequirement(framework, (), specifier))
         try:
             dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:
@@ -324,10 +327,11 @@ class ReleaseFacts:
                     with_cudnn_range(built, dependency),
                     dependency.url,
                 )
-                if requirement.name == candidate.name:
-                    yield from self._requirement_on_itself(requirement, candidate)
+                required = self.owners.in_place(requirement)
+                if isinstance(required, PackageRequirement) and required.name == candidate.name:
+                    yield from self._requirement_on_itself(required, candidate)
                 else:
-                    yield from requirement.with_base()
+                    yield from required.with_base()
 
     def _build_of_extras(self, candidate: Candidate) -> Build | None:
         """Return the build of a framework that the extras of a candidate bring (jax[cuda12])."""
@@ -381,7 +385,8 @@ class ReleaseFacts:
                 library=release.library,
             )
         for agreement in evaluate.agreements(package, self._host, self._data):
-            yield AgreementRequirement(agreement)
+            if agreement.code != "two-owners" or self.owners.is_decided(name):
+                yield AgreementRequirement(agreement)
 
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:

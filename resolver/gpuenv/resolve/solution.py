@@ -250,7 +250,7 @@ class Solution:
         return known[release]
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
-        known = tuple(reasons) or self._conflicts(release)
+        known = tuple(reasons) or self._conflicts(release) or self._other_release(release)
         known = known or self._missing_dependencies(release)
         if not known:  # nothing more exact is known
             need = "dependencies that fit the other requirements"
@@ -278,6 +278,18 @@ class Solution:
                 reason = self._exclusion(release.label, needed, label, requirement)
                 if reason is not None:
                     return (reason,)
+        return ()
+
+    def _other_release(self, release: Release) -> tuple[Reason, ...]:
+        """Return the reason against a release if the others of its family have one release (R5)."""
+        own_name = release.wheel.name
+        for family, members in self.facts.owners.families(self.versions):
+            versions = {self.versions[name] for name in members}
+            if family.tolerated and own_name in members and len(versions) == 1:
+                others = [name for name in members if name != own_name]
+                need = f"the same release of {' and '.join(others)}"
+                have = f"{others[0]} {self.versions[others[0]]}"
+                return (Reason(code="conflict", subject=release.label, need=need, have=have),)
         return ()
 
     def _missing_dependencies(self, release: Release) -> tuple[Reason, ...]:

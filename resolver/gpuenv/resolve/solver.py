@@ -7,15 +7,26 @@ argument and may read files or the network.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 
 from ..compat.data import CompatibilityData
-from ..errors import Change, Explanation, GpuEnvError, InputError, NoSolutionError, Reason
+from ..errors import (
+    Change,
+    Explanation,
+    GpuEnvError,
+    InputError,
+    NoSolutionError,
+    Reason,
+    UnfinishedError,
+)
 from ..index.protocol import Index
 from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment
-from .candidates import CandidateStore
+from .candidates import CandidateStore, public
 from .explain import MAX_TRIAL_CONFLICTS, Trials, explain
 from .graph import (
+    Candidate,
     FrameworkRequirement,
     Identifier,
     Node,
@@ -24,6 +35,7 @@ from .graph import (
     Release,
     Token,
 )
+from .owners import Owners
 from .plan import build_plan
 from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
@@ -88,7 +100,8 @@ def solve(
             }
             if changed_host == host and changed_request == request.replace(**other_texts):
                 changed.store = question.store.for_request(changed_request)
-                changed.facts = question.facts
+                if changed.facts.owners == question.facts.owners:
+                    changed.facts = question.facts
             return changed.plan(data_version, None)
         except GpuEnvError:
             return None
@@ -140,8 +153,8 @@ class _Question:
         environment: TargetEnvironment,
     ) -> None:
         self.store = CandidateStore(request, host, data, index, environment)
-        self.facts = ReleaseFacts(self.store)
         self.roots = requirements_of(request, self.store)
+        self.facts = ReleaseFacts(self.store, Owners.of(self.roots, data))
 
     def plan(self, data_version: str, widen: Callable[[str], bool] | None) -> Plan | None:
         """Return the plan; None if resolution is impossible.
@@ -152,6 +165,9 @@ class _Question:
         widening = Widening(widen, self.store, user_names(self.roots))
         try:
             resolver, nodes = self._resolve(self.roots, widening)
+            while (owners := self.facts.owners.replacing(_versions(nodes))) is not None:
+                self.facts = ReleaseFacts(self.store, owners)
+                resolver, nodes = self._resolve(self.roots, widening)
         except ImpossibleError as error:
             self.failure = error
             self.index_doubts = tuple(widening.doubts())
@@ -159,6 +175,13 @@ class _Question:
             if failures and not self._is_stack_impossible():
                 raise failures[0] from None
             return None
+        required = chain(self.roots, *map(self.facts.requirements_of, nodes))
+        same = self.facts.owners.one_release(self.store, nodes, required)
+        if same:
+            versions = (_versions(nodes) | same).items()  # all else stays
+            pins = [PackageRequirement(name, (), f"=={public(text)}") for name, text in versions]
+            with suppress(ImpossibleError, UnfinishedError):
+                nodes = self._resolve([*self.roots, *pins], widening)[1]
         releases = [node for node in nodes if not isinstance(node, Token)]
         if any(self.facts.reasons(release) for release in releases):
             same_versions = _same_versions(self.roots, releases)
@@ -224,10 +247,9 @@ class _Question:
         """
         requirements: list[NodeRequirement] = []
         for root in roots:
+            requirements += root.with_base()
             if isinstance(root, PackageRequirement):
-                requirements += root.with_base()
-            else:
-                requirements.append(root)
+                requirements += self.facts.owners.agreements(root)
         while True:
             try:
                 provider = Provider(
@@ -246,6 +268,11 @@ class _Question:
                 continue
 
 
+def _versions(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return {distribution: version} of the nodes of a solution."""
+    return {node.name: node.version for node in nodes if isinstance(node, Candidate)}
+
+
 def _same_versions(
     roots: Sequence[NodeRequirement], releases: Sequence[Release]
 ) -> Iterator[NodeRequirement]:
@@ -257,8 +284,7 @@ def _same_versions(
         if isinstance(root, FrameworkRequirement):
             yield FrameworkRequirement(root.framework, f"=={versions[root.identifier]}")
         elif isinstance(root, PackageRequirement) and root.url is None:
-            public = versions[root.identifier].partition("+")[0]
-            yield PackageRequirement(root.name, (), f"=={public}")
+            yield PackageRequirement(root.name, (), f"=={public(versions[root.identifier])}")
 
 
 def _check_hashes(plan: Plan) -> None:

@@ -116,14 +116,14 @@ def verify(
                 is_named=data.is_companion if data is not None else lambda _: False,
                 devices=used,
             )
-        checks = installed.survey_checks(lock, survey)
+        checks = installed.survey_checks(lock, survey, data)
         code: list[Check] | Future[list[Check]] = []
         if data is not None:
             code = pool.submit(device_code_checks, target, survey, host, data, deadline)
             names = [name for name, _, _ in frameworks]
             against = partial(_rule_reasons, conda=conda, host=host, data=data)
             checks += suitability_checks(lock, survey, host, against, names)
-        checks += installed.file_checks(survey, files.result())
+        checks += installed.file_checks(survey, files.result(), data)
         checks.append(closure.result())
         checks += code.result() if isinstance(code, Future) else code
         checks.append(loader.variable_check(place.folder, origins))

@@ -13,8 +13,9 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from ..compat.data import CompatibilityData
 from ..model import Check, Lock, Mark, Value, show_pair
-from ..prefix import INSTALLATION_TOOLS, is_conda
+from ..prefix import INSTALLATION_TOOLS, is_conda, is_native
 from ..probes.answers import FilesAnswer
 from ..requirements.target import LEGACY_POLICIES
 from ..requirements.versions import same_version
@@ -38,7 +39,9 @@ def first_texts(texts: Sequence[str], separator: str = "; ", shown: int = SHOWN)
 # ---- interpreter, versions, glibc, dependencies -------------------------------------------------
 
 
-def survey_checks(lock: Lock | None, survey: Survey) -> list[Check]:
+def survey_checks(
+    lock: Lock | None, survey: Survey, data: CompatibilityData | None = None
+) -> list[Check]:
     """Return the checks "interpreter", "versions", "variants", "glibc" and "dependencies".
 
     "versions" needs a lock, "variants" one with variant wheels, and "glibc" a wheel that needs one.
@@ -56,7 +59,7 @@ def survey_checks(lock: Lock | None, survey: Survey) -> list[Check]:
         checks.append(_version_check(lock, survey.versions))
         if lock.variants:
             checks.append(_variant_check(lock, survey))
-    return [*checks, *_glibc_check(survey), dependency_check(survey)]
+    return [*checks, *_glibc_check(survey), dependency_check(survey, data)]
 
 
 def _glibc_check(survey: Survey) -> Iterator[Check]:
@@ -136,7 +139,7 @@ def _variant_check(lock: Lock, survey: Survey) -> Check:
     return Check("variants", "", "pass", f"{len(lock.variants)} as locked")
 
 
-def dependency_check(survey: Survey) -> Check:
+def dependency_check(survey: Survey, data: CompatibilityData | None = None) -> Check:
     """Check that what the distributions require is installed, in the versions they accept.
 
     The requirements are those of the metadata; texts that are none are left out, as old
@@ -149,7 +152,7 @@ def dependency_check(survey: Survey) -> Check:
             with contextlib.suppress(InvalidRequirement):
                 requirements[row.name].append(Requirement(text))
     problems: dict[str, Mark] = {}
-    count = 0
+    count, replaced = 0, {}
     pending = [(name, "") for name, own in requirements.items() if own]
     known = set(pending)
     while pending:
@@ -161,17 +164,25 @@ def dependency_check(survey: Survey) -> Check:
             count += 1
             required = canonicalize_name(requirement.name)
             text = f"{name} {versions[name]} requires {required}{requirement.specifier}"
-            version = versions.get(required)
+            family = None if data is None else data.family(required)
+            if required not in versions and family is not None and required in family.replaceable:
+                others = [name for name in family.distributions if name in versions]
+                if others:
+                    replaced[required] = others[0]
+            version = versions.get(replaced.get(required, required))
             mark = ("dependency", name, required)
             if version is None:
                 problems.setdefault(f"{text}, which is not installed", mark)
             elif not requirement.specifier.contains(version, prereleases=True):
-                problems.setdefault(f"{text}; {required} {version} is installed", mark)
+                present = replaced.get(required, required)
+                problems.setdefault(f"{text}; {present} {version} is installed", mark)
             wanted = {(str(required), wanted_extra) for wanted_extra in requirement.extras}
             pending += wanted - known
             known |= wanted
     if not problems:
         evidence = f"every requirement of the installed distributions holds ({count})"
+        for required, other in sorted(replaced.items()):
+            evidence += f"; {other} takes the place of {required}"
         return Check("dependencies", "", "pass", evidence)
     # A package of conda may have what a wheel requires under another name.
     status = "unknown" if survey.conda else "fail"
@@ -229,7 +240,9 @@ def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Compari
     return Comparison(files=tuple(files), outcome=outcome, fast=fast)
 
 
-def file_checks(survey: Survey, comparison: Comparison) -> list[Check]:
+def file_checks(
+    survey: Survey, comparison: Comparison, data: CompatibilityData | None = None
+) -> list[Check]:
     """Return the checks "owners" and "files", and "files changed" for changed data files."""
     wrong: dict[RecordedFile, str] | None = None
     if comparison.outcome.answer is not None:
@@ -240,7 +253,7 @@ def file_checks(survey: Survey, comparison: Comparison) -> list[Check]:
         if not file.path.endswith(".pyc") and ".dist-info/" not in file.path:
             owners.setdefault(file.path, {})[file.owner] = file
     shared = {path: list(files.values()) for path, files in owners.items() if len(files) > 1}
-    checks = [_owner_check(survey, shared, wrong)]
+    checks = [_owner_check(survey, shared, wrong, data)]
     return [*checks, *_file_checks(survey, comparison, shared, wrong)]
 
 
@@ -248,11 +261,13 @@ def _owner_check(
     survey: Survey,
     shared: Mapping[str, Sequence[RecordedFile]],
     wrong: Collection[RecordedFile] | None,
+    data: CompatibilityData | None,
 ) -> Check:
     """Check R5: no path belongs to two distributions, and no distribution is installed twice.
 
     Files with the same bytes (an empty __init__.py) conflict with nothing. A folder of tests that
-    two packages install breaks nothing either, and is only mentioned.
+    two packages install breaks nothing either, and is only mentioned, as the files of a tolerated
+    family are.
 
     Args:
         shared: the files of the paths with several owners.
@@ -262,13 +277,13 @@ def _owner_check(
     notes: list[str] = []
     marks: list[Mark] = []
     for path, files in sorted(shared.items()):
-        same_bytes = len({file.digest for file in files}) == 1
-        is_shared_library = ".so" in os.path.basename(path)
-        if same_bytes and not is_shared_library:
+        if len({file.digest for file in files}) == 1:
             continue
         names = [file.owner for file in files]
+        family = None if data is None else data.family(names[0])
+        tolerated = family is not None and family.tolerated and {*names} <= {*family.distributions}
         text = f"{' and '.join(names)} both own {path}"
-        if wrong is not None and os.path.exists(path) and not same_bytes:
+        if wrong is not None and os.path.exists(path):
             matching = [  # those from which the bytes on disk are
                 file.owner
                 for file in files
@@ -276,7 +291,8 @@ def _owner_check(
             ]
             whose = matching[0] if len(matching) == 1 else "neither"
             text += f": its bytes are those of {whose}"
-        if is_shared_library or any(name.startswith("nvidia-") for name in names):
+        breaks = is_native(path) or any(name.startswith("nvidia-") for name in names)
+        if breaks and not tolerated:
             texts.append(text)
             marks.append(("two-owners", path, " ".join(names)))
         else:
@@ -295,7 +311,7 @@ def _owner_check(
         return Check("owners", "", "fail", evidence, marks=tuple(marks))
     evidence = "no file has two owners"
     if notes:
-        notes.insert(0, "no library and no file of NVIDIA's has two owners")
+        notes.insert(0, "no library that counts and no file of NVIDIA's has two owners")
         evidence = "; ".join(notes[: SHOWN_OWNERS + 1])
     return Check("owners", "", "pass", evidence)
 

@@ -14,6 +14,8 @@ from .survey import Survey
 
 Pins = Iterable[tuple[str, str]]  # (name, version)
 Against = Callable[[Pins], Iterable[Reason]]
+# A CUDA build without a GPU is no mistake. The check "owners" says whose files are there.
+_OTHER_CODES = ("gpu-unused", "shared-paths")
 
 
 def suitability_checks(
@@ -34,7 +36,7 @@ def suitability_checks(
     """
     # conda builds its packages itself: the facts of a wheel of that version are not theirs.
     pins = [(row.name, row.version) for row in survey.distributions if not row.of_conda]
-    reasons = [reason for reason in against(pins) if reason.code != "gpu-unused"]
+    reasons = [reason for reason in against(pins) if reason.code not in _OTHER_CODES]
     checks = []
     for reason in reasons:
         if reason.code != "cpu-build":

@@ -1,0 +1,68 @@
+"""R5: packages that install the same paths, from the request to the environment."""
+
+import os
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forked
+from gpuenv import cli
+from gpuenv.model import Wheel
+from small_wheels import installed, make_lock, make_wheel, write_lock
+
+TABLE = tomllib.loads((Path(__file__).parent / "data" / "owners.toml").read_text(encoding="utf-8"))
+FLAGS = {
+    "explain": ["--gpu"],
+    "install": ["--gpu", "--find-links", "--installer"],
+    "pip": ["--gpu", "--find-links", "--installer"],
+    "solve": ["--gpu", "--find-links"],
+    "sync": ["--gpu", "--find-links", "--installer"],
+    "verify": [],
+}
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wheel]:
+    folder, made = tmp_path_factory.mktemp("wheels"), {}
+    for label, row in TABLE["wheels"].items():
+        name, version = label.split()
+        files = dict.fromkeys(row.get("files", ()), f"# {label}")
+        files |= dict.fromkeys(row.get("equal", ()), "# equal")
+        requires = row.get("requires", ())
+        made[label] = make_wheel(folder, name, version, requires=requires, files=files)
+    return made
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+@pytest.mark.parametrize("case", TABLE["case"], ids=[case["name"] for case in TABLE["case"]])
+def test_commands(
+    case: dict[str, Any], installer: str, wheels: dict[str, Wheel], tmp_path: Path
+) -> None:
+    target, lock = tmp_path / "env", tmp_path / "pylock.toml"
+    folder = Path(next(iter(wheels.values())).url.removeprefix("file://")).parent
+    if "lock" in case:
+        write_lock(lock, make_lock(*(wheels[label] for label in case["lock"])))
+    for command, status, texts in case["runs"]:
+        words = shlex.split(command)
+        flags = {"--gpu": "none", "--find-links": str(folder), "--installer": installer}
+        for flag in FLAGS[words[0]]:
+            words += [flag, flags[flag]]
+        environment = {**os.environ, "VIRTUAL_ENV": str(target), "COLUMNS": "1000"}
+        done = forked.run(lambda: sys.exit(cli.main(words)), words, tmp_path, environment)  # noqa: B023
+        said = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == status, said
+        for text in texts:
+            assert (text.removeprefix("-") in said) != text.startswith("-"), said
+    assert case.get("locked", "") in (lock.read_text() if lock.exists() else "")
+    if "installed" in case:
+        present = installed(target)
+        assert {name: present[name] for name in present if name not in ("pip",)} == case[
+            "installed"
+        ]
+    site = next(target.glob("lib/python3*/site-packages"), target)
+    for path, label in case.get("files", {}).items():
+        assert (site / path).read_text() == f"# {label}"
