@@ -482,6 +482,11 @@ class CompatibilityData:
         """
         return self._rule("system_cuda", version, platform, distribution=distribution)
 
+    def compiled_against(self, distribution: str) -> str:
+        """Return the framework that source distributions compile code against; "" for others."""
+        rows = self.rule_rows("compiled_against")
+        return next((str(row.value) for row in rows if distribution in row.distributions), "")
+
     def _rule(
         self, table: str, version: str, platform: str, *, distribution: str = "", variant: str = ""
     ) -> RuleRow | None:

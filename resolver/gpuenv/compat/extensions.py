@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from ..model import Value
+from ..requirements.versions import same_version
 
 FRAMEWORK = "torch"
 NAME_SOURCE = (
@@ -76,6 +77,16 @@ def of_version(version: str, *, names_cuda: bool = False) -> Links | None:
     if names_cuda and links.cuda and not links.frameworks:
         links = links.replace(frameworks=((FRAMEWORK, ""),))
     return links if links.frameworks else None
+
+
+def may_describe_itself_as(version: str, described: str) -> bool:
+    """Return whether METADATA of the wheel of a version may state another version.
+
+    The file names of flash-attn and others add the build of torch. pip and uv accept them.
+    """
+    if same_version(version, described):
+        return True
+    return of_version(version) is not None and same_version(version.partition("+")[0], described)
 
 
 def of_build_string(build: str) -> Links | None:

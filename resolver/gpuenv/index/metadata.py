@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
+from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import IndexOptions, Value, Wheel
 from ..requirements.parse import shortened
@@ -488,11 +489,7 @@ def parse_metadata(content: bytes, wheel: Wheel) -> Metadata:
     fields, unreadable = _header_fields(content)
     name, version = fields.get("name", ""), fields.get("version", "")
     is_same = not name or normalize_name(name) == wheel.name
-    try:
-        is_same = is_same and (not version or Version(version) == Version(wheel.version))
-    except ValueError:
-        is_same = False
-    if not is_same:
+    if not is_same or (version and not may_describe_itself_as(wheel.version, version)):
         need = f"metadata of {wheel.name} {wheel.version}"
         raise _unusable(wheel.filename, need, f"metadata of {name} {version}")
     if not name and "metadata_version" not in fields:

@@ -27,6 +27,7 @@ from pathlib import Path
 from threading import BoundedSemaphore
 
 from .. import activity
+from ..compat.data import load
 from ..errors import InputError, Reason, UnusableFileError
 from ..interpreters import find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Python, Wheel
@@ -130,10 +131,13 @@ class SourceBuilder:
             raise
 
     def require_hope(self, sdist: Wheel) -> None:
-        """Raise BuildFailedError if the builds of other releases of the package failed.
+        """Raise BuildFailedError if an isolated build is wrong, or those of other releases failed.
 
         One is enough if a module is missing: its build requirements lack it in other releases, too.
         """
+        framework = load().compiled_against(sdist.name)
+        if framework:
+            raise BuildFailedError(_missing_module(sdist, framework), "", framework)
         failures = self._failures.get(sdist.name, [])
         if len(failures) >= MOST_FAILURES or any(error.missing_module for error in failures):
             reason = failures[0].reason
@@ -149,6 +153,8 @@ class SourceBuilder:
             BuildFailedError: it cannot be built.
         """
         kept = self.kept_wheel(sdist)
+        if kept is None:
+            self.require_hope(sdist)
         return kept or self._build(sdist, archive, "a wheel", why)[1]
 
     def kept_wheel(self, sdist: Wheel) -> str | None:
@@ -250,16 +256,31 @@ def _time_limit() -> float:
 
 def _failure(sdist: Wheel, problem: str, output: str = "") -> BuildFailedError:
     """Return why a source distribution cannot be built. A missing module gets what helps."""
-    need, have, module = "a build of its source distribution that works", problem, ""
     missing = _MISSING_MODULE.search(problem)
     if missing is not None:
-        module = missing[1]
-        need = f"{module} at build time, which its build requirements do not name"
-        command = f"pip wheel --no-build-isolation --no-deps {sdist.name}"
-        have = f"an isolated build; build it where {module} is ({command}), and give --find-links ."
-    subject = f"{sdist.name} {sdist.version}"
-    reason = Reason(code="build-failed", subject=subject, need=need, have=have)
-    return BuildFailedError(reason, output, module)
+        return BuildFailedError(_missing_module(sdist, missing[1]), output, missing[1])
+    reason = Reason(
+        code="build-failed",
+        subject=f"{sdist.name} {sdist.version}",
+        need="a build of its source distribution that works",
+        have=problem,
+    )
+    return BuildFailedError(reason, output)
+
+
+def _missing_module(sdist: Wheel, module: str) -> Reason:
+    """Return that a build needs a module of the environment, and how to build it there."""
+    compiler = ""
+    if load().compiled_against(sdist.name):
+        compiler = f" with nvcc of the CUDA of {module}, and CUDA_HOME set"
+    command = f"pip wheel --no-build-isolation --no-deps {sdist.name}"
+    return Reason(
+        code="build-failed",
+        subject=f"{sdist.name} {sdist.version}",
+        need=f"{module} at build time",
+        have=f"an isolated build; install {module} first, then build a wheel{compiler} "
+        f"({command}), and give --find-links .",
+    )
 
 
 def _unpack(archive: str, folder: str) -> str:

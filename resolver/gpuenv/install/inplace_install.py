@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ..compat.data import CompatibilityData
+from ..compat.extensions import may_describe_itself_as
 from ..compat.rows import Family
 from ..errors import InputError, Reason
 from ..lock.pylock import DIRECT
 from ..model import PackageChange, Pin, Requirement, Value, Wheel
 from ..requirements.target import TargetEnvironment, parse_requirement
-from ..requirements.versions import contains, same_version
+from ..requirements.versions import contains
 
 
 class Installed(Value):
@@ -129,7 +130,7 @@ def changed_pins(pins: Sequence[Pin], installed: InstalledByName) -> list[Pin]:
     changed = []
     for pin in pins:
         wheel, distribution = pin.wheel, installed.get(pin.wheel.name)
-        if distribution is None or not same_version(wheel.version, distribution.version):
+        if distribution is None or not may_describe_itself_as(wheel.version, distribution.version):
             changed.append(pin)
         elif wheel.index == DIRECT and wheel.version == distribution.version:
             # Of a file that the user named, another content may have the same version.

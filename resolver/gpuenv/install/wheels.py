@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from ..compat.extensions import may_describe_itself_as
 from ..compat.rows import Family
 from ..errors import InputError, InstallError, NotVerifiedError
 from ..interpreters import find_base_interpreter
@@ -33,7 +34,6 @@ from ..prefix import (
     is_venv,
     venv_version,
 )
-from ..requirements.versions import same_version
 from .downloads import download, with_local_files
 from .environment_files import (
     Build,
@@ -314,7 +314,7 @@ def _plan(
         kind = "again"
         if name not in installed:
             kind = "add"
-        elif not same_version(before, after):
+        elif not may_describe_itself_as(after, before):
             kind = "change"
         elif name in kept_names:
             continue

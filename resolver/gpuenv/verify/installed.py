@@ -14,11 +14,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..compat.data import CompatibilityData
+from ..compat.extensions import may_describe_itself_as
 from ..model import Check, Lock, Mark, Value, show_pair
 from ..prefix import INSTALLATION_TOOLS, is_conda, is_native
 from ..probes.answers import FilesAnswer
 from ..requirements.target import LEGACY_POLICIES
-from ..requirements.versions import same_version
 from .runner import Outcome, RunProbe
 from .survey import RecordedFile, Survey, is_cuda_library, is_library
 
@@ -112,7 +112,7 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
         name, version = pin.wheel.name, pin.wheel.version
         if name not in installed:
             wrong.append(f"{name} {version} is not installed")
-        elif not same_version(installed[name], version):
+        elif not may_describe_itself_as(version, installed[name]):
             wrong.append(f"{name} is {installed[name]}, the lock says {version}")
     expected = {pin.wheel.name for pin in lock.pins} | INSTALLATION_TOOLS
     others = sorted(set(installed) - expected)
