@@ -341,7 +341,13 @@ def sync(
     try:
         conda_history.record(target, requested)
         if beside is not None:
-            wheel_installer.add(beside, python, installer=installer_name, progress=progress)
+            wheel_installer.add(
+                beside,
+                python,
+                installer=installer_name,
+                progress=progress,
+                tolerated=compatibility_data().tolerated,
+            )
         conda_prefix.remember(target, beside, leaving)
         if beside is not None or leaving:
             conda_history.forget_state(target)  # the old wheels are not kept

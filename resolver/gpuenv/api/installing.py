@@ -80,9 +80,9 @@ def require_fit(lock: Lock, host: Host) -> None:
             hint=f"sync both: gpuenv sync {conda_lock}",
         )
     reasons = lock_reasons(lock, host)
-    pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins if not lock.conda]
-    rule_reasons = evaluate.pin_reasons(pins, host, compatibility_data())
-    owners = [reason for reason in rule_reasons if reason.code == "two-owners"]
+    wheels = lock.wheels if lock.conda else lock
+    pins = [(pin.wheel.name, pin.wheel.version) for pin in wheels.pins] if wheels else []
+    owners = [reason for reason in reasons_against(pins, host) if reason.code == "two-owners"]
     if owners:
         message = "packages of the lock overwrite each other; nothing was installed"
         hint = "lock it again: gpuenv solve keeps one of them"

@@ -6,6 +6,7 @@ missing_releases has the reasons about files.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations, permutations, product
 
 from ..compat.evaluate import disagreement_reason
@@ -402,11 +403,20 @@ class _Member:
         own = [node for node in nodes if node.identifier == root.identifier]
         self.label = _label(own[0]) if own else str(root)
         files = [node.wheel for node in own if not isinstance(node, Token)]
+        required: dict[Node, Sequence[NodeRequirement]] = {}
+        by_identifier = {node.identifier: node for node in nodes}
+        reached = own[:]
+        for node in reached:  # grows
+            with suppress(PackageIndexError):
+                required[node] = facts.requirements_of(node)
+            for requirement in required.get(node, ()):
+                # What a framework of the request requires is a matter of that framework.
+                other = by_identifier.get(requirement.identifier)
+                is_framework = isinstance(requirement, FrameworkRequirement)
+                if other is not None and other not in reached and not is_framework:
+                    reached.append(other)
         for node in (*own, *(node for node in nodes if node not in own)):
-            try:
-                requirements = facts.requirements_of(node)
-            except PackageIndexError:
-                continue
+            requirements = required.get(node, ())
             parent = self.label
             # jax 0.12.0 is the distribution of jax 0.12.0 (cuda12).
             is_own_file = not isinstance(node, Token) and any(node.wheel is file for file in files)

@@ -187,9 +187,12 @@ class _Question:
             same_versions = _same_versions(self.roots, releases)
             roots = [*self.roots, *same_versions]
             try:
-                resolver, nodes = self._resolve(roots, widening, lenient=False)
+                strict = self._resolve(roots, widening, lenient=False)
             except ImpossibleError:
                 pass  # the doubts become warnings
+            else:
+                if self.facts.owners.replacing(_versions(strict[1])) is None:
+                    resolver, nodes = strict
         widening.stop()
         plan = build_plan(Solution(resolver, self.roots, nodes), data_version)
         _check_hashes(plan)
