@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import known_builds, pin_reasons
 from ..loader_env import Shadow, libraries, loader_variables
-from ..model import Check, Host, Value
+from ..model import Check, Host, Value, show_pair
 from ..verify import probe_tests
 from ..verify.survey import Survey
 from . import check_facts, host_facts
@@ -24,7 +24,7 @@ from .facts import Case
 from .log_reader import read_log
 from .model import Diagnosis, Fact
 from .origin import Origin, find_origin, other_packages
-from .remedy import Describe, Remedy, Solve, find_remedy, remedy_for_log
+from .remedy import CAUSES_OF_BUILDS, Describe, Remedy, Solve, find_remedy, remedy_for_log
 from .stream import unpacked
 from .verdicts import diagnose
 
@@ -143,10 +143,16 @@ def examine(
     remedy = None
     if _solve_may_help(diagnosis, facts):
         if installed is not None:
-            remedy = _remedy_for_environment(installed, host, target, flags, stages)
+            remedy = _remedy_for_environment(
+                installed, host, target, flags, stages, cause=diagnosis.verdicts[0].cause
+            )
         elif not described:
             remedy = remedy_for_log(
-                log_facts, stages.describe, data=stages.data, solve=stages.solve
+                log_facts,
+                stages.describe,
+                diagnosis.verdicts[0].cause,
+                data=stages.data,
+                solve=stages.solve,
             )
     return Examination(
         diagnosis=diagnosis,
@@ -412,10 +418,24 @@ def _remedy_for_environment(
     target: str | None,
     flags: Sequence[str],
     stages: Stages,
+    *,
+    cause: str,
 ) -> Remedy | None:
     """Return the new solve for the host's GPUs and the frameworks of an environment."""
     if not host.gpus:
         return None
+    versions, failing = installed.versions, None
+    if cause in CAUSES_OF_BUILDS:
+        builds = known_builds(versions.items(), host.platform, stages.data)
+        failing = {
+            build.name: (build.version, show_pair(build.cuda)) for build in builds if build.cuda
+        }
     return find_remedy(
-        installed.versions.items(), host, target, flags, data=stages.data, solve=stages.solve
+        versions.items(),
+        host,
+        target,
+        flags,
+        data=stages.data,
+        solve=stages.solve,
+        failing=failing,
     )

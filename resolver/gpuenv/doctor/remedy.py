@@ -13,8 +13,9 @@ from packaging.specifiers import SpecifierSet
 
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import build_reasons
+from ..compat.extensions import FRAMEWORK
 from ..errors import GpuEnvError, InputError, NoSolutionError
-from ..model import Build, Choice, Framework, Host, Plan, Request, Value
+from ..model import Build, Choice, Framework, Host, Plan, Request, Value, show_pair
 from .catalog import capability_of, plain_gpu_name, toolkit_driver
 from .model import Fact
 from .origin import stated_gpus
@@ -22,6 +23,11 @@ from .origin import stated_gpus
 _PARTS_OF_RELEASE = 3  # "2.1.0"
 _KINDS_WITH_VERSION = ("framework", "version", "package")
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy", "onnxruntime")
+
+
+# A build of another release or for another CUDA helps; the same build does not.
+CAUSES_OF_BUILDS = frozenset({"gpu_too_new_for_build", "gpu_too_old_for_build"})
+Failing = Mapping[str, tuple[str, str]]  # framework -> its version, and its CUDA, "12.8" or ""
 
 
 class Solve(Protocol):
@@ -80,11 +86,13 @@ def find_remedy(
     *,
     data: CompatibilityData,
     solve: Solve,
+    failing: Failing | None = None,
 ) -> Remedy | None:
     """Solve for the installed frameworks: first for the same versions, then for any version.
 
     Args:
         distributions: (name, version) of what is installed. The version may be shortened, or "".
+        failing: the builds that fail, if the same builds do not help in a new environment.
         target: the folder or the interpreter of the environment; None names none.
         flags: the flags that describe the host; the command repeats them.
 
@@ -109,6 +117,10 @@ def find_remedy(
         except GpuEnvError as error:
             failure = _failed(tuple(asked), error)
             continue
+        if failing is not None and all(_is_same(choice, failing) for choice in plan.choices):
+            same = " and ".join(f"{choice.framework} {choice.version}" for choice in plan.choices)
+            failure = Remedy(asked=tuple(asked), failure=f"it gives the same build, {same}")
+            continue
         remedy = Remedy(
             asked=tuple(asked),
             command=_command(asked, companions, target, flags),
@@ -123,6 +135,15 @@ def find_remedy(
         command = _command(same_versions, companions, target, flags)
         return remedy.replace(unsolved=builds, unsolved_command=command)
     return failure
+
+
+def _is_same(choice: Choice, failing: Failing) -> bool:
+    """Whether a chosen build is the failing one. torch has builds for several CUDA versions."""
+    version, cuda = failing.get(choice.framework, ("", ""))
+    is_release = bool(version) and f"{choice.version}.".startswith(f"{version}.")
+    if not cuda and choice.framework != FRAMEWORK:
+        return is_release
+    return is_release and choice.cuda is not None and cuda == show_pair(choice.cuda)
 
 
 def _suitable_builds(
@@ -221,7 +242,12 @@ def _command(
 
 
 def remedy_for_log(
-    log_facts: Sequence[Fact], describe: Describe, *, data: CompatibilityData, solve: Solve
+    log_facts: Sequence[Fact],
+    describe: Describe,
+    cause: str,
+    *,
+    data: CompatibilityData,
+    solve: Solve,
 ) -> Remedy | None:
     """Return the new solve for the machine and the frameworks that a log names.
 
@@ -238,7 +264,13 @@ def remedy_for_log(
         )
     except InputError:
         return None
-    remedy = find_remedy(machine.frameworks, host, None, machine.flags, data=data, solve=solve)
+    failing = None
+    if cause in CAUSES_OF_BUILDS:
+        built = {fact.subject: fact.value for fact in log_facts if fact.kind == "cuda-built"}
+        failing = {name: (version, built.get(name, "")) for name, version in machine.frameworks}
+    remedy = find_remedy(
+        machine.frameworks, host, None, machine.flags, data=data, solve=solve, failing=failing
+    )
     if remedy is None or not _suits_compiler(remedy.choices, log_facts):
         return None
     return remedy.replace(machine="the machine of the log")

@@ -11,7 +11,7 @@ from ..doctor.catalog import Cause
 from ..doctor.diagnosis import Examination
 from ..doctor.model import PROBE_TESTS, Diagnosis, Outside, Verdict
 from ..doctor.origin import Origin
-from ..doctor.remedy import Remedy
+from ..doctor.remedy import CAUSES_OF_BUILDS, Remedy
 from ..model import Check
 from .checks import check_lines, checks_json, ok, summary_lines
 from .text import Line, columns
@@ -23,7 +23,6 @@ SHOWN = 6  # lines of evidence, and further causes
 CHANGES_SHOWN = 2
 SHADOWS_SHOWN = 3
 LOADER_CAUSES = frozenset({"lib_shadowing", "compat_libcuda_misuse", "cudnn_sublibs_mixed"})
-BUILD_CAUSES = frozenset({"gpu_too_new_for_build", "gpu_too_old_for_build"})
 CONFIDENCE = {
     "proved": "proved",
     "likely": "likely, not proved",
@@ -286,7 +285,7 @@ def fix_text(verdict: Verdict, examination: Examination, causes: Causes, *, firs
     remedy = examination.remedy
     if first and remedy is not None:
         parts.append(_remedy_text(remedy, examination))
-    if verdict.cause in BUILD_CAUSES:
+    if verdict.cause in CAUSES_OF_BUILDS:
         parts += _rebuild_texts(examination)
     if verdict.cause in LOADER_CAUSES and examination.shadows:
         parts.append(_loader_text(examination))
