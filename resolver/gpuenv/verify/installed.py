@@ -311,7 +311,7 @@ def _owner_check(
         return Check("owners", "", "fail", evidence, marks=tuple(marks))
     evidence = "no file has two owners"
     if notes:
-        notes.insert(0, "no library that counts and no file of NVIDIA's has two owners")
+        notes.insert(0, "no file with two owners breaks a package")
         evidence = "; ".join(notes[: SHOWN_OWNERS + 1])
     return Check("owners", "", "pass", evidence)
 
