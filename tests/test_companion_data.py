@@ -158,3 +158,27 @@ def test_needs_of_releases(name: str, version: str, platform: str, expected: Any
         found = specifiers, links.cuda, links.cuda_minor, links.cudnn, links.numpy
         assert (found, bool(links.source)) == (expected, True)
     assert (links is None) == (expected is None)
+
+
+def test_the_snapshot_holds_what_a_solve_may_end_with() -> None:
+    snapshot = load_script("build_snapshot")
+
+    def page(name: str, requires: dict[str, list[str]]) -> list[dict[str, Any]]:
+        return [
+            {
+                "filename": f"{name}-{version}-py3-none-any.whl", "version": version,
+                "requires_python": None, "yanked": None, "requires": texts,
+            }
+            for version, texts in requires.items()
+        ]  # fmt: skip
+
+    many = {f"1.{number}": [f"base=={number}"] for number in range(40)}
+    pages = {"root": page("root", many), "dep": page("dep", {**many, "1.0": []})}
+    where = snapshot.Scope({"root": ">=1.38"}, {}, [])
+    needs = snapshot.Needs(
+        {**pages, "base": page("base", {text[0][6:]: [] for text in many.values()})}
+    )
+    assert snapshot.choose(where, needs, "root", [], [])[0] == {"1.38", "1.39"}
+    kept, missing = snapshot.choose(where, needs, "dep", ["<1.7"], [])
+    newest = {f"1.{number}" for number in range(28, 40)}
+    assert (newest | {"1.0", "1.6"} <= kept, missing) == (True, False)
