@@ -2,12 +2,13 @@
 
     python scripts/prove_environment.py --environment EXE --date 2026-11-21 --record
     docs/hosts/h200-frameworks.json
-        [--shadow DIR] [--old-cudnn DIR]
+        [--shadow DIR] [--old-cudnn DIR] [--other-wheel FILE]
 
 Every step is a process of the command line, timed as a whole; nothing is asked of a network, and no
 setting of a GPU is changed. The copy shares its files with the environment by hard links: a fault
 replaces a file, and never writes into one. `--shadow` is a folder with another cuDNN, `--old-cudnn`
-one with files of an older release. UUIDs are left out.
+one with files of an older release. `--other-wheel` is a companion's wheel for another torch: it
+takes the place of the installed one. UUIDs are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import glob
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -96,19 +98,26 @@ class Prover:
 
 
 def copied(python: str, folder: str, name: str, *patterns: str) -> str:
-    """Return the interpreter of a hard-linked copy of an environment, or of a part of it."""
-    site = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    """Return the interpreter of a hard-linked copy of an environment, or of some packages of it."""
     target = os.path.join(folder, name)
+    if not patterns:
+        prefix = os.path.dirname(os.path.dirname(python))
+        subprocess.run(["cp", "-al", prefix, target], check=True)
+        return os.path.join(target, "bin", "python")
     subprocess.run([python, "-m", "venv", "--without-pip", target], check=True)
-    mine = glob.glob(os.path.join(target, "lib", "python*", "site-packages"))[0]
-    paths = [
-        path for pattern in patterns or ("*",) for path in glob.glob(os.path.join(site, pattern))
-    ]
-    subprocess.run(["cp", "-al", *paths, mine], check=True)
+    for pattern in patterns:
+        subprocess.run(
+            ["cp", "-al", *glob.glob(os.path.join(packages(python), pattern)), packages(target)],
+            check=True,
+        )
     return os.path.join(target, "bin", "python")
+
+
+def packages(environment: str) -> str:
+    """Return the folder of packages of an environment, given its folder or its interpreter."""
+    if not os.path.isdir(environment):
+        environment = os.path.dirname(os.path.dirname(environment))
+    return glob.glob(os.path.join(environment, "lib", "python*", "site-packages"))[0]
 
 
 def replaced(path: str, content: str | None) -> Callable[[], None]:
@@ -167,9 +176,7 @@ def filled(prover: Prover, leave: int) -> None:
 
 def faults(prover: Prover, copy: str, shadow: list[str], old: str | None) -> None:
     """Add, verify and remove each fault."""
-    folder = glob.glob(
-        os.path.join(os.path.dirname(os.path.dirname(copy)), "lib", "python*", "site-packages")
-    )[0]
+    folder = packages(copy)
     cudnn = os.path.join(folder, "nvidia", "cudnn", "lib")
     prover.verify("the copy, untouched", "--framework", "torch", python=copy)
     for path in shadow:
@@ -192,6 +199,54 @@ def faults(prover: Prover, copy: str, shadow: list[str], old: str | None) -> Non
         for back in backs:
             back()
     prover.verify("a device that is not there", "--framework", "torch", CUDA_VISIBLE_DEVICES="7")
+
+
+# Text that makes torchvision keep all boxes; the wrong result of an operation.
+WRONG_NMS = """
+_right = nms
+
+
+def nms(boxes, scores, iou_threshold):
+    return _right(boxes, scores, 1.0)
+"""
+
+
+def companion_faults(prover: Prover, copy: str, wheels: list[str]) -> None:
+    """Verify everything in the copy, and then with faults of what is beside torch."""
+    site = packages(copy)
+    prover.verify("everything in the copy", python=copy)
+    boxes = os.path.join(site, "torchvision", "ops", "boxes.py")
+    back = replaced(boxes, boxes + ".kept")
+    with open(boxes, "a", encoding="utf-8") as file:
+        file.write(WRONG_NMS)
+    prover.verify("an operation of torchvision that is wrong", python=copy)
+    back()
+    for library in sorted(glob.glob(os.path.join(site, "torchaudio", "lib", "libtorchaudio*.so"))):
+        back = replaced(library, None)
+        prover.verify("a library of torchaudio that is hidden", python=copy)
+        back()
+    for wheel in wheels:
+        name = os.path.basename(wheel).split("-")[0]
+        other = copied(copy, prover.folder, f"other-{name}")
+        place = packages(other)
+        for path in glob.glob(os.path.join(place, f"{name}*")):
+            if re.fullmatch(rf"{name}(\.libs|-[0-9].*\.dist-info)?", os.path.basename(path)):
+                shutil.rmtree(path)
+        shutil.unpack_archive(wheel, place, "zip")
+        prover.verify(f"{os.path.basename(wheel)} in its place", python=other)
+
+
+def imports_cost(prover: Prover) -> None:
+    """Measure a whole verification, and the probe of torch with the imports that it makes."""
+    checks = prover.rows[0]["document"]["checks"]
+    modules = [
+        check["evidence"].split(": ")[1].partition(";")[0].split(", ")[0]
+        for check in checks
+        if check["name"] == "import" and check["status"] == "pass"
+    ]
+    each = f"xargs -P {os.cpu_count()} -I NAME {prover.python} -c 'import NAME'"
+    bare = f"printf '%s\\n' {' '.join(modules)} | {each}"
+    prover.cost("cost of everything", bare=["sh", "-c", bare], runs=3)
 
 
 def broken_children(prover: Prover) -> None:
@@ -228,8 +283,12 @@ def main() -> None:
     parser.add_argument("--record", required=True)
     parser.add_argument("--shadow", action="append", default=[])
     parser.add_argument("--old-cudnn")
+    parser.add_argument("--other-wheel", action="append", default=[])
     parser.add_argument(
         "--clean-only", action="store_true", help="no faults: for a host with several devices"
+    )
+    parser.add_argument(
+        "--companions", action="store_true", help="only faults of what is beside the frameworks"
     )
     arguments = parser.parse_args()
     python = arguments.environment
@@ -246,11 +305,15 @@ def main() -> None:
         )
         prover.verify("verify")
         prover.verify("verify again")
-        prover.verify(
-            "cuDNN without a framework",
-            python=copied(python, folder, "bare", "nvidia", "nvidia_[!m]*"),
-        )
-        if not arguments.clean_only:
+        if not arguments.companions:
+            prover.verify(
+                "cuDNN without a framework",
+                python=copied(python, folder, "bare", "nvidia", "nvidia_[!m]*"),
+            )
+        if arguments.companions:
+            imports_cost(prover)
+            companion_faults(prover, copied(python, folder, "copy"), arguments.other_wheel)
+        elif not arguments.clean_only:
             probes = os.path.join(HERE, "resolver", "gpuenv", "probes")
             probe = [os.path.join(probes, name) for name in ("_run.py", "torch.py")]
             options = json.dumps({"import_name": "torch", "device": True, "devices": 1})

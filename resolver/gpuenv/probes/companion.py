@@ -48,9 +48,14 @@ class Options(TypedDict):
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and first lines of an exception, and what the loader said."""
-    text, words = failure(error), dict.fromkeys(LOADER.findall(str(error)))
-    return " | ".join([text, *[word for word in list(words)[:3] if word not in text]])
+    """Return an exception and its first cause, and what the loader said in a long text."""
+    text, first = failure(error), error
+    while first.__cause__ or first.__context__:
+        first = first.__cause__ or first.__context__ or first
+    cause = failure(first)
+    words = dict.fromkeys(LOADER.findall(f"{error} {first}"))
+    parts = [text] if cause in text else [text, cause]
+    return " | ".join([*parts, *[word for word in list(words)[:3] if word not in text + cause]])
 
 
 def try_import(name: str) -> str:
