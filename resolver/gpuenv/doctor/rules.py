@@ -44,8 +44,8 @@ _OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
 _STATUS_WITHOUT_MEMORY = "CUDNN_STATUS_INTERNAL_ERROR"
 # What messages say on a machine without a driver.
 _WITHOUT_DRIVER = ("driver_not_found", "driver_not_loaded")
-# A message that the loader took the system's libstdc++, and not that of a conda environment.
-_LIBSTDCXX_OF_CONDA = ("libstdcxx-of-conda",)
+# Messages that the libstdc++ of the system or of a conda environment hides the other one.
+_LIBSTDCXX_OF_CONDA = ("libstdcxx-of-conda", "old-libstdcxx-of-conda")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
