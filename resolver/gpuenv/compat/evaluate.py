@@ -34,7 +34,6 @@ from . import rules, variants
 from .architectures import show_code
 from .data import CompatibilityData
 from .extensions import FRAMEWORK, Links, abi_text, release_of, shown_release
-from .rows import Family
 
 Facts = dict[str, tuple[Reason, ...]]
 # A reason, and the packages that it is about, the one to replace first; () for the host.
@@ -641,40 +640,27 @@ def environment_findings(
             reasons = rules.framework_reasons(package.subject, package.links, versions)
             yield from _about(reasons, package)
     yield from _disagreements(packages, host, data)
-    yield from _shared_paths(packages, data)
+    wheels = [(package.distribution, package.version) for package in packages]
+    yield from _about(shared_path_reasons(wheels, data))
 
 
 def shared_path_reasons(
     pins: Iterable[tuple[str, str]], data: CompatibilityData, before: Container[str] = ()
 ) -> tuple[Reason, ...]:
-    """R5 for the tolerated families among (name, version) pairs. Code: shared-paths.
+    """R5 for the tolerated families among (normalized name, version) pairs. Code: shared-paths.
 
     Args:
         pins: the pairs.
         data: the compatibility data.
         before: the names of those that were installed before the others.
     """
-    packages = [
-        Package(name=name, version=version, distribution=normalize_name(name))
-        for name, version in pins
-    ]
-    return tuple(reason for reason, _ in _shared_paths(packages, data, before))
-
-
-def _shared_paths(
-    packages: Iterable[Package], data: CompatibilityData, before: Container[str] = ()
-) -> Iterator[Finding]:
-    """R5 for tolerated families."""
-    owners: dict[Family, dict[str, Package]] = {}
-    for package in packages:
-        family = data.family(package.distribution)
-        if family is not None and family.tolerated:
-            owners.setdefault(family, {}).setdefault(package.distribution, package)
-    for family in sorted(owners, key=lambda family: family.path):
-        order = [name for name in family.distributions if name in owners[family]]
-        order.sort(key=lambda name: name not in before)
-        labels = {name: owners[family][name].subject for name in order}
-        yield from _about(rules.shared_path_reasons(family, labels), *owners[family].values())
+    reasons: list[Reason] = []
+    versions = dict(pins)
+    for family in data.tolerated:
+        present = [name for name in family.distributions if name in versions]
+        present.sort(key=lambda name: name not in before)
+        reasons += rules.shared_path_reasons(family, present, versions)
+    return tuple(reasons)
 
 
 def _about(reasons: Iterable[Reason], *packages: Package) -> Iterator[Finding]:

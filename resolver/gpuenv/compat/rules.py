@@ -9,7 +9,7 @@ refusal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import Reason
 from ..model import (
@@ -326,19 +326,22 @@ def framework_reasons(
     )
 
 
-def shared_path_reasons(family: Family, members: Mapping[str, str]) -> tuple[Reason, ...]:
+def shared_path_reasons(
+    family: Family, members: Sequence[str], versions: Mapping[str, str]
+) -> tuple[Reason, ...]:
     """R5: only one member of a tolerated family installs its paths.
 
     Args:
         family: distributions that install the same paths.
-        members: {distribution: "name version"} in the order of their installation.
+        members: those that are there, in the order of their installation.
+        versions: their versions.
 
     Returns:
         One reason, or none. Code: shared-paths.
     """
     if len(members) < 2:
         return ()
-    have = f"{' and '.join(members.values())} install the same files; "
-    have += f"{list(members)[-1]} is installed last and wins"
+    have = " and ".join(f"{name} {versions[name]}" for name in members)
+    have += f" install the same files; {members[-1]} is installed last and wins"
     code, path, need = "shared-paths", family.path, "one owner"
     return (Reason(code=code, subject=path, need=need, have=have, source=family.source),)
