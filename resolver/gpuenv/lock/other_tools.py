@@ -40,12 +40,15 @@ def read_any_lock(path: str, host: Host) -> LockContents:
     Raises:
         InputError: The file is no PEP 751 lock, or a file in it has no hash.
     """
+    hint = export_hint(path)
+    if hint:
+        raise InputError(f"{path}: is not a pylock.toml", hint=hint)
     document = read_toml(path)
     described = with_ordinary_names(document)
     try:
         lock = validated(document)
     except ValueError as error:
-        raise InputError(f"{path}: {error}", hint=export_hint(path)) from None
+        raise InputError(f"{path}: {error}") from None
     variables: dict[str, str | Set[str]] = {**marker_environment(host)}
     variables["extras"] = frozenset()
     variables["dependency_groups"] = frozenset(lock.default_groups or ())

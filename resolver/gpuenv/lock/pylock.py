@@ -241,7 +241,7 @@ def loads(text: str, path: str) -> Lock:
     try:
         document: Document = parse_toml(text)
     except ValueError as error:
-        raise InputError(f"{path}: is not TOML: {error}") from None
+        raise InputError(f"{path}: is not TOML: {error}", hint=export_hint(path)) from None
     tools = document.get("tool")
     table = tools.get("gpuenv") if isinstance(tools, dict) else None
     is_edited = False
