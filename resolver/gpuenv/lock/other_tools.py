@@ -6,10 +6,11 @@ from collections.abc import Set
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, Reason
 from ..model import Host, Value, show_pair
 from ..requirements.foreign_locks import export_hint
-from ..requirements.target import TargetEnvironment, marker_environment, wheel_tags
+from ..requirements.target import TargetEnvironment, identify, marker_environment, wheel_tags
 from ..serialize import read_toml
 from .pylock import validated, with_ordinary_names
 
@@ -60,8 +61,9 @@ def read_any_lock(path: str, host: Host) -> LockContents:
         if marker is not None and not marker.evaluate(variables, context="lock_file"):
             continue
         reasons += _file_reasons(package, environment)
-        if package.version is not None:
-            pins.append((str(package.name), str(package.version)))
+        version = _version(package)
+        if version is not None:
+            pins.append((str(package.name), version))
     if lock.created_by != "gpuenv":
         for name in described:
             need, have = (
@@ -103,12 +105,26 @@ def _environment_reasons(lock: Pylock, host: Host) -> list[Reason]:
     return reasons
 
 
+def _version(package: Package) -> str | None:
+    """Return the version of a package. The name of a wheel at a URL may add a build of torch."""
+    version = None if package.version is None else str(package.version)
+    named = identify(_archive_name(package))
+    if named is not None and (version is None or may_describe_itself_as(named[1], version)):
+        return named[1]
+    return version
+
+
+def _archive_name(package: Package) -> str:
+    """Return the name of the file at the URL of a package; "" without one."""
+    archive = package.archive
+    url = archive.url if archive is not None else None
+    return unquote((url or "").rpartition("/")[2])
+
+
 def _file_reasons(package: Package, environment: TargetEnvironment) -> list[Reason]:
     """Return why no wheel of a package can be installed on the host; [] if one can."""
     names = [wheel.filename for wheel in package.wheels or ()]
-    if package.archive is not None and package.archive.url:
-        # A requirement may name a wheel by its URL.
-        names.append(unquote(package.archive.url.rpartition("/")[2]))
+    names += filter(None, [_archive_name(package)])  # a requirement may name a wheel by its URL
     if any(environment.rank(name) is not None for name in names):
         return []
     host = environment.host
