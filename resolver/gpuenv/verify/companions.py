@@ -247,7 +247,9 @@ def start(
     """
     imports, own = [], []
     use = {"device": devices > 0, "devices": devices}
-    for companion in _find_companions(survey, frameworks, is_named):
+    found = _find_companions(survey, frameworks, is_named)
+    # Those that import a framework, too, take longest, so they start first.
+    for companion in sorted(found, key=lambda companion: not companion.frameworks):
         options = {field: getattr(companion, field) for field in _OPTIONS}
         task = pool.submit(run_probe, "companion", {**options, **use})
         imports.append((companion, task))
