@@ -52,8 +52,9 @@ _ARRAYS, _NUMPY_2, _NUMPY = _TEXTS
 _MISSING = re.compile(r"(\S+): cannot open shared object file")
 # Symbols of torch, TensorFlow and XLA (C++ and C), of CUDA's libraries, and of the interpreter.
 _SYMBOL = re.compile(
-    r"undefined symbol: (_Z(T[ISV]|GV)?N?K?(2at|3c10|5torch|6caffe2|10tensorflow|3tsl|3xla)|"
-    r"aoti_torch|torch_|TF_|_?_?cu[a-z]*[A-Z]|nccl[A-Z]|nv[a-z]*[A-Z]|Py[A-Z_]|_Py)"
+    r"undefined symbol: (_Z(T[ISV]|GV)?N?K?(2at|3c10|4c10d|5torch|6caffe2|10tensorflow|3tsl|3xla|"
+    r"4absl|6google)|(_Z\d+)?THP|aoti_torch|torch_|TF_|_?_?cu[a-z]*[A-Z]|nccl[A-Z]|nv[a-z]*[A-Z]|"
+    r"_?Py[A-Z_])"
 )
 _FFMPEG = re.compile(r"lib(avcodec|avdevice|avfilter|avformat|avutil|swresample|swscale)\.")
 # What an import says on a host that has no GPU, no display or no network, whatever is installed.
@@ -68,8 +69,6 @@ _NO_NETWORK = re.compile(
     r"name resolution|Name or service not known|Network is unreachable"
 )
 _NO_COMPILER = re.compile(r"C compiler|CalledProcessError.*(gcc|clang|cc\b)")
-
-
 _OPTIONS = ("name", "frameworks", "modules", "files", "suspects")  # of the probe "companion"
 # Of a library that cannot be loaded: nothing follows; a part that only the system could have is
 # missing, of one library or of each of several alternatives; it is not known; it must not be so.
@@ -114,43 +113,48 @@ def _find_companions(
     survey: Survey, frameworks: Sequence[str], is_named: Callable[[str], bool]
 ) -> list[Companion]:
     """Return the distributions to import."""
-    paths: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {row.name: [] for row in survey.distributions}
+    folders = {row.name: row.folder + os.sep for row in survey.distributions}
     for file in survey.files:
-        paths.setdefault(file.owner, []).append(file.path)
+        if file.path.startswith(folders[file.owner]):
+            paths[file.owner].append(file.path.removeprefix(folders[file.owner]))
     companions = []
     for row in survey.distributions:
-        own = paths.get(row.name, [])
+        own = paths[row.name]
         named = row.name in OPERATIONS or is_named(row.name)
         if not named and not any(map(is_library, own)):
             continue
-        modules = _top_modules(row, own, survey.interpreter["version"])
-        if not modules or not modules.keys().isdisjoint(frameworks):
-            continue
-        companion = _read(row, own, modules, survey)
-        if named or companion.modules:
-            companions.append(companion.replace(modules=companion.modules or tuple(modules)))
+        modules = _top_modules(own, survey.interpreter["version"])
+        if modules.keys().isdisjoint(frameworks):
+            companion = _read(row, own, modules, survey)
+            if companion.modules or companion.files:
+                companions.append(companion)
+            elif named and modules:
+                companions.append(companion.replace(modules=tuple(modules)))
     return companions
 
 
 def _read(
     row: Distribution, paths: Sequence[str], modules: Mapping[str, str], survey: Survey
 ) -> Companion:
-    """Read the libraries of a distribution.
+    """Read the libraries of a distribution; the paths are relative to its folder.
 
-    Its `modules` are those of its own name, and those with a library of interest; none without one.
+    Its modules become those of its own name, and those with a library of interest; none without
+    such a library.
     """
     version = survey.interpreter["version"]
     has_numpy_2 = not survey.versions.get("numpy", "0").startswith(("0", "1."))
     frameworks: set[str] = set()
     files, users, suspects = [], [], []
     for path in paths:
-        module = _module(row, path, version)
+        module = _module(path, version)
         if not is_library(path) or {"test", "tests"} & set(path.split(os.sep)):
             continue
         if row.name.startswith("nvidia-") and not module:
             continue  # the check "closure" reads the libraries of NVIDIA
+        place = os.path.join(row.folder, path)
         try:
-            needed, texts = elf.read(path, names=False).needed, elf.find_texts(path, _TEXTS)
+            needed, texts = elf.read(place, names=False).needed, elf.find_texts(place, _TEXTS)
         except (OSError, elf.NotElfError):
             continue
         linked = {name for name in _FRAMEWORKS if any(map(_FRAMEWORKS[name].match, needed))}
@@ -162,22 +166,20 @@ def _read(
             if module and has_numpy_2 and _NUMPY in texts and _NUMPY_2 not in texts:
                 suspects.append(module)
     chosen = [name for name in modules if normalize_name(name.replace(".", "-")) == row.name]
-    chosen += [
-        name
-        for name, place in modules.items()
-        if any(path == place or path.startswith(place + os.sep) for path in (*files, *users))
-    ]
+    for name, place in modules.items():
+        if any(path == place or path.startswith(place + os.sep) for path in (*files, *users)):
+            chosen.append(name)
     return Companion(
         name=row.name,
         version=row.version,
         frameworks=tuple(sorted(frameworks & survey.versions.keys())),
         modules=tuple(dict.fromkeys(chosen)) if files or users else (),
-        files=tuple(files),
+        files=tuple(os.path.join(row.folder, path) for path in files),
         suspects=tuple(suspects) if row.name != "numpy" else (),
     )
 
 
-def _top_modules(row: Distribution, paths: Iterable[str], version: Sequence[int]) -> dict[str, str]:
+def _top_modules(paths: Iterable[str], version: Sequence[int]) -> dict[str, str]:
     """Return {module: its file or folder} of what a user of a distribution may import.
 
     Of a namespace these are the packages in it (google.protobuf). Private modules, tests and
@@ -186,7 +188,7 @@ def _top_modules(row: Distribution, paths: Iterable[str], version: Sequence[int]
     found = {}
     for path in paths:
         if path.endswith((".py", ".so")):
-            name = _module(row, path, version)
+            name = _module(path, version)
             is_package = os.path.basename(path).startswith("__init__.")
             is_inner = "." in name and path.endswith(".py") and not is_package
             if name and not is_inner:
@@ -202,10 +204,9 @@ def _top_modules(row: Distribution, paths: Iterable[str], version: Sequence[int]
     return modules
 
 
-def _module(row: Distribution, path: str, version: Sequence[int]) -> str:
+def _module(path: str, version: Sequence[int]) -> str:
     """Return the dotted name of the module in a file; "" if an interpreter cannot import it."""
-    start = row.folder + os.sep
-    folder, file_name = os.path.split(path[len(start) :] if path.startswith(start) else "")
+    folder, file_name = os.path.split(path)
     match = _MODULE.fullmatch(file_name)
     if match is None or (match[3] and match[3] != f"{version[0]}{version[1]}"):
         return ""
@@ -311,7 +312,8 @@ def _judge(
     if texts:
         said = " ".join(texts)
         of_host = [_NO_DISPLAY, _NO_NETWORK] if devices else [_NO_DISPLAY, _NO_NETWORK, _NO_GPU]
-        undecided = "system" in kinds or any(pattern.search(said) for pattern in of_host)
+        lacks_library = "system" in kinds and _MISSING.search(said)
+        undecided = lacks_library or any(pattern.search(said) for pattern in of_host)
         texts = [*[text for _, text in loads], *texts] if undecided else texts
         return "unknown" if undecided else "fail", first_texts(texts, shown=SHOWN)
     loaded = sum(not words for words in answer["loads"].values())
@@ -349,8 +351,9 @@ def _load_kind(path: str, words: str, libraries: Libraries, *, has_device: bool)
     """Return one of _KINDS, by the loader's words, and what is to be added to them."""
     missing = _MISSING.search(words)
     if missing is None:
-        undecided = "undefined symbol" in words and not _SYMBOL.search(words)
-        return "unknown" if undecided or words.startswith("killed by") else "fail", ""
+        unknown_symbol = "undefined symbol" in words and not _SYMBOL.search(words)
+        undecided = unknown_symbol or words.startswith("killed by") or "static TLS" in words
+        return "unknown" if undecided else "fail", ""
     stems = set(map(base_stem, libraries.places))
     has_cuda = any(map(is_cuda_library, libraries.places))
     kinds = {}

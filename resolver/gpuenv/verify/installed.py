@@ -355,22 +355,22 @@ def _file_checks(
         return
     texts = list(_damaged_records(survey))
     marks: list[Mark] = [("no-record", text.partition(" ")[0], "") for text in texts]
-    scripts = os.path.join(survey.interpreter["prefix"], "bin")
+    prefix = survey.interpreter["prefix"]
     missing, changed, data = [], [], []
     for file, reason in wrong.items():
+        parts = os.path.relpath(file.path, prefix).split(os.sep)
         of_nvidia = file.owner.startswith("nvidia-")
         is_code = is_library(file.path) or file.path.endswith(".py")
         if reason == "missing":
             missing.append(f"{file.path} of {file.owner} is missing")
         elif file.path in shared and not of_nvidia:
             continue
-        elif of_nvidia or (is_code and not {"test", "tests"} & set(file.path.split(os.sep))):
+        elif of_nvidia or (is_code and not {"test", "tests"} & set(parts)):
             changed.append(f"{file.path} of {file.owner}: {reason}")
-        elif os.path.dirname(file.path) != scripts:
+        elif parts[0] != "bin":
             data.append(f"{file.path} of {file.owner} ({reason})")
     texts += [*missing, *changed]
     texts += [f"{path} belongs to no distribution" for path in _unrecorded(survey, comparison)]
-    prefix = survey.interpreter["prefix"]
     marks += [
         ("library", os.path.relpath(file.path, prefix), file.digest)
         for file in sorted(comparison.files, key=lambda file: file.path)
