@@ -94,14 +94,15 @@ def checks_of(site: Path, devices: int = 0, **env: str) -> list[Check]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_an_import(case: dict[str, Any], site: Path, native: Path) -> None:
-    paths = []
+    paths, distribution = [], case.get("distribution", "odd")
     for name, needs, function in case["libraries"]:
         paths.append(os.path.normpath(f"odd/{name}"))
         place(library(native, os.path.basename(name), needs, function), site / paths[-1])
     body = BODIES.get(case["body"], case["body"])
-    add(site, "odd", {"odd/__init__.py": body, **case.get("files", {})}, paths)
+    files = {f"{distribution}/__init__.py": body, **case.get("files", {})}
+    add(site, distribution, files, paths)
     found = checks_of(site)
-    (check,) = [check for check in found if check.subject == "odd"]
+    (check,) = [check for check in found if check.subject == distribution]
     assert check.status == case["status"], show(found)
     assert [text for text in case.get("has", ()) if text not in check.evidence] == [], show(found)
 

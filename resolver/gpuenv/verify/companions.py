@@ -130,7 +130,8 @@ def _find_companions(
             if companion.modules or companion.files:
                 companions.append(companion)
             elif named and modules:
-                companions.append(companion.replace(modules=tuple(modules)))
+                top = tuple(name for name in modules if "." not in name)
+                companions.append(companion.replace(modules=top or tuple(modules)))
     return companions
 
 
