@@ -197,13 +197,17 @@ def _missing(facts: ReleaseFacts, cause: Cause) -> list[Reason]:
     every release.
     """
     requirement, store = cause.requirement, facts.store
+    dependent = " ".join(_owner(cause)).strip()
+    if isinstance(requirement, FrameworkRequirement) and dependent:
+        reasons = _requirement_reasons(facts, requirement)
+        return [reason.replace(dependent=dependent) for reason in reasons]
     if not isinstance(requirement, PackageRequirement):
         return []
     name = requirement.name
     constraints = store.constraints.ranges.get(name, ())
     missing = missing_release_reason(store, requirement, constraints)
     if missing is not None:
-        return [missing.replace(dependent=" ".join(_owner(cause)).strip())]
+        return [missing.replace(dependent=dependent)]
     has_facts = store.is_in_data(name) or not store.request.may_build(name)
     if requirement.url is not None or not has_facts:
         return []

@@ -6,6 +6,7 @@ The rules are evaluated in compat; here their answers become requirements of the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ..compat import evaluate
 from ..compat.evaluate import Facts, Package
@@ -266,6 +267,11 @@ class ReleaseFacts:
                 requirements = self._requirements_of_variant(node)
             self._requirements[node] = tuple(requirements)
         return self._requirements[node]
+
+    def required_names(self) -> set[str]:
+        """Return the distributions that the releases require of which that was read before."""
+        every = chain.from_iterable(self._requirements.values())
+        return {one.name for one in every if isinstance(one, PackageRequirement)}
 
     def known_requirements(self, release: Release) -> Sequence[NodeRequirement]:
         """Return what a release requires if that was read before, otherwise ()."""

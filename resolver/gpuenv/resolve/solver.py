@@ -164,10 +164,7 @@ class _Question:
         """
         widening = Widening(widen, self.store, user_names(self.roots))
         try:
-            resolver, nodes = self._resolve(self.roots, widening)
-            while (owners := self.facts.owners.replacing(_versions(nodes))) is not None:
-                self.facts = ReleaseFacts(self.store, owners)
-                resolver, nodes = self._resolve(self.roots, widening)
+            resolver, nodes = self._with_one_owner(widening)
         except ImpossibleError as error:
             self.failure = error
             self.index_doubts = tuple(widening.doubts())
@@ -197,6 +194,27 @@ class _Question:
         plan = build_plan(Solution(resolver, self.roots, nodes), data_version)
         _check_hashes(plan)
         return plan
+
+    def _with_one_owner(self, widening: Widening) -> tuple[LearningResolver, list[Node]]:
+        """Return a solution in which nothing is left that another package can replace (R5).
+
+        What takes whose place shows in a first solution. If there is none, it shows in what was
+        required: the package to be replaced may have no release that can be installed.
+        """
+        first: tuple[ReleaseFacts, ImpossibleError] | None = None
+        while True:
+            try:
+                solution = self._resolve(self.roots, widening)
+                owners = self.facts.owners.replacing(_versions(solution[1]))
+                if owners is None:
+                    return solution
+            except ImpossibleError as error:
+                owners = self.facts.owners.replacing(self.facts.required_names())
+                first = first or (self.facts, error)
+                if owners is None or error is not first[1]:
+                    self.facts, error = first
+                    raise error from None
+            self.facts = ReleaseFacts(self.store, owners)
 
     def _is_stack_impossible(self) -> bool:
         """Return whether the data and the snapshot alone refuse the request's GPU stack.
