@@ -147,7 +147,7 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
         ("torch", "2.2.2+cu118", WINDOWS, ("", (11,), "", (), (1,))),
         ("opencv-python", "4.9.0.80", "linux-aarch64", ("", (), "", (), (1,))),
         ("tensorflow-probability", "0.25.0", LINUX, (">=2.18", (), "", (), ())),
-        ("flax", "0.10.7", LINUX, ("<0.8", (), "", (), ())),
+        ("flax", "0.10.7", LINUX, (">=0.6,<0.8", (), "", (), ())),
         ("requests", "2.32.0", LINUX, None),
     ],
 )
