@@ -92,9 +92,9 @@ def find_remedy(
 
     Args:
         distributions: (name, version) of what is installed. The version may be shortened, or "".
-        failing: the builds that fail, if the same builds do not help in a new environment.
         target: the folder or the interpreter of the environment; None names none.
         flags: the flags that describe the host; the command repeats them.
+        failing: the builds that fail, if the same builds do not help in a new environment.
 
     Returns:
         The first solution, or why there is none. None if no framework is installed.
