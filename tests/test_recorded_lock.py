@@ -82,9 +82,17 @@ def test_without_a_named_environment_the_lock_of_the_working_folder_counts(
     assert (seen["status"], seen["named"][0]) == (1, "fail") and "2.0" in seen["named"][1]
 
 
-@pytest.mark.parametrize(("local", "status"), [("cu12torch2.6cxx11abiFALSE", 0), ("cu126", 1)])
+@pytest.mark.parametrize(
+    ("local", "installer", "status"),
+    [("cu12torch2.6cxx11abiFALSE", "uv", 0), ("pt26cu124", "pip", 0), ("cu126", "uv", 1)],
+)
 def test_a_file_name_adds_a_build_of_torch_to_the_version(
-    local: str, status: int, env: Path, locks: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    local: str,
+    installer: str,
+    status: int,
+    env: Path,
+    locks: dict[str, Path],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """METADATA of flash-attn's wheels has no local version; that of a framework has one."""
     made = make_wheel(locks["1.0"].parent / "links", "gamma", "1.0")
@@ -93,7 +101,7 @@ def test_a_file_name_adds_a_build_of_torch_to_the_version(
     version = f"1.0+{local.lower()}"
     wheel = made.replace(version=version, filename=path.name, url=path.as_uri())
     lock = write_lock(locks["1.0"].with_name("pylock.gamma.toml"), make_lock(wheel))
-    sync(env, lock)
+    sync(env, lock, "--installer", installer)
     sync(env, lock)
     assert verify(capsys, "--target", str(env))["status"] == status
 

@@ -3,8 +3,8 @@
 Both get files by their URLs with their sha256s, without resolution of dependencies and without an
 index. uv gets a pylock.toml. pip gets a page of links and requirements "name==version". So the
 installed packages look as if they came from an index, and nothing in a URL is expanded or split.
-Only a file that the user named by its URL is installed by its URL. Wheels of source distributions
-are built before (lock_files).
+Only a file that the user named by its URL, and for pip one that is named for a build of torch, is
+installed by its URL. Wheels of source distributions are built before (lock_files).
 
 An installer is killed when gpuenv ends, however it ends.
 """
@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ..atomic_write import write_all, write_whole
+from ..compat.extensions import of_version
 from ..errors import InputError, InstallError
 from ..interpreters import find_pip, find_uv, venv_command
 from ..lock import pylock
@@ -72,7 +73,9 @@ class Installer(Value):
             for wheel in (pin.wheel for pin in lock.pins):
                 url = html.escape(f"{wheel.url}#sha256={wheel.sha256}")
                 page += f'<a href="{url}">{html.escape(wheel.filename)}</a>\n'
-                source = f" @ {wheel.url}" if wheel.index == pylock.DIRECT else f"=={wheel.version}"
+                # On a page, pip refuses a wheel whose METADATA lacks a part of its named version.
+                by_url = wheel.index == pylock.DIRECT or of_version(wheel.version) is not None
+                source = f" @ {wheel.url}" if by_url else f"=={wheel.version}"
                 requirements += f"{wheel.name}{source} --hash=sha256:{wheel.sha256}\n"
             links = os.path.join(folder, "links.html")
             path = os.path.join(folder, "requirements.txt")
