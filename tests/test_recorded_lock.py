@@ -83,18 +83,14 @@ def test_without_a_named_environment_the_lock_of_the_working_folder_counts(
 
 
 @pytest.mark.parametrize(
-    ("local", "installer", "status"),
-    [("cu12torch2.6cxx11abiFALSE", "uv", 0), ("pt26cu124", "pip", 0), ("cu126", "uv", 1)],
+    ("local", "status"),
+    [("cu12torch2.6cxx11abiFALSE uv", 0), ("pt26cu124 pip", 0), ("cu126 uv", 1)],
 )
 def test_a_file_name_adds_a_build_of_torch_to_the_version(
-    local: str,
-    installer: str,
-    status: int,
-    env: Path,
-    locks: dict[str, Path],
-    capsys: pytest.CaptureFixture[str],
+    local: str, status: int, env: Path, locks: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """METADATA of flash-attn's wheels has no local version; that of a framework has one."""
+    local, installer = local.split()
     made = make_wheel(locks["1.0"].parent / "links", "gamma", "1.0")
     path = Path(unquote(made.url.removeprefix("file://")))
     path = path.rename(path.with_name(f"gamma-1.0+{local}-py3-none-any.whl"))
