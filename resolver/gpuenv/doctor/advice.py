@@ -37,11 +37,6 @@ _LINKER_SYMBOL = re.compile(r"nvJitLink\w{1,60}_(\d\d)_(\d{1,2})\b")
 _OLD_LIBRARY = re.compile(
     r"lib(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc)\.so\.(8\.0|9\.\d|10\.\d)"
 )
-# Types of numbers -> the first compute capability that has them.
-_TYPES = (
-    ("fp8", re.compile(r"(?i)\bfp8|float8"), "8.9"),
-    ("bfloat16", re.compile(r"(?i)\bbf(?:loat)?16"), "8.0"),
-)
 # Poetry knows a release from the index, and no file of it suits.
 _NO_FILE = re.compile(r"installation candidates for ([\w.-]+) \(([\w.+]+)\)")
 # What pip did not find: the name, the release, its local version, and the releases that it found.
@@ -247,15 +242,6 @@ def _compat(case: Case) -> Iterator[str]:
         )
 
 
-def _without_glibc(case: Case) -> Iterator[str]:
-    """Say that NVIDIA's libraries need glibc, which no release of musl replaces."""
-    if case.symptoms("musl", "smi-on-disk") or case.about("libc-wanted", "musl"):
-        yield (
-            "NVIDIA's programs and libraries need glibc, and Alpine Linux has musl: use an image "
-            "with glibc, such as debian or ubuntu."
-        )
-
-
 # ---- devices ------------------------------------------------------------------------------------
 
 
@@ -389,16 +375,6 @@ def _other_binaries(case: Case) -> Iterator[str]:
         )
 
 
-def _kubernetes(case: Case) -> Iterator[str]:
-    """Tell apart a cluster without free GPUs and a node that offers none."""
-    if any("nvidia.com/gpu" in fact.text for fact in case.log):
-        yield (
-            "`kubectl describe node NODE` shows nvidia.com/gpu: if the capacity is 0 or missing, "
-            "the device plugin or the driver of the node does not work; if all are allocated, "
-            "wait or add a node."
-        )
-
-
 # ---- packages ---------------------------------------------------------------------------------
 
 
@@ -445,20 +421,6 @@ def _explain_offer(name: str, version: str, local: str, offered: str, end: str) 
         )
 
 
-# ---- programs ---------------------------------------------------------------------------------
-
-
-def _types(case: Case) -> Iterator[str]:
-    """Say which GPUs have the type of numbers that a program asks for."""
-    for name, pattern, capability in _TYPES:
-        if any(pattern.search(fact.text) for fact in case.about("hints", "unsupported_op_config")):
-            yield (
-                f"Only GPUs of compute capability {capability} or newer have {name}: on an older "
-                "GPU use float16 (fp16)."
-            )
-            return
-
-
 # ---- memory -------------------------------------------------------------------------------------
 
 
@@ -492,10 +454,7 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "lib_shadowing": (_linker_symbol,),
     "gpu_too_new_for_build": (_code_for_new, _ptx),
     "gpu_too_old_for_build": (_shared_name, _code_for_old),
-    "container_gpu_not_injected": (_kubernetes,),
-    "gpu_busy_or_exclusive": (_kubernetes,),
     "out_of_memory_masked": (_sizes,),
-    "unsupported_op_config": (_types, _sizes),
+    "unsupported_op_config": (_sizes,),
     "install_resolution_failure": (_offered_releases,),
-    "host_libc_too_old": (_without_glibc,),
 }
