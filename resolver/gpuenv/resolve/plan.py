@@ -29,28 +29,15 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
     """Return the plan of a solution; `data_version` names the version of all data."""
     store, pinned = solution.store, solution.pinned
     dependencies: dict[str, set[str]] = {name: set() for name in pinned}
-    replaced: dict[tuple[str, str], set[str]] = {}  # {(distribution, the one in its place): whose}
-    for candidate in solution.candidates:
-        for requirement in solution.facts.requirements_of(candidate):
-            if isinstance(requirement, FrameworkRequirement):
-                name = solution.variants[requirement.identifier].way.distribution
-            elif isinstance(requirement, PackageRequirement):
-                name = requirement.name
-            else:
-                continue
-            if name != candidate.name:
-                dependencies[candidate.name].add(name)
-            if requirement.replaced not in ("", name):
-                replaced.setdefault((requirement.replaced, name), set()).add(candidate.name)
-    owners = [
-        Reason(
-            code="replaced",
-            subject=name,
-            need="",
-            have=f"{pinned[other].label} takes its place, for {' and '.join(sorted(dependents))}",
-        )
-        for (name, other), dependents in sorted(replaced.items())
-    ]
+    replaced: dict[tuple[str, str], set[str]] = {}
+    for name, required, in_place_of in _dependencies(solution):
+        dependencies[name].add(required)
+        if in_place_of:
+            replaced.setdefault((in_place_of, required), set()).add(name)
+    owners = []
+    for (name, other), dependents in sorted(replaced.items()):
+        have = f"{pinned[other].label} takes its place, for {' and '.join(sorted(dependents))}"
+        owners.append(Reason(code="replaced", subject=name, need="", have=have))
     owners += shared_path_reasons(solution.versions.items(), store.data)
     variants = [candidate for candidate in pinned.values() if candidate.variant is not None]
     plan = Plan(
@@ -71,6 +58,21 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         ),
     )
     return plan.replace(digest=digest(plan))
+
+
+def _dependencies(solution: Solution) -> Iterator[tuple[str, str, str]]:
+    """Yield (package, what it depends on, the name that this takes the place of, "" for none)."""
+    for candidate in solution.candidates:
+        for requirement in solution.facts.requirements_of(candidate):
+            if isinstance(requirement, FrameworkRequirement):
+                name = solution.variants[requirement.identifier].way.distribution
+            elif isinstance(requirement, PackageRequirement):
+                name = requirement.name
+            else:
+                continue
+            if name != candidate.name:
+                replaced = requirement.replaced if requirement.replaced != name else ""
+                yield candidate.name, name, replaced
 
 
 def digest(plan: Plan) -> str:
