@@ -400,13 +400,15 @@ class Request(Value):
     pairs of a normalized name and its allowed sha256s: no other file of that name is taken. With
     `require_hashes` every package of a plan needs one. `no_build` names the packages that are not
     built from a source distribution, `no_binary` those of which no wheel is taken; EVERY_PACKAGE
-    can stand for all others. `builds` are (framework, build) pairs that choose builds by hand:
+    can stand for all others. `overrides` replace every requirement on their names, of the request
+    and of releases. `builds` are (framework, build) pairs that choose builds by hand:
     "12.8" is a CUDA version, "cu128" a build's tag; EVERY_FRAMEWORK can stand for the framework.
     """
 
     frameworks: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     require_hashes: bool = False
     no_build: tuple[str, ...] = ()
@@ -541,6 +543,7 @@ class Lock(Value):
     frameworks: tuple[str, ...]
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     no_build: tuple[str, ...] = ()
     no_binary: tuple[str, ...] = ()
     data: str = ""

@@ -35,7 +35,7 @@ def require_texts(value: object, name: str) -> None:
 def require_request(request: object) -> None:
     """Raise WrongTypeError if an argument is no request, or a request with wrong fields."""
     require_type(request, Request, "request")
-    for name in ("frameworks", "requirements", "constraints", "no_build", "no_binary"):
+    for name in ("frameworks", "requirements", "constraints", "overrides", "no_build", "no_binary"):
         require_texts(getattr(request, name), name)
 
 

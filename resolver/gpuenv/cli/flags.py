@@ -81,6 +81,11 @@ REQUEST = (
         Argument("-r --requirements FILE ...", "Read requirements from a file, as pip does"),
         Argument("-c --constraints FILE ...", "Read version constraints from a file"),
         Argument(
+            "--override FILE ...",
+            "Read requirements that replace all others on their names, as in uv",
+            dest="overrides",
+        ),
+        Argument(
             "--project [DIR]",
             "Use the dependencies of pyproject.toml in DIR (default: the working folder)",
             const=".",

@@ -78,6 +78,7 @@ class Outdated(Command):
             frameworks=lock.frameworks,
             requirements=lock.requirements,
             constraints=lock.constraints,
+            overrides=lock.overrides,
             no_build=lock.no_build,
             no_binary=lock.no_binary,
             pre=arguments.pre,

@@ -130,6 +130,7 @@ class Install(Command):
             reports_unknown=True,
             framework=[],
             cuda=None,
+            overrides=[],
             project=None,
             extra=[],
             group=[],

@@ -205,8 +205,9 @@ def read_request(
     files = []
     if folder is not None:
         files.append(read_project(folder, arguments.extra, arguments.group))
-    if arguments.requirements or arguments.constraints:
-        files.append(read_files(arguments.requirements, arguments.constraints))
+    if arguments.requirements or arguments.constraints or arguments.overrides:
+        paths = arguments.requirements, arguments.constraints
+        files.append(read_files(*paths, overrides=arguments.overrides))
     for file in files:
         request, options = _merged(request, options, file)
     if options.no_index and not options.find_links:
@@ -317,6 +318,7 @@ def _merged(
     request = request.replace(
         requirements=(*request.requirements, *file.requirements),
         constraints=(*request.constraints, *file.constraints),
+        overrides=(*request.overrides, *file.overrides),
         hashes=file.hashes or request.hashes,
         require_hashes=request.require_hashes or file.require_hashes,
         pre=request.pre or file.pre,

@@ -77,8 +77,8 @@ class Solve(Command):
             request, options, host = read_solve_request(arguments)
             plan = api.solve(request, host, options, prefix=active_conda_prefix())
         else:
-            flags = ("framework", "requirement", "requirements", "constraints", "project", "pip")
-            if any(getattr(arguments, flag) for flag in flags):
+            flags = ("framework", "requirement", "requirements", "constraints", "overrides")
+            if any(getattr(arguments, flag) for flag in (*flags, "project", "pip")):
                 message = "--repair: solves for what is in the environment; give no REQUIREMENT"
                 raise InputError(message)
             request, options, host = read_repair_request(arguments)

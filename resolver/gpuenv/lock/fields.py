@@ -135,6 +135,7 @@ class PylockTable(Value, rename="kebab"):
     frameworks: tuple[str, ...]
     requirements: tuple[str, ...]
     constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     no_build: tuple[str, ...] = ()
     no_binary: tuple[str, ...] = ()
     data: str
@@ -150,8 +151,8 @@ class PylockTable(Value, rename="kebab"):
 
 # The fields of model.Lock that both have in the same form.
 _SAME = (
-    "frameworks", "requirements", "constraints", "no_build", "no_binary", "data", "digest",
-    "needs", "choices", "warnings", "host",
+    "frameworks", "requirements", "constraints", "overrides", "no_build", "no_binary", "data",
+    "digest", "needs", "choices", "warnings", "host",
 )  # fmt: skip
 
 
@@ -160,7 +161,7 @@ def write_table(lock: Lock) -> Document:
     number = 1
     if lock.variants:
         number = 2
-    if lock.no_build or lock.no_binary:
+    if lock.no_build or lock.no_binary or lock.overrides:
         number = 3
     table = PylockTable(
         format=number,

@@ -59,6 +59,7 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
         frameworks=plan.request.frameworks,
         requirements=plan.request.requirements,
         constraints=plan.request.constraints,
+        overrides=plan.request.overrides,
         no_build=plan.request.no_build,
         no_binary=plan.request.no_binary,
         data=plan.data,

@@ -44,6 +44,7 @@ _INPUT_KEYS = {
     "name": "profile",
     "gpus": "gpu",
     "channels": "conda-channels",
+    "overrides": "override-dependencies",
 }
 
 
@@ -61,6 +62,7 @@ class Profile(Value):
     frameworks: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     python: str
     gpus: tuple[str, ...] = ()
     driver: str | None = None

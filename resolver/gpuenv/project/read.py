@@ -18,7 +18,7 @@ from msgspec import Meta
 from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..requirements import pyproject
-from ..requirements.parse import build_names, no_build_names
+from ..requirements.parse import RequirementSet, build_names, no_build_names
 from ..requirements.target import parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM, Profile, Project, host_of
@@ -36,6 +36,7 @@ _ANY = (Any, "")
 
 _SHARED_KEYS = {
     **dict.fromkeys(("frameworks", "requirements", "constraints", "channels", "wheels"), _STRINGS),
+    "override-dependencies": _STRINGS,
     **dict.fromkeys(("python", "backend"), _STRING),
     "separate-versions": _FLAG,
 }
@@ -85,10 +86,10 @@ def read_project(folder: str, data: CompatibilityData) -> Project:
             "profiles", ": there is no profile to lock for", f'{hint} and driver = "580.65.06"'
         )
     _check_indexes(top)
-    own: Sequence[str] = ()
+    own = RequirementSet()
     if top.values.get("project-dependencies"):
         extras, groups = top.values.get("extras", ()), top.values.get("groups", ())
-        own = pyproject.read_project(path, extras, groups).requirements
+        own = pyproject.read_project(path, extras, groups)
     else:
         for key in ("extras", "groups"):
             if key in top.values:
@@ -185,14 +186,14 @@ def _check_indexes(top: _Table) -> None:
 # ---- a profile -----------------------------------------------------------------------------------
 
 
-def _profile(name: str, table: _Table, data: CompatibilityData, own: Sequence[str]) -> Profile:
+def _profile(name: str, table: _Table, data: CompatibilityData, own: RequirementSet) -> Profile:
     """Return a profile with the platform as it is written.
 
     Args:
         name: its name.
         table: its table.
         data: the compatibility data.
-        own: the requirements of the project itself.
+        own: what the project itself asks for.
     """
     values = table.values
     fields: dict[str, Any] = {}  # of the Profile
@@ -212,15 +213,21 @@ def _profile(name: str, table: _Table, data: CompatibilityData, own: Sequence[st
         fields.setdefault("glibc", GLIBC)
     frameworks = map(parse_requirement, table.fields.get("frameworks", ()))
     fields["own_ranges"] = tuple(text.name for text in frameworks if text.specifier)
+    overrides = (*own.overrides, *values.get("override-dependencies", ()))
+    fields["overrides"] = tuple(dict.fromkeys(overrides))
     if conda:
-        fields["wheels"] = (*own, *fields.get("wheels", ()))
+        fields["wheels"] = (*own.requirements, *fields.get("wheels", ()))
         fields["separate_versions"] = True  # conda's builds do not have the versions of the wheels
     else:
-        fields["requirements"] = (*own, *fields.get("requirements", ()))
+        fields["requirements"] = (*own.requirements, *fields.get("requirements", ()))
+        fields["constraints"] = (*own.constraints, *fields.get("constraints", ()))
         fields["wheels"] = fields["channels"] = ()
     everything = values.get("no-build", False)
-    fields["no_build"] = no_build_names(values.get("no-build-package", ()), everything=everything)
-    fields["no_binary"] = build_names(values.get("no-binary", ()))
+    names = no_build_names(values.get("no-build-package", ()), everything=everything)
+    fields["no_build"] = build_names([*own.no_build, *names])
+    fields["no_binary"] = build_names([*own.no_binary, *values.get("no-binary", ())])
+    if own.pre:
+        fields["pre"] = True
     profile = Profile(name=name, gpus=gpus, **fields)
     if not profile.frameworks and not profile.requirements:
         message = "asks for nothing: name frameworks or requirements"
@@ -262,7 +269,8 @@ def _check_requests(table: _Table, data: CompatibilityData, *, conda: bool) -> N
     if major != "3" or not (minor.isascii() and minor.isdigit()):
         table.fail("python", f' must be a version such as "3.12" or "3.13t", not {python!r}')
     names: list[str] = []
-    for key in ("frameworks", "constraints", "wheels", *([] if conda else ["requirements"])):
+    texts = ("frameworks", "constraints", "override-dependencies", "wheels")
+    for key in (*texts, *([] if conda else ["requirements"])):
         for text in table.values.get(key, ()):
             try:
                 requirement = parse_requirement(text)

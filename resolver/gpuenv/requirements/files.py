@@ -19,6 +19,7 @@ from ..serialize import read_input
 from .parse import RequirementSet, build_names, checked_requirement, public_url, shortened
 from .versions import normalize_name
 
+_KINDS = ("requirements", "constraints", "overrides")  # fields of RequirementSet
 MOST_LINES = 100_000
 LONGEST_LINE = 50_000  # characters; a requirement with hundreds of hashes has fewer
 # The patterns of pip: a comment needs white space before it; a variable is ${CAPITALS}.
@@ -62,22 +63,23 @@ def read_files(
     requirements: Sequence[str],
     constraints: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
 ) -> RequirementSet:
-    """Read requirement and constraint files, and the files that they name.
+    """Read files of requirements, constraints and overrides, and the files that they name.
 
     Args:
         requirements: paths of requirement files.
         constraints: paths of constraint files.
         environ: the values of ${VARIABLE}; by default the environment variables.
+        overrides: paths of files of overrides.
 
     Raises:
         InputError: with FILE:LINE; also for a variable without a value.
     """
     reader = _Reader(os.environ if environ is None else environ)
-    for path in requirements:
-        reader.read(path, path, is_constraint=False, ancestors=())
-    for path in constraints:
-        reader.read(path, path, is_constraint=True, ancestors=())
+    for kind, paths in zip(_KINDS, (requirements, constraints, overrides), strict=True):
+        for path in paths:
+            reader.read(path, path, kind, ancestors=())
     return reader.result()
 
 
@@ -86,8 +88,7 @@ class _Reader:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
-        self.requirements: list[str] = []
-        self.constraints: list[str] = []
+        self.texts: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         self.origins: dict[str, str] = {}
         self.hashes: dict[str, set[str]] = {}
         # (requirement, where) of those that need a hash in hash-checking mode
@@ -117,8 +118,9 @@ class _Reader:
                     hint="one --hash, or --require-hashes, asks all of them for it, as in pip",
                 )
         return RequirementSet(
-            requirements=tuple(self.requirements),
-            constraints=tuple(self.constraints),
+            requirements=tuple(self.texts["requirements"]),
+            constraints=tuple(self.texts["constraints"]),
+            overrides=tuple(self.texts["overrides"]),
             hashes=tuple((name, tuple(sorted(self.hashes[name]))) for name in sorted(self.hashes)),
             require_hashes=require_hashes,
             index_url=None if self.index is None else self.index[0],
@@ -131,15 +133,13 @@ class _Reader:
             origins=tuple(self.origins.items()),
         )
 
-    def read(
-        self, path: str, shown_path: str, *, is_constraint: bool, ancestors: tuple[str, ...]
-    ) -> None:
+    def read(self, path: str, shown_path: str, kind: str, *, ancestors: tuple[str, ...]) -> None:
         """Read a file.
 
         Args:
             path: the file.
             shown_path: its path in messages.
-            is_constraint: whether its requirements are constraints.
+            kind: what its requirements are, one of _KINDS.
             ancestors: the absolute paths of the files that led to it.
         """
         ancestors = (*ancestors, os.path.abspath(path))
@@ -147,7 +147,7 @@ class _Reader:
             where = f"{shown_path}:{number}"
             text, options = _split(line, where)
             if text:
-                self._add_requirement(text, options, where, is_constraint=is_constraint)
+                self._add_requirement(text, options, where, kind)
                 continue
             for option, values in options.items():
                 for value in values:
@@ -167,17 +167,17 @@ class _Reader:
                     self.read(
                         nested,
                         os.path.join(os.path.dirname(shown_path), value),
-                        is_constraint=option == "--constraint",
+                        _kind_of_nested(option, kind),
                         ancestors=ancestors,
                     )
 
     def _add_requirement(
-        self, text: str, options: Mapping[str, list[str]], where: str, *, is_constraint: bool
+        self, text: str, options: Mapping[str, list[str]], where: str, kind: str
     ) -> None:
         parsed = Requirement(checked_requirement(text, where))
-        if is_constraint and parsed.extras:
+        if kind == "constraints" and parsed.extras:
             raise InputError(f"{where}: {parsed.name} has extras, which a constraint cannot have")
-        (self.constraints if is_constraint else self.requirements).append(str(parsed))
+        self.texts[kind].append(str(parsed))
         self.origins.setdefault(str(parsed), where)
         for option in options:
             if option in _HINTS_FOR_REFUSED:
@@ -190,7 +190,7 @@ class _Reader:
             self.hashes[name] = self.hashes.get(name, hashes) & hashes
         # A marker may exclude a requirement. A URL with its own hash needs no other hash.
         has_hash = "sha256=" in (parsed.url or "")
-        if not is_constraint and parsed.marker is None and not has_hash:
+        if kind == "requirements" and parsed.marker is None and not has_hash:
             self.need_hash.append((parsed, where))
 
     def _apply_option(self, option: str, value: str, where: str, folder: str) -> None:
@@ -219,6 +219,13 @@ class _Reader:
         elif option == "--all-releases":
             option = "--pre"
         self.options.setdefault(option, []).append(value)
+
+
+def _kind_of_nested(option: str, kind: str) -> str:
+    """Return what the requirements of a file are that one of a kind names with an option."""
+    if option == "--constraint":
+        return "constraints"
+    return kind if kind == "overrides" else "requirements"
 
 
 def _refuse(option: str, where: str) -> NoReturn:

@@ -25,6 +25,7 @@ class RequirementSet(Value):
     Attributes:
         requirements: PEP 508 texts.
         constraints: PEP 508 texts.
+        overrides: PEP 508 texts (see Overrides).
         hashes: (normalized name, its allowed sha256s).
         require_hashes: whether pip's hash-checking mode is on.
         origins: (text, "FILE:LINE") of each requirement and of --index-url.
@@ -32,6 +33,7 @@ class RequirementSet(Value):
 
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     require_hashes: bool = False
     index_url: str | None = None

@@ -26,6 +26,7 @@ from ..model import (
     Requirement,
     Wheel,
 )
+from ..requirements.overrides import Overrides
 from ..requirements.target import (
     SDIST_RANK,
     TargetEnvironment,
@@ -95,6 +96,7 @@ class CandidateStore:
 
     Attributes:
         constraints: those of the request.
+        overrides: those of the request.
         chooser: judges and orders variant wheels.
     """
 
@@ -112,6 +114,7 @@ class CandidateStore:
         self.index = index
         self.environment = environment
         self.constraints = Constraints(request, environment)
+        self.overrides = Overrides(request.overrides)
         self.chooser = VariantChooser(host, data, index)
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
         self._variants: dict[Framework, tuple[Variant, ...]] = {}
@@ -276,12 +279,15 @@ class CandidateStore:
         return Candidate(wheel, framework, build, library, judged)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """Return the requirements of a file; markers about its variant are evaluated.
+        """Return the requirements of a file, as overrides have them.
+
+        Markers about its variant are evaluated.
 
         Raises:
             PackageIndexError: see Index.dependencies.
         """
-        return self.chooser.applicable(wheel, self.index.metadata(wheel).dependencies)
+        dependencies = self.chooser.applicable(wheel, self.index.metadata(wheel).dependencies)
+        return tuple(self.overrides.apply(dependencies)) if self.overrides.names else dependencies
 
     # ---- releases of frameworks with several ways
 

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Framework, Request, Requirement, Way
+from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
 from .candidates import CandidateStore
 from .graph import FrameworkRequirement, Identifier, NodeRequirement, PackageRequirement
@@ -29,18 +30,19 @@ def read_request(
 ) -> tuple[tuple[NamedFramework, ...], tuple[Requirement, ...]]:
     """Return the frameworks of a request, one row for each text, and its other requirements.
 
-    A requirement on a framework whose marker does not hold is left out. One with a URL is an
-    ordinary requirement.
+    Both are as the overrides have them. A requirement on a framework whose marker does not hold is
+    left out. One with a URL is an ordinary requirement.
 
     Raises:
         InputError: an unknown framework, an invalid text, a framework twice after --framework, or
             texts that leave no build of a framework.
     """
     names = framework_names(data)
-    named = frameworks_of_flags(request, data)
+    flags = [requirement for _, requirement in frameworks_of_flags(request, data)]
+    named: list[NamedFramework] = []
     others: list[Requirement] = []
-    for text in request.requirements:
-        requirement = parse_requirement(text)
+    texts_of_request = (*flags, *map(parse_requirement, request.requirements))
+    for requirement in Overrides(request.overrides).apply(texts_of_request):
         framework = framework_of(requirement, names)
         if framework is None:
             others.append(requirement)

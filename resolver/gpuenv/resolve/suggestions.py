@@ -185,9 +185,11 @@ def _all_changes(
     edits = _helpful_edits(alternatives, trials, places)
     edits.sort(key=lambda chosen: _steps_back(alternatives.texts, chosen))
     yield from alternatives.edited(chosen for chosen in edits if None not in chosen.values())
-    for text in request.constraints[:MAX_CHANGES]:
-        others = tuple(other for other in request.constraints if other != text)
-        yield from alternatives.changed(f"without the constraint {text}", constraints=others)
+    for kind, texts in (("constraint", request.constraints), ("override", request.overrides)):
+        for text in texts[:MAX_CHANGES]:
+            others = tuple(other for other in texts if other != text)
+            changes = {f"{kind}s": others}
+            yield from alternatives.changed(f"without the {kind} {text}", **changes)
     host_may_help = not codes & _REQUEST_CODES
     if host_may_help:
         if codes & _PYTHON_CODES:

@@ -10,15 +10,18 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from packaging.markers import UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..compat.data import CompatibilityData
 from ..compat.extensions import may_describe_itself_as
+from ..errors import InputError
 from ..model import Check, Lock, Mark, Value, show_pair
 from ..prefix import INSTALLATION_TOOLS, is_conda, is_native
 from ..probes.answers import FilesAnswer
+from ..requirements.overrides import Overrides
 from ..requirements.target import LEGACY_POLICIES
+from ..requirements.versions import parse_requirement
 from .runner import Outcome, RunProbe
 from .survey import RecordedFile, Survey, is_cuda_library, is_library
 
@@ -59,7 +62,8 @@ def survey_checks(
         checks.append(_version_check(lock, survey.versions))
         if lock.variants:
             checks.append(_variant_check(lock, survey))
-    return [*checks, *_glibc_check(survey), dependency_check(survey, data)]
+    overrides = lock.overrides if lock is not None else ()
+    return [*checks, *_glibc_check(survey), dependency_check(survey, data, overrides)]
 
 
 def _glibc_check(survey: Survey) -> Iterator[Check]:
@@ -139,18 +143,23 @@ def _variant_check(lock: Lock, survey: Survey) -> Check:
     return Check("variants", "", "pass", f"{len(lock.variants)} as locked")
 
 
-def dependency_check(survey: Survey, data: CompatibilityData | None = None) -> Check:
+def dependency_check(
+    survey: Survey, data: CompatibilityData | None = None, overrides: Sequence[str] = ()
+) -> Check:
     """Check that what the distributions require is installed, in the versions they accept.
 
-    The requirements are those of the metadata; texts that are none are left out, as old
-    distributions have them. Markers are evaluated for the target's interpreter.
+    The requirements are those of the metadata, as the overrides of the lock have them. Texts that
+    are none are left out, as old distributions have them. Markers are evaluated for the target's
+    interpreter.
     """
+    overriding = Overrides(overrides)
     versions = survey.versions
     requirements: dict[str, list[Requirement]] = {name: [] for name in versions}
     for row in survey.distributions:
         for text in row.requires if row.has_own_record else ():
-            with contextlib.suppress(InvalidRequirement):
-                requirements[row.name].append(Requirement(text))
+            with contextlib.suppress(InputError):
+                parsed = overriding.apply([parse_requirement(text)])
+                requirements[row.name] += map(Requirement, map(str, parsed))
     problems: dict[str, Mark] = {}
     count, replaced = 0, {}
     pending = [(name, "") for name, own in requirements.items() if own]
