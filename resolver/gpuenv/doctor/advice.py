@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from ..compat.architectures import sass_runs
 from .build_rules import named_broken_release
@@ -59,7 +60,9 @@ def advice(case: Case, cause: str) -> tuple[str, ...]:
 
 def advice_row(case: Case, finding: Finding) -> Advice | None:
     """Return what the data says about the fix of a finding, or None."""
-    text = " " + " ".join(fact.text for fact in finding.facts).lower()
+    gpus = [capability for capability, _gpu in gpu_capabilities(case)]
+    shown = (*finding.facts, *case.of_kind("gpu"))
+    text = " " + " ".join(fact.text for fact in shown).lower()
     messages = {fact.value for fact in finding.facts}
     for row in advice_rows():
         if finding.cause not in row.causes:
@@ -69,9 +72,9 @@ def advice_row(case: Case, finding: Finding) -> Advice | None:
             continue
         if row.framework and not case.about("framework", row.framework):
             continue
-        if row.below and not any(
-            capability < version_tuple(row.below) for capability, _gpu in gpu_capabilities(case)
-        ):
+        if row.below and not any(gpu < version_tuple(row.below) for gpu in gpus):
+            continue
+        if row.least and not any(gpu >= version_tuple(row.least) for gpu in gpus):
             continue
         cuda = case.first("cuda-built") or case.first("cuda-named")
         return row.replace(says=row.says.replace("{cuda}", f" ({cuda.value})" if cuda else ""))
@@ -116,21 +119,25 @@ def _package_of_cudnn(case: Case, name: str, owner: Owner) -> str:
     return f"{name} is a library of cuDNN {major}: {requirements} has it{rest}."
 
 
-def _users_of_cudnn(case: Case) -> Iterator[str]:
-    """Say which releases load the major version of cuDNN that is missing, and which a later one."""
-    for fact in case.of_kind("library-missing"):
+def _users_of_cudnn(case: Case, *, is_other_installed: bool = False) -> Iterator[str]:
+    """Say which releases load the major version of cuDNN that is missing, and which another one.
+
+    Of the newest major version, this matters if another one is installed.
+    """
+    for fact in case.of_kind("library-missing", "library-wanted"):
         library, _, version = linux_name(fact.subject).partition(".so.")
         major = version.partition(".")[0]
         if not library.startswith("libcudnn") or not major.isdigit():
             continue
-        later = [
-            f"`{name}>={release}`" for name in _USERS if (release := first_after_cudnn(name, major))
-        ]
-        if later:
-            yield (
-                f"Older releases load cuDNN {major}; {', '.join(later)} load a later one. Upgrade "
-                "the package that needs it, or use older releases of all packages that load cuDNN."
-            )
+        for older in (int(major), int(major) - 1)[: 1 + is_other_installed]:
+            releases = [(name, first_after_cudnn(name, older)) for name in _USERS]
+            later = ", ".join(f"`{name}>={first}`" for name, first in releases if first)
+            if later:
+                yield (
+                    f"{later} load cuDNN {older + 1}, and older releases load cuDNN {older}: "
+                    "upgrade or downgrade, so that all packages load the same one."
+                )
+                return
         return
 
 
@@ -448,7 +455,7 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "mixed_cuda_wheels": (_owners, _linker_symbol),
     "cudnn_missing": (_owners, _users_of_cudnn),
     "cudnn_sublib_missing": (_owners,),
-    "cudnn_major_mismatch": (_owners, _users_of_cudnn),
+    "cudnn_major_mismatch": (_owners, partial(_users_of_cudnn, is_other_installed=True)),
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),
     "lib_shadowing": (_linker_symbol,),

@@ -110,16 +110,16 @@ def libraries_of_build(framework: str, version: tuple[int, ...]) -> dict[str, tu
 
 
 @cache
-def first_after_cudnn(distribution: str, major: str) -> str:
-    """Return the first release that loads a later cuDNN than a major version; "" is unknown."""
+def first_after_cudnn(distribution: str, major: int) -> str:
+    """Return the first release that loads the cuDNN after a major version; "" is unknown."""
     data, platform = load(), "linux-x86_64"
     releases = [release.version for release in data.releases(distribution, platform)]
     releases += data.known_versions(distribution, platform)
     loads = False
     for release in sorted(set(releases), key=version_key):
         cudnn = built_with(distribution, release, platform, data)[1]
-        loads = loads or cudnn == (int(major),)
-        if loads and cudnn > (int(major),):
+        loads = loads or cudnn == (major,)
+        if loads and cudnn == (major + 1,):
             return release
     return ""
 

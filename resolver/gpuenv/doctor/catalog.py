@@ -432,6 +432,7 @@ class Advice(Value):
     words: tuple[str, ...] = ()
     framework: str = ""
     below: str = ""
+    least: str = ""
     title: str = ""
     alone: bool = False
 
