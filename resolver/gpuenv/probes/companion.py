@@ -19,6 +19,7 @@ import importlib
 import os
 import re
 import signal
+import tempfile
 import warnings
 from typing import TypedDict
 
@@ -104,10 +105,20 @@ def try_operation(options: Options, answer: CompanionAnswer) -> None:
 
 
 def probe(options: Options) -> CompanionAnswer:
-    """Return the answer that this file's docstring describes."""
-    warnings.simplefilter("ignore")
-    if not options["device"]:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    """Return the answer that this file's docstring describes.
+
+    What an import writes into caches and settings is removed, and Hugging Face is not asked.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpuenv-probe-") as folder:
+        os.environ.update(XDG_CACHE_HOME=folder, XDG_CONFIG_HOME=folder, HF_HUB_OFFLINE="1")
+        if not options["device"]:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        warnings.simplefilter("ignore")
+        return examine(options)
+
+
+def examine(options: Options) -> CompanionAnswer:
+    """Import, load and run what the options name."""
     answer: CompanionAnswer = {"failures": {}, "loads": {}, "numpy": ""}
     for name in options["frameworks"]:
         text = try_import(name)
