@@ -152,13 +152,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--find-links", action="append", default=[])
-    parser.add_argument("--only", default="", help="cases with this text in their name")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="only cases with this text in their name; the record keeps its other rows",
+    )
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
+    known: dict[str, dict[str, Any]] = {}  # rows that the record has of cases that are left out
+    if arguments.only and arguments.record and arguments.record.exists():
+        known = {row["case"]: row for row in json.loads(arguments.record.read_text())["cases"]}
     rows: list[dict[str, Any]] = []
     for case in CASES["case"]:
         if arguments.only not in case["name"]:
+            rows += [known[case["name"]]] if case["name"] in known else []
             continue
         base = make_base(case["base"], arguments.work, arguments.find_links)
         target = arguments.work / "case"

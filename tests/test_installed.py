@@ -14,6 +14,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 import gpuenv
+from gpuenv.api.data import compatibility_data
 from gpuenv.errors import Reason
 from gpuenv.model import Check, Host, Lock, Python
 from gpuenv.verify import installed
@@ -263,6 +264,21 @@ def test_two_owners(env: Path, path: str, status: str, evidence: str) -> None:
     assert files.status == "pass"
     evidence = evidence.replace("SITE", str(site_of(env)))
     assert (found.status, evidence in found.evidence) == (status, True), found.evidence
+
+
+@pytest.mark.parametrize(("release", "status"), [("4.10", "pass"), ("5.0", "fail")])
+def test_a_family_that_people_live_with(env: Path, release: str, status: str) -> None:
+    """Files of several OpenCVs may be mixed if they are of one release."""
+    paths = ("cv2/__init__.py", "cv2/cv2.abi3.so")
+    add(env, "opencv_python", dict.fromkeys(paths, "the first"), version="4.10")
+    add(env, "opencv_python_headless", dict.fromkeys(paths, "the second"), version=release)
+    change(env, paths[0], "the first")
+    with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
+        survey = read_survey(children.run("interpreter", {"imports": []}).answer)
+        comparison = installed.compare_files(children.run, survey, fast=False)
+    found = installed.file_checks(survey, comparison, compatibility_data())[0]
+    mixed = "the files of opencv-python 4.10 and opencv-python-headless 5.0 are mixed"
+    assert (found.status, mixed in found.evidence) == (status, status == "fail"), found.evidence
 
 
 def test_the_same_bytes_twice(env: Path) -> None:

@@ -276,7 +276,7 @@ def _owner_check(
 
     Files with the same bytes (an empty __init__.py) conflict with nothing. A folder of tests that
     two packages install breaks nothing either, and is only mentioned, as the files of a tolerated
-    family are.
+    family are, unless those of several releases are mixed.
 
     Args:
         shared: the files of the paths with several owners.
@@ -285,6 +285,7 @@ def _owner_check(
     texts: list[str] = []
     notes: list[str] = []
     marks: list[Mark] = []
+    mixed: dict[tuple[str, ...], set[str]] = {}  # tolerated family -> those whose bytes are there
     for path, files in sorted(shared.items()):
         if len({file.digest for file in files}) == 1:
             continue
@@ -300,12 +301,18 @@ def _owner_check(
             ]
             whose = matching[0] if len(matching) == 1 else "neither"
             text += f": its bytes are those of {whose}"
+            if tolerated and family is not None and matching:
+                mixed.setdefault(family.distributions, set()).add(whose)
         breaks = is_native(path) or any(name.startswith("nvidia-") for name in names)
         if breaks and not tolerated:
             texts.append(text)
             marks.append(("two-owners", path, " ".join(names)))
         else:
             notes.append(text)
+    for whole in mixed.values():
+        releases = sorted(f"{name} {survey.versions[name]}" for name in whole - {"neither"})
+        if len({release.partition(" ")[2] for release in releases}) > 1:
+            texts.append(f"the files of {' and '.join(releases)} are mixed: install one release")
     for name, versions in survey.twice:
         texts.append(f"{name} is installed twice, as {' and '.join(versions)}")
         marks.append(("twice", name, " ".join(versions)))
