@@ -78,7 +78,7 @@ def _root_test(checks: Sequence[Check]) -> str | None:
     marks = [mark for check in checks if check.name in ("owners", "files") for mark in check.marks]
     for code, path, owners in marks:
         if code == "two-owners" and _is_library_of_two(path, owners):
-            return "one-cuda-major"
+            return "one-cuda-major" if "nvidia-" in owners else "environment"
     if any(code in ("no-record", "twice") for code, _, _ in marks):
         # Without its list of files, other checks find no file of a distribution.
         return "environment"

@@ -320,6 +320,8 @@ def reason_facts(
         test = _TEST_OF_REASON.get(reason.code)
         if test is None:
             continue
+        if reason.code == "two-owners" and not reason.subject.startswith("nvidia/"):
+            test = "environment"
         text = f"{reason.subject} needs {reason.need}; found {reason.have}"
         # A CPU build next to a CUDA build may well be intended.
         if reason.code != "cpu-build" or not has_cuda_build:
