@@ -127,6 +127,9 @@ def test_what_the_data_names_is_imported_and_its_operation_runs_on_every_gpu(sit
         found = {check.name: check for check in checks_of(site, devices, **env)}
         assert (found["operation"].status, text in found["operation"].evidence) == (status, True)
         assert found["import"].status == "pass"  # of torch-scatter, the last one
+    cpu = "from types import SimpleNamespace\nversion = SimpleNamespace(cuda=None)\n"
+    (site / "torch/__init__.py").write_text(cpu)
+    assert {check.name for check in checks_of(site, 1)} == {"import"}
     (flax,) = [check for check in checks_of(site) if check.subject == "flax"]
     assert (flax.status, "No module named 'jax'" in flax.evidence) == ("fail", True)
 

@@ -19,6 +19,7 @@ import importlib
 import os
 import re
 import signal
+import sys
 import tempfile
 import warnings
 from typing import TypedDict
@@ -90,9 +91,14 @@ def load(path: str) -> str:
 
 
 def try_operation(options: Options, answer: CompanionAnswer) -> None:
-    """Run the operation of the distribution, if there is one, on each device."""
+    """Run the operation of the distribution, if there is one, on each device.
+
+    All of them use torch: without a torch for CUDA none is run.
+    """
     operation = OPERATIONS.get(options["name"])
-    if operation is None or not options["device"]:
+    if operation is None or not options["device"] or try_import("torch"):
+        return
+    if getattr(getattr(sys.modules["torch"], "version", None), "cuda", "") is None:
         return
     answer["operation"] = []
     for index in range(options["devices"]):
