@@ -48,6 +48,7 @@ __all__ = [
     "has_profiles",
     "install",
     "is_conda_lock",
+    "is_tool_lock",
     "lock",
     "lock_profile",
     "lock_profiles",
@@ -58,6 +59,7 @@ __all__ = [
     "read_host",
     "read_lock",
     "read_project",
+    "read_tool_lock",
     "reasons_against",
     "recorded_lock",
     "repair",
@@ -77,6 +79,7 @@ __all__ = [
 if TYPE_CHECKING:
     from .conda import repair
     from .explanations import check_lock, examine, explain, explain_lock
+    from .foreign import is_tool_lock, read_tool_lock
     from .installing import (
         changes,
         check_target,
@@ -105,7 +108,7 @@ if TYPE_CHECKING:
 else:
     # A solve needs none of these. Each is loaded when a function is used that the modules before it
     # do not have.
-    _ON_DEMAND = ("installing", "projects", "explanations", "conda")
+    _ON_DEMAND = ("installing", "projects", "explanations", "foreign", "conda")
 
     def __getattr__(name: str) -> Any:
         for module in _ON_DEMAND if name in __all__ else ():

@@ -85,13 +85,21 @@ def explain(request: Request, host: Host, options: IndexOptions | None = None) -
 # ---- a lock --------------------------------------------------------------------------------------
 
 
-def check_lock(path: str, host: Host) -> LockReport:
-    """Check a PEP 751 lock or the lock of a conda environment, of any tool, on a host.
+def check_lock(
+    path: str, host: Host, extras: Sequence[str] = (), groups: Sequence[str] = ()
+) -> LockReport:
+    """Check a lock of any tool, of wheels or of a conda environment, on a host.
 
     A lock of gpuenv must also be unedited and its needs fulfilled.
 
     In a lock of gpuenv that was made for the CPU, a CPU build is intended: the reason is a note
     (gpu-unused) then. In any other lock on a host with a GPU it is a failure.
+
+    Args:
+        path: the lock.
+        host: the host.
+        extras: the extras of the project that the lock of another tool is read for.
+        groups: its dependency groups, too.
 
     Raises:
         InputError: the file is not a lock.
@@ -106,7 +114,7 @@ def check_lock(path: str, host: Host) -> LockReport:
             packages=len(conda_lock.pins) + len(wheels),
             reasons=lock_reasons(conda_lock, host),
         )
-    lock = read_any_lock(path, host)
+    lock = read_any_lock(path, host, extras, groups)
     reasons = list(lock.reasons)
     rule_reasons = list(reasons_against(lock.pins, host))
     if lock.created_by == "gpuenv":
@@ -134,18 +142,21 @@ def check_lock(path: str, host: Host) -> LockReport:
     )
 
 
-def explain_lock(path: str, host: Host) -> LockReport:
+def explain_lock(
+    path: str, host: Host, extras: Sequence[str] = (), groups: Sequence[str] = ()
+) -> LockReport:
     """Check a lock as `check_lock` does.
 
     If it fails, find single changes of the host with which nothing fails: at most one of each kind.
     """
-    report = check_lock(path, host)
+    report = check_lock(path, host, extras, groups)
     if report.works:
         return report
     data = compatibility_data()
 
     def first_that_works(candidates: Iterable[ChangedHost]) -> ChangedHost | None:
-        return next((new for new in candidates if check_lock(path, new.host).works), None)
+        works = (new for new in candidates if check_lock(path, new.host, extras, groups).works)
+        return next(works, None)
 
     python = None
     if any(reason.code in _ABOUT_PYTHON for reason in report.reasons):

@@ -15,11 +15,12 @@ from ..errors import DeclinedError, HostMismatchError, InputError, NotVerifiedEr
 from ..install import downloads
 from ..install.wheels import WAIT
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
+from ..prefix import find_interpreter, is_venv
 from ..render import changes as render_changes
 from ..render import checks as render_checks
 from ..render import locks, plans
 from ..render.values import warning_texts
-from .flags import HOST, INSTALLER, LOCK, SOLVE
+from .flags import HOST, INSTALLER, LOCK, OF_PROJECT, SOLVE
 from .output import (
     print_errors,
     print_json,
@@ -145,11 +146,13 @@ class Sync(Command):
         Argument(
             "[LOCK]",
             "The lock file (default: that of the profile of pyproject.toml that fits this host,"
-            " otherwise pylock.toml)",
+            " otherwise pylock.toml). It may be uv.lock, poetry.lock, pdm.lock, Pipfile.lock or"
+            " requirements with hashes, too",
         ),
         HOST,
         *INSTALL,
         *PLACES,
+        OF_PROJECT,
         Argument("--no-index", "Use only the files of --find-links, no network"),
         Argument("--dry-run", "Print what would change; change nothing"),
     )
@@ -282,8 +285,19 @@ class Rollback(Command):
 def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     """Return the named lock, or that of the profile that fits the host; and the host.
 
-    The host has the Python of --python, otherwise that of the lock.
+    The host has the Python of --python, otherwise that of the lock. The lock of another tool is
+    read for the Python of an existing target.
     """
+    path = arguments.lock or "pylock.toml"
+    of_project = (arguments.extra, arguments.group)
+    if (arguments.lock is not None or not api.has_profiles()) and api.is_tool_lock(path):
+        python = arguments.python
+        if python is None and is_venv(arguments.target):
+            python = find_interpreter(arguments.target)
+        host = read_host(Namespace(**{**vars(arguments), "python": python}), need_gpu=False)
+        return api.read_tool_lock(path, host, read_index_options(arguments), *of_project), host
+    if any(of_project):
+        raise InputError("--extra and --group are for locks of other tools")
     if arguments.lock is None and api.has_profiles():
         host = read_host(arguments, need_gpu=False, keep_python=False)
         fitting = api.fitting_lock("", host, arguments.target)
@@ -294,7 +308,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         arguments.find_links = [*arguments.find_links, *options.find_links]
         arguments.extra_index_url = [*arguments.extra_index_url, *urls]
     else:
-        lock = api.read_lock(arguments.lock or "pylock.toml")
+        lock = api.read_lock(path)
         host = read_host(arguments, need_gpu=False, keep_python=lock.conda, conda=lock.conda)
     if arguments.python is not None and lock.needs.python is not None:
         return lock, api.describe(host, python=arguments.python)

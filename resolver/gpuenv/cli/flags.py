@@ -31,6 +31,13 @@ PROJECT = Argument(
 )
 LOCK = Argument("[LOCK]", "The lock file (default: pylock.toml)", default="pylock.toml")
 
+# What of a project the lock of another tool is read for.
+OF_PROJECT = Group(
+    "Locks of other tools",
+    Argument("--extra NAME ...", "Use an extra of the project, too"),
+    Argument("--group NAME ...", "Use a dependency group of the project, too"),
+)
+
 # ---- what to solve for ---------------------------------------------------------------------------
 
 OFFLINE = Argument("--offline", "Use no network")

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from .. import api
 from ..errors import InputError
 from ..index.urls import path_to_file_url
+from ..lock import foreign
 from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request, show_pair
 from ..prefix import is_conda, is_venv
 from ..requirements.conda_projects import is_project_file, read_project_file
 from ..requirements.files import read_files
-from ..requirements.foreign_locks import export_hint
 from ..requirements.parse import (
     RequirementSet,
     build_names,
@@ -36,7 +36,7 @@ DEFAULT_PATHS = {
 FILES = {
     ".txt": "read its requirements with -r {}",
     ".toml": "give the folder of a project with --project",
-    ".lock": "gpuenv takes pylock.toml, to which other tools can export",
+    ".lock": "for the lock of a tool: gpuenv explain {0}, gpuenv sync {0}",
     ".yml": "read it with --backend conda -r {}",
 }
 
@@ -286,8 +286,8 @@ def read_requirement(text: str) -> str:
         message = f"{text}: is a version, not a requirement"
         raise InputError(message, hint=f"write it with the name, as NAME=={text}")
     hint = FILES.get(os.path.splitext(text)[1].lower())
-    if os.path.isfile(text):
-        hint = export_hint(text) or hint
+    if foreign.tool_of(text) not in ("", "pip"):
+        hint = FILES[".lock"]
     if hint is not None:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):

@@ -126,8 +126,9 @@ class Explain(Command):
     HELP = "Explain why a request is impossible, or whether a lock works"
     DESCRIPTION = (
         "Print every reason against the newest releases on a host, and the smallest changes "
-        "that help. For a pylock.toml of any tool or the lock of a conda environment, print "
-        "whether it works on a host."
+        "that help. For a LOCK print whether it works on a host: pylock.toml, uv.lock, "
+        "poetry.lock, pdm.lock, Pipfile.lock, requirements with hashes, or the lock of a conda "
+        "environment."
     )
     EXAMPLES = (
         ("gpuenv explain torch tensorflow --gpu V100 --driver 550.54.14", "Explain a request"),
@@ -135,6 +136,7 @@ class Explain(Command):
             'gpuenv explain pylock.toml --gpu "RTX 5090"',
             "Explain whether a lock works on another GPU",
         ),
+        ("gpuenv explain uv.lock --extra cu128", "Explain a lock of another tool with an extra"),
     )
     ARGUMENTS = (*REQUEST, *BACKEND, HOST)
 
@@ -147,7 +149,11 @@ class Explain(Command):
             texts = arguments.requirement = [text for text in texts if text not in files]
             arguments.requirements = [*arguments.requirements, *files]
             arguments.backend = "conda"
-        given = [text for text in texts if text.endswith(".toml") or api.is_conda_lock(text)]
+        given = [
+            text
+            for text in texts
+            if text.endswith(".toml") or api.is_conda_lock(text) or api.is_tool_lock(text)
+        ]
         if not given:
             return _explain_request(arguments)
         if len(texts) > 1 or arguments.framework:
@@ -186,7 +192,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
     For a lock of gpuenv, flags that change single facts change the host of the lock.
     """
     try:
-        lock: Lock | None = api.read_lock(path)
+        lock: Lock | None = None if api.is_tool_lock(path) else api.read_lock(path)
     except InputError:
         if not os.path.exists(path):
             raise
@@ -201,7 +207,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
         host = read_host(arguments, need_gpu=True, conda=api.is_conda_lock(path))
         if lock is not None and python is None:
             host = host.replace(python=lock.host.python)
-    report = api.explain_lock(path, host)
+    report = api.explain_lock(path, host, arguments.extra, arguments.group)
     print_result(
         arguments, refusals.lock_json(report), refusals.lock_lines(report, with_changes=True)
     )

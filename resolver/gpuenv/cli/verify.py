@@ -19,7 +19,7 @@ from typing import NoReturn
 from .. import api
 from ..errors import GpuEnvError, InputError
 from ..model import Check, Host
-from ..prefix import is_conda, prefix_of
+from ..prefix import find_interpreter, is_conda, prefix_of
 from ..render import checks as render_checks
 from ..render.checks import Format, Outcome, Report
 from ..resolve.conda import virtual_packages
@@ -31,7 +31,7 @@ from .environments import (
     on_end_signals,
     print_checks,
 )
-from .flags import EXISTING_TARGET, TIMEOUT
+from .flags import EXISTING_TARGET, OF_PROJECT, TIMEOUT
 from .output import print_json
 from .parser import Argument, Command, Group, seconds
 from .requests import require_folder
@@ -61,9 +61,11 @@ class Verify(Command):
         Argument(
             "[LOCK]",
             "The lock of the wheels or of the conda environment (default: the one that gpuenv"
-            " recorded in the environment; pylock.toml, if it exists and no environment is named)",
+            " recorded in the environment; pylock.toml, if it exists and no environment is named)."
+            " It may be a lock of another tool",
         ),
         Group("", EXISTING_TARGET, Argument("--python EXE", "The environment's interpreter")),
+        OF_PROJECT,
         Argument("--framework NAME ...", "Check only this framework. Repeat for several"),
         Argument("--no-device", "Check only what needs no GPU"),
         Argument("--fast", "Compare the sizes of files, not their hashes"),
@@ -132,9 +134,17 @@ def verify_environment(
         if path is None and os.path.isfile("pylock.toml"):
             path = "pylock.toml"
         target = active_environment("name one: --target DIR or --python EXE")
-    lock = api.recorded_lock(target) if path is None else api.read_lock(path)
+    of_tool = path is not None and api.is_tool_lock(path)
+    lock = None
+    if not of_tool:
+        lock = api.recorded_lock(target) if path is None else api.read_lock(path)
     announce("looking at the GPUs and the driver")
     host, device = api.detect(), not arguments.no_device
+    if of_tool:
+        host = api.describe(host, python=find_interpreter(prefix_of(target)))
+        lock = api.read_tool_lock(path, host, None, arguments.extra, arguments.group)
+    elif arguments.extra or arguments.group:
+        raise InputError("--extra and --group are for locks of other tools")
     if is_conda(prefix_of(target)):
         described = virtual_packages.overridden(host, os.environ)
         # No device of this host can prove what is meant for another one.

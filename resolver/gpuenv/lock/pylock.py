@@ -19,10 +19,9 @@ from ..atomic_write import write_all
 from ..errors import InputError, TamperedError
 from ..index import variants
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
-from ..requirements.foreign_locks import export_hint
 from ..requirements.target import split_label
 from ..serialize import canonical_json, parse_toml, read_input, text_digest
-from . import grammar
+from . import foreign, grammar
 from .fields import PYLOCK, Document, read_table, write_table
 
 if TYPE_CHECKING:
@@ -242,7 +241,7 @@ def loads(text: str, path: str) -> Lock:
     try:
         document: Document = parse_toml(text)
     except ValueError as error:
-        raise InputError(f"{path}: is not TOML: {error}", hint=export_hint(path)) from None
+        raise InputError(f"{path}: is not TOML: {error}", hint=other_tool_hint(path)) from None
     tools = document.get("tool")
     table = tools.get("gpuenv") if isinstance(tools, dict) else None
     is_edited = False
@@ -262,11 +261,19 @@ def loads(text: str, path: str) -> Lock:
         message = f"{path}: was edited after it was locked{problem}"
         raise TamperedError(message, hint="lock it again")
     if problem:
-        raise InputError(f"{path}{problem}", hint=export_hint(path))
+        raise InputError(f"{path}{problem}", hint=other_tool_hint(path))
     if lock is None:
         message = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
-        raise InputError(message, hint="make the lock again with gpuenv solve")
+        hint = f"{other_tool_hint(path, is_lock=True)}, or make another with gpuenv solve"
+        raise InputError(message, hint=hint)
     return lock
+
+
+def other_tool_hint(path: str, *, is_lock: bool = False) -> str:
+    """Return what to do with a lock of another tool; "" if a file is none."""
+    if is_lock or foreign.tool_of(path):
+        return "gpuenv explain, sync and verify read locks of other tools"
+    return ""
 
 
 def validated(document: Document) -> Pylock:

@@ -1,0 +1,73 @@
+"""Locks of uv, poetry, pdm, pipenv and pip, as users give them to commands."""
+
+import hashlib
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index_server import IndexServer, make_sdist
+from small_wheels import make_wheel
+from test_cli import contents, run
+
+FOLDER = Path(__file__).parent / "data"
+CASES = tomllib.loads((FOLDER / "foreign_locks.toml").read_text())["case"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_what_a_command_says(case: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name, text in case["files"].items():
+        filled = text.replace("HASH", "0" * 64).replace("MANY", "(" * 10_000)
+        (folder / name).write_text(filled)
+    before = contents(folder)
+    done = run(case["run"].split(), folder, COLUMNS="1000")
+    said = done.stdout + done.stderr
+    assert done.returncode == case.get("status", 0), said
+    assert all(text in said for text in case["says"]), said
+    assert done.returncode != 2 or len(said.splitlines()) == 1, said
+    assert "secret" not in said
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (FOLDER / "foreign_sync").iterdir()))
+def test_sync_installs_the_files_of_a_lock_and_verify_compares_with_it(
+    name: str, tmp_path: Path, server: IndexServer
+) -> None:
+    """The lock has URLs, or it names files of its index; one has sources, which are built."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    wheel = make_wheel(tmp_path, "demo-lib", "1.0")
+    server.add_file("demo-lib", wheel.filename, (tmp_path / wheel.filename).read_bytes())
+    sdist, data = make_sdist("demo-sources", "2.0")
+    server.add_file("demo-sources", sdist, data)
+    text = (FOLDER / "foreign_sync" / name).read_text()
+    for old, new in {
+        "INDEX": server.url,
+        "FILES": f"{server.base}/files",
+        "WHEEL": wheel.sha256,
+        "SDIST": hashlib.sha256(data).hexdigest(),
+        "PYTHON": "{}.{}".format(*sys.version_info),
+    }.items():
+        text = text.replace(old, str(new))
+    (folder / name).write_text(text)
+    options = ["--target", "env", "--gpu", "none", "--no-verify", "--index-url", server.url]
+    done = run(["sync", name, *options], folder)
+    assert done.returncode == 0, done.stderr
+    installed = next((folder / "env").glob("lib/python*/site-packages"))
+    assert {"demo_lib.py", "demo_sources.py"} <= {path.name for path in installed.iterdir()}
+
+    def verified(*words: str) -> str:
+        return run(["verify", *words, "--target", "env", "--no-device", "-v"], folder).stdout
+
+    assert "2 as locked" in verified(name)
+    assert "verified: " in verified()  # by the lock that sync recorded
+    (folder / name).write_text(text.replace("2.0", "2.1"))
+    assert "2.1" in verified(name)
+    (folder / name).write_text(text.replace(wheel.sha256 or "", "0" * 64))
+    options[1] = "other"
+    assert run(["sync", name, *options], folder).returncode in (2, 4)
+    assert not (folder / "other").exists()
