@@ -31,8 +31,8 @@ OTHER_TABLES = ("bad", "bad_pair")  # of libraries.toml, compiled to another for
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
 from companion_rows import companion_rows  # noqa: E402
-from gpuenv.compat.architectures import parse_target  # noqa: E402
-from gpuenv.compat.data import SCHEMA, gpu_key  # noqa: E402
+from gpuenv.compat.architectures import driver_branch, parse_target  # noqa: E402
+from gpuenv.compat.data import SCHEMA, SEVERITIES, gpu_key  # noqa: E402
 from gpuenv.compat.rows import BuildsFile, Family, convert  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.model import Framework, parse_pair, parse_release, show_pair  # noqa: E402
@@ -93,6 +93,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "compilers": _compilers(toolkits),
         "ptx_toolkits": _ptx_toolkits(toolkits),
         "toolkits": _toolkits(toolkits),
+        "first_drivers": _first_drivers(drivers, toolkits),
         "gpus": _gpus(gpus),
         "gpu_platforms": _gpu_platforms(gpus),
         "gpu_names": [name for group in gpus["group"] for name in group["names"]],
@@ -157,7 +158,7 @@ def _branches(data: dict[str, Any]) -> list[list[Any]]:
     branches: list[list[Any]] = []
     for row in data["branch"]:
         where = f"drivers.toml: branch {row['branch']}"
-        _sourced(row), _known_fields(row, "branch cuda kind end_of_life source", where)
+        _sourced(row), _known_fields(row, "branch cuda first kind end_of_life source", where)
         year, _, month = row.get("end_of_life", "2020-01").partition("-")
         if row.get("kind", KINDS[0]) not in KINDS or not (year.isdigit() and month in MONTHS):
             raise DataError(
@@ -247,6 +248,28 @@ def _toolkits(data: dict[str, Any]) -> dict[str, dict[str, str]]:
     return rows
 
 
+def _first_drivers(
+    drivers: dict[str, Any], toolkits: dict[str, Any]
+) -> dict[int, list[str | None]]:
+    """Return the first driver of each branch, on Linux and on Windows.
+
+    That is the one which the first toolkit of the branch's CUDA version brings, unless the branch
+    names an older one.
+    """
+    firsts: dict[int, list[str | None]] = {}
+    for branch in drivers["branch"]:
+        brought: dict[str, Any] = {}
+        for row in toolkits["toolkit"]:
+            if row["version"].startswith(f"{branch['cuda']}."):
+                brought = {**row, **brought}
+        linux = branch.get("first", brought.get("driver_linux"))
+        firsts[branch["branch"]] = [linux, brought.get("driver_windows")]
+    for number, releases in firsts.items():
+        if any(release and driver_branch(release) != number for release in releases):
+            raise DataError(f"drivers.toml: {releases} are not of branch {number}")
+    return firsts
+
+
 def _gpus(data: dict[str, Any]) -> dict[str, tuple[int, int]]:
     keys: dict[str, tuple[int, int]] = {}
     for group in data["group"]:
@@ -292,7 +315,7 @@ def _bad(libraries: dict[str, Any], toolkits: dict[str, Any]) -> list[list[Any]]
     for row in libraries["bad"]:
         _known_fields(
             row,
-            "distributions versions severity text source capabilities with_gpu instead",
+            "distributions versions severity text source capabilities driver_cuda with_gpu instead",
             "libraries.toml: bad",
         )
         capabilities = [parse_pair(text) for text in row.get("capabilities", [])]
@@ -304,7 +327,9 @@ def _bad(libraries: dict[str, Any], toolkits: dict[str, Any]) -> list[list[Any]]
                 f"libraries.toml: no compiler makes code for compute capability {strange[0]}"
             )
         names, versions = _side(row, "libraries.toml: bad")
-        bad.append([names, versions, _severity(row), row["text"], _sourced(row), capabilities])
+        driver_cuda = parse_pair(row["driver_cuda"]) if "driver_cuda" in row else None
+        verdict = [_severity(row), row["text"], _sourced(row)]
+        bad.append([names, versions, *verdict, capabilities, driver_cuda])
     return bad
 
 
@@ -344,7 +369,10 @@ def _rule_tables(libraries: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def _check_rule_row(row: dict[str, Any], where: str, value_type: type) -> None:
     _sourced(row)
-    _known_fields(row, "distributions platforms versions variants value libraries source", where)
+    fields = "distributions platforms versions variants capabilities value gives libraries source"
+    _known_fields(row, fields, where)
+    for capability in row.get("capabilities", ()):
+        parse_pair(capability)
     strange = set(row.get("platforms", ())) - set(PLATFORMS)
     if strange or not isinstance(row.get("value"), value_type):
         raise DataError(f"{where}: platforms or value is wrong in {row}")
@@ -369,8 +397,8 @@ def _check_range(versions: str, where: str) -> None:
 
 
 def _severity(row: dict[str, Any]) -> str:
-    if row["severity"] not in ("broken", "avoid"):
-        raise DataError(f"libraries.toml: severity {row['severity']!r} is neither broken nor avoid")
+    if row["severity"] not in SEVERITIES:
+        raise DataError(f"libraries.toml: severity {row['severity']!r} is none of {SEVERITIES}")
     return str(row["severity"])
 
 

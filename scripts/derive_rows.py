@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
 from gpuenv.binaries.rows import code_fields, toolkit_fields  # noqa: E402  - the path must be set
+from gpuenv.compat.data import within  # noqa: E402
 from gpuenv.model import parse_pair, show_pair  # noqa: E402
 from registry import write  # noqa: E402
 from scan_releases import Scans, platform_of, scopes  # noqa: E402
@@ -66,6 +67,7 @@ def library_file(
             "platform": platform,
             **code_fields(record, scope, devices(folder), toolkits),
         }
+        row |= with_kernels(row, name, toolkits, folder)
         if name in carriers:
             row |= carrier_fields(name, record, scope, toolkits)
         if scope.get("extension"):
@@ -79,6 +81,32 @@ def library_file(
     )
     major = cuda_major(name, records[-1]["version"]) if records else old.get("cuda_major")
     return {"distribution": name, "cuda_major": major, "path": on_path, "releases": ordered}
+
+
+def with_kernels(
+    row: dict[str, Any], name: str, toolkits: dict[str, str], folder: Path
+) -> dict[str, Any]:
+    """Return the fields of a row that the [[kernels]] of its release change.
+
+    These are fat binaries among the constants of a library, which no scan reads. The newest PTX of
+    a release decides which driver compiles it.
+    """
+    for kernels in kernel_rows(folder):
+        if name in kernels["distributions"] and within(row["version"], kernels["versions"]):
+            makers = [row["made_by"], toolkits[kernels["language"]]]
+            source = f"{row['source']}; {kernels['source']}"
+            return {"made_by": max(makers, key=parse_pair), "source": source}
+    return {}
+
+
+@cache
+def kernel_rows(folder: Path) -> list[dict[str, Any]]:
+    """Return every [[kernels]] row of frameworks/*.toml."""
+    return [
+        row
+        for path in sorted(folder.glob("frameworks/*.toml"))
+        for row in tomllib.loads(path.read_text(encoding="utf-8")).get("kernels", [])
+    ]
 
 
 def cuda_major(name: str, version: str) -> int | None:

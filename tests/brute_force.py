@@ -103,7 +103,7 @@ class Problem:
         if name[0] == "@":
             return self._way_works(self.ways(name[1:])[number])
         release = raw.snapshot(name.partition("[")[0], self.python)[number]
-        bad = raw.known_bad(release.name, release.version, self.device)
+        bad = raw.known_bad(release.name, release.version, self.device, self.cuda)
         if "broken" in bad or ("avoid" in bad and self.strict):
             return False
         return release.name not in raw.ON_PATH or self.runs(release.name, release.version)

@@ -22,7 +22,7 @@ def contradictions(plan: Plan, device: raw.Pair, driver: str, python: raw.Pair) 
         *(["R9: the driver is older than the GPU"] if raw.too_new(device, driver) else []),
         *majors(pins, driver),
         *code(pins, device, cuda, doubts),
-        *bad(pins, device, doubts),
+        *bad(pins, device, cuda, doubts),
         *cudnn(pins),
         *owners(pins),
         *files(plan, python),
@@ -58,10 +58,10 @@ def code(pins: dict[str, str], device: raw.Pair, cuda: raw.Pair, doubts: set[str
             )
 
 
-def bad(pins: dict[str, str], device: raw.Pair, doubts: set[str]) -> Iterator[str]:
+def bad(pins: dict[str, str], device: raw.Pair, cuda: raw.Pair, doubts: set[str]) -> Iterator[str]:
     for name, version in pins.items():
-        found = raw.known_bad(name, version, device)
-        if "broken" in found or ("avoid" in found and "known-avoid" not in doubts):
+        found = raw.known_bad(name, version, device, cuda)
+        if found & {"broken", "unsupported"} or ("avoid" in found and "known-avoid" not in doubts):
             yield f"R4: {name} {version} is known to be bad: {found}"
 
 

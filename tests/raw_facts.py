@@ -196,8 +196,14 @@ def library_serves(library: dict[str, Any], engines: bool, device: Pair) -> str 
 
 @cache
 def libraries_serve(name: str, version: str, device: Pair) -> list[str | Pair | None]:
-    """Return `library_serves` for each library of a scanned wheel."""
-    return [library_serves(one, engines, device) for one, engines in members(name, version)]
+    """Return `library_serves` for each library of a scanned wheel; PTX also of its [[kernels]]."""
+    makers = [
+        MAKERS[row["language"]]
+        for row in toml("frameworks/tensorflow.toml")["kernels"]
+        if name in row["distributions"] and SpecifierSet(row["versions"]).contains(version)
+    ]
+    found = [library_serves(one, engines, device) for one, engines in members(name, version)]
+    return [max(how, *makers) if makers and isinstance(how, tuple) else how for how in found]
 
 
 def row_serves(row: dict[str, Any], device: Pair, cuda: Pair) -> str | None:
@@ -230,13 +236,14 @@ def serves(name: str, version: str, device: Pair, cuda: Pair) -> str | None:
 
 
 @cache
-def known_bad(name: str, version: str, device: Pair) -> set[str]:
-    """The severities of what is known against a release on a device."""
+def known_bad(name: str, version: str, device: Pair, cuda: Pair) -> set[str]:
+    """The severities of what is known against a release on a device with a driver."""
     return {
         row["severity"]
         for row in LIBRARIES["bad"]
         if name in row["distributions"]
         and ("capabilities" not in row or device in map(pair, row["capabilities"]))
+        and ("driver_cuda" not in row or cuda < pair(row["driver_cuda"]))
         and SpecifierSet(
             row["versions"] if row["versions"][0] in "<>=" else "==" + row["versions"]
         ).contains(version, prereleases=True)

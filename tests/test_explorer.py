@@ -208,8 +208,11 @@ LIBRARY_ANSWER = """((choice) => {
 # The solver says of a request what no release has: files for an interpreter or a platform. The page
 # says it of its best release.
 WITHOUT_FILES = ("no-wheel-for-target", "platform", "cpu-build")
-# The solver says of a release which package beside it does not suit. The page knows its plans only.
-ABOUT_DEPENDENCIES = ("no-wheel-for-target", "no-candidate", "no-version", "conflict")
+# The solver says of a release which package beside it does not suit, and which index has a build of
+# which no file is known. The page knows its plans only.
+ABOUT_DEPENDENCIES = (
+    "no-wheel-for-target", "no-candidate", "no-version", "conflict", "no-offline-file",
+)  # fmt: skip
 
 
 def fields_of(choice):

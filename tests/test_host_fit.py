@@ -1,6 +1,7 @@
 """The rules over pins alone: replayed cases, and agreement with the solver."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from test_solve import host_of, request_of
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "host_fit.json").read_text()
 )
+DRIVERS_OF_PTX = (
+    "525.60.13", "535.43.02", "545.23.06", "550.40.07", "550.54.14", "555.42.02", "560.35.05",
+    "570.26", "575.51.02", "575.57.08", "580.65.06", "590.48.01", "595.58.03",
+)  # fmt: skip
 OTHERS = [
     host_of({"gpu": gpus, "driver": "580.65.06"}) for gpus in (["V100"], ["T4"], ["H100"], ["B200"])
 ]
@@ -48,3 +53,30 @@ def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) ->
         )
         if not fit(lock, elsewhere):
             assert all(is_doubt(reason) for reason in gpuenv.reasons_against(pins, elsewhere))
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpu", "platform"),
+    [
+        ("tensorflow", "H100", "linux-x86_64"),
+        ("tensorflow", "RTX 5080", "linux-x86_64"),
+        ("onnxruntime", "B200", "linux-x86_64"),
+        ("torch", "RTX 4090", "win-amd64"),
+    ],
+)
+def test_a_lock_fits_older_drivers_that_give_the_same_plan(
+    framework: str, gpu: str, platform: str
+) -> None:
+    plans = {}
+    for driver in DRIVERS_OF_PTX:
+        glibc = "2.39" if platform.startswith("linux") else None
+        facts = {"gpu": [gpu], "driver": driver, "platform": platform, "glibc": glibc}
+        host, request = host_of(facts), gpuenv.Request(frameworks=(framework,))
+        try:
+            plans[driver] = gpuenv.solve(request, host, changes=False)
+        except gpuenv.NoSolutionError:
+            continue
+    assert len(plans) > 1
+    for older, newer in combinations(plans.values(), 2):
+        if older.pins == newer.pins:
+            assert fit(gpuenv.lock(newer), older.host) == ()

@@ -95,7 +95,7 @@ def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
         yield f"needs {needs_text(plan.needs)}"
     for skipped in plan.skipped:
         for reason in skipped.reasons:
-            if reason.code != "no-wheel" or with_missing:
+            if with_missing or reason.code not in ("no-wheel", "no-offline-file"):
                 yield f"skipped {skipped.name} {skipped.version}: {text(reason)}"
     for warning in plan.warnings:
         yield f"warning {text(warning)}"

@@ -106,7 +106,7 @@ def test_a_driver_too_old_for_the_gpu_is_the_only_reason(
     need = "B200 needs a driver of branch R570 or newer"
     assert reason == f"  {need}; this host has driver 535.104.05"
     assert others.startswith("  no release avoids this (--json lists ")
-    assert driver.startswith("  a driver of branch R570 or newer: gives torch ")
+    assert driver.startswith("  driver 570.26 or newer: gives torch ")
     assert main(["solve", "--framework", "torch", "cupy==99", *host]) == 3
     text = capsys.readouterr().err
     assert "B200 needs a driver" in text and "needs cupy-cuda13x==99" in text

@@ -6,6 +6,8 @@ input, 3 no solution, 4 the network, an index, an installer or this system faile
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .model import Host, Value
 
 
@@ -43,6 +45,37 @@ _OF_OTHERS = frozenset(
 def is_about_others(reason: Reason) -> bool:
     """Return whether a release is refused because of other packages, not because of the host."""
     return reason.code in _OF_OTHERS
+
+
+# What decides, first to last; within a release the first reason is what stands against it. Reasons
+# with other codes (versions, files, markers) come last.
+_DECIDING = (
+    ("no-offline-file",),  # this build would run
+    # the host alone: no build runs
+    ("jetson-wheel", "gpu-needs-newer-driver", "gpu-dropped-by-driver"),
+    # device code
+    ("no-code-for-device", "known-unsupported", "device", "device-unknown", "code-unknown"),
+    # the driver
+    ("driver-floor", "driver-cuda", "ptx-needs-newer-driver", "driver-floor-unknown",
+     "driver-cuda-unknown", "driver-unknown"),
+    # CUDA and cuDNN
+    ("cuda-major", "cuda-variant", "extension-cuda", "cudnn-major", "cudnn-version"),
+    # the other packages: "conflict" is a range of versions
+    ("numpy-abi", "two-owners", "bad-pair", "extension-release", "extension-abi"),
+)  # fmt: skip
+_PLACES = {code: place for place, codes in enumerate(_DECIDING) for code in codes}
+
+
+def deciding_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Return reasons in the order in which they decide, failures before doubts.
+
+    The order is: device code, the driver, CUDA and cuDNN, versions.
+    """
+
+    def place(reason: Reason) -> tuple[bool, int]:
+        return is_doubt(reason), _PLACES.get(reason.code, len(_DECIDING))
+
+    return tuple(sorted(reasons, key=place))
 
 
 class Change(Value):

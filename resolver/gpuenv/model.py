@@ -359,6 +359,7 @@ class Framework(Value):
     companions: tuple[str, ...] = ()  # distributions whose builds must match the framework's CUDA
     indexes: tuple[str, ...] = ()  # URLs with {variant}: used for this framework's packages only
     packages: tuple[str, ...] = ()  # the distributions that may come from those indexes
+    cpu_only: tuple[str, ...] = ()  # platforms for which the default index has CPU builds only
 
     def installed_way(self, versions: Mapping[str, str], platform: str) -> Way | None:
         """Return the way with the most carriers whose carriers are all there; a CPU way has none.

@@ -15,6 +15,7 @@ from ..errors import (
     NoSolutionError,
     Reason,
     TamperedError,
+    deciding_first,
     is_about_others,
 )
 from ..lock.other_tools import read_any_lock
@@ -138,7 +139,7 @@ def check_lock(
         host=host,
         created_by=lock.created_by,
         packages=len(lock.pins),
-        reasons=(*reasons, *rule_reasons),
+        reasons=(*deciding_first(reasons), *deciding_first(rule_reasons)),
     )
 
 
@@ -162,7 +163,7 @@ def explain_lock(
     if any(reason.code in _ABOUT_PYTHON for reason in report.reasons):
         python = first_that_works(what_if.pythons(host))
     driver = first_that_works(what_if.drivers(host, data))
-    gpu = first_that_works(what_if.fewer_gpus(host)) or first_that_works(what_if.gpus(host, data))
+    gpu = first_that_works(what_if.fewer_gpus(host))
     changes = [
         Change(change=changed.change, gives="a host on which the lock works")
         for changed in (python, driver, gpu)

@@ -50,11 +50,17 @@ _NOISE_WORDS = (
 _NOISE = r"\d+[gt]b?|hbm\d\w?|gddr\d\w?|sxm\d|nvl\d+|\d+[abcq]"
 _IS_NOISE = re.compile(f"{'|'.join(_NOISE_WORDS)}|{_NOISE}").fullmatch
 
+# Of a bad release: choose it if nothing else fits; never choose it; never on these devices.
+SEVERITIES = ("avoid", "broken", "unsupported")
+
 SCHEMA = 2  # the layout of matrix_data that this gpuenv reads
 
 # A release on side "a" or "b" of a pair of releases that must not meet: (pair, side, verdict).
 BadPair = tuple[str, str, Verdict]
 _Side = tuple[tuple[str, ...], str]  # distributions, versions
+# Distributions, versions, severity, text, source, the capabilities that count (none: all), and the
+# CUDA of the oldest driver that does not count.
+_Bad = tuple[tuple[str, ...], str, str, str, str, frozenset[ComputeCapability], CudaVersion | None]
 _Branches = tuple[tuple[int, tuple[ComputeCapability, ...], str], ...]
 
 
@@ -65,7 +71,9 @@ class RuleRow(Value, forbid_unknown_fields=False):
     platforms: tuple[str, ...] = ()
     versions: str = ""
     variants: tuple[str, ...] = ()
+    capabilities: tuple[Pair, ...] = ()
     value: bool | str = ""
+    gives: str = ""
     libraries: tuple[str, ...] = ()
     source: str
 
@@ -80,14 +88,14 @@ class _Tables(Value, forbid_unknown_fields=False):
     first: _Branches
     last: _Branches
     ptx_toolkits: dict[str, str]
+    # The first driver of each branch, on Linux and on Windows, as far as they are known.
+    first_drivers: dict[int, tuple[str | None, str | None]]
     gpus: dict[str, ComputeCapability]
     gpu_platforms: dict[str, str]
     gpu_names: tuple[str, ...]
     ambiguous: frozenset[str]
     families: tuple[Family, ...]
-    # Distributions, versions, severity ("broken": never choose; "avoid": choose if nothing else
-    # fits), text, source, and the capabilities that count, none for all.
-    bad: tuple[tuple[tuple[str, ...], str, str, str, str, frozenset[ComputeCapability]], ...]
+    bad: tuple[_Bad, ...]
     bad_pairs: tuple[tuple[str, _Side, _Side, bool, str, str, str], ...]
     rules: dict[str, tuple[RuleRow, ...]]
     path: frozenset[str]
@@ -415,13 +423,22 @@ class CompatibilityData:
         return self._families.get(distribution)
 
     def bad(
-        self, distribution: str, version: str, capabilities: Iterable[ComputeCapability] = ()
+        self,
+        distribution: str,
+        version: str,
+        capabilities: Iterable[ComputeCapability] = (),
+        driver_cuda: CudaVersion | None = None,
     ) -> Verdict | None:
-        """Return the worst verdict on a release, of the rows that count on these devices."""
+        """Return the worst verdict on a release, of the rows that count on these devices.
+
+        `driver_cuda` is as in Host; a row about older drivers does not count if it is unknown.
+        """
         devices, worst = frozenset(capabilities), None
-        for names, versions, severity, text, source, only_on in self._tables.bad:
+        for names, versions, severity, text, source, only_on, needed_cuda in self._tables.bad:
             counts = distribution in names and (not only_on or only_on & devices)
-            worse = worst is None or (worst[0] == "avoid" and severity == "broken")
+            if needed_cuda is not None:
+                counts = counts and driver_cuda is not None and driver_cuda < needed_cuda
+            worse = worst is None or SEVERITIES.index(severity) > SEVERITIES.index(worst[0])
             if counts and worse and within(version, versions):
                 worst = (severity, text, source)
         return worst
@@ -615,6 +632,18 @@ class CompatibilityData:
         release = windows if os == "windows" else linux
         return (release, source) if release else None
 
+    def first_driver(self, cuda: CudaVersion, os: str) -> str | None:
+        """Return the first driver release that compiles PTX of a toolkit (R2); None is unknown.
+
+        Of a branch without a known release this is the branch, as "615.00". `os` is as in
+        `driver_floor`.
+        """
+        for branch, supported in sorted(self.branches.items()):
+            if supported >= cuda:
+                linux, windows = self._tables.first_drivers.get(branch, (None, None))
+                return (windows if os == "windows" else linux) or f"{branch}.00"
+        return None
+
     def newest_branch(self) -> int:
         """Return the newest driver branch about which there are facts."""
         return max(self.branches)
@@ -622,16 +651,16 @@ class CompatibilityData:
     def driver_steps(self, os: str) -> Sequence[str]:
         """Return the driver releases from which on more runs than before, ascending.
 
-        These are the floors of R1, and each branch that supports a newer CUDA, as "595.00". A
-        branch that holds a floor is left out: the floor is what helps.
+        These are the floors of R1, and the first release for each newer CUDA. A branch that holds
+        a floor is left out: the floor is what helps.
         """
         floors = [self.driver_floor((major, 0), os) for major in self.floors]
         steps = [floor[0] for floor in floors if floor is not None]
-        taken, newest = {driver_branch(release) for release in steps}, (0, 0)
-        for branch, cuda in sorted(self.branches.items()):
-            if cuda > newest and branch not in taken:
-                steps.append(f"{branch}.00")
-            newest = max(newest, cuda)
+        taken = {driver_branch(release) for release in steps}
+        for cuda in sorted(set(self.branches.values())):
+            first = self.first_driver(cuda, os)
+            if first is not None and driver_branch(first) not in taken:
+                steps.append(first)
         return sorted(steps, key=parse_release)
 
 

@@ -42,8 +42,8 @@ Finding = tuple[Reason, tuple[str, ...]]
 OWNER_SOURCE = rules.OWNER_SOURCE
 cudnn_reasons = rules.cudnn_reasons
 code_reasons = rules.device_reasons
-# The codes of `host_reasons`, in the order in which it returns them.
-HOST_CODES = ("gpu-needs-newer-driver", "gpu-dropped-by-driver")
+# The codes of reasons about the host alone, against every build.
+HOST_CODES = ("gpu-needs-newer-driver", "gpu-dropped-by-driver", "jetson-wheel")
 _CUDNN = "nvidia-cudnn-cu"
 
 
@@ -70,11 +70,11 @@ def build_reasons(
     if build is None:
         return _not_in_data("build-unknown", subject)
     if build.cuda is None:
-        return {"__sm": (rules.cpu_build_reason(subject, build.code, host.gpus),)}
+        return {"__sm": rules.cpu_build_reasons(subject, build.code, host)}
     device: tuple[Reason, ...] = ()
     if on_path:
         device = code_reasons(subject, build.code, host)
-    return {"__driver": driver_reasons(subject, build.cuda, host, data), "__sm": device}
+    return {"__sm": device, "__driver": driver_reasons(subject, build.cuda, host, data)}
 
 
 def library_reasons(
@@ -149,11 +149,11 @@ def known_bad_reasons(
         subject: how the reason names the release; by default "distribution version".
 
     Returns:
-        Codes: known-broken, known-avoid.
+        Codes: known-unsupported, known-broken, known-avoid.
     """
     # A generator: for most distributions the data has no verdict and does not look at the GPUs.
     capabilities = (gpu.compute_capability for gpu in host.gpus if gpu.compute_capability)
-    verdict = data.bad(distribution, version, capabilities)
+    verdict = data.bad(distribution, version, capabilities, host.driver_cuda)
     return rules.bad_release_reasons(subject or f"{distribution} {version}", verdict)
 
 
@@ -300,20 +300,30 @@ def needs_of_gpus(
         floor = data.driver_floor(cuda, host.os)
         if floor is not None:
             floors.append(floor[0])
-    capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability]
-    answers = [rules.serves_all(codes, capability, host.driver_cuda) for capability in capabilities]
-    accepted: tuple[str, ...] = ("sass",)
+    capabilities = {gpu.compute_capability for gpu in host.gpus if gpu.compute_capability}
     # The lock may go to any host with a driver of the floor. So PTX counts only if a device of this
-    # host depends on it; then the driver that compiles it here becomes the floor.
-    if "ptx" in answers:
-        accepted = ("sass", "ptx")
-        if host.driver is not None:
-            floors.append(host.driver)
+    # host depends on it; then the first driver that compiles it belongs to the floor.
+    compiled = [
+        code.made_by
+        for code in codes
+        if code.made_by is not None
+        and any(
+            rules.serves(code, capability, host.driver_cuda) == "ptx" for capability in capabilities
+        )
+    ]
+    ptx_cuda = max(compiled, default=None)
+    if ptx_cuda is not None:
+        first = data.first_driver(ptx_cuda, host.os)
+        # The driver that compiles it here is new enough, also if it is older than the data's first.
+        known = [release for release in (first, host.driver) if release is not None]
+        floors += sorted(known, key=parse_release)[:1]
     # Devices that passed with a warning, their code being unknown, are what the lock was made for.
-    served = set(capabilities)
-    for capability in data.capabilities():
-        if rules.serves_all(codes, capability, host.driver_cuda) in accepted:
-            served.add(capability)
+    served = {
+        capability
+        for capability in data.capabilities()
+        if rules.serves_all(codes, capability, ptx_cuda) in ("sass", "ptx")
+    }
+    served |= capabilities
     return needs.replace(
         driver=max(floors, key=parse_release, default=None),
         compute_capabilities=tuple(sorted(served)),

@@ -185,12 +185,28 @@ class Builds:
     def find(self, distribution: str, version: str, platform: str) -> Build | None:
         """Return the build of the framework or of a companion that a version names."""
         if distribution != self.framework.distribution:
-            return self._companion(distribution, version, platform)
+            build = self._companion(distribution, version, platform)
+        else:
+            build = self._own(version, platform)
+        if build is None and platform in self.framework.cpu_only and "+" not in version:
+            build = Build(
+                name=distribution,
+                version=version,
+                local=version,
+                variant="cpu",
+                index="default",
+                platform=platform,
+                cuda=None,
+                code=Code(sass=(), ptx=(), source=self.framework.source),
+            )
+        return build
+
+    def _own(self, version: str, platform: str) -> Build | None:
         row = self._rows.get((version, platform))
         if row is None:
             return None
         return Build(
-            name=distribution,
+            name=self.framework.distribution,
             version=row.version,
             local=version,
             variant=row.variant,

@@ -127,9 +127,9 @@ def _device_reason(
         name, need = "device-unknown", show_code(code)
         have = f"{gpu.name}, of unknown compute capability"
     elif capability in TEGRA:
-        name, source = "jetson-wheel", JETSON_SOURCE
-        need = f"a wheel for JetPack from NVIDIA's Jetson index ({gpu.name})"
-        have = f"a wheel for Arm servers ({show_code(code)})"
+        # The same for every library: it is a fact about the board.
+        name, source, subject = "jetson-wheel", JETSON_SOURCE, gpu.name
+        need, have = "wheels for JetPack", "wheels for Arm servers, whose code does not run on it"
     elif answer is None and made_by is not None and any_ptx_runs(code.ptx or (), capability):
         name, source = "ptx-needs-newer-driver", PTX_SOURCE
         need = f"a driver for CUDA {show_pair(made_by)} to compile its PTX for {gpu.name}"
@@ -147,14 +147,12 @@ def needs_jetson_wheels(gpus: Iterable[Gpu]) -> bool:
     return any(gpu.compute_capability in TEGRA for gpu in gpus)
 
 
-def cpu_build_reason(subject: str, code: Code, gpus: Iterable[Gpu]) -> Reason:
-    """Return the reason against a CPU build on a host with a GPU. Code: cpu-build."""
-    need = "a CUDA build"
-    if needs_jetson_wheels(gpus):
-        need = "a CUDA build for JetPack from NVIDIA's Jetson index"
-    return Reason(
-        code="cpu-build", subject=subject, need=need, have="a CPU build", source=code.source
-    )
+def cpu_build_reasons(subject: str, code: Code, host: Host) -> tuple[Reason, ...]:
+    """Return why a CPU build is none for a host with a GPU. Codes: cpu-build, jetson-wheel."""
+    if needs_jetson_wheels(host.gpus):
+        return device_reasons(subject, code, host)
+    need, have = "a CUDA build", "a CPU build"
+    return (Reason(code="cpu-build", subject=subject, need=need, have=have, source=code.source),)
 
 
 def driver_reasons(
@@ -290,7 +288,7 @@ def bad_release_reasons(subject: str, verdict: tuple[str, str, str] | None) -> t
         verdict: (severity, text, source) of the data; None for a release without a verdict.
 
     Returns:
-        Codes: known-broken, known-avoid.
+        Codes: known-unsupported, known-broken, known-avoid.
     """
     if verdict is None:
         return ()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model import Gpu, Host, Python, Value, reaches_release, show_pair
+from ..model import Host, Python, Value, reaches_release, show_pair
 from ..requirements.target import PYTHONS
-from .architectures import TEGRA, driver_branch
+from .architectures import driver_branch
 from .data import CompatibilityData
-
-EXAMPLES = 3  # GPU names that a change gives for a compute capability
 
 
 class ChangedHost(Value):
@@ -86,34 +84,6 @@ def fewer_gpus(host: Host) -> Iterator[ChangedHost]:
         names = " and ".join(dict.fromkeys(gpu.name for gpu in kept))
         change = f"only the {names} (CUDA_VISIBLE_DEVICES)"
         yield ChangedHost(change=change, host=host.replace(gpus=kept))
-
-
-def gpus(host: Host, data: CompatibilityData) -> Iterator[ChangedHost]:
-    """Yield one GPU of another compute capability that the driver supports.
-
-    Newer capabilities come first, then older ones; the nearest of each first.
-    """
-    current = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    supported = []
-    for capability in data.capabilities():
-        first, _ = data.first_branches.get(capability, (0, ""))
-        last = data.last_branches.get(capability)
-        is_supported = last is None  # do not suggest a GPU that today's drivers have dropped
-        if host.driver is not None:
-            branch = driver_branch(host.driver)
-            is_supported = first <= branch and (last is None or branch <= last[0])
-        if is_supported and capability not in TEGRA:
-            supported.append(capability)
-    newer = [capability for capability in supported if not current or capability > max(current)]
-    older = [capability for capability in supported if current and capability < min(current)]
-    for capability in (*newer, *reversed(older)):
-        all_names = data.gpu_names()
-        names = [name for name in all_names if data.compute_capability(name) == capability]
-        if names:
-            examples = ", ".join(names[:EXAMPLES])
-            change = f"a GPU of compute capability {show_pair(capability)} ({examples})"
-            gpu = Gpu(name=names[0], compute_capability=capability)
-            yield ChangedHost(change=change, host=host.replace(gpus=(gpu,), problems=()))
 
 
 def without_gpu(host: Host) -> ChangedHost:

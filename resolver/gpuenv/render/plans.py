@@ -95,6 +95,13 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
         for text in warning_texts(plan.warnings)
     ]
     reasons = [reason for rejection in plan.skipped for reason in rejection.reasons]
+    # The newest build of each package that would run here, on an index that was not reached.
+    unreached: dict[str, str] = {}
+    for rejection in plan.skipped:
+        for reason in rejection.reasons:
+            if reason.code == "no-offline-file":
+                unreached.setdefault(rejection.name, f"newer: {reason.subject}: {reason.have}")
+    lines += unreached.values()
     if plan.skipped and verbose:
         lines += ["passed over:", *reason_lines(reasons, EVERY_LINE)]
     elif plan.skipped:

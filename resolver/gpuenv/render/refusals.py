@@ -31,15 +31,15 @@ from .values import (
 # Why the builds of a release do not suit a GPU and a driver, or are not chosen.
 _OF_BUILDS = frozenset({
     "build-unknown", "code-unknown", "cpu-build", "cuda-libraries-unknown", "driver-cuda",
-    "driver-floor", "driver-floor-unknown", "known-avoid", "known-broken", "needs-gpu",
-    "no-code-for-device", "no-such-extra", "other-build", "ptx-needs-newer-driver",
+    "driver-floor", "driver-floor-unknown", "known-avoid", "known-broken", "known-unsupported",
+    "needs-gpu", "no-code-for-device", "no-such-extra", "other-build", "ptx-needs-newer-driver",
 })  # fmt: skip
 SCREEN = 25  # lines of a whole explanation
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
 _NOTHING_HELPS = (
-    "no small change of the request, the driver, the Python or the GPU helps; change several of "
-    "the requirements that the reasons name, or use another host"
+    "no small change of the request, the driver or the Python helps; change several of the "
+    "requirements that the reasons name, or use another host"
 )
 
 
@@ -103,9 +103,11 @@ def lock_lines(report: LockReport, *, with_changes: bool = False) -> list[str]:
     return [*lines, *reason_lines(failures, most), *notes]
 
 
-def change_lines(changes: Sequence[Change], reasons: Iterable[Reason]) -> list[str]:
+def change_lines(changes: Sequence[Change], reasons: Sequence[Reason]) -> list[str]:
     """Return the changes that help, each as one item, or that none was found."""
     if not changes:
+        if any(reason.code == "no-offline-file" for reason in reasons):
+            return []  # the reason says where the build is
         # Requested packages that no index has.
         unknown = [reason for reason in reasons if reason.code == "not-in-index"]
         names = sorted({reason.subject for reason in unknown if not reason.dependent})

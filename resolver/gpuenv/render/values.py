@@ -42,6 +42,7 @@ _OTHER_FORMS = {
     ": {have}": (
         *UNKNOWN_RELEASE,
         "companion-unknown",
+        "known-unsupported",
         "not-in-index",
         "replaced",
         "same-build",

@@ -316,7 +316,7 @@ class CandidateStore:
 
     def sort_variants(self, variants: list[Variant]) -> None:
         """Sort releases of one framework. `variants` come in the order of its ways."""
-        variants.sort(key=lambda variant: self._code_order(variant.build))
+        variants.sort(key=lambda variant: self.code_order(variant.build))
         # Stable sorts, the most important key last. Versions of one framework may come from
         # several distributions, so the order of the index does not give them.
         variants.sort(key=lambda variant: version_key(variant.version), reverse=True)
@@ -361,9 +361,9 @@ class CandidateStore:
             return (build.cuda is not None, place, 0, (0, 0), evidence)
         if build.cuda is None:
             return (1, place, evidence)  # compared with other CPU builds only
-        return (0, place, *self._code_order(build), evidence)
+        return (0, place, *self.code_order(build), evidence)
 
-    def _code_order(self, build: Build | None) -> tuple[int, tuple[int, int]]:
+    def code_order(self, build: Build | None) -> tuple[int, tuple[int, int]]:
         """Return how well a CUDA build serves the devices and the driver (smaller is better)."""
         if not self.host.gpus or build is None or build.cuda is None:
             return 3, (0, 0)

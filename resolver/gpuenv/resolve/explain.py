@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import combinations, permutations, product
 
+from ..compat import evaluate
 from ..compat.evaluate import disagreement_reason
-from ..errors import GpuEnvError, PackageIndexError, Reason, is_doubt
+from ..errors import GpuEnvError, PackageIndexError, Reason, deciding_first, is_doubt
 from ..model import Framework
 from .candidates import CandidateStore
 from .graph import (
@@ -60,25 +61,27 @@ def explain(
         trials: solves parts of the request.
 
     Returns:
-        Every reason, and the requirements that fail alone or together.
+        Every reason, the deciding one of each group first, and the requirements that fail alone or
+        together.
     """
     groups = conflicting_groups(trials, roots)
     all_reasons: list[Reason] = []
     for group in groups:
         reasons: Sequence[Reason]
         if len(group) == 1:
-            reasons = list(_requirement_reasons(facts, group[0]))
+            reasons = deciding_first(_requirement_reasons(facts, group[0]))
         else:
             reasons = group_conflicts(facts, trials, group)
         if not reasons:
             result = trials.solve(group)
             if isinstance(result, ImpossibleError):
-                reasons = _cause_reasons(facts, result.causes)
+                reasons = deciding_first(_cause_reasons(facts, result.causes))
         all_reasons += reasons
     if not groups:
         for root in roots:
             all_reasons += _requirement_reasons(facts, root)
         all_reasons += _cause_reasons(facts, failure.causes)
+        all_reasons = list(deciding_first(all_reasons))
     return list(dict.fromkeys(all_reasons)), groups or [tuple(roots)]
 
 
@@ -93,7 +96,7 @@ def _requirement_reasons(facts: ReleaseFacts, root: NodeRequirement) -> Iterator
         return
     in_range = facts.store.in_ranges(facts.store.variants(root.framework), [root.specifier])
     yield from _cuda_platform_reasons(facts.store, root.framework, in_range)
-    yield from _reasons_against_all(facts, in_range)
+    yield from _reasons_against_all(facts.reasons_with_libraries, in_range)
     if not in_range:
         for way in root.framework.ways:
             name = way.distribution
@@ -129,29 +132,39 @@ def _cuda_platform_reasons(
 
 
 def _package_reasons(facts: ReleaseFacts, root: PackageRequirement) -> Iterator[Reason]:
-    missing = missing_release_reason(facts.store, root)
+    store = facts.store
+    missing = missing_release_reason(store, root)
     if missing is not None:
         yield missing
+        if store.data.covers(root.name) or store.framework_of(root.name) is not None:
+            # A Jetson needs other wheels, whatever is missing here.
+            unknown = evaluate.library_reasons(root.name, None, store.host, store.data)
+            yield from unknown.get("__sm", ())
     if root.url is not None:
-        yield from _reasons_against_all(facts, facts.store.at_url(root.name, root.url))
+        releases = facts.store.at_url(root.name, root.url)
+        yield from _reasons_against_all(facts.reasons_with_libraries, releases)
         return
-    against = list(_reasons_against_all(facts, _in_range(facts.store, root)))
+    in_range = _in_range(facts.store, root)
+    against = list(_reasons_against_all(facts.reasons_with_libraries, in_range))
     if against:
         yield from missing_build_reasons(facts.store, facts, root)
     yield from against
 
 
-def _reasons_against_all(facts: ReleaseFacts, releases: Iterable[Release]) -> Iterator[Reason]:
+def _reasons_against_all(
+    judge: Callable[[Release], Sequence[Reason]], releases: Iterable[Release]
+) -> Iterator[Reason]:
     """Yield the reasons against releases if there is one against each of them.
 
-    If one release has nothing against it, the host is not what prevents the solution.
+    If one release has nothing against it, the host is not what prevents the solution. Doubts about
+    a release that is refused anyway say nothing.
     """
     reasons: list[Reason] = []
     for release in releases:
-        against = facts.reasons_with_libraries(release)
+        against = judge(release)
         if not against:
             return
-        reasons += against
+        reasons += [reason for reason in against if not is_doubt(reason)] or against
     yield from reasons
 
 
@@ -194,7 +207,7 @@ def _missing(facts: ReleaseFacts, cause: Cause) -> list[Reason]:
     """Return why no release can be chosen for the requirement of a cause, if one reason is enough.
 
     The compatibility data tells it of its packages. For others, it would take the dependencies of
-    every release.
+    every release; of companions, the data has the device code and the toolkit.
     """
     requirement, store = cause.requirement, facts.store
     dependent = " ".join(_owner(cause)).strip()
@@ -209,9 +222,10 @@ def _missing(facts: ReleaseFacts, cause: Cause) -> list[Reason]:
     if missing is not None:
         return [missing.replace(dependent=dependent)]
     has_facts = store.is_in_data(name) or not store.request.may_build(name)
-    if requirement.url is not None or not has_facts:
+    if requirement.url is not None or not (has_facts or store.data.is_extension(name)):
         return []
-    return list(_reasons_against_all(facts, _in_range(store, requirement)))
+    judge = facts.reasons_with_libraries if has_facts else facts.reasons
+    return list(_reasons_against_all(judge, _in_range(store, requirement)))
 
 
 def _in_range(store: CandidateStore, requirement: PackageRequirement) -> list[Candidate]:
@@ -375,14 +389,19 @@ def group_conflicts(facts: ReleaseFacts, trials: Trials, group: Roots) -> tuple[
     bad-pair, conflict (ranges of one package that no release meets).
     """
     members = [_Member(facts, root, trials.nodes((root,))) for root in group]
-    reasons: list[Reason] = []
+    direct: list[Reason] = []
+    disagreements: list[Reason] = []
+    indirect: list[Reason] = []
     for member, other in combinations(members, 2):
-        reasons += _range_conflicts(facts.store, member, other)
-        disagreements = list(_disagreements(member, other))
-        if any(reason.code == "cuda-variant" for reason in disagreements):  # it says the same
-            redundant = ("cuda-major", "extension-cuda")
-            disagreements = [one for one in disagreements if one.code not in redundant]
-        reasons += disagreements
+        own, brought = _range_conflicts(facts.store, member, other)
+        direct += own
+        indirect += [] if own else brought
+        found = list(_disagreements(member, other))
+        if any(reason.code == "cuda-variant" for reason in found):  # it says the same
+            found = [one for one in found if one.code not in ("cuda-major", "extension-cuda")]
+        disagreements += found
+    # What the members themselves require, then CUDA, then packages that they bring.
+    reasons = [*direct, *disagreements, *indirect]
     if any(reason.code in ("cuda-major", "cuda-variant") for reason in reasons):
         for member, other in permutations(members, 2):
             reasons += _further_conflicts(facts, member, other)
@@ -441,10 +460,13 @@ class _Member:
         return f"{max(texts, key=len, default=name)} of {self.label}"
 
 
-def _range_conflicts(store: CandidateStore, member: _Member, other: _Member) -> list[Reason]:
+def _range_conflicts(
+    store: CandidateStore, member: _Member, other: _Member
+) -> tuple[list[Reason], list[Reason]]:
     """Return ranges of two members on one package that no release meets together.
 
-    Ranges of the members' own requirements hide those of packages that they bring.
+    Returns:
+        Those of the members' own requirements, and those of packages that they bring.
     """
     own_labels = (member.label, REQUEST, other.label)
     direct: list[Reason] = []
@@ -466,7 +488,7 @@ def _range_conflicts(store: CandidateStore, member: _Member, other: _Member) -> 
             need, have = str(requirement), f"{opposite}, {origin}"
             reason = Reason(code="conflict", subject=parent, need=need, have=have)
             (direct if is_direct else indirect).append(reason)
-    return direct or indirect
+    return direct, indirect
 
 
 def _meet(

@@ -13,7 +13,7 @@ from ..errors import Reason
 from ..model import Build, Wheel, show_pair
 from ..requirements.target import wheel_tags
 from ..requirements.versions import contains, is_prerelease
-from .candidates import CandidateStore, is_placeholder
+from .candidates import CandidateStore, is_placeholder, public
 from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
 
@@ -96,11 +96,11 @@ def _no_version(
     """Return that no version is in the ranges. `files` are those of all versions."""
     name, specifier = requirement.name, requirement.specifier
     need = f"{name}{specifier}"
-    public, plus, _ = specifier.removeprefix("==").partition("+")
+    release, plus, _ = specifier.removeprefix("==").partition("+")
     # The default index has one build of each release under the plain version: torch 2.4.0 is the
     # build for CUDA 12.1.
     builds = store.data.builds(name, store.host.platform) if plus else ()
-    builds = [build for build in builds if build.version == public]
+    builds = [build for build in builds if build.version == release]
     if not constraints:
         for build in builds:
             if f"=={build.local}" == specifier:
@@ -148,29 +148,36 @@ def no_file_reason(build: Build, need: str) -> Reason:
 def missing_build_reasons(
     store: CandidateStore, facts: ReleaseFacts, requirement: PackageRequirement
 ) -> Iterator[Reason]:
-    """Yield the builds of a requested release that would run here, but of which no file is known.
+    """Yield the best build in a range that would run here, but of which no file is known.
 
     Args:
         store: the candidates.
         facts: the rules, for builds.
-        requirement: the requirement; other names than those of frameworks have no such builds.
+        requirement: the requirement; other names than those of frameworks and their companions
+            have no such builds.
     """
-    specifier = requirement.specifier
-    if not store.on_path(requirement.name) or not specifier.startswith("==") or "+" in specifier:
+    name, specifier = requirement.name, requirement.specifier
+    if "+" in specifier or store.request.default_index_only:
         return
-    if store.request.default_index_only:
-        return
-    candidates = store.candidates(requirement.name)
-    if not any(contains(specifier, candidate.version) for candidate in candidates):
-        return  # the release has no wheel for the interpreter on any index
-    listed = {candidate.build.local for candidate in candidates if candidate.build}
-    for build in store.data.builds(requirement.name, store.host.platform):
-        if build.index == "default" or build.local in listed or build.cuda is None:
-            continue
-        if not contains(specifier, build.local) or facts.build_reasons(build):
-            continue
+    candidates = store.candidates(name)
+    # Other releases have no wheel for the interpreter on any index.
+    versions = {public(candidate.version) for candidate in candidates}
+    listed = {candidate.version for candidate in candidates}
+    missing = [
+        build
+        for build in store.data.builds(name, store.host.platform)
+        if build.version in versions
+        and build.local not in listed
+        and build.index != "default"
+        and build.cuda is not None
+        and contains(specifier, build.local)
+        and not facts.build_reasons(build)
+    ]
+    newest = [build for build in missing if build.version == missing[0].version]
+    if newest:
         python = f"CPython {show_pair(store.host.python.version)}"
-        yield no_file_reason(build, f"a wheel for {python} on {store.host.platform}")
+        best = min(newest, key=store.code_order)
+        yield no_file_reason(best, f"a wheel for {python} on {store.host.platform}")
 
 
 def _unfit_files(store: CandidateStore, name: str, subject: str, files: Sequence[Wheel]) -> Reason:

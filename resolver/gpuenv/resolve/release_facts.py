@@ -10,7 +10,7 @@ from itertools import chain
 
 from ..compat import evaluate
 from ..compat.evaluate import Facts, Package
-from ..errors import OfflineError, Reason, UnusableFileError, is_doubt
+from ..errors import OfflineError, Reason, UnusableFileError, deciding_first, is_doubt
 from ..model import EVERY_FRAMEWORK, Build, Host, Library, Requirement, Wheel, show_pair
 from ..requirements.target import parse_requirement
 from ..requirements.versions import contains
@@ -66,8 +66,8 @@ class ReleaseFacts:
         return self._facts[release]
 
     def reasons(self, release: Release) -> list[Reason]:
-        """Return every reason of the host and the data against a release."""
-        return [reason for reasons in self.facts(release).values() for reason in reasons]
+        """Return every reason of the host and the data against a release, the deciding first."""
+        return list(deciding_first(chain.from_iterable(self.facts(release).values())))
 
     def build_reasons(self, build: Build) -> list[Reason]:
         """Return every reason against a build, whether or not an index has a wheel of it."""
@@ -90,16 +90,22 @@ class ReleaseFacts:
             return (*reasons, error.reason)
         except OfflineError:
             return (*reasons, not_cached(release.wheel))
+        extras: Sequence[str] = ()
+        own: Sequence[str] = ()  # the release's own files are judged with it
+        if isinstance(release, Variant):
+            extras, own = parse_requirement(release.way.requires[0]).extras, release.way.carriers
         for dependency in dependencies:
             name, marker = dependency.name, dependency.marker
             if not is_exact(dependency.specifier) or not store.data.is_library(name):
                 continue
-            if marker and not store.environment.marker(marker, ()):
+            if name in own:
+                continue
+            if marker and not store.environment.marker(marker, extras):
                 continue
             for library in store.in_ranges(store.candidates(name), [dependency.specifier])[:1]:
                 for fact, against in self.facts(library).items():
                     reasons += () if fact == "__driver" else against
-        return tuple(dict.fromkeys(reasons))
+        return deciding_first(dict.fromkeys(reasons))
 
     def _find_facts(self, release: Release) -> Facts:
         other_build = self._other_build(release)
@@ -158,7 +164,10 @@ class ReleaseFacts:
             return evaluate.build_reasons(subject, None, self._host, self._data, on_path=on_path)
         library = candidate.library
         if library is None and not (self._data.is_library(candidate.name) and self._host.gpus):
-            return {}
+            if not self._data.is_extension(candidate.name):
+                return {}
+            unknown = evaluate.library_reasons(subject, None, self._host, self._data)
+            return {"__sm": unknown.get("__sm", ())}  # a Jetson needs other wheels
         facts = evaluate.requested_library_reasons(subject, library, self._host, self._data)
         return self._with_host_reasons(facts)
 
@@ -242,7 +251,9 @@ class ReleaseFacts:
             if library.version.partition(".")[0] == major:
                 subject = f"cuDNN {library.version} for CUDA {cuda}"
                 facts = evaluate.library_reasons(subject, library, self._host, self._data)
-                reasons = facts["__sm"]
+                reasons = facts["__sm"] + evaluate.known_bad_reasons(
+                    library.name, library.version, self._host, self._data, subject
+                )
                 if not reasons:
                     return ()
         return reasons

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..compat.evaluate import disagreement_reason
-from ..errors import Reason
+from ..errors import Reason, deciding_first
 from ..index.protocol import DIRECT_URL
 from ..model import Rejection
 from ..requirements.target import interpreter_tag
@@ -23,7 +23,7 @@ from .graph import (
     Release,
     Variant,
 )
-from .missing_releases import NO_CANDIDATE, missing_dependency_reason
+from .missing_releases import NO_CANDIDATE, missing_dependency_reason, no_file_reason
 from .resolution import LearningResolver
 
 # Reasons against a file. For these, other tools choose an older release and do not say so.
@@ -130,6 +130,13 @@ class Solution:
         yield from self._better(name, root.specifier, candidates, chosen)
         if chosen.build is None:
             return
+        releases: list[Release] = [*self.variants.values(), *self.pinned.values()]
+        majors = {  # of the other frameworks
+            release.build.cuda[0]
+            for release in releases
+            if release is not chosen and (isinstance(release, Variant) or release.on_path)
+            if release.build is not None and release.build.cuda is not None
+        }
         builds = [candidate.build for candidate in candidates if candidate.build is not None]
         listed = {(build.version, build.variant) for build in builds}
         python, platform = store.host.python, store.host.platform
@@ -141,16 +148,16 @@ class Solution:
             is_requested = contains(root.specifier, build.version)
             if key in listed or is_excluded or not is_of_host or not is_requested:
                 continue
+            if majors and build.cuda is not None and majors != {build.cuda[0]}:
+                continue
             if facts.build_reasons(build):
                 continue
             listed.add(key)
-            reason = Reason(
-                code="no-wheel",
-                subject=f"{name} {build.local}",
-                need=f"a wheel for {tag} on {platform}",
-                have="none in the index data",
-                source=build.code.source,
-            )
+            need = f"a wheel for {tag} on {platform}"
+            reason = no_file_reason(build, need)
+            if build.index == "default":
+                have = "none in the index data"
+                reason = reason.replace(code="no-wheel", have=have)
             yield Rejection(name=name, version=build.local, reasons=(reason,))
 
     def _better_variants(self, chosen: Candidate) -> Iterator[Rejection]:
@@ -259,7 +266,7 @@ class Solution:
         return Rejection(name=name, version=release.local_version, reasons=known)
 
     def _conflicts(self, release: Release) -> tuple[Reason, ...]:
-        """Return the first requirement that excludes a release: on it, or its own."""
+        """Return the requirement that excludes a release: one on it, or the deciding of its own."""
         provider, own_name = self.provider, release.wheel.name
         for name, label, requirement in self._requirements.get(own_name, ()):
             if name == own_name or not isinstance(requirement, PackageRequirement):
@@ -267,18 +274,19 @@ class Solution:
             if not contains(requirement.specifier, release.version):
                 have = f"{own_name} {release.version}"
                 return (Reason(code="conflict", subject=label, need=str(requirement), have=have),)
+        reasons: list[Reason] = []
         for needed in self.facts.requirements_of(release):
             if isinstance(needed, HostRequirement) and provider.is_blocked(needed):
-                return needed.reasons
+                reasons += needed.reasons
             if isinstance(needed, PackageRequirement) and not provider.admitted(needed):
-                return (missing_dependency_reason(self.store, release.label, needed),)
+                reasons.append(missing_dependency_reason(self.store, release.label, needed))
             for name, label, requirement in self._requirements.get(_key(needed), ()):
                 if name == own_name:
                     continue
-                reason = self._exclusion(release.label, needed, label, requirement)
-                if reason is not None:
-                    return (reason,)
-        return ()
+                exclusion = self._exclusion(release.label, needed, label, requirement)
+                if exclusion is not None:
+                    reasons.append(exclusion)
+        return deciding_first(reasons)[:1]
 
     def _other_release(self, release: Release) -> tuple[Reason, ...]:
         """Return the reason against a release if the others of its family have one release (R5)."""

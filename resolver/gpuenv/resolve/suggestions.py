@@ -14,21 +14,20 @@ from itertools import combinations, islice
 from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
-from ..model import EVERY_FRAMEWORK, Host, Plan, Request
+from ..model import EVERY_FRAMEWORK, Host, Plan, Request, show_pair
 from ..requirements.target import parse_requirement, version_key
+from .candidates import public
 from .explain import Roots, Trials
 from .graph import (
     Identifier,
     Node,
     NodeRequirement,
-    PackageId,
     Token,
     without_extras,
 )
 
 MAX_CHANGES = 6
 MAX_EDIT_TRIALS = 40  # of changed requests
-MAX_GPUS = 6  # compute capabilities that are tried
 MAX_PYTHONS = 4
 MAX_EDITS = 3  # of the request in one change
 MAX_NAMED = 5  # packages that a change gives
@@ -41,7 +40,8 @@ _DRIVER_CODES = frozenset({
     "gpu-needs-newer-driver", "ptx-needs-newer-driver",
 })  # fmt: skip
 _DEVICE_CODES = _DRIVER_CODES | {
-    "no-code-for-device", "code-unknown", "cpu-build", "needs-gpu", "known-broken",
+    "jetson-wheel", "known-unsupported", "no-code-for-device", "code-unknown", "cpu-build",
+    "needs-gpu", "known-broken",
 }  # fmt: skip
 _PYTHON_CODES = frozenset(
     {"no-wheel-for-target", "no-wheel", "requires-python", "only-sdist", "conflict", "cuda-variant"}
@@ -81,6 +81,12 @@ class Alternatives:
         for field in ("frameworks", "requirements"):
             for number, text in enumerate(getattr(request, field)):
                 self.texts[field, number] = text
+
+    def nodes_of(self, place: Place) -> list[Identifier]:
+        """Return what a text of the request asks for."""
+        fields = {"frameworks": (), "requirements": (), place[0]: (self.texts[place],)}
+        roots = self.requirements_of(self.request.replace(**fields))
+        return [without_extras(root.identifier) for root in roots]
 
     def plan_on(self, host: Host) -> Plan | None:
         """Return the plan for the request on another host."""
@@ -151,7 +157,7 @@ def smallest_changes(
     """Yield at most MAX_CHANGES changes; each of them alone is enough.
 
     First come other versions of what the request names, then the interpreter, the driver and the
-    platform, then what could be left out, and then the GPU.
+    platform, then what could be left out, and then fewer GPUs or none.
 
     Args:
         alternatives: the request.
@@ -175,6 +181,8 @@ def _all_changes(
     alternatives.parts = [
         request.replace(**alternatives.fields_with(dict.fromkeys(rest))) for rest in rests if rest
     ]
+    if codes & {"jetson-wheel", "known-unsupported", "no-code-for-device"}:
+        yield from _elsewhere(alternatives)
     if request.default_index_only:
         text = "leave out --default-index-only"
         yield from alternatives.changed(text, default_index_only=False)
@@ -200,7 +208,7 @@ def _all_changes(
             yield from alternatives.on_first(what_if.linux_on_windows(host))
     yield from alternatives.edited(chosen for chosen in edits if None in chosen.values())
     if host_may_help and codes & _DEVICE_CODES:
-        yield from _other_gpu(alternatives)
+        yield from _fewer_gpus(alternatives)
 
 
 # ---- changes of the host ------------------------------------------------------------------------
@@ -222,22 +230,30 @@ def _other_driver(alternatives: Alternatives) -> Iterator[Change]:
         yield from alternatives.on_host(newer[oldest])
 
 
-def _other_gpu(alternatives: Alternatives) -> Iterator[Change]:
+def _fewer_gpus(alternatives: Alternatives) -> Iterator[Change]:
     host = alternatives.host
-    fewer = [
-        change for changed in what_if.fewer_gpus(host) for change in alternatives.on_host(changed)
-    ]
-    yield from fewer
-    if not fewer:
-        others = islice(what_if.gpus(host, alternatives.data), MAX_GPUS)
-        yield from alternatives.on_first(others)
+    for changed in what_if.fewer_gpus(host):
+        yield from alternatives.on_host(changed)
     if not host.gpus:
         return
     without = what_if.without_gpu(host)
     plan = alternatives.plan_on(without.host)
-    # A plan with CUDA builds would run there, too, but to no purpose.
-    if plan is not None and plan.choices and all(choice.cuda is None for choice in plan.choices):
+    if plan is None or not plan.choices:
+        return
+    # What needs a GPU would be installed there, too, but to no purpose.
+    has_device_code = any(alternatives.data.is_extension(pin.wheel.name) for pin in plan.pins)
+    if not has_device_code and all(choice.cuda is None for choice in plan.choices):
         yield Change(change=without.change, gives=result_text(plan))
+
+
+def _elsewhere(alternatives: Alternatives) -> Iterator[Change]:
+    """Yield what serves a GPU for which no known index has code, as the data says it."""
+    capabilities = {show_pair(gpu.compute_capability) for gpu in alternatives.host.gpus}
+    requested = [parse_requirement(text).name for text in alternatives.texts.values()]
+    for row in alternatives.data.rule_rows("elsewhere"):
+        names = " ".join(name for name in requested if name in row.distributions)
+        if names and capabilities & set(row.capabilities):
+            yield Change(change=str(row.value).format(names=names), gives=row.gives)
 
 
 # ---- changes of the request ---------------------------------------------------------------------
@@ -302,9 +318,36 @@ def _helpful_edits(
             if any(_covers(edits, other) for other in helpful):
                 continue
             solved = _solved(alternatives, trials, edits)
-            if solved:
-                helpful.append(solved)
+            if not solved:
+                continue
+            if size == 1:  # the smallest change first
+                (place, specifier), *_ = edits.items()
+                asked = parse_requirement(texts[place]).specifier
+                for nearer in _nearer(asked) if specifier is not None else ():
+                    found = _solved(alternatives, trials, {place: nearer})
+                    if found:
+                        solved = found
+                        break
+            helpful.append(solved)
     return helpful
+
+
+def _nearer(specifier: str) -> Iterator[str]:
+    """Yield the ranges around the newest version that a specifier names, narrow ones first.
+
+    Such as ==2.6.0, ==2.6.* and ==2.* for ==2.6.0+cu121.
+    """
+    plain = re.sub(r"\+[a-z0-9.]+", "", specifier)
+    named = re.findall(r"\d+(?:\.\d+)*", plain)
+    if not named or "!" in plain.replace("!=", ""):  # an epoch
+        return
+    newest = max(named, key=version_key)
+    if plain != specifier:
+        yield f"=={newest}"
+    major, *rest = newest.split(".")
+    if rest:
+        yield f"=={major}.{rest[0]}.*"
+    yield f"=={major}.*"
 
 
 def _covers(edits: Edits, other: Edits) -> bool:
@@ -323,22 +366,24 @@ def _solved(alternatives: Alternatives, trials: Trials, edits: Edits) -> Edits:
     """
     request = alternatives.request.replace(**alternatives.fields_with(edits))
     requirements = alternatives.requirements_of(request)
-    packages: dict[Place, str] = {}
-    for place, specifier in edits.items():
-        name = parse_requirement(alternatives.texts[place]).name
-        if specifier is not None and not alternatives.data.covers(name):
-            packages[place] = name
+    kept = [place for place, specifier in edits.items() if specifier is not None]
+    names = {parse_requirement(alternatives.texts[place]).name for place in kept}
+    sparse = {name for name in names if not alternatives.data.covers(name)}
     nodes: Sequence[Node] = ()
     if requirements:
-        nodes = trials.nodes(requirements, set(packages.values())) or trials.nodes(requirements)
+        nodes = trials.nodes(requirements, sparse) or trials.nodes(requirements)
     if not nodes:
         return {}
-    ranges = {node.identifier: f"=={node.version}" for node in nodes if not isinstance(node, Token)}
-    solved: dict[Place, str | None] = {}
-    for place, specifier in edits.items():
-        solved[place] = specifier
-        if place in packages:
-            solved[place] = ranges.get(PackageId.of(packages[place]), "")
+    versions = {
+        without_extras(node.identifier): public(node.version)
+        for node in nodes
+        if not isinstance(node, Token)
+    }
+    solved = dict(edits)
+    for place in kept:
+        for node in alternatives.nodes_of(place):
+            if node in versions:
+                solved[place] = f"=={versions[node]}"
     return solved
 
 
@@ -362,11 +407,9 @@ def _places_of_groups(
 ) -> list[frozenset[Place]]:
     """Return the texts of the request that each group comes from."""
     places: dict[Identifier, set[Place]] = {}
-    for place, text in alternatives.texts.items():
-        fields = {"frameworks": (), "requirements": (), place[0]: (text,)}
-        alone = alternatives.request.replace(**fields)
-        for root in alternatives.requirements_of(alone):
-            places.setdefault(without_extras(root.identifier), set()).add(place)
+    for place in alternatives.texts:
+        for node in alternatives.nodes_of(place):
+            places.setdefault(node, set()).add(place)
     return [
         frozenset().union(*(places.get(without_extras(root.identifier), ()) for root in group))
         for group in groups
