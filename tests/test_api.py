@@ -7,20 +7,19 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 import gpuenv
 from gpuenv.errors import InputError, argument_text
+from tables import ROOT, data_file
 
-ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "api.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 HOST = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.35")
 
-USES = tomllib.loads((ROOT / "tests" / "data" / "api_uses.toml").read_text())
+USES = data_file("api_uses.toml")
 
 
 def test_the_examples_run(tmp_path: Path) -> None:

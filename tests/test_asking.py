@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from index_server import File, IndexServer, make_wheel
+from tables import HERE
 from test_cli import contents, run
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ["--gpu", "none", "--python", HERE]
 
 

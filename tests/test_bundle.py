@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuenv.render import redact
+from tables import data_file
 from test_cli import run
 
-DATA = json.loads((Path(__file__).parent / "data" / "bundle.json").read_text())
+DATA = data_file("bundle.json")
 NAMES = redact.Names(
     users=("alice", "Alice Example", "Alice", "Example"),
     hosts=("gpu17.cluster.example.org", "gpu17", "cluster.example.org"),

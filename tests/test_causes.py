@@ -1,7 +1,6 @@
 """The causes' data and their pages: complete, fresh, and read by the doctor as they say."""
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,11 @@ from gpuenv.doctor.catalog import Cause, causes
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.verdicts import diagnose
 from script_modules import load_script
+from tables import ROOT, data_file
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "causes"
 CAUSES = list(causes().values())
-FILLS = tomllib.loads(
-    (Path(__file__).parent / "data" / "causes_looks.toml").read_text(encoding="utf-8")
-)
+FILLS = data_file("causes_looks.toml")
 VARIES = re.compile(r"<([^<>]+)>")
 LOOKS = [(cause, look) for cause in CAUSES for look in cause.looks]
 

@@ -7,8 +7,6 @@ import pytest
 
 from script_modules import load_script
 
-ROOT = Path(__file__).resolve().parents[1]
-
 # name -> the file name and the METADATA of its wheel
 WHEELS = {
     "app": ("app-2.0-py3-none-any.whl", 'Requires-Dist: lib>=1.5\nRequires-Dist: fast; extra=="x"'),

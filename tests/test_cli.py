@@ -19,8 +19,9 @@ import forked
 import gpuenv
 from gpuenv.__main__ import main as entry_point
 from gpuenv.cli import all_commands, load_command
+from tables import cases, data_file
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "cli.json").read_text())
+CASES: list[dict[str, Any]] = data_file("cli.json")
 SOLVE = [
     "solve",
     "--framework",
@@ -97,7 +98,7 @@ def lock_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "pylock.toml").read_text()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_mistakes(case: dict[str, Any], tmp_path: Path, lock_text: str) -> None:
     folder = tmp_path / "work"
     folder.mkdir()

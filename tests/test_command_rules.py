@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import pytest
 from gpuenv.cli import main
 from gpuenv.lock import pylock
 from index_server import make_wheel
+from tables import cases, data_file
 
-TABLE = tomllib.loads((Path(__file__).parent / "data" / "command_rules.toml").read_text())
+TABLE = data_file("command_rules.toml")
 CASES: list[dict[str, Any]] = TABLE["case"]
 FIXED = "--python 3.12 --glibc 2.39 --offline -o pylock.toml"
 
@@ -30,7 +30,7 @@ def arguments(case: dict[str, Any], folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
+@cases(CASES)
 def test_commands(
     case: dict[str, Any],
     tmp_path: Path,

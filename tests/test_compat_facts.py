@@ -24,8 +24,8 @@ from gpuenv.model import (
     Python,
 )
 from gpuenv.render import plans
+from tables import ROOT, data_file
 
-ROOT = Path(__file__).parents[1]
 DATA = matrix.load()
 PLATFORM = "linux-x86_64"
 
@@ -79,7 +79,7 @@ def test_of_libraries_for_several_cudas_one_must_run() -> None:
 # ---- variant wheels ------------------------------------------------------------------------------
 
 
-CPUS = json.loads((Path(__file__).parent / "data" / "cpu_features.json").read_text())
+CPUS = data_file("cpu_features.json")
 # Names of Linux (cpufeatures.h) that the CPU families of archspec do not have.
 ONLY_LINUX = {"cppc", "ibrs_enhanced"}
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 import venv
 from collections.abc import Iterator
 from functools import partial
@@ -43,10 +42,9 @@ from gpuenv.resolve.conda import solvers, virtual_packages
 from gpuenv.verify.installed import compare_files, file_checks
 from gpuenv.verify.runner import Children
 from gpuenv.verify.survey import Survey, read_survey
+from tables import cases, data_file
 
-TABLES: dict[str, list[dict[str, Any]]] = tomllib.loads(
-    (Path(__file__).parent / "data" / "conda.toml").read_text()
-)
+TABLES: dict[str, list[dict[str, Any]]] = data_file("conda.toml")
 CASES, CARRIED, BUILDS = TABLES["case"], TABLES["carrier"], TABLES["build"]
 GOOD = [case for case in CASES if "codes" not in case]
 BAD = [case for case in CASES if "codes" in case]
@@ -113,7 +111,7 @@ def lock(solver: solvers.Solver, channel: str) -> Lock:
 # ---- solves --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", GOOD, ids=[case["name"] for case in GOOD])
+@cases(GOOD)
 def test_each_host_gets_its_variant(case: dict[str, Any], solver: solvers.Solver) -> None:
     plan = planned(case, solver)
     have = [
@@ -145,7 +143,7 @@ def test_each_host_gets_its_variant(case: dict[str, Any], solver: solvers.Solver
     assert [pin.wheel.name for pin in plan.pins] == sorted(pinned)
 
 
-@pytest.mark.parametrize("case", BAD, ids=[case["name"] for case in BAD])
+@cases(BAD)
 def test_a_refusal_says_why(case: dict[str, Any], solver: solvers.Solver) -> None:
     with pytest.raises(NoSolutionError) as caught:
         planned(case, solver)
@@ -568,7 +566,7 @@ def test_a_row_has_a_recipe_and_targets(row: dict[str, Any]) -> None:
     assert "made_by" not in row or conda_versions.contains(row["cuda"], row["made_by"])
 
 
-@pytest.mark.parametrize("case", CARRIED, ids=[case["name"] for case in CARRIED])
+@cases(CARRIED)
 def test_each_host_gets_the_build_with_its_code(
     case: dict[str, Any], every_framework: solvers.Solver
 ) -> None:

@@ -29,6 +29,7 @@ from gpuenv.index import urls
 from gpuenv.install import conda_history, conda_prefix
 from gpuenv.lock import conda_formats
 from gpuenv.resolve.conda import solvers
+from tables import cases
 
 pytestmark = pytest.mark.usefixtures("one_rattler")
 
@@ -73,7 +74,7 @@ def prepare(make_prefix: MakePrefix, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return make
 
 
-@pytest.mark.parametrize("case", SOLVES, ids=[case["name"] for case in SOLVES])
+@cases(SOLVES)
 def test_a_solve_into_an_environment(
     case: dict[str, Any],
     conda_rows: Rows,
@@ -89,7 +90,7 @@ def test_a_solve_into_an_environment(
     assert case.get("specs", {}).items() <= specs.items()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_an_installation_into_an_environment(
     case: dict[str, Any],
     conda_rows: Rows,
@@ -102,7 +103,7 @@ def test_an_installation_into_an_environment(
     install(case, target, ["sync", str(lock)], capsys)
 
 
-@pytest.mark.parametrize("case", REPAIRS, ids=[case["name"] for case in REPAIRS])
+@cases(REPAIRS)
 def test_a_repair(
     case: dict[str, Any],
     conda_rows: Rows,

@@ -1,7 +1,6 @@
 """gpuenv in a conda whose solver is libmamba; skipped, with the reason, without such a conda."""
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,9 @@ import pytest
 
 import conda_channel
 from conda_stand_in import Conda, contents, real_conda
+from tables import cases, data_file
 
-CASES: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "data" / "conda.toml").read_text()
-)["case"]
+CASES: list[dict[str, Any]] = data_file("conda.toml")["case"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 # Solve each case in conda's own interpreter, and record libmamba's answers.
 SOLVES = """
@@ -108,7 +106,7 @@ def test_the_solver_is_libmamba(conda: Conda, solved: dict[str, Any]) -> None:
     assert "libmambapy.bindings.solver.libsolv.Solver" in solved["about"]["base"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_libmamba_comes_to_what_the_cases_say(case: dict[str, Any], solved: dict[str, Any]) -> None:
     found = solved["cases"][case["name"]]
     if "codes" in case:

@@ -17,9 +17,9 @@ import pytest
 
 from conda_stand_in import BROKEN, SITE, Conda, contents, real_conda
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
+from tables import ROOT, data_file
 
-ROOT = Path(__file__).parent.parent
-CASES = json.loads((Path(__file__).parent / "data" / "conda_plugin.json").read_text())
+CASES = data_file("conda_plugin.json")
 STRICT = {"CONDA_PLUGINS_GPUENV_VERIFY": "strict"}
 
 

@@ -9,6 +9,7 @@ import pytest
 from conda_prefixes import CASES, SOLVES
 from conda_stand_in import Conda, real_conda
 from gpuenv.requirements import conda_versions
+from tables import cases
 
 # Runs cases in conda's own interpreter: makes the prefix, installs, and writes what came of it.
 RUN = """
@@ -91,7 +92,7 @@ def answers(
     return found
 
 
-@pytest.mark.parametrize("case", ALL, ids=[case["name"] for case in ALL])
+@cases(ALL)
 def test_conda_itself_installs_into_an_environment(
     case: dict[str, Any], answers: dict[str, Any]
 ) -> None:

@@ -25,6 +25,7 @@ from gpuenv.errors import InputError
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.serialize import to_plain
 from native_build import build, nvml_script
+from tables import cases, data_file
 
 HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
@@ -32,7 +33,7 @@ NVML = "libnvidia-ml.so.1"
 CASES = [
     pytest.param(case, id=f"{name}: {case['name']}")
     for name in ("nvml", "visible", "fallback")
-    for case in json.loads((HERE / "data" / "hosts" / f"{name}.json").read_text())
+    for case in data_file(f"hosts/{name}.json")
 ]
 
 DETECT = """
@@ -367,7 +368,7 @@ def test_active_conda_environment(tmp_path: Path) -> None:
 
 CAPABILITIES = {"H100": (9, 0), "Tesla V100": (7, 0), "GH200": (9, 0)}
 PLATFORMS = {"GH200": "linux-aarch64", "sm_121": "linux-aarch64"}
-DESCRIBED = json.loads((HERE / "data" / "hosts" / "described.json").read_text())
+DESCRIBED = data_file("hosts/described.json")
 BASE = Host(
     machine="x86_64",
     glibc=(2, 31),
@@ -404,7 +405,7 @@ def describe(flags: dict[str, Any], base: Host | None) -> Host:
     )
 
 
-@pytest.mark.parametrize("case", DESCRIBED["hosts"], ids=lambda case: case["name"])
+@cases(DESCRIBED["hosts"])
 def test_described(case: dict[str, Any]) -> None:
     plain = to_plain(describe(case["flags"], BASE if case.get("base") else None))
     host = Host(python=Python(version=(3, 12)))

@@ -5,14 +5,13 @@ import json
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuenv.cli import main
+from tables import ROOT
 
-ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "data" / "device_failures"
 PROGRAMS = tomllib.loads((FOLDER / "programs.toml").read_text())["program"]
 RECORD = json.loads((FOLDER / "record.json").read_text())

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gpuenv.compat import evaluate, rules
+from tables import ROOT
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 BESIDE_DOCS = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
 PAGES = [*sorted(DOCS.rglob("*.md")), *BESIDE_DOCS]

@@ -2,8 +2,6 @@
 
 import io
 import shlex
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,18 +15,17 @@ from gpuenv.doctor.diagnosis import Examination
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.origin import find_origin
 from gpuenv.render import doctor as render
+from tables import cases, data_file
 from test_doctor_origin import NO_GPU
 
-CASES: dict[str, list[dict[str, Any]]] = tomllib.loads(
-    (Path(__file__).parent / "data" / "doctor_advice.toml").read_text()
-)
+CASES: dict[str, list[dict[str, Any]]] = data_file("doctor_advice.toml")
 
 
 def examined(log: str) -> Examination:
     return gpuenv.examine(io.BytesIO(log.encode()), NO_GPU)
 
 
-@pytest.mark.parametrize("case", CASES["case"], ids=lambda case: case["name"])
+@cases(CASES["case"])
 def test_the_fix_says_what_the_facts_mean(case: dict[str, Any]) -> None:
     found = examined(case["log"])
     fix = render.doctor_json(found, causes())["verdicts"][0]["fix"]
@@ -42,7 +39,7 @@ def test_the_fix_says_what_the_facts_mean(case: dict[str, Any]) -> None:
         assert command in fix
 
 
-@pytest.mark.parametrize("case", CASES["case"], ids=lambda case: case["name"])
+@cases(CASES["case"])
 def test_the_answer_is_short(case: dict[str, Any]) -> None:
     found = examined(case["log"])
     short = render.doctor_lines(found, causes(), doctor.TESTS, "the log")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpuenv.doctor.cudnn_calls import HandleTracker
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.verdicts import diagnose
+from tables import cases
 
 HERE = Path(__file__).parent / "data" / "cudnn_handles"
 RECORD = tomllib.loads((HERE / "record.toml").read_text())["log"]
@@ -29,7 +30,7 @@ def test_every_log_is_in_the_record() -> None:
     assert {path.stem for path in HERE.glob("*.log")} == set(LOGS)
 
 
-@pytest.mark.parametrize("case", RECORD, ids=[case["name"] for case in RECORD])
+@cases(RECORD)
 def test_a_log_tells_what_the_program_did(case: dict[str, Any]) -> None:
     found = diagnose(read_log([LOGS[case["name"]]]), ())
     first = found.verdicts[0] if found.verdicts else None

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +24,13 @@ from gpuenv.compat.evaluate import known_builds
 from gpuenv.doctor import host_facts
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.verdicts import diagnose
+from tables import data_file
 from test_host_conditions import variables_of
 from test_verification import file_name, install, member_file, place, site_of
 
 HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
-PAIRS = tomllib.loads((HERE / "data" / "doctor_host.toml").read_text())["pair"]
+PAIRS = data_file("doctor_host.toml")["pair"]
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels"

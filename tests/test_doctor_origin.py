@@ -1,7 +1,6 @@
 """The origin of a log, what this machine may add, and failures that no message explains."""
 
 import io
-import tomllib
 import venv
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ from gpuenv.doctor.origin import find_origin, has_no_gpu, other_packages
 from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.render import doctor as render
+from tables import cases, data_file
 from test_verification import site_of
 
-DATA = Path(__file__).parent / "data"
-CASES: list[dict[str, Any]] = tomllib.loads((DATA / "doctor_origin.toml").read_text())["case"]
-LINES = tomllib.loads((DATA / "doctor_failures.toml").read_text())
-LOGS = [case["log"] for case in tomllib.loads((DATA / "doctor" / "cases.toml").read_text())["case"]]
+CASES: list[dict[str, Any]] = data_file("doctor_origin.toml")["case"]
+LINES = data_file("doctor_failures.toml")
+LOGS = [case["log"] for case in data_file("doctor/cases.toml")["case"]]
 
 # The GPU's memory is nearly full, which explains failures of cuDNN on this machine only.
 CARD = Gpu(
@@ -60,7 +59,7 @@ def environment(case: dict[str, Any], folder: Path) -> str | None:
     return str(target)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_the_origin_decides_what_is_evidence(case: dict[str, Any], tmp_path: Path) -> None:
     log = io.BytesIO(case["log"].encode()) if "log" in case else None
     found = gpuenv.examine(

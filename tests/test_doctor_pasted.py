@@ -5,7 +5,6 @@ import importlib
 import io
 import json
 import random
-import tomllib
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +18,10 @@ from gpuenv.doctor.pasted import MAX_PASTED, message_lines, restored, split_pref
 from gpuenv.doctor.stream import cleaned, unpacked
 from gpuenv.errors import InputError
 from gpuenv.model import Host, Python
+from tables import ROOT, cases, data_file
 
-ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).parent / "data"
-CASES: dict[str, list[dict[str, Any]]] = tomllib.loads((DATA / "doctor_pasted.toml").read_text())
+CASES: dict[str, list[dict[str, Any]]] = data_file("doctor_pasted.toml")
 MAX_LOST = 0.03  # of the reports, in each form
 SAMPLE = 75  # every 75th of the doctor's cases
 
@@ -47,7 +46,7 @@ def test_altered_reports_get_the_same_verdict(measured: dict[str, Any]) -> None:
         assert counts["wrong proved"] == 0, form
 
 
-@pytest.mark.parametrize("case", CASES["restored"], ids=lambda case: case["name"])
+@cases(CASES["restored"])
 def test_the_lines_are_restored(case: dict[str, Any]) -> None:
     forms = [form.decode() for form in restored(case["log"].encode())]
     likeliest = forms[min(1, len(forms) - 1)]
@@ -56,12 +55,12 @@ def test_the_lines_are_restored(case: dict[str, Any]) -> None:
         assert form.count("\n") == case["log"].count("\n")
 
 
-@pytest.mark.parametrize("case", CASES["listed"], ids=lambda case: case["name"])
+@cases(CASES["listed"])
 def test_listed_source_lines_are_left_out(case: dict[str, Any]) -> None:
     assert next(restored(case["log"].encode())).decode() == case["text"]
 
 
-@pytest.mark.parametrize("case", CASES["cleaned"], ids=lambda case: case["name"])
+@cases(CASES["cleaned"])
 def test_escapes_are_removed_wherever_a_chunk_ends(case: dict[str, Any]) -> None:
     log = case["log"].encode()
     for end in range(len(log) + 1):

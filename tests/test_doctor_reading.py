@@ -6,10 +6,8 @@ The plain reader searches every needle in every line.
 # ruff: noqa: S311  nothing secret is drawn
 import random
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,6 +26,7 @@ from gpuenv.doctor.prefilter import (
     needed_literals,
 )
 from gpuenv.doctor.stream import AFTER, AHEAD, BEFORE
+from tables import data_file
 
 DIGITS = b"0123456789"
 NEEDLES = sorted({needle for message in messages() for needle in message.needles})
@@ -144,9 +143,7 @@ def cut(raw: bytes, size: int) -> Iterator[bytes]:
 
 # ---- logs ----------------------------------------------------------------------------------------
 
-CASES = tomllib.loads((Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text())[
-    "case"
-]
+CASES = data_file("doctor/cases.toml")["case"]
 EXAMPLES = sorted({line for case in CASES for line in case["log"].split("\n") if line.strip()})
 SEVERAL = (
     "Outdated cuDNN installation found.\nVersion JAX was built against: 90100\nMinimum supported: "

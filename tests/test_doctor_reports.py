@@ -17,15 +17,13 @@ from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.model import KINDS, TESTS, Fact
 from gpuenv.doctor.status_codes import CUDA_CAUSES
 from gpuenv.doctor.verdicts import diagnose
+from tables import data_file
 
-DATA = Path(__file__).parent / "data"
 MESSAGES = Path(__file__).parents[1] / "matrix_data" / "doctor" / "messages"
-CASES: list[dict[str, Any]] = tomllib.loads(
-    (DATA / "doctor" / "cases.toml").read_text(encoding="utf-8")
-)["case"]
-WORDS = tomllib.loads((DATA / "doctor" / "words.toml").read_text(encoding="utf-8"))["case"]
-REPORTS = tomllib.loads((DATA / "doctor" / "reports.toml").read_text(encoding="utf-8"))
-OUTSIDE = tomllib.loads((DATA / "doctor_outside.toml").read_text(encoding="utf-8"))
+CASES: list[dict[str, Any]] = data_file("doctor/cases.toml")["case"]
+WORDS = data_file("doctor/words.toml")["case"]
+REPORTS = data_file("doctor/reports.toml")
+OUTSIDE = data_file("doctor_outside.toml")
 TRAINING = [
     f"2026-01-02 03:04:{step},890 epoch 5 step {step} loss 0.36776" for step in range(10, 40)
 ]

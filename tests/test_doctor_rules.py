@@ -1,9 +1,6 @@
 """The rules of the doctor, case by case: what they conclude from a few facts, and from which."""
 
-import json
-import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +16,9 @@ from gpuenv.doctor import (
 from gpuenv.doctor.facts import Case
 from gpuenv.doctor.model import Fact, Finding
 from gpuenv.model import Check
+from tables import cases, data_file
 
-CASES: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "data" / "doctor_rules.toml").read_text(encoding="utf-8")
-)["case"]
+CASES: list[dict[str, Any]] = data_file("doctor_rules.toml")["case"]
 
 
 MODULES = (architecture_rules, build_rules, library_rules, rules)
@@ -49,7 +45,7 @@ def show(finding: Finding, facts: Sequence[Fact]) -> str:
     return " ".join([finding.confidence, finding.cause, *places])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@cases(CASES)
 def test_what_the_rules_conclude(case: dict[str, Any]) -> None:
     log = facts_of(case.get("log", ()), of_log=True)
     host = facts_of(case.get("host", ()), of_log=False)
@@ -94,10 +90,10 @@ def test_a_driver_runs_later_minor_versions_since_cuda_11_but_not_their_ptx(
     assert case_versions.is_older_than_ptx(driver, cuda) is older_than_ptx
 
 
-CHECKS = json.loads((Path(__file__).parent / "data" / "doctor_checks.json").read_text())
+CHECKS = data_file("doctor_checks.json")
 
 
-@pytest.mark.parametrize("case", CHECKS, ids=lambda case: case["name"])
+@cases(CHECKS)
 def test_what_checks_state(case: dict[str, Any]) -> None:
     """Each check is [name, subject, status] and its marks; each fact is [kind, subject, value]."""
     checks = [

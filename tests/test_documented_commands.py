@@ -16,9 +16,9 @@ import pytest
 
 from gpuenv.cli import all_commands, load_command, parse_arguments
 from index_server import make_wheel
+from tables import ROOT
 from test_cli import run
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A command in a block: indented or fenced, with a comment behind it.
 COMMAND = re.compile(r"^(?:\$ )?(?:\S+/bin/)?(gpuenv [a-z].*?)(?:\s+#.*)?$")

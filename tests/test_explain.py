@@ -17,11 +17,10 @@ from gpuenv.cli import main
 from gpuenv.compat import data, what_if
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Request
+from tables import cases, data_file
 from test_solve import DRIVERS, GPUS, PYTHONS
 
-CASES: dict[str, list[dict[str, Any]]] = json.loads(
-    (Path(__file__).parent / "data" / "explain.json").read_text()
-)
+CASES: dict[str, list[dict[str, Any]]] = data_file("explain.json")
 DATA = data.load()
 SCREEN, WIDTH = 25, 100
 JARGON = ("resolvelib", "the request needs", "__", "=CUDA", "backtrack")
@@ -77,7 +76,7 @@ def kinds(document: dict[str, Any]) -> set[str]:
     return {f"{one['code']} {one['subject'].partition(' ')[0]}" for one in document["reasons"]}
 
 
-@pytest.mark.parametrize("case", CASES["requests"], ids=lambda case: str(case["name"]))
+@cases(CASES["requests"])
 def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     status, document, lines = explained([*case["ask"], *flags(case), "--offline"], capsys)
     assert document["possible"] is ("changes" not in case)
@@ -109,7 +108,7 @@ def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> N
         assert gives == ", ".join(chosen)
 
 
-@pytest.mark.parametrize("case", CASES["locks"], ids=lambda case: str(case["name"]))
+@cases(CASES["locks"])
 def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     made = {"python": "3.12", "glibc": "2.28", "platform": "linux-x86_64", **case["made"]}
     host = gpuenv.describe(

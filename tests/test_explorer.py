@@ -18,7 +18,6 @@ from gpuenv.render.values import reasons_json
 from gpuenv_explorer import pages
 from gpuenv_explorer.tables import Tables
 
-ROOT = Path(__file__).parent.parent
 PLATFORM = "linux-x86_64"
 FIELDS = ("framework", "gpus", "driver", "python", "platform")
 needs_browser = pytest.mark.skipif(not browser.CHROMIUM, reason="Debian's chromium is missing")

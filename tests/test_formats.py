@@ -5,7 +5,6 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.render.checks import FORMATS, NPD_CHARACTERS, Outcome, Report
+from tables import data_file
 
 HOST = Host(
     python=Python(version=(3, 12)),
@@ -64,9 +64,7 @@ EXPECTED = {
     "time limit": ("CRITICAL", {"node-verdict": 1, "openmetrics": 1, "nagios": 2, "npd": 1}),
     "bad input": ("", {"node-verdict": 2, "openmetrics": 2, "nagios": 3, "npd": 2}),
 }
-NODE_VERDICT = Draft202012Validator(
-    json.loads((Path(__file__).parent / "data" / "node_verdict.schema.json").read_text())
-)
+NODE_VERDICT = Draft202012Validator(data_file("node_verdict.schema.json"))
 
 
 @pytest.mark.parametrize("name", OUTCOMES)

@@ -1,7 +1,6 @@
 """A framework's name means the framework everywhere: command lines and the builds they give."""
 
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ import pytest
 from gpuenv.compat import data
 from gpuenv.lock import pylock
 from index_server import make_wheel
+from tables import data_file
 from test_cli import contents, run
 
-CASES: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "data" / "framework_names.toml").read_text()
-)["case"]
+CASES: list[dict[str, Any]] = data_file("framework_names.toml")["case"]
 FACTS = "--python 3.12 --platform linux-x86_64 --glibc 2.39 --offline"
 HOSTS = {
     "host": f"--gpu H100 --driver 580.65.06 {FACTS}",

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from gpuenv.lock import pylock
 from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.render.checks import LONGEST, hook_line
+from tables import ROOT, cases, data_file
 from test_backends import make_lock, make_wheel
 from test_cli import run_process as run
 from test_verification import CLEAN, install, running_with, site_of, wait_until
 
-ROOT = Path(__file__).parent.parent
 HOOKS = ROOT / "docs" / "hooks"
-DATA = json.loads((Path(__file__).parent / "data" / "hook.json").read_text())
+DATA = data_file("hook.json")
 HANG = [{"member": "heuristic", "defines": ["HANG"]}]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
 
@@ -55,7 +55,7 @@ def host(gpus: list[str]) -> Host:
 # ---- the line ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", DATA["lines"], ids=[case["name"] for case in DATA["lines"]])
+@cases(DATA["lines"])
 def test_lines(case: dict[str, Any]) -> None:
     keys = ("name", "subject", "status", "evidence")
     checks = [Check(**dict(zip(keys, row, strict=True))) for row in case["checks"]]

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 import venv
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from gpuenv.verify.cudnn_log import calls, reasons
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import PROBES, Children
 from native_build import build, nvml_script
+from tables import cases, data_file
 from test_verification import (
     CLEAN,
     CUDNN,
@@ -35,7 +35,7 @@ from test_verification import (
 
 HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
-CASES = tomllib.loads((HERE / "data" / "host_conditions.toml").read_text())["case"]
+CASES = data_file("host_conditions.toml")["case"]
 NVML, CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
@@ -113,7 +113,7 @@ def variables_of(case: dict[str, Any], native: Path, folder: Path) -> dict[str, 
     }
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_condition(
     case: dict[str, Any], environments: dict[int, Path], native: Path, tmp_path: Path
 ) -> None:

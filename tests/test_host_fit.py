@@ -1,8 +1,6 @@
 """The rules over pins alone: replayed cases, and agreement with the solver."""
 
-import json
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +8,11 @@ import pytest
 import gpuenv
 from gpuenv.errors import is_doubt
 from gpuenv.lock.host_fit import fit
+from tables import cases, data_file
 from test_solve import CASES as SOLVES
 from test_solve import host_of, request_of
 
-CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "data" / "host_fit.json").read_text()
-)
+CASES: list[dict[str, Any]] = data_file("host_fit.json")
 DRIVERS_OF_PTX = (
     "525.60.13", "535.43.02", "545.23.06", "550.40.07", "550.54.14", "555.42.02", "560.35.05",
     "570.26", "575.51.02", "575.57.08", "580.65.06", "590.48.01", "595.58.03",
@@ -25,7 +22,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_cases(case: dict[str, Any]) -> None:
     reasons = gpuenv.reasons_against(
         [(name, version) for name, version in case["pins"]], host_of(case)
@@ -37,9 +34,7 @@ def test_cases(case: dict[str, Any]) -> None:
     assert found == case["codes"]
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in SOLVES if "refused" not in case], ids=lambda case: str(case["name"])
-)
+@cases([case for case in SOLVES if "refused" not in case])
 def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) -> None:
     plan = gpuenv.solve(request_of(case), host_of(case), changes=False)
     pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]

@@ -12,10 +12,9 @@ import pytest
 
 from gpuenv.errors import InputError
 from gpuenv.index.default_index import DefaultIndex, builtin_index, default_index, pip_files
+from tables import data_file
 
-CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "data" / "default_index.json").read_text()
-)
+CASES: list[dict[str, Any]] = data_file("default_index.json")
 BUILTIN, STORE = builtin_index()
 
 

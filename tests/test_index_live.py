@@ -1,7 +1,6 @@
 """The live index against a server on loopback: pages, dependencies, failures, cache, binding."""
 
 import hashlib
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -30,10 +29,9 @@ from gpuenv.index.urls import redact_url, split_credentials
 from gpuenv.model import IndexOptions, Python, Requirement, Wheel
 from index_server import IndexServer, make_wheel
 from indexes import Asked, combined_index, find_links, readers, simple_index, simple_source
+from tables import data_file
 
-PAGES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "data" / "index_pages.json").read_text()
-)
+PAGES: list[dict[str, Any]] = data_file("index_pages.json")
 
 
 @pytest.fixture(autouse=True)

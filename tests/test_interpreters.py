@@ -12,9 +12,9 @@ import pytest
 
 from gpuenv import Python, interpreters
 from index_server import make_wheel
+from tables import HERE
 from test_cli import run
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OTHER = "3.13" if HERE != "3.13" else "3.14"
 PREFIX = Path(sys.base_prefix)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins are shell scripts")

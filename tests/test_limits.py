@@ -12,7 +12,6 @@ import shlex
 import subprocess
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,10 +25,10 @@ from gpuenv.errors import PackageIndexError
 from gpuenv.index import http
 from gpuenv.index.http import Transport, describe_failure, refuse_insecure_redirect
 from gpuenv.render.text import Line, visible
+from tables import ROOT, cases, data_file
 from test_cli import contents, run
 
-CASES = tomllib.loads((Path(__file__).parent / "data" / "limits.toml").read_text())
-ROOT = Path(__file__).parent.parent
+CASES = data_file("limits.toml")
 BLOCK = b"x" * (1 << 16)
 PAUSE = 0.05  # seconds between two bytes
 
@@ -168,7 +167,7 @@ def write(case: dict[str, Any], folder: Path) -> None:
     path.write_text(text)
 
 
-@pytest.mark.parametrize("case", CASES["input"], ids=lambda case: str(case["name"]))
+@cases(CASES["input"])
 def test_an_input_without_end(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

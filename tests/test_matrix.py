@@ -19,8 +19,8 @@ from gpuenv.errors import DataError
 from gpuenv.model import parse_pair, parse_release
 from gpuenv.requirements.target import PLATFORMS
 from script_modules import load_script
+from tables import ROOT, data_file
 
-ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"
 DATA = matrix.load()
 check = load_script("check_matrix").check
@@ -225,7 +225,7 @@ def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> Non
 
 
 def test_gpu_names() -> None:
-    names = tomllib.loads((Path(__file__).parent / "data" / "gpu_names.toml").read_text())
+    names = data_file("gpu_names.toml")
     known = {name: DATA.compute_capability(name) for name in names}
     assert {name: ".".join(map(str, pair or ())) for name, pair in known.items()} == names
 

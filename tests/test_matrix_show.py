@@ -1,7 +1,6 @@
 """`gpuenv matrix list` and `show`: each case of data/matrix_show.json is one release."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +9,9 @@ import gpuenv
 from gpuenv import api, cli
 from gpuenv.compat.catalog import pick
 from gpuenv.requirements.target import version_key
+from tables import data_file
 
-CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "data" / "matrix_show.json").read_text()
-)
+CASES: list[dict[str, Any]] = data_file("matrix_show.json")
 CONTRACT = {"variant", "cuda", "cudnn", "sass", "ptx", "requires_python", "source"}
 
 

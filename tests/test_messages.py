@@ -1,17 +1,14 @@
 """The sentence of each kind of reason; what commands print is in the tests of the commands."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 
 from gpuenv.errors import Reason
 from gpuenv.render import values
+from tables import data_file
 
-CASES: list[dict[str, str]] = json.loads(
-    (Path(__file__).parent / "data" / "messages.json").read_text()
-)
+CASES: list[dict[str, str]] = data_file("messages.json")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["code"] for case in CASES])

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from script_modules import load_script
+from tables import HERE, ROOT
 
 compile_matrix = load_script("compile_matrix")
-ROOT = Path(__file__).parent.parent
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 DATA = """
 name = "madeup"

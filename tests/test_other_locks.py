@@ -1,6 +1,5 @@
 """Locks that other tools wrote: what speaks against them on a host."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,10 @@ import tomli_w
 
 import gpuenv
 from gpuenv.lock import other_tools
+from tables import data_file
 
 HOST = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
-CASES = json.loads((Path(__file__).parent / "data" / "other_locks.json").read_text())
+CASES = data_file("other_locks.json")
 HASHES = {"sha256": "0" * 64}
 HERE = "cp312-cp312-manylinux_2_28_x86_64"
 

@@ -15,8 +15,8 @@ from gpuenv.compat import data
 from gpuenv.errors import DataError
 from gpuenv.version import __version__
 from script_modules import load_script
+from tables import ROOT
 
-ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = set(PROJECT["tool"]["setuptools"]["packages"])
 

@@ -1,14 +1,12 @@
 """The whole path over a live index on loopback: solve, lock, sync; and what a bad index ends in."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from index_server import File, IndexServer, make_wheel
+from tables import HERE
 from test_cli import contents, run
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def fill(server: IndexServer) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import venv
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ from gpuenv.model import Host, Python
 from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer
 from small_wheels import content, installed, make_lock, make_wheel
+from tables import cases, data_file
 from test_cli import run
 from test_verification import site_of
 
-DATA = json.loads((Path(__file__).parent / "data" / "pip.json").read_text())
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+DATA = data_file("pip.json")
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def steps(done: subprocess.CompletedProcess[str]) -> dict[str, list[str | None]]
     return found | {one["name"]: [one["version"], None] for one in document["removed"]}
 
 
-@pytest.mark.parametrize("case", DATA["cases"], ids=[case["name"] for case in DATA["cases"]])
+@cases(DATA["cases"])
 def test_what_would_be_done(case: dict[str, Any], folder: Path, server: IndexServer) -> None:
     for name, releases in case["index"].items():
         for version, requires in releases.items():
@@ -93,7 +92,7 @@ def test_mistakes(case: dict[str, Any], folder: Path) -> None:
     assert present(folder) == {}
 
 
-@pytest.mark.parametrize("case", DATA["gpu"], ids=[case["name"] for case in DATA["gpu"]])
+@cases(DATA["gpu"])
 def test_frameworks_by_the_rules(case: dict[str, Any], folder: Path) -> None:
     """From the embedded snapshot: nothing is asked over the network, nothing is installed."""
     put(folder, case.get("installed", {}))

@@ -6,7 +6,6 @@ Without a package index the tests are skipped.
 import os
 import shutil
 import sys
-import tomllib
 import venv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,8 +29,9 @@ from planting import (
     place_of,
     stand_in,
 )
+from tables import cases, data_file
 
-CASES = tomllib.loads((Path(__file__).parent / "data" / "planted.toml").read_text())["case"]
+CASES = data_file("planted.toml")["case"]
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels"
 )
@@ -62,7 +62,7 @@ def named(checks: Sequence[Check], name: str) -> list[Check]:
     return [one for one in checks if f"{one.name} {one.subject}".strip() == name]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_planted_fault(  # noqa: PLR0917  fixtures
     case: dict[str, Any],
     env: Path,

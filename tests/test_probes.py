@@ -6,7 +6,6 @@ import math
 import os
 import subprocess
 import sys
-import tomllib
 import types
 import venv
 from pathlib import Path
@@ -22,6 +21,7 @@ from gpuenv.probes import _reference as reference
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import LAUNCHER, PROBES
 from native_build import build
+from tables import data_file
 from test_verification import (
     CLEAN,
     CUDNN,
@@ -35,7 +35,7 @@ from test_verification import (
 
 CASES = [
     pytest.param(name, case, id=f"{name}-{case['name']}")
-    for case in tomllib.loads((Path(__file__).parent / "data" / "probes.toml").read_text())["case"]
+    for case in data_file("probes.toml")["case"]
     for name in case["framework"]
 ]
 # 200 MB. TensorFlow's build for the CPU alone has 250, PyTorch's 200.

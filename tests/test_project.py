@@ -23,11 +23,10 @@ from gpuenv.errors import TamperedError
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from index_server import IndexServer
+from tables import HERE, ROOT, cases, data_file
 from test_cli import contents, run
 
-CASES: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "project.toml").read_text())
-ROOT = Path(__file__).parent.parent
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CASES: dict[str, Any] = data_file("project.toml")
 REPO = """\
 [project]
 name = "demo"
@@ -64,10 +63,6 @@ Call = Callable[..., Done]
 
 def unescaped(text: str) -> str:
     return text.encode().decode("unicode_escape")
-
-
-def named(kind: str) -> Any:
-    return pytest.mark.parametrize("case", CASES[kind], ids=[case["name"] for case in CASES[kind]])
 
 
 @pytest.fixture
@@ -116,7 +111,7 @@ def pins(path: Path) -> dict[str, str]:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-@named("wrong")
+@cases(CASES["wrong"])
 def test_a_wrong_table_is_one_line(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
     right = 'frameworks = ["torch"]\npython = "3.12"\n'
     table = unescaped(case.get("table", ""))
@@ -309,7 +304,7 @@ def test_fresh_locks(repo: Path, call: Call) -> None:
     assert contents(repo) == before
 
 
-@named("stale")
+@cases(CASES["stale"])
 def test_a_stale_lock_says_what_changed(case: dict[str, Any], repo: Path, call: Call) -> None:
     text = (repo / "pyproject.toml").read_text()
     assert text.count(case["old"]) == 1
@@ -321,7 +316,7 @@ def test_a_stale_lock_says_what_changed(case: dict[str, Any], repo: Path, call: 
     assert (document["ok"], document["profiles"][0]["status"]) == (False, "stale")
 
 
-@named("edited")
+@cases(CASES["edited"])
 def test_an_edited_lock_is_found_and_not_installed(
     case: dict[str, Any], repo: Path, call: Call
 ) -> None:
@@ -547,7 +542,7 @@ def test_locks_of_pip_and_uv_are_judged(
 # ---- init ----------------------------------------------------------------------------------------
 
 
-@named("init")
+@cases(CASES["init"])
 def test_init(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
     folder = tmp_path / "repo"
     folder.mkdir()
@@ -602,7 +597,7 @@ driver = "550.54.14"
 """
 
 
-@named("further")
+@cases(CASES["further"])
 def test_init_adds_profiles(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
     folder = tmp_path / "repo"
     folder.mkdir()

@@ -13,8 +13,9 @@ import pytest
 
 from gpuenv.cli import main
 from index_server import make_wheel
+from tables import cases, data_file
 
-CASES = tomllib.loads((Path(__file__).parent / "data" / "project_files.toml").read_text())
+CASES = data_file("project_files.toml")
 
 
 def put(folder: Path, releases: dict[str, dict[str, list[str]]]) -> None:
@@ -25,7 +26,7 @@ def put(folder: Path, releases: dict[str, dict[str, list[str]]]) -> None:
             (folder / filename).write_bytes(content)
 
 
-@pytest.mark.parametrize("case", CASES["case"], ids=[case["name"] for case in CASES["case"]])
+@cases(CASES["case"])
 def test_solve(case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for index, releases in {**CASES["indexes"], **case.get("indexes", {})}.items():
         put(tmp_path / index, releases)

@@ -17,6 +17,7 @@ import gpuenv
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import Host, IndexOptions, Request
 from index_server import IndexServer, make_wheel
+from tables import ROOT
 
 TAG = "cp312-cp312-linux_x86_64"
 BUILD, NIGHTLY = "2.4.0+cu118", "2.5.0.dev20240601+cu118"
@@ -92,7 +93,6 @@ def test_nightly_builds_are_not_taken_unasked(index: str) -> None:
 
 # ---- read without a flag: the data names the index, here a stand-in for it -----------------------
 
-ROOT = Path(__file__).parent.parent
 OWN = "https://download.pytorch.org/whl/"
 HOST = ("--gpu", "A100", "--driver", "550.54.14", "--python", "3.12", "--glibc", "2.39",
         "--platform", "linux-x86_64")  # fmt: skip

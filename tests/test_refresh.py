@@ -14,12 +14,12 @@ import pytest
 
 from fatbin_maker import binary, library
 from index_server import File, IndexServer
+from tables import ROOT
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
 )
 
-ROOT = Path(__file__).parent.parent
 SPARK = """
 name = "spark"
 distribution = "spark"

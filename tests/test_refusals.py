@@ -1,7 +1,5 @@
 """Every reason of a refusal, word for word: in a made-up universe and for real frameworks."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +9,11 @@ from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Request
 from gpuenv.render.refusals import reason_lines
 from gpuenv.render.values import reasons_json
+from tables import cases, data_file
 from test_resolution import solved
 from test_solve import host_of
 
-CONTENT = json.loads((Path(__file__).parent / "data" / "refusals.json").read_text())
+CONTENT = data_file("refusals.json")
 
 
 def reasons_of(error: NoSolutionError) -> list[list[str]]:
@@ -22,14 +21,14 @@ def reasons_of(error: NoSolutionError) -> list[list[str]]:
     return [[row["code"], row["subject"], row["need"], row["have"]] for row in rows]
 
 
-@pytest.mark.parametrize("case", CONTENT["cases"], ids=lambda case: case["name"])
+@cases(CONTENT["cases"])
 def test_a_refusal_has_all_reasons(case: dict[str, Any]) -> None:
     with pytest.raises(NoSolutionError) as refusal:
         solved({"packages": CONTENT["packages"], "target": {"python": "3.12.4"}, **case})
     assert reasons_of(refusal.value) == case["reasons"]
 
 
-@pytest.mark.parametrize("case", CONTENT["frameworks"], ids=lambda case: case["name"])
+@cases(CONTENT["frameworks"])
 def test_a_refusal_of_frameworks_has_all_reasons(case: dict[str, Any]) -> None:
     request = Request(frameworks=tuple(case["frameworks"]), requirements=tuple(case["requires"]))
     with pytest.raises(NoSolutionError) as refusal:

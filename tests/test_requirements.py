@@ -16,10 +16,10 @@ from gpuenv.errors import InputError
 from gpuenv.requirements.files import read_files
 from gpuenv.requirements.parse import RequirementSet
 from gpuenv.requirements.pyproject import read_project
+from tables import cases, data_file
 
-DATA = Path(__file__).parent / "data"
-CASES: list[dict[str, Any]] = json.loads((DATA / "requirements.json").read_text())
-PROJECTS: list[dict[str, Any]] = json.loads((DATA / "projects.json").read_text())
+CASES: list[dict[str, Any]] = data_file("requirements.json")
+PROJECTS: list[dict[str, Any]] = data_file("projects.json")
 
 
 def put(folder: Path, files: dict[str, str], encoding: str = "utf-8") -> None:
@@ -35,7 +35,7 @@ def plain(asked: RequirementSet) -> dict[str, Any]:
     return stated
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_files(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, case["files"], case.get("encoding", "utf-8"))
     monkeypatch.chdir(tmp_path)
@@ -85,7 +85,7 @@ COMPARED = [
 ]
 
 
-@pytest.mark.parametrize("case", COMPARED, ids=[case["name"] for case in COMPARED])
+@cases(COMPARED)
 def test_pip_reads_the_same(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +131,7 @@ def test_any_file_is_read_as_pip_reads_it(tmp_path: Path, text: str) -> None:
     assert [row[0] for row in rows if row[1]] == list(ours.constraints)
 
 
-@pytest.mark.parametrize("case", PROJECTS, ids=[case["name"] for case in PROJECTS])
+@cases(PROJECTS)
 def test_projects(case: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(case["text"])
 

@@ -3,7 +3,6 @@
 import json
 import platform
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,14 @@ from gpuenv.model import Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.solver import solve
+from tables import data_file
 from universe import BASE, Universe
 
 FOLDER = Path(__file__).parent / "data" / "resolution"
 DATA = data.load()
 
 
-def cases() -> list[dict[str, Any]]:
+def every_case() -> list[dict[str, Any]]:
     """Every case, with the packages of its universe in it."""
     found = []
     for path in sorted(FOLDER.glob("*.json")):
@@ -35,7 +35,7 @@ def cases() -> list[dict[str, Any]]:
     return found
 
 
-CASES = cases()
+CASES = every_case()
 
 
 def host_of(case: dict[str, Any]) -> Host:
@@ -170,7 +170,7 @@ def test_there_are_enough_of_them() -> None:
     assert len({case["id"] for case in CASES}) == len(CASES)
 
 
-EDITED = tomllib.loads((Path(__file__).parent / "data" / "suggestions.toml").read_text())
+EDITED = data_file("suggestions.toml")
 NO_GPU = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
 
 

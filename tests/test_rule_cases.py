@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from gpuenv.compat.conda_records import Carriers
 from gpuenv.errors import Reason, is_doubt
 from gpuenv.model import Gpu, Host, Python, parse_pair
 from gpuenv.verify.survey import read_distributions
+from tables import data_file
 
-TABLE = tomllib.loads((Path(__file__).parent / "data" / "rule_cases.toml").read_text())
+TABLE = data_file("rule_cases.toml")
 CASES: list[dict[str, Any]] = TABLE["case"]
 DATA = api.compatibility_data()
 CARRIERS = Carriers(DATA.folder)

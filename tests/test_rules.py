@@ -21,8 +21,9 @@ from gpuenv.compat.architectures import (
 )
 from gpuenv.errors import Reason
 from gpuenv.model import Code, Gpu, Host, Python, parse_pair, parse_release
+from tables import data_file
 
-CASES = json.loads((Path(__file__).parent / "data" / "rules.json").read_text(encoding="ascii"))
+CASES = data_file("rules.json")
 DATA = matrix.load()
 TABLES = json.loads((Path(DATA.folder) / "tables.json").read_text(encoding="ascii"))
 ORDER = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tomllib
 import venv
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ import pytest
 
 from gpuenv import loader_env
 from gpuenv.render.changes import shadow_lines
+from tables import cases, data_file
 from test_cli import run_process as run
 from test_verification import CLEAN, CUDNN, file_name, install, member_file, place, site_of
 
-CASES = tomllib.loads((Path(__file__).parent / "data" / "run.toml").read_text())["case"]
+CASES = data_file("run.toml")["case"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
 
 
@@ -47,7 +47,7 @@ def own(site: Path, paths: list[str]) -> None:
         )
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
     prefix = tmp_path / "env"
     site = prefix / "lib" / "python3.12" / "site-packages"

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 from examples import examples
 from fatbin_maker import content, library
 from gpuenv.binaries import fat_binaries
+from tables import cases, data_file
 
 ROOT = Path(__file__).parents[1]
 SCANNER = ROOT / "scripts" / "scan_wheel.py"
@@ -28,7 +28,7 @@ sys.path.insert(0, str(SCANNER.parent))
 
 import device_code  # noqa: E402  - the path must be set first
 
-CASES = tomllib.loads((Path(__file__).parent / "data" / "scan.toml").read_text())
+CASES = data_file("scan.toml")
 EMPTY = {
     "soname": "",
     "needs": [],
@@ -42,10 +42,6 @@ EMPTY = {
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
 )
-
-
-def cases(kind: str) -> Any:
-    return pytest.mark.parametrize("case", CASES[kind], ids=[case["name"] for case in CASES[kind]])
 
 
 def build(case: Mapping[str, Any], folder: Path) -> bytes:
@@ -75,7 +71,7 @@ def read(data: bytes) -> dict[str, Any]:
     return device_code.read_library([data], len(data))
 
 
-@cases("library")
+@cases(CASES["library"])
 def test_what_a_library_says(case: Mapping[str, Any], tmp_path: Path) -> None:
     data = build(case, tmp_path)
     found = read(data)
@@ -83,7 +79,7 @@ def test_what_a_library_says(case: Mapping[str, Any], tmp_path: Path) -> None:
     assert list(found["sass"]) == list(case["expect"].get("sass", {}))  # the order, too
 
 
-@cases("damaged")
+@cases(CASES["damaged"])
 def test_a_damaged_library_is_told_in_one_line(case: Mapping[str, Any], tmp_path: Path) -> None:
     data = build(case, tmp_path)
     with pytest.raises(device_code.DamagedFileError) as caught:

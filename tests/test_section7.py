@@ -1,7 +1,5 @@
 """Cases that other tools solve wrongly: one CUDA major, one cuDNN, one owner, the newest."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +8,9 @@ import gpuenv
 import plan_checker
 import raw_facts as raw
 from gpuenv.model import IndexOptions, Plan, Request
+from tables import cases, data_file
 
-CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "data" / "section7.json").read_text()
-)
+CASES: list[dict[str, Any]] = data_file("section7.json")
 CAPABILITIES = {"H100": (9, 0), "A100": (8, 0), "V100": (7, 0), "GTX 1080 Ti": (6, 1)}
 
 
@@ -29,7 +26,7 @@ def solve(case: dict[str, Any], frameworks: list[str]) -> Plan:
     return gpuenv.solve(request, host, IndexOptions(offline=True), changes=False)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_cases(case: dict[str, Any]) -> None:
     plan = solve(case, case["framework"])
     assert [[one.framework, one.version, one.variant] for one in plan.choices] == case["choices"]
@@ -48,9 +45,7 @@ def test_cases(case: dict[str, Any]) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if "beyond" in case], ids=lambda case: str(case["name"])
-)
+@cases([case for case in CASES if "beyond" in case])
 def test_nothing_newer_works(case: dict[str, Any]) -> None:
     for frameworks in case["beyond"]:
         with pytest.raises(gpuenv.NoSolutionError) as refusal:

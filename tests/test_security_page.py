@@ -6,10 +6,9 @@ scripts/prove_protections.py takes out what tests/data/protections.toml lists, a
 import ast
 import json
 import re
-import tomllib
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tables import ROOT, data_file
+
 LINES = [
     line
     for line in (ROOT / "SECURITY.md").read_text().splitlines()
@@ -31,7 +30,7 @@ def test_every_line_names_a_test_that_is_there() -> None:
 
 
 def test_every_protection_is_needed_by_a_test() -> None:
-    rows = tomllib.loads((ROOT / "tests" / "data" / "protections.toml").read_text())["protection"]
+    rows = data_file("protections.toml")["protection"]
     record = json.loads((ROOT / "docs" / "records" / "protections.json").read_text())
     outcomes = {(row["subject"], row["name"]): row["outcome"] for row in record["protections"]}
     assert outcomes.keys() == {(row["subject"], row["name"]) for row in rows}

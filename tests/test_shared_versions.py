@@ -1,18 +1,14 @@
 """`gpuenv lock` gives the profiles of a project one version of each framework, or says why not."""
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gpuenv.lock import pylock
+from tables import cases, data_file
 from test_cli import contents, run
 
-CASES: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "data" / "shared_versions.toml").read_text()
-)["case"]
+CASES: list[dict[str, Any]] = data_file("shared_versions.toml")["case"]
 
 
 def pyproject(case: dict[str, Any]) -> str:
@@ -34,7 +30,7 @@ def locked_versions(folder: Path) -> dict[str, dict[str, str]]:
     return versions
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@cases(CASES)
 def test_lock(case: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()

@@ -1,9 +1,7 @@
 """Plans and refusals of small made-up universes, word for word, on hosts with and without GPUs."""
 
 import json
-import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +14,10 @@ from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Needs, Plan, Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import explain, solver
+from tables import cases, data_file
 from universe import Universe
 
-CONTENT = tomllib.loads((Path(__file__).parent / "data" / "small_plans.toml").read_text())
+CONTENT = data_file("small_plans.toml")
 DATA = data.load()
 
 
@@ -113,12 +112,12 @@ def text(reason: Reason) -> str:
     return f"{reason.code} {reason.subject}: {need}; {reason.have}"
 
 
-@pytest.mark.parametrize("case", CONTENT["case"], ids=lambda case: str(case["name"]))
+@cases(CONTENT["case"])
 def test_an_answer_word_for_word(case: dict[str, Any]) -> None:
     assert answer(case) == case["answer"].splitlines()
 
 
-@pytest.mark.parametrize("case", CONTENT["unknown_groups"], ids=lambda case: str(case["name"]))
+@cases(CONTENT["unknown_groups"])
 def test_the_reasons_if_too_little_is_known_about_groups(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,8 +31,8 @@ from gpuenv.requirements.target import (
     contains,
     interpreter_tag,
 )
+from tables import ROOT
 
-ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data" / "snapshot"
 STORE = "https://files.example"
 FILES = sorted(FOLDER.glob("*/*.json"))

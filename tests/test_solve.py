@@ -1,7 +1,5 @@
 """Solve from the shipped snapshot and data: recorded cases, rules on every plan, and laws."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +14,9 @@ from gpuenv.compat.evaluate import pin_reasons
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from gpuenv.model import Host, Plan, Request, parse_release
+from tables import cases, data_file
 
-CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "data" / "solve.json").read_text()
-)
+CASES: list[dict[str, Any]] = data_file("solve.json")
 DATA = data.load()
 
 
@@ -77,7 +74,7 @@ def contradictions(plan: Plan) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_cases(case: dict[str, Any]) -> None:
     if "refused" in case:
         with pytest.raises(gpuenv.NoSolutionError) as refusal:

@@ -10,8 +10,8 @@ import pytest
 from gpuenv.cli import main
 from small_wheels import content
 from stray_files import plant
+from tables import ROOT
 
-ROOT = Path(__file__).parent.parent
 # Tests of commands that can take a lock, a project or an environment of their working folder.
 TESTS = ("test_stray_files.py", "test_conda_answers.py")
 

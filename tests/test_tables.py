@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tomllib
@@ -20,10 +19,10 @@ from gpuenv.compat import data
 from gpuenv.compat.data import within
 from gpuenv.model import Host, IndexOptions, Plan, Request, parse_pair
 from script_modules import load_script
+from tables import ROOT, data_file
 
-ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"
-CASES = json.loads((ROOT / "tests" / "data" / "versions.json").read_text(encoding="ascii"))
+CASES = data_file("versions.json")
 DATA = data.load()
 
 

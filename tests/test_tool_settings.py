@@ -14,11 +14,11 @@ import pytest
 from fatbin_maker import binary
 from gpuenv.cli import main
 from index_server import IndexServer
+from tables import HERE, cases, data_file
 from variant_maker import NVIDIA_PROVIDER, make_release, make_variant
 
-CASES = tomllib.loads((Path(__file__).parent / "data" / "tool_settings.toml").read_text())["case"]
-PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-TARGET = ("--python", PYTHON, "--platform", "linux-x86_64", "--glibc", "2.35")
+CASES = data_file("tool_settings.toml")["case"]
+TARGET = ("--python", HERE, "--platform", "linux-x86_64", "--glibc", "2.35")
 PROVIDERS = {"nvidia": NVIDIA_PROVIDER}
 UV = [sys.executable, "-m", "uv"]
 
@@ -71,7 +71,7 @@ def flags(case: dict[str, Any]) -> list[str]:
     return [*packages, *gpus, *driver, *TARGET, *source]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@cases(CASES)
 def test_settings_of_a_tool(
     case: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,7 +153,7 @@ def test_uv_locks_what_was_exported(folder: Path, lock: str) -> None:
     project = folder / "project"
     project.mkdir()
     head = '[project]\nname = "p"\nversion = "1"\ndependencies = ["app"]\n'
-    head += f'requires-python = "=={PYTHON}.*"\n'
+    head += f'requires-python = "=={HERE}.*"\n'
     (project / "pyproject.toml").write_text(f"{head}\n{tables}")
     environment = {**os.environ, "UV_DEFAULT_INDEX": lock, "UV_PYTHON": sys.executable}
     environment |= {"UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}

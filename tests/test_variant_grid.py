@@ -1,7 +1,6 @@
 """Every package of variant wheels on every host of the grid: the wheel that runs on all devices."""
 
 import json
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +10,11 @@ import pytest
 import gpuenv
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import IndexOptions, Request
+from tables import HERE
 from variant_grid import HOSTS, PACKAGES, describe, make_packages, right_labels
 
 DOCS = Path(__file__).parent.parent / "docs"
 CONFORMANCE = Path(__file__).parent / "data" / "variant_conformance.toml"
-PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def test_the_grid_has_forty_hosts_and_ten_packages() -> None:
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_the_wheel_that_runs_on_all_devices(name: str, options: IndexOptions) -> None:
-    host = describe(name, PYTHON)
+    host = describe(name, HERE)
     chosen, right = {}, {}
     for package in PACKAGES:
         right[package] = next(iter(right_labels(package, name)), "no solution")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from tables import cases, data_file
 from variant_maker import provider_answers, summary, transcript, with_values
 
-DATA = Path(__file__).parent / "data"
-CASES = tomllib.loads((DATA / "variant_provider.toml").read_text())["case"]
-CONFORMANCE = tomllib.loads((DATA / "variant_conformance.toml").read_text())
+CASES = data_file("variant_provider.toml")["case"]
+CONFORMANCE = data_file("variant_conformance.toml")
 PROVIDER = Path(__file__).parent.parent / "resolver" / "variant_provider"
 
 
@@ -27,7 +27,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return provider_answers(provider, cases, folder, pythonpath=str(PROVIDER))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@cases(CASES)
 def test_what_all_visible_devices_run(case: dict[str, Any], answers: dict[str, Any]) -> None:
     known, supported = answers[case["name"]]
     if "sm" not in case:

@@ -33,6 +33,7 @@ from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from index_server import IndexServer
 from indexes import Asked, combined_index, find_links, simple_index
+from tables import HERE, cases, data_file
 from variant_maker import (
     conformance_document,
     conformance_host,
@@ -44,12 +45,9 @@ from variant_maker import (
     metadata,
 )
 
-CONFORMANCE = tomllib.loads(
-    (Path(__file__).parent / "data" / "variant_conformance.toml").read_text()
-)
-CASES = tomllib.loads((Path(__file__).parent / "data" / "variants.toml").read_text())
-PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-ON_H100 = ("--gpu", "sm_90", "--driver", "570.86.10", "--python", PYTHON)
+CONFORMANCE = data_file("variant_conformance.toml")
+CASES = data_file("variants.toml")
+ON_H100 = ("--gpu", "sm_90", "--driver", "570.86.10", "--python", HERE)
 GPU = {
     "cu126": {"nvidia": {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["70_real", "90_real"]}},
     "cu128": {"nvidia": {"cuda_version_lower_bound": ["12.8"], "sm_arch": ["75_real", "90_real"]}},
@@ -97,7 +95,7 @@ def test_the_choice_on_a_host(number: int, links: Asked) -> None:
 
 def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> None:
     """data/variant_order.json has random releases and the order of variantlib."""
-    cases = json.loads((Path(__file__).parent / "data" / "variant_order.json").read_text())
+    cases = data_file("variant_order.json")
     for number, case in enumerate(cases):
         document = case["metadata"]
         namespaces = document["default-priorities"]["namespace"]
@@ -120,7 +118,7 @@ def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> No
         assert suitable == case["order"], number
 
 
-@pytest.mark.parametrize("case", CONFORMANCE["metadata"], ids=lambda case: case["name"])
+@cases(CONFORMANCE["metadata"])
 def test_the_conformance_material_for_metadata(case: dict[str, Any]) -> None:
     content = conformance_document(case).encode()
     if "refused" in case:
@@ -131,7 +129,7 @@ def test_the_conformance_material_for_metadata(case: dict[str, Any]) -> None:
         assert labels == sorted(json.loads(content)["variants"])
 
 
-@pytest.mark.parametrize("case", CONFORMANCE["choice"], ids=lambda case: case["name"])
+@cases(CONFORMANCE["choice"])
 def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
     """The cases follow the tests of uv and variantlib. scripts/compare_variants.py runs both."""
     requirement = make_conformance(tmp_path, case)
@@ -340,7 +338,7 @@ def test_other_tools_read_the_lock(project: Path) -> None:
     """
     from packaging.pylock import Pylock
 
-    source = ("--no-index", "--find-links", "links", "--gpu", "none", "--python", PYTHON)
+    source = ("--no-index", "--find-links", "links", "--gpu", "none", "--python", HERE)
     lock = project / "pylock.uv.toml"
     assert run("solve", "demo", *source, "-o", lock.name) == 0
     text = lock.read_text()
@@ -370,7 +368,7 @@ def test_a_variant_is_installed_and_verified(
 ) -> None:
     path, target = f"pylock.{installer}2.toml", f"env-{installer}"
     command = ["solve", "demo", "--no-index", "--find-links", "links"]
-    command += ["--gpu", "none", "--python", PYTHON, "-o", path]
+    command += ["--gpu", "none", "--python", HERE, "-o", path]
     command += ["--variants-json"] if installer == "pip" else []  # both installers take both
     assert run(*command) == 0
     flags = ("--installer", installer, "--no-verify", "--find-links", "links")
@@ -408,7 +406,7 @@ def test_the_lock_of_the_pep(project: Path, capsys: pytest.CaptureFixture[str]) 
     assert api.lock_text(lock) == text
     capsys.readouterr()
     assert run("lock", "--check", path.name, *ON_H100) == 0
-    assert run("lock", "--check", path.name, "--gpu", "none", "--python", PYTHON) == 1
+    assert run("lock", "--check", path.name, "--gpu", "none", "--python", HERE) == 1
     assert run("download", path.name, "-d", "files", "--find-links", "links") == 0
     assert os.listdir("files") == [package["wheels"][0]["name"]]
     path.write_text(text.replace("12.8", "12.6"))
@@ -494,7 +492,7 @@ def test_a_variant_wheel_at_a_url(project: Path, capsys: pytest.CaptureFixture[s
     assert run("sync", "pylock.url.toml", "--target", "env-url", *host, "--no-verify") == 0
     assert (site_packages("env-url") / "demo.py").read_text() == "label = 'cu128'\n"
     capsys.readouterr()
-    v100 = ("--gpu", "sm_70", "--driver", "570.86.10", "--python", PYTHON)
+    v100 = ("--gpu", "sm_70", "--driver", "570.86.10", "--python", HERE)
     assert run("solve", requirement, *v100, "-o", "pylock.none.toml") == 3
     text = " ".join(capsys.readouterr().err.split())
     assert "demo 1.0 (cu128) needs code for compute capability 7.0" in text

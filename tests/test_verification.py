@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,9 +20,10 @@ from gpuenv.model import Check, Choice, Gpu, Host, Lock, Needs, Pin, Python, Whe
 from gpuenv.verify.environment import verify
 from gpuenv.verify.loader import Origins, variable_check
 from native_build import build
+from tables import cases, data_file
 
 HERE = (sys.version_info[0], sys.version_info[1])
-TABLES = tomllib.loads((Path(__file__).parent / "data" / "verification.toml").read_text())
+TABLES = data_file("verification.toml")
 CASES = TABLES["case"]
 CUDNN = Path("nvidia/cudnn/lib")
 MEMBERS = {
@@ -216,7 +216,7 @@ def show(checks: Sequence[Check]) -> str:
     return "\n".join(f"{one.status:8}{one.name} {one.subject}: {one.evidence}" for one in checks)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@cases(CASES)
 def test_planted_faults(
     case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path
 ) -> None:
@@ -452,7 +452,7 @@ TORCH = Choice(
 FRAMEWORKS = (("torch", "torch", "torch"),)
 
 
-@pytest.mark.parametrize("case", TABLES["framework"], ids=lambda case: case["name"])
+@cases(TABLES["framework"])
 def test_a_framework(case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path) -> None:
     site, devices = site_of(env_folder), str(case.get("devices", 0))
     body = case.get("body", FAKE_TORCH)

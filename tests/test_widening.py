@@ -1,8 +1,6 @@
 """The live index is asked for releases that the snapshot leaves out, and for nothing else."""
 
-import tomllib
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +11,12 @@ from gpuenv.index.protocol import Metadata
 from gpuenv.model import Host, Plan, Python, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
+from tables import cases, data_file
 from test_resolution import DATA, versions
 from universe import Universe
 
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
-TABLES = tomllib.loads((Path(__file__).parent / "data" / "widening.toml").read_text())
+TABLES = data_file("widening.toml")
 SNAPSHOT: dict[str, Any] = TABLES["snapshot"]
 LIVE: dict[str, Any] = {**SNAPSHOT, **TABLES["live"]}
 
@@ -55,7 +54,7 @@ class Live(Universe):
         return super().has(name)
 
 
-@pytest.mark.parametrize("case", TABLES["case"], ids=lambda case: case["name"])
+@cases(TABLES["case"])
 def test_what_the_live_index_is_asked_for(case: dict[str, Any]) -> None:
     live = Live(LIVE)
     live.up, live.without_metadata = case.get("up", True), case.get("without_metadata", ())

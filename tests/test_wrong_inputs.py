@@ -6,17 +6,17 @@ Nothing is written.
 from __future__ import annotations
 
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuenv.cli import main
+from tables import data_file
 from test_cli import contents, run
 
 HOST = "--gpu H100 --driver 580.65.06 --offline"
-CASES = tomllib.loads((Path(__file__).parent / "data" / "wrong_inputs.toml").read_text())["case"]
+CASES = data_file("wrong_inputs.toml")["case"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["command"])

@@ -5,7 +5,6 @@ Guide, without gpuenv.
 """
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ from typing import Any
 import gpuenv
 from fatbin_maker import binary
 from gpuenv.model import Host
+from tables import data_file
 from variant_maker import NVIDIA_PROVIDER, make_release
 
-GRID = tomllib.loads((Path(__file__).parent / "data" / "variant_grid.toml").read_text())
+GRID = data_file("variant_grid.toml")
 HOSTS: dict[str, dict[str, Any]] = GRID["hosts"]
 PACKAGES: dict[str, dict[str, dict[str, Any]]] = GRID["packages"]
 LIBRARIES = ["mkl", "openblas"]

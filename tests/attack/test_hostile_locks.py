@@ -4,7 +4,6 @@ tests/data/hostile_locks.toml has the cases: which field of a package gets which
 """
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ import yaml
 from gpuenv.cli import main
 from gpuenv.lock import conda_formats, pylock
 from small_wheels import make_lock, make_wheel, write_lock
+from tables import cases, data_file
 
 DATA = Path(__file__).parents[1] / "data"
-CASES = tomllib.loads((DATA / "hostile_locks.toml").read_text())
-PYLOCK = tomllib.loads((DATA / "locks" / "format-1.toml").read_text())
+CASES = data_file("hostile_locks.toml")
+PYLOCK = data_file("locks/format-1.toml")
 CONDA = (DATA / "locks" / "format-1-conda-lock.yml").read_text()
 
 
@@ -39,7 +39,7 @@ def refusal(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize("case", CASES["pylock"], ids=lambda case: str(case["name"]))
+@cases(CASES["pylock"])
 def test_a_hostile_pylock(
     case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,7 +52,7 @@ def test_a_hostile_pylock(
     assert case["says"] in line and line.isprintable()
 
 
-@pytest.mark.parametrize("case", CASES["conda"], ids=lambda case: str(case["name"]))
+@cases(CASES["conda"])
 def test_a_hostile_conda_lock(
     case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,7 +66,7 @@ def test_a_hostile_conda_lock(
     refusal(path, capsys)
 
 
-@pytest.mark.parametrize("case", CASES["wheel"], ids=lambda case: str(case["name"]))
+@cases(CASES["wheel"])
 def test_a_hostile_wheel_beside_conda_packages(
     case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_hostile_wheel_beside_conda_packages(
     assert case["says"] in refusal(path, capsys)
 
 
-@pytest.mark.parametrize("case", CASES["place"], ids=lambda case: str(case["name"]))
+@cases(CASES["place"])
 def test_a_file_at_a_place_that_nobody_named(
     case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
