@@ -207,7 +207,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
         host = read_host(arguments, need_gpu=True, conda=api.is_conda_lock(path))
         if lock is not None and python is None:
             host = host.replace(python=lock.host.python)
-    report = api.explain_lock(path, host, arguments.extra, arguments.group)
+    report = api.explain_lock(path, host, tuple(arguments.extra), tuple(arguments.group))
     print_result(
         arguments, refusals.lock_json(report), refusals.lock_lines(report, with_changes=True)
     )
