@@ -5,6 +5,7 @@ pins of the lock, or what the command says.
 """
 
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from typing import Any
 import pytest
 
 from gpuenv.cli import main
-from index_server import make_wheel
+from index_server import BACKEND, BUILD_SYSTEM, make_wheel
 from tables import cases, data_file
+from test_cli import run
 
+NAMES = '[*archive.namelist(), f"{stem}.dist-info/RECORD"]'
+RECORD = f'"".join(f"{{one}},,\\n" for one in {NAMES})'
+BUILDS = BACKEND.replace('RECORD", "")', f'RECORD", {RECORD})') + "build_editable = build_wheel\n"
 CASES = data_file("project_files.toml")
 
 
@@ -26,6 +31,40 @@ def put(folder: Path, releases: dict[str, dict[str, list[str]]]) -> None:
             (folder / filename).write_bytes(content)
 
 
+def put_trees(folder: Path, trees: dict[str, list[str]]) -> None:
+    """Write projects that only a build tells of; those in a folder "repo" are a repository."""
+    for path, requires in trees.items():
+        tree = folder / path
+        tree.mkdir(parents=True)
+        (tree / "pyproject.toml").write_text(BUILD_SYSTEM)
+        (tree / "backend.py").write_text(BUILDS)
+        (tree / "setup.cfg").write_text(f"[metadata]\nname = {tree.name}\n")
+        lines = ["Metadata-Version: 2.1", f"Name: {tree.name}", "Version: 1.5"]
+        lines += [f"Requires-Dist: {text}" for text in requires]
+        (tree / "PKG-INFO").write_text("\n".join([*lines, "", ""]))
+    if (folder / "repo").exists():
+        name = ("-c", "user.name=x", "-c", "user.email=x@a.test")
+        for command in (
+            ("init", "-q"),
+            ("add", "-A"),
+            (*name, "commit", "-qm", "x"),
+            ("tag", "v1"),
+        ):
+            subprocess.run(["git", "-C", folder / "repo", *command], check=True)
+
+
+def pin_of(row: dict[str, Any]) -> str:
+    """A package of a lock: its release, or the source tree with its place."""
+    if "directory" in row:
+        editable = " editable" * row["directory"].get("editable", False)
+        return f"{row['name']} {row['directory']['path']}{editable}"
+    if "vcs" in row:
+        vcs = row["vcs"]
+        assert len(vcs["commit-id"]) == 40
+        return f"{row['name']} {vcs['requested-revision']} {vcs.get('subdirectory', '')}".strip()
+    return f"{row['name']} {row['version']}"
+
+
 @cases(CASES["case"])
 def test_solve(case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for index, releases in {**CASES["indexes"], **case.get("indexes", {})}.items():
@@ -34,8 +73,10 @@ def test_solve(case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixtu
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("{here}", str(tmp_path)))
+    put_trees(tmp_path, case.get("trees", {}))
     described = f"--gpu none --python 3.12 --platform linux-x86_64 --index-url file://{tmp_path}"
-    command = f"solve {case['command']} {described}/default -o pylock.toml"
+    asked = case["command"].replace("{here}", str(tmp_path))
+    command = f"solve {asked} {described}/default -o pylock.toml"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         status = main(shlex.split(command))
@@ -43,9 +84,32 @@ def test_solve(case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixtu
     if "pins" in case:
         assert status == 0, said
         lock = tomllib.loads((tmp_path / "pylock.toml").read_text())
-        pins = [f"{row['name']} {row['version']}" for row in lock["packages"]]
-        assert pins == case["pins"]
+        assert [*map(pin_of, lock["packages"])] == case["pins"]
         return
     assert status == case.get("status", 2)
     for text in case["says"]:
         assert text in said
+
+
+def test_source_trees_are_installed_and_only_folders_are_built_again(tmp_path: Path) -> None:
+    """A commit and an editable folder stay as they are; the lock can be moved with its folders."""
+    work = tmp_path / "work"
+    put_trees(work, {"fixed": [], "mine": ["fixed"]})
+    put_trees(tmp_path / "other", {"repo/sub/far": []})
+    (work / "r.txt").write_text(
+        f"-e ./mine\nfixed @ ./fixed\nfar @ git+file://{tmp_path}/other/repo@v1#subdirectory=sub/far\n"
+    )
+    flags = ("--gpu", "none", "--index-url", f"file://{work}")
+    done = run(["solve", "-r", "r.txt", *flags], work)
+    assert done.returncode == 0, done.stderr
+    sync = ["sync", "pylock.toml", "--target", "env", "--index-url", f"file://{work}"]
+    refused = run(sync[:-2], work)
+    assert "far 1.5" in refused.stderr and "is of no index that you named" in refused.stderr
+    synced = run([*sync, "--find-links", "../other/repo"], work)
+    assert synced.returncode == 0, synced.stderr
+    assert "building an editable wheel of mine 1.5" in synced.stderr
+    command = [work / "env" / "bin" / "python", "-c", "import far, fixed, mine"]
+    subprocess.run(command, check=True)
+    again = run([*sync, "--find-links", "../other/repo"], work)
+    assert again.returncode == 0 and "again   fixed 1.5" in again.stderr + again.stdout
+    assert "building a wheel of far" not in again.stderr and "editable" not in again.stderr

@@ -451,13 +451,16 @@ class IndexOptions(Value):
     """Where packages come from.
 
     `index_url` replaces the default index and disables the snapshot. `no_index` leaves only
-    `find_links`.
+    `find_links`. `package_indexes` are texts NAME=URL: a package that comes from this index only.
+    Relative paths of requirements start from `folder`.
     """
 
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
+    package_indexes: tuple[str, ...] = ()
+    folder: str = ""
     offline: bool = False
     refresh: bool = False
     exclude_newer: str | None = None

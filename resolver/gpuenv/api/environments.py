@@ -131,7 +131,9 @@ def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
         from . import conda
 
         return conda.lock_texts(lock, path, form)
-    return {path: lock_text(lock, form)}
+    if form == "requirements":
+        return {path: pylock.requirements_text(lock)}
+    return {path: pylock.dumps(lock, os.path.dirname(path))}
 
 
 def write_lock(lock: Lock, path: str, form: str = "") -> tuple[str, ...]:

@@ -329,7 +329,8 @@ def _with_local_files(arguments: Namespace, lock: Lock, *, no_index: bool = Fals
     if not lock.conda:
         files = downloads.with_local_files(lock, folders, no_index=no_index)
         indexes = [*arguments.extra_index_url, *filter(None, [arguments.index_url])]
-        downloads.refuse_unnamed_places(files, indexes, folders)
+        own = os.path.dirname(arguments.lock or "")
+        downloads.refuse_unnamed_places(files, indexes, folders, own)
         return files
     if folders or no_index:
         raise InputError("--find-links and --no-index are for locks of wheels")

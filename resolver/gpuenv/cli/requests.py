@@ -6,6 +6,7 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from .. import api
 from ..errors import InputError
@@ -203,8 +204,16 @@ def read_request(
     ):
         folder = "."
     files = []
+    host_of_target = cache(read_host)  # a mistake in a file is named before one of the host
     if folder is not None:
-        files.append(read_project(folder, arguments.extra, arguments.group))
+
+        def holds(marker: str) -> bool:
+            return TargetEnvironment(host_of_target()).marker(marker, ())
+
+        file = read_project(folder, arguments.extra, arguments.group, holds=holds)
+        place = folder if os.path.isdir(folder) else os.path.dirname(folder)
+        links = [link if "://" in link else os.path.join(place, link) for link in file.find_links]
+        files.append(file.replace(find_links=tuple(links)))
     if arguments.requirements or arguments.constraints or arguments.overrides:
         paths = arguments.requirements, arguments.constraints
         files.append(read_files(*paths, overrides=arguments.overrides))
@@ -220,7 +229,7 @@ def read_request(
         )
     if not conda:
         frameworks_of_flags(request, api.compatibility_data())
-    host = read_host()
+    host = host_of_target()
     for needed in filter(None, (file.requires_python for file in files)):
         if not TargetEnvironment(host).accepts_python(needed):
             python = host.python.full_version or show_pair(host.python.version)
@@ -322,12 +331,14 @@ def _merged(
         hashes=file.hashes or request.hashes,
         require_hashes=request.require_hashes or file.require_hashes,
         pre=request.pre or file.pre,
+        exclude_newer=request.exclude_newer or file.exclude_newer,
         **joined(request, "no_build", "no_binary"),
     )
     options = options.replace(
         index_url=own_url or file_url,
         no_index=options.no_index or file.no_index,
-        **joined(options, "extra_index_urls", "find_links"),
+        exclude_newer=options.exclude_newer or file.exclude_newer,
+        **joined(options, "extra_index_urls", "find_links", "package_indexes"),
     )
     return request, options
 

@@ -110,7 +110,11 @@ def _sync_command(lock: Lock, path: str, arguments: Namespace) -> str:
     target = "env" if os.path.abspath(".venv") == sys.prefix else ".venv"
     words = ["gpuenv", "sync", path, "--target", target]
     urls = [] if lock.conda else [pin.wheel.url for pin in lock.pins]
-    folders = {os.path.dirname(file_url_to_path(url)) for url in urls if url.startswith("file:")}
+    own = os.path.abspath(os.path.dirname(path))
+    folders = set()
+    for place in [file_url_to_path(url) for url in urls if url.startswith("file:")]:
+        if os.path.isfile(place) or not place.startswith(own):  # sync builds what is beside a lock
+            folders.add(os.path.dirname(place))
     for folder in sorted(folders):
         relative = os.path.relpath(folder)
         words += ["--find-links", folder if relative.startswith(os.pardir) else relative]

@@ -27,8 +27,10 @@ from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import IndexOptions, Value, Wheel
 from ..requirements.parse import shortened
+from ..requirements.pyproject import static_metadata
 from ..requirements.target import split_label
 from ..requirements.versions import normalize_name, parse_requirement
+from . import source_trees
 from .cache import Cache, KeyedMemo
 from .http import GONE, OK, PARTIAL, Transport
 from .pages import OFFLINE_HINT, is_sdist, linked_files, parse_requires_python, repair_specifiers
@@ -253,10 +255,44 @@ class FileReader:
             OfflineError: the hash is not known, and requests are not allowed.
             PackageIndexError: the file cannot be downloaded.
         """
+        url = source_trees.absolute(url, self._options.folder)
+        if source_trees.is_tree(url):
+            return self._at_urls.get(f"{name} @ {url}", lambda: self._read_tree(name, url))
         wheel = self._at_urls.get(url, lambda: self._read_direct(url))
         if wheel.name != name:
             raise InputError(f"{name} @ {redact_url(url)}: the file belongs to {wheel.name}")
         return wheel
+
+    def _read_tree(self, name: str, url: str) -> Wheel:
+        """Return what stands for a source tree: a source distribution with its name and version."""
+        cache, offline = self._cache.folder, self._options.offline
+        url = source_trees.locked(url, cache, offline=offline)
+        folder = source_trees.folder_of(url, cache, offline=offline)
+        tree = Wheel(
+            name=name,
+            version="",
+            filename=f"{name}.tar.gz",
+            url=url,
+            sha256=source_trees.key_of(url),
+            index=DIRECT_URL,
+        )
+        static = static_metadata(folder)
+        if static is not None:
+            content = static.encode()
+        elif self._builder is not None and self._builder.may_build(name):
+            why = "its pyproject.toml does not tell its version and dependencies"
+            content = self._builder.metadata(tree, folder, why)
+        else:
+            need, have = "a build to tell its dependencies", "nothing is built here"
+            raise _unusable(redact_url(url), need, have, code="needs-build")
+        fields, _ = _header_fields(content)
+        version = str(Version(fields.get("version", "")))
+        if normalize_name(fields.get("name", "")) != name:
+            message = f"{name} @ {redact_url(url)}: the project there is {fields.get('name')}"
+            raise InputError(message)
+        tree = tree.replace(version=version, filename=f"{name}-{version}.tar.gz")
+        self._metadata.get((tree.url, tree.sha256), lambda: parse_metadata(content, tree))
+        return tree
 
     def _read_direct(self, url: str) -> Wheel:
         wheels = linked_files([url], DIRECT_URL)

@@ -24,7 +24,7 @@ from .prefetch import Prefetcher
 from .protocol import DIRECT_URL, Index, Metadata
 from .snapshot import Snapshot
 from .source_builds import SourceBuilder
-from .sources import FindLinks, SimpleIndex, Source, WithOwnBuilds
+from .sources import FindLinks, OfIndex, SimpleIndex, Source, WithOwnBuilds
 from .variants import ReleaseVariants
 
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
@@ -39,6 +39,8 @@ class MultiIndex(Index):
     3. `snapshot`, which needs no network;
     4. `default`.
 
+    A name in `bound` comes from its own index only.
+
     A later source is asked only for names that no earlier one has. So a name on the user's own
     index never comes from the default index, where a stranger may have registered it.
 
@@ -52,6 +54,7 @@ class MultiIndex(Index):
         live: names that the snapshot does not supply unless `offline`.
         own: {package: its framework's own indexes, which have further builds of it}.
         open_index: opens an index by its URL.
+        bound: {package: the URL of the only index that it may come from}.
     """
 
     def __init__(
@@ -66,12 +69,14 @@ class MultiIndex(Index):
         live: Collection[str] = (),
         own: Mapping[str, Sequence[str]] | None = None,
         open_index: Callable[[str], Source] | None = None,
+        bound: Mapping[str, str] | None = None,
     ) -> None:
         self._reader, self._default, self._snapshot = reader, default, snapshot
         self._find_links, self._extra, self._offline = find_links, extra, offline
         self._own = dict(own or {})
         self._open_index = open_index
-        self._opened: dict[str, Source] = {}  # frameworks' own indexes, by URL
+        self._bound = dict(bound or {})
+        self._opened: dict[str, Source] = {}  # frameworks' own and bound indexes, by URL
         self._sources: dict[str, Source | None] = {}  # that names are bound to
         self._prefetcher: Prefetcher | None = None
         self._live = frozenset(() if offline else live)
@@ -95,7 +100,7 @@ class MultiIndex(Index):
     def at_hand(self, name: str) -> bool:
         """Implement Index.at_hand: whether the snapshot supplies a package."""
         source = self._sources.get(name) or self._local_source(name)
-        return source is not None and source is self._snapshot
+        return source is not None and (source is self._snapshot or isinstance(source, OfIndex))
 
     def widen(self, name: str) -> bool:
         """Bind a name of the snapshot to the default index, for releases that the snapshot lacks.
@@ -107,9 +112,12 @@ class MultiIndex(Index):
             OfflineError: the package's page is not in the cache.
             PackageIndexError: the index failed.
         """
-        if self._default is None or not self.at_hand(name) or not self._default.has(name):
+        live = self._default
+        if name in self._bound:
+            live = self._open(self._bound[name])
+        if live is None or not self.at_hand(name) or not live.has(name):
             return False
-        self._sources[name] = self._default
+        self._sources[name] = live
         return True
 
     def read_own(self, own: Mapping[str, Sequence[str]]) -> None:
@@ -132,21 +140,31 @@ class MultiIndex(Index):
             source = self._local_source(name) or self._live_source(name)
             urls = self._own.get(name, ())
             is_users = source is not None and source in (self._find_links, *self._extra)
-            if urls and self._open_index is not None and not is_users:
-                for url in urls:
-                    if url not in self._opened:
-                        self._opened[url] = self._open_index(url)
-                source = WithOwnBuilds(source, [self._opened[url] for url in urls])
+            if urls and not is_users and name not in self._bound:
+                source = WithOwnBuilds(source, [*filter(None, map(self._open, urls))])
             self._sources[name] = source
         return self._sources[name]
 
+    def _open(self, url: str) -> Source | None:
+        """Return an index by its URL; each is opened once."""
+        if url not in self._opened and self._open_index is not None:
+            self._opened[url] = self._open_index(url)
+        return self._opened.get(url)
+
     def _local_source(self, name: str) -> Source | None:
         """Return the source of a name that no request can change; None for other names."""
+        if name in self._bound:
+            if self._snapshot is None:
+                return None
+            shipped = OfIndex(self._snapshot, self._bound[name])
+            return shipped if shipped.has(name) else None
         if self._find_links is not None and self._find_links.has(name):
             return self._find_links
         return self._snapshot if not self._extra and self._is_shipped(name) else None
 
     def _live_source(self, name: str) -> Source | None:
+        if name in self._bound:
+            return self._open(self._bound[name])
         for source in self._extra:
             if source.has(name):
                 return source
@@ -314,6 +332,9 @@ def open_indexes(
         extra = [
             open_index(url, pages, options, names.get(url)) for url in options.extra_index_urls
         ]
+    pairs = [text.partition("=")[::2] for text in options.package_indexes]
+    main = (options.index_url or default.url).rstrip("/")
+    bound = {name: url for name, url in pairs if url.rstrip("/") != main}
     index = MultiIndex(
         FileReader(transport, cache, options, builder),
         default=default_source,
@@ -324,6 +345,7 @@ def open_indexes(
         live=live,
         own=own,
         open_index=lambda url: open_index(url, pages, options),
+        bound=bound,
     )
     return snapshot, index
 

@@ -25,6 +25,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from threading import BoundedSemaphore
+from typing import Literal
 
 from .. import activity
 from ..compat.data import load
@@ -34,6 +35,7 @@ from ..model import IndexOptions, Python, Wheel
 from ..prefix import interpreter_of
 from ..requirements.target import identify
 from .default_index import DefaultIndex
+from .source_trees import is_editable
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
 MOST_FAILURES = 3  # of a package; its other releases are not tried then
@@ -155,11 +157,12 @@ class SourceBuilder:
         kept = self.kept_wheel(sdist)
         if kept is None:
             self.require_hope(sdist)
-        return kept or self._build(sdist, archive, "a wheel", why)[1]
+        product = "an editable wheel" if is_editable(sdist) else "a wheel"
+        return kept or self._build(sdist, archive, product, why)[1]
 
     def kept_wheel(self, sdist: Wheel) -> str | None:
         """Return the wheel that an earlier build of a source distribution made; None without."""
-        folder = self._place(sdist)
+        folder = self._place(sdist) if sdist.sha256 else ""
         with suppress(OSError):
             for name in os.listdir(folder):
                 if name.endswith(".whl"):
@@ -168,7 +171,7 @@ class SourceBuilder:
 
     def _place(self, sdist: Wheel) -> str:
         key = self.key.replace(" ", "-")
-        return os.path.join(self._folder, "builds", "wheels", sdist.sha256 or "", key)
+        return os.path.join(self._folder, "builds", "wheels", sdist.sha256 or "folders", key)
 
     def _build(self, sdist: Wheel, archive: str, product: str, why: str) -> tuple[bytes, str]:
         """Return (METADATA, the path of the wheel); the path is "" if only metadata was asked for.
@@ -180,7 +183,7 @@ class SourceBuilder:
 
         # They are in the output already.
         warnings.filterwarnings("ignore", category=BuildBackendWarning)
-        release = f"{sdist.name} {sdist.version}"
+        release = f"{sdist.name} {sdist.version}".rstrip()
         with _slots, _BuildFolder(self._folder) as folder:
             activity.current.announce(f"building {product} of {release}: {why}")
             try:
@@ -192,12 +195,13 @@ class SourceBuilder:
                 environment = _Environment(folder, self._python, self._install_settings())
                 builder = ProjectBuilder.from_isolated_env(environment, source, runner=folder.hook)
                 environment.install(builder.build_system_requires)
-                environment.install(builder.get_requires_for_build("wheel"))
+                kind: Literal["editable", "wheel"] = "editable" if is_editable(sdist) else "wheel"
+                environment.install(builder.get_requires_for_build(kind))
                 output = folder.path("output")
                 if product == "metadata":
                     metadata = Path(builder.metadata_path(output), "METADATA").read_bytes()
                 else:
-                    builder.build("wheel", output)
+                    builder.build(kind, output)
                     metadata = b""
             except BuildException as error:
                 problem = str(error).replace(f"{source} ", "")
@@ -208,12 +212,14 @@ class SourceBuilder:
                 problem = folder.problem() or str(error)
                 raise _failure(sdist, problem, folder.output()) from None
             wheels = [str(path) for path in Path(output).glob("*.whl")]
-            is_kept = bool(wheels and sdist.sha256)  # an index may give no hashes
+            # An index may give no hashes, and a folder has none.
+            is_kept = bool(wheels and (sdist.sha256 or product != "metadata"))
             return metadata, self._keep(sdist, wheels[0]) if is_kept else ""
 
     def _keep(self, sdist: Wheel, wheel: str) -> str:
         name = os.path.basename(wheel)
-        if identify(name) != (sdist.name, sdist.version):
+        built, version = identify(name) or ("", "")
+        if built != sdist.name or sdist.version not in ("", version):  # a tree tells none before
             raise _failure(sdist, f"a build that makes {name}")
         place = os.path.join(self._place(sdist), name)
         os.makedirs(os.path.dirname(place), exist_ok=True)
@@ -261,7 +267,7 @@ def _failure(sdist: Wheel, problem: str, output: str = "") -> BuildFailedError:
         return BuildFailedError(_missing_module(sdist, missing[1]), output, missing[1])
     reason = Reason(
         code="build-failed",
-        subject=f"{sdist.name} {sdist.version}",
+        subject=f"{sdist.name} {sdist.version}".rstrip(),
         need="a build of its source distribution that works",
         have=problem,
     )
@@ -284,7 +290,9 @@ def _missing_module(sdist: Wheel, module: str) -> Reason:
 
 
 def _unpack(archive: str, folder: str) -> str:
-    """Unpack an archive, and return the folder of the project in it."""
+    """Unpack an archive, and return the folder of the project in it; a folder stays."""
+    if os.path.isdir(archive):
+        return os.path.abspath(archive)
     if archive.endswith(".zip"):
         with zipfile.ZipFile(archive) as zipped:
             zipped.extractall(folder)  # noqa: S202  it stays in the folder

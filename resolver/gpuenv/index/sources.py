@@ -314,6 +314,27 @@ class FindLinks(Source):
         )
 
 
+class OfIndex(Source):
+    """The files of a source that are of one index.
+
+    Args:
+        main: the source.
+        url: the URL of the index.
+    """
+
+    def __init__(self, main: Source, url: str) -> None:
+        self.label, self._main, self._url = main.label, main, url.rstrip("/")
+
+    def has(self, name: str) -> bool:
+        """Implement Source.has."""
+        return bool(self.files(name))
+
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Implement Source.files."""
+        files = self._main.files(name, environment) if self._main.has(name) else ()
+        return [file for file in files if file.index.rstrip("/") == self._url]
+
+
 class WithOwnBuilds(Source):
     """A package of a framework: files of one index, and builds of the framework's own indexes.
 

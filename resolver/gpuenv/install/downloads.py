@@ -20,6 +20,7 @@ from ..atomic_write import write_whole
 from ..errors import InputError
 from ..index.default_index import default_index
 from ..index.http import Transport
+from ..index.source_trees import is_tree, read_commit
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
 from ..model import IndexOptions, Lock, Pin
 from .bundle import bundled_urls, file_name, read_member, write_bundle
@@ -211,27 +212,37 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> L
     return lock.replace(pins=tuple(pins))
 
 
-def refuse_unnamed_places(lock: Lock, indexes: Sequence[str], folders: Sequence[str]) -> None:
+def refuse_unnamed_places(
+    lock: Lock, indexes: Sequence[str], folders: Sequence[str], own: str
+) -> None:
     """Raise InputError if a file of a lock is at an http:// or file:// URL that nobody named.
 
     The author of a lock chooses its URLs. https protects a file in transit. A file at an http:// or
-    file:// URL is accepted only if the user named its index or its folder.
+    file:// URL is accepted only if the user named its index or its folder. A project in the folder
+    of the lock came with it, and is accepted, too.
 
     Args:
         lock: The lock.
         indexes: The URLs of the indexes that the user named; the default index counts, too.
         folders: The folders that the user named.
+        own: The folder of the lock, "" for the working folder.
     """
-    insecure = [pin.wheel for pin in lock.pins if not pin.wheel.url.startswith("https:")]
+    secure = ("https:", "git+https:", "git+ssh:")
+    trees = [*indexes, *_folder_urls([*folders, own])]
+    insecure = {}
+    for wheel in (pin.wheel for pin in lock.pins if not pin.wheel.url.startswith(secure)):
+        url = read_commit(wheel.url).url if wheel.url.startswith("git+") else wheel.url
+        if not (is_tree(wheel.url) and _is_below(url, trees)):
+            insecure[url] = wheel
     if not insecure:
         return
     named = [*indexes, *_folder_urls(folders)]
-    if not all(_is_below(wheel.url, named) for wheel in insecure):
+    if not all(_is_below(url, named) for url in insecure):
         named.append(default_index().url)
-    for wheel in insecure:
-        if not _is_below(wheel.url, named):
-            place, flag = redact_url(wheel.url), "--extra-index-url URL"
-            if wheel.url.startswith("file:"):
+    for url, wheel in insecure.items():
+        if not _is_below(url, named):
+            place, flag = redact_url(url), "--extra-index-url URL"
+            if url.startswith("file:"):
                 flag = "--find-links DIR"
             message = f"{wheel.name} {wheel.version}: {place} is of no index that you named"
             raise InputError(message, hint=f"if you trust it, name it: {flag}")

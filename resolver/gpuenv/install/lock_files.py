@@ -12,6 +12,7 @@ from ..index.cache import Cache
 from ..index.default_index import default_index
 from ..index.http import OK, PARTIAL, Transport
 from ..index.source_builds import BuildFailedError, SourceBuilder
+from ..index.source_trees import folder_of, is_tree
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url
 from ..interpreters import required_python
 from ..model import IndexOptions, Lock, Wheel
@@ -114,15 +115,18 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
             pins.append(pin)
             continue
         archive = os.path.join(folder, sdist.filename)
-        if sdist.url.startswith("file:"):
+        if is_tree(sdist.url):
+            archive = folder_of(sdist.url, Cache().folder, offline=options.offline)
+        elif sdist.url.startswith("file:"):
             archive = file_url_to_path(sdist.url)
         elif builder.kept_wheel(sdist) is None and not os.path.exists(archive):
             with Transport(cert=default.cert) as transport:
                 fetch(sdist, archive, transport)
         dependents = [other.wheel.name for other in lock.pins if sdist.name in other.dependencies]
         dependent = " and ".join(dependents) or "the request"
+        why = "it is a source tree" if is_tree(sdist.url) else "no wheel fits"
         try:
-            path = builder.wheel(sdist, archive, f"no wheel fits; it is for {dependent}")
+            path = builder.wheel(sdist, archive, f"{why}; it is for {dependent}")
         except BuildFailedError as error:
             if error.output:
                 activity.current.announce(f"the end of the output of the build:\n{error.output}")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from ..compat.extensions import may_describe_itself_as
 from ..compat.rows import Family
 from ..errors import InputError, InstallError, NotVerifiedError
+from ..index.source_trees import is_editable
 from ..interpreters import find_base_interpreter
 from ..model import (
     EnvironmentChanges,
@@ -361,6 +362,8 @@ def _kept_names(
                 continue
             digest = record_digest(target, package.info)
             is_same = known == (pin.wheel.version, pin.wheel.sha256, digest)
+            if pin.wheel.sha256 is None and not is_editable(pin.wheel):
+                continue  # the files of a folder may have changed
             if is_same and is_unchanged(target, package, shared):
                 as_locked.append(package)
     # A package that shares a file with one that is left out is installed again.

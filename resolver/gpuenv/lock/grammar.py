@@ -26,14 +26,31 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 def check_wheel(wheel: Wheel) -> None:
     """Raise ValueError for a file of the Python package index that is not what it should be."""
+    _check_release(wheel)
+    _check_file(wheel)
+    if wheel.index:
+        _check(_URL, wheel.index, f"package {wheel.name}: the index", "is no URL (RFC 3986)")
+
+
+def _check_release(wheel: Wheel) -> None:
     _check(_NAME, wheel.name, "package", "is not the normalized name of a package (PEP 503)")
     try:
         version_key(wheel.version)
     except (InputError, TypeError):
         raise ValueError(f"package {wheel.name}: {wheel.version!r} is no version") from None
-    _check_file(wheel)
-    if wheel.index:
-        _check(_URL, wheel.index, f"package {wheel.name}: the index", "is no URL (RFC 3986)")
+
+
+def check_tree(wheel: Wheel) -> None:
+    """Raise ValueError for a source tree that is not what it should be."""
+    _check_release(wheel)
+    subject = f"package {wheel.name}:"
+    _check(_FILE_NAME, wheel.filename, subject, "is no file name of a package")
+    _check(_URL, wheel.url, subject, "is no URL (RFC 3986)")
+    is_commit = re.fullmatch(
+        r"git\+(https|http|ssh|git|file)://[^-].*@([0-9a-f]{40}|[0-9a-f]{64})(#.*)?", wheel.url
+    )
+    if not is_commit and not wheel.url.startswith("file:///"):
+        raise ValueError(f"{subject} {wheel.url} is no commit of a repository and no folder")
 
 
 def check_conda_package(wheel: Wheel) -> None:

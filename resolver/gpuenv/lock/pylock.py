@@ -18,6 +18,16 @@ import tomli_w
 from ..atomic_write import write_all
 from ..errors import InputError, TamperedError
 from ..index import variants
+from ..index.source_trees import (
+    EDITABLE,
+    Commit,
+    folder_of,
+    is_editable,
+    is_tree,
+    key_of,
+    read_commit,
+)
+from ..index.urls import path_to_file_url
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
 from ..serialize import canonical_json, parse_toml, read_input, text_digest
@@ -72,7 +82,7 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
 def refuse_missing_hashes(plan: Plan, source: str) -> None:
     """Raise InputError for a file without sha256; `source` names who should give it."""
     for pin in plan.pins:
-        if pin.wheel.sha256 is None:
+        if pin.wheel.sha256 is None and not is_tree(pin.wheel.url):
             message = f"{pin.wheel.filename}: its {source} gives no sha256"
             raise InputError(f"{message}, and a lock needs one for each file")
 
@@ -90,15 +100,20 @@ def host_to_lock(host: Host) -> Host:
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def dumps(lock: Lock) -> str:
-    """Return the text of pylock.toml."""
+def dumps(lock: Lock, folder: str | None = None) -> str:
+    """Return the text of pylock.toml.
+
+    Args:
+        lock: the lock.
+        folder: the folder of the file, from where the paths in it start; None writes whole paths.
+    """
     metadata = {name: json.loads(text) for name, text in lock.variant_metadata}
     document: Document = {
         "lock-version": "1.0",
         "environments": [environment_marker(lock.needs)],
         "requires-python": f"=={show_pair(lock.needs.python)}.*",
         "created-by": "gpuenv",
-        "packages": [_package(pin, metadata.get(pin.wheel.name)) for pin in lock.pins],
+        "packages": [_package(pin, metadata.get(pin.wheel.name), folder) for pin in lock.pins],
         "tool": {"gpuenv": write_table(lock)},
     }
     document["tool"]["gpuenv"]["content"] = content(document)
@@ -128,11 +143,16 @@ def content(document: Document) -> str:
     return text_digest(canonical_json({**document, "tool": table}))
 
 
-def _package(pin: Pin, variant_metadata: Document | None = None) -> dict[str, object]:
+def _package(
+    pin: Pin, variant_metadata: Document | None = None, folder: str | None = None
+) -> dict[str, object]:
     wheel = pin.wheel
     package: dict[str, object] = {"name": wheel.name, "version": wheel.version}
     if pin.dependencies:
         package["dependencies"] = [{"name": name} for name in pin.dependencies]
+    if is_tree(wheel.url):
+        del package["version"]  # PEP 751: that of a source tree is not sure
+        return package | _tree(wheel, folder)
     if wheel.index and wheel.index != DIRECT:
         package["index"] = wheel.index
     file: dict[str, object] = {} if wheel.index == DIRECT else {"name": wheel.filename}
@@ -151,6 +171,26 @@ def _package(pin: Pin, variant_metadata: Document | None = None) -> dict[str, ob
     if pin.publishers:
         package[_IDENTITIES] = [json.loads(text) for text in pin.publishers]
     return package
+
+
+def _tree(wheel: Wheel, folder: str | None) -> dict[str, object]:
+    """Return what a lock has of a source tree: its place, and the version that was solved for."""
+    tool = {"tool": {"gpuenv": {"version": wheel.version}}}
+    if wheel.url.startswith("git+"):
+        commit = read_commit(wheel.url)
+        vcs = {
+            "type": "git",
+            "url": commit.url,
+            "requested-revision": commit.revision,
+            "commit-id": commit.commit,
+            "subdirectory": commit.subdirectory,
+        }
+        return {"vcs": {key: text for key, text in vcs.items() if text}, **tool}
+    path = folder_of(wheel.url, "")
+    if folder is not None:
+        path = os.path.relpath(path, folder or ".")
+    editable = {"editable": True} if is_editable(wheel) else {}
+    return {"directory": {"path": path, **editable}, **tool}
 
 
 def environment_marker(needs: Needs) -> str:
@@ -179,6 +219,9 @@ def requirements_text(lock: Lock) -> str:
     default = most_used_index(lock.pins)
     for pin in lock.pins:
         wheel = pin.wheel
+        if is_tree(wheel.url):
+            message = f"requirements with hashes cannot name {wheel.name}, which is a source tree"
+            raise InputError(message, hint="write a lock: --format pylock")
         requirement = f"{wheel.name} @ {wheel.url}"
         if wheel.index == default:
             requirement = f"{wheel.name}=={wheel.version}"
@@ -253,7 +296,8 @@ def loads(text: str, path: str) -> Lock:
         described = with_ordinary_names(document)
         packages = validated(document).packages
         if isinstance(table, dict):
-            lock = _lock_of(packages, described, table)
+            folder = os.path.dirname(os.path.abspath(path))
+            lock = _lock_of(packages, described, table, folder)
     except ValueError as error:
         problem = f": {error}"
     if is_edited:
@@ -305,14 +349,16 @@ def with_ordinary_names(document: Document) -> dict[str, Document]:
     return described
 
 
-def _lock_of(packages: Sequence[Package], described: Document, table: Document) -> Lock:
+def _lock_of(
+    packages: Sequence[Package], described: Document, table: Document, folder: str
+) -> Lock:
     pins = []
     for package in packages:
         names = [other.get("name", "") for other in package.dependencies or ()]
         if not all(name and isinstance(name, str) for name in names):
             raise ValueError(f"package {package.name} depends on a package without a name")
         pin = Pin(
-            wheel=_wheel(package, has_label=package.name in described),
+            wheel=_wheel(package, folder, has_label=package.name in described),
             dependencies=tuple(names),
             publishers=tuple(map(canonical_json, package.attestation_identities or ())),
         )
@@ -337,10 +383,15 @@ def _lock_of(packages: Sequence[Package], described: Document, table: Document) 
     return lock
 
 
-def _wheel(package: Package, *, has_label: bool) -> Wheel:
-    """Return the one file of a package: a wheel, a source distribution, or either by its URL."""
+def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
+    """Return the one file of a package: a wheel, a source distribution, or either by its URL.
+
+    A source tree is one, too. Its path starts from the folder of the lock.
+    """
     from packaging.pylock import PackageArchive
 
+    if package.vcs is not None or package.directory is not None:
+        return _wheel_of_tree(package, folder)
     files = [*(package.wheels or ()), package.sdist, package.archive]
     given = [file for file in files if file is not None]
     if len(given) != 1:
@@ -363,6 +414,34 @@ def _wheel(package: Package, *, has_label: bool) -> Wheel:
         index=DIRECT if package.archive is not None else package.index or "",
     )
     grammar.check_wheel(wheel)
+    return wheel
+
+
+def _wheel_of_tree(package: Package, folder: str) -> Wheel:
+    vcs, directory, url = package.vcs, package.directory, ""
+    if vcs is not None:
+        commit = Commit(
+            url=vcs.url or "",
+            commit=vcs.commit_id,
+            revision=vcs.requested_revision or "",
+            subdirectory=vcs.subdirectory or "",
+        )
+        if vcs.type != "git" or not vcs.url or directory is not None:
+            raise ValueError(f"package {package.name}: only a git repository at a URL is read")
+        url = str(commit)
+    elif directory is not None:
+        path = os.path.join(folder, directory.path, directory.subdirectory or "")
+        url = path_to_file_url(os.path.abspath(path)) + EDITABLE * bool(directory.editable)
+    version = (package.tool or {}).get("gpuenv", {}).get("version")
+    wheel = Wheel(
+        name=package.name,
+        version=version,
+        filename=f"{package.name}-{version}.tar.gz",
+        url=url,
+        sha256=key_of(url),
+        index=DIRECT,
+    )
+    grammar.check_tree(wheel)
     return wheel
 
 

@@ -71,6 +71,7 @@ class Profile(Value):
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    package_indexes: tuple[str, ...] = ()
     no_index: bool = False
     default_index_only: bool = False
     pre: bool = False
@@ -203,7 +204,9 @@ def index_options(
     links = profile.find_links
     find_links = [link if "://" in link else os.path.join(folder, link) for link in links]
     fields = msgspec.convert(profile, IndexOptions, from_attributes=True)
-    return fields.replace(find_links=tuple(find_links), offline=offline, refresh=refresh)
+    return fields.replace(
+        find_links=tuple(find_links), folder=folder, offline=offline, refresh=refresh
+    )
 
 
 def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:

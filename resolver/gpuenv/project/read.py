@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
 
@@ -19,7 +20,7 @@ from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..requirements import pyproject
 from ..requirements.parse import RequirementSet, build_names, no_build_names
-from ..requirements.target import parse_requirement
+from ..requirements.target import TargetEnvironment, parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM, Profile, Project, host_of
 
@@ -86,14 +87,10 @@ def read_project(folder: str, data: CompatibilityData) -> Project:
             "profiles", ": there is no profile to lock for", f'{hint} and driver = "580.65.06"'
         )
     _check_indexes(top)
-    own = RequirementSet()
-    if top.values.get("project-dependencies"):
-        extras, groups = top.values.get("extras", ()), top.values.get("groups", ())
-        own = pyproject.read_project(path, extras, groups)
-    else:
-        for key in ("extras", "groups"):
-            if key in top.values:
-                top.fail(key, " needs project-dependencies = true")
+    has_own = top.values.get("project-dependencies")
+    extras, groups = top.values.get("extras", ()), top.values.get("groups", ())
+    if (extras or groups) and not has_own:
+        top.fail("extras" if extras else "groups", " needs project-dependencies = true")
     profiles: dict[str, Profile] = {}
     for name, fields in top.values["profiles"].items():
         if not name or not set(name) <= NAME_CHARACTERS:
@@ -105,14 +102,24 @@ def read_project(folder: str, data: CompatibilityData) -> Project:
             problem = f" differs from {same} only in case; some file systems have one file for both"
             top.fail(f"profiles.{name}", problem)
         table = _Table(path, f"tool.gpuenv.profiles.{name}", fields, _PROFILE_KEYS, top.values)
-        profile = _profile(name, table, data, own)
+        profile = _profile(name, table)
+        _check_requests(table, data, conda=profile.backend == "conda")
         try:
-            platform = host_of(profile, data).platform
+            host = host_of(profile, data)
         except InputError as error:
             # It names the host flags; the keys have the same names without the dashes.
             message, hint = error.message.replace("--", ""), error.hint.replace("--", "")
             top.fail(f"profiles.{name}", f": {message}", hint)
-        profiles[name.lower()] = profile.replace(platform=platform)
+        profile = profile.replace(platform=host.platform)
+        if has_own:
+            marker = TargetEnvironment(host).marker
+            holds = partial(marker, extras=())
+            own = pyproject.read_project(path, extras, groups, holds=holds, start=folder)
+            profile = _with_project(profile, own, path)
+        if not profile.frameworks and not profile.requirements:
+            message = "asks for nothing: name frameworks or requirements"
+            raise InputError(f"{path}: {table.where} {message}")
+        profiles[name.lower()] = profile
     return Project(path=path, folder=folder, profiles=tuple(profiles.values()))
 
 
@@ -186,23 +193,14 @@ def _check_indexes(top: _Table) -> None:
 # ---- a profile -----------------------------------------------------------------------------------
 
 
-def _profile(name: str, table: _Table, data: CompatibilityData, own: RequirementSet) -> Profile:
-    """Return a profile with the platform as it is written.
-
-    Args:
-        name: its name.
-        table: its table.
-        data: the compatibility data.
-        own: what the project itself asks for.
-    """
+def _profile(name: str, table: _Table) -> Profile:
+    """Return a profile with the platform as it is written."""
     values = table.values
     fields: dict[str, Any] = {}  # of the Profile
     for key, value in values.items():
         name_of_field = key.replace("-", "_")
         if name_of_field in Profile.__struct_fields__:
             fields[name_of_field] = tuple(value) if isinstance(value, list) else value
-    conda = values.get("backend") == "conda"
-    _check_requests(table, data, conda=conda)
     gpus = _gpus(table)
     if gpus and "driver" not in values:
         hint = "give the oldest release that it must run on, such as 580.65.06"
@@ -213,26 +211,46 @@ def _profile(name: str, table: _Table, data: CompatibilityData, own: Requirement
         fields.setdefault("glibc", GLIBC)
     frameworks = map(parse_requirement, table.fields.get("frameworks", ()))
     fields["own_ranges"] = tuple(text.name for text in frameworks if text.specifier)
-    overrides = (*own.overrides, *values.get("override-dependencies", ()))
-    fields["overrides"] = tuple(dict.fromkeys(overrides))
-    if conda:
-        fields["wheels"] = (*own.requirements, *fields.get("wheels", ()))
+    fields["overrides"] = tuple(values.get("override-dependencies", ()))
+    if values.get("backend") == "conda":
         fields["separate_versions"] = True  # conda's builds do not have the versions of the wheels
     else:
-        fields["requirements"] = (*own.requirements, *fields.get("requirements", ()))
-        fields["constraints"] = (*own.constraints, *fields.get("constraints", ()))
         fields["wheels"] = fields["channels"] = ()
     everything = values.get("no-build", False)
-    names = no_build_names(values.get("no-build-package", ()), everything=everything)
-    fields["no_build"] = build_names([*own.no_build, *names])
-    fields["no_binary"] = build_names([*own.no_binary, *values.get("no-binary", ())])
-    if own.pre:
-        fields["pre"] = True
-    profile = Profile(name=name, gpus=gpus, **fields)
-    if not profile.frameworks and not profile.requirements:
-        message = "asks for nothing: name frameworks or requirements"
-        raise InputError(f"{table.path}: {table.where} {message}")
-    return profile
+    fields["no_build"] = no_build_names(values.get("no-build-package", ()), everything=everything)
+    fields["no_binary"] = build_names(values.get("no-binary", ()))
+    return Profile(name=name, gpus=gpus, **fields)
+
+
+def _with_project(profile: Profile, own: RequirementSet, path: str) -> Profile:
+    """Return a profile that also asks for what the project itself does.
+
+    Args:
+        profile: the profile.
+        own: what the project asks for; its paths are relative to the project.
+        path: the pyproject.toml.
+    """
+    kind = "requirements"
+    if profile.backend == "conda":
+        kind = "wheels"
+        if own.constraints:
+            hint = 'write them into the requirements, or use backend = "pip"'
+            message = f"{path}: tool.uv.constraint-dependencies is not honored with conda"
+            raise InputError(message, hint=hint)
+    lists = ("constraints", "overrides", "extra_index_urls", "find_links", "package_indexes")
+    return profile.replace(
+        **{kind: (*own.requirements, *getattr(profile, kind))},
+        **{
+            name: tuple(dict.fromkeys((*getattr(own, name), *getattr(profile, name))))
+            for name in lists
+        },
+        no_build=build_names([*own.no_build, *profile.no_build]),
+        no_binary=build_names([*own.no_binary, *profile.no_binary]),
+        index_url=profile.index_url or own.index_url,
+        no_index=profile.no_index or own.no_index,
+        pre=profile.pre or own.pre,
+        exclude_newer=profile.exclude_newer or own.exclude_newer,
+    )
 
 
 def _gpus(table: _Table) -> tuple[str, ...]:

@@ -16,7 +16,14 @@ from packaging.requirements import Requirement
 
 from ..errors import InputError
 from ..serialize import read_input
-from .parse import RequirementSet, build_names, checked_requirement, public_url, shortened
+from .parse import (
+    RequirementSet,
+    build_names,
+    checked_requirement,
+    editable_requirement,
+    public_url,
+    shortened,
+)
 from .versions import normalize_name
 
 _KINDS = ("requirements", "constraints", "overrides")  # fields of RequirementSet
@@ -35,8 +42,6 @@ _HINTS_FOR_REFUSED = {
     "--use-feature": "it is about pip itself; take it out",
     "--config-settings": "builds get no settings here; take it out",
     "--only-final": "pre-releases are taken only where a requirement names one; take it out",
-    "--editable": "an editable install cannot be locked: name the release, or install it after "
-    "gpuenv",
 }
 
 
@@ -146,6 +151,9 @@ class _Reader:
         for number, line in _logical_lines(path, shown_path, self.environ):
             where = f"{shown_path}:{number}"
             text, options = _split(line, where)
+            if "--editable" in options and kind == "requirements" and not text:
+                for value in options.pop("--editable"):
+                    self._add_requirement(editable_requirement(value, where), {}, where, kind)
             if text:
                 self._add_requirement(text, options, where, kind)
                 continue
@@ -196,7 +204,11 @@ class _Reader:
     def _apply_option(self, option: str, value: str, where: str, folder: str) -> None:
         if option == "--hash":
             raise InputError(f"{where}: --hash belongs to the line of a requirement")
-        if option in _HINTS_FOR_REFUSED or (option == "--all-releases" and value != ":all:"):
+        if (
+            option in _HINTS_FOR_REFUSED
+            or option == "--editable"
+            or (option == "--all-releases" and value != ":all:")
+        ):
             _refuse(option, where)
         if option == "--index-url":
             if self.index is not None and self.index[0].rstrip("/") != value.rstrip("/"):

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from urllib.parse import unquote, urlsplit, urlunsplit
+from contextlib import suppress
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import Requirement
 
 from ..errors import InputError
 from ..model import EVERY_PACKAGE, Value
+from ..serialize import parse_toml, read_input
 from .target import SDIST_SUFFIXES, identify
 from .versions import LONGEST_REQUIREMENT, corrected_requirement, normalize_name
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar")
 NO_PACKAGE = ":none:"
+# Where a project without a name in pyproject.toml has it, if it is written out.
+_NAMES = {
+    "setup.cfg": r"(?m)^name\s*=\s*([A-Za-z0-9._-]+)\s*$",
+    "setup.py": r"\bname\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']",
+}
 _VCS = ("git", "hg", "svn", "bzr")
+_GIT = ("git+https", "git+http", "git+ssh", "git+file", "git+git")
 
 
 class RequirementSet(Value):
@@ -28,6 +37,7 @@ class RequirementSet(Value):
         overrides: PEP 508 texts (see Overrides).
         hashes: (normalized name, its allowed sha256s).
         require_hashes: whether pip's hash-checking mode is on.
+        package_indexes: as in IndexOptions.
         origins: (text, "FILE:LINE") of each requirement and of --index-url.
     """
 
@@ -43,6 +53,8 @@ class RequirementSet(Value):
     pre: bool = False
     no_build: tuple[str, ...] = ()
     no_binary: tuple[str, ...] = ()
+    exclude_newer: str | None = None
+    package_indexes: tuple[str, ...] = ()
     requires_python: str | None = None
     origins: tuple[tuple[str, str], ...] = ()
 
@@ -69,7 +81,7 @@ def no_build_names(values: Sequence[str], *, everything: bool) -> tuple[str, ...
 def checked_requirement(text: str, where: str) -> str:
     """Return a requirement as a PEP 508 text.
 
-    The URL of a wheel or source distribution alone gets the name from its file name.
+    A URL or a path alone gets the name from its file name, or from the project in the folder.
 
     Args:
         text: the requirement as the user wrote it.
@@ -86,10 +98,9 @@ def checked_requirement(text: str, where: str) -> str:
         if semicolon:
             text += f" ; {marker}"
     elif _is_path(head):
-        raise InputError(
-            f"{where}: {shortened(head)} is a path, which a lock cannot hold",
-            hint="give the folder of a wheel with --find-links, and name the package",
-        )
+        text = _at_path(head, where)
+        if semicolon:
+            text += f" ; {marker}"
     try:
         parsed = Requirement(text)
         if parsed.marker is not None:  # it may be one that no target can evaluate
@@ -106,6 +117,21 @@ def checked_requirement(text: str, where: str) -> str:
     return str(parsed)
 
 
+def editable_requirement(text: str, where: str) -> str:
+    """Return the text of -e, a folder or a repository, as a PEP 508 text.
+
+    Raises:
+        InputError: it is neither, or it cannot be read.
+    """
+    head, semicolon, marker = _split_marker(text)
+    if head.startswith("git+"):
+        return checked_requirement(text, where)
+    if not os.path.isdir(os.path.expanduser(head.partition("[")[0])):
+        raise InputError(f"{where}: --editable {shortened(head)} is no folder")
+    text = _at_path(head, where, "#editable") + (f" ; {marker}" if semicolon else "")
+    return checked_requirement(text, where)
+
+
 def _split_marker(text: str) -> tuple[str, str, str]:
     """Return what comes before the semicolon of a marker, the semicolon and the marker.
 
@@ -116,6 +142,28 @@ def _split_marker(text: str) -> tuple[str, str, str]:
     else:
         head, semicolon, marker = re.sub(r"\s;|;\s", "\n", text, count=1).partition("\n")
     return head.strip(), semicolon, marker
+
+
+def _at_path(head: str, where: str, fragment: str = "") -> str:
+    """Return a path, with extras at its end if it has any, as NAME[EXTRAS] @ ./PATH.
+
+    As in pip and uv, paths start from the working folder.
+    """
+    path, bracket, extras = head.removesuffix("]").partition("[")
+    path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        name = tree_name(path)
+    else:
+        identity = identify(os.path.basename(path))
+        name = "" if identity is None else identity[0]
+        if not os.path.exists(path):
+            raise InputError(f"{where}: {shortened(path)} does not exist")
+    if not name:
+        message = f"{where}: {shortened(path)} does not tell its name without a build"
+        raise InputError(message, hint=f"write it as NAME @ {path}")
+    if not os.path.isabs(path):
+        path = os.path.join(".", os.path.normpath(path))
+    return f"{name}{bracket and f'[{extras}]'} @ {quote(path)}{fragment}"
 
 
 def _is_url(text: str) -> bool:
@@ -135,12 +183,19 @@ def _is_path(text: str) -> bool:
 
 
 def _name_in_url(url: str, where: str) -> str:
-    """Return the name in the file name of a URL. InputError if it is not a wheel or sdist."""
+    """Return the name in a URL: that of its file, or #egg=NAME of a repository.
+
+    InputError if it names none.
+    """
     _check_url("the requirement", url, where)
+    egg = re.search(r"[#&]egg=([A-Za-z0-9._-]+(?:\[[^\]&]*\])?)", url)
+    if egg is not None:
+        return egg[1]
     filename = unquote(urlsplit(url).path.rpartition("/")[2])
     identity = identify(filename)
     if identity is None:
-        raise InputError(f"{where}: {public_url(url)} names no wheel: write it as NAME @ URL")
+        kind = "package" if url.startswith("git+") else "wheel"
+        raise InputError(f"{where}: {public_url(url)} names no {kind}: write it as NAME @ URL")
     return identity[0]
 
 
@@ -151,26 +206,45 @@ def _check_url(name: str, url: str, where: str) -> None:
         scheme, host = parts.scheme.lower(), parts.netloc
     except ValueError:
         raise InputError(f"{where}: {name} is at an unreadable URL") from None
-    if scheme.split("+")[0] in _VCS:
+    if scheme.split("+")[0] in _VCS and scheme not in _GIT:
         raise InputError(
-            f"{where}: {name} is at a version-control URL, which has no hash to lock",
-            hint="name a release, or build a wheel of it and give its folder with --find-links",
+            f"{where}: {name} is at a version-control URL that is not read: {scheme}",
+            hint=f"these are: {', '.join(_GIT)}",
         )
-    if scheme not in ("http", "https", "file"):
+    if not scheme and url.startswith((".", "/")):
+        return
+    if scheme not in ("http", "https", "file", *_GIT):
         raise InputError(
             f"{where}: {name} is at a {scheme or 'relative'} URL: "
             "only https, http and file can be read"
         )
-    if "@" in host:
+    if "@" in host and (scheme != "git+ssh" or ":" in host.rpartition("@")[0]):
         raise InputError(
             f"{where}: {name} is at a URL with credentials, which a lock would show",
             hint="put them into ~/.netrc",
         )
-    if not unquote(parts.path).lower().endswith((".whl", *SDIST_SUFFIXES)):
+    is_file = unquote(parts.path).lower().endswith((".whl", *SDIST_SUFFIXES))
+    if not is_file and scheme in ("http", "https"):
         raise InputError(
             f"{where}: {name} is at {public_url(url)}, "
             "which is neither a wheel nor a source distribution"
         )
+
+
+def tree_name(folder: str) -> str:
+    """Return the name of the project in a folder; "" if only a build can tell it."""
+    name = ""
+    with suppress(OSError, ValueError, AttributeError):
+        document = parse_toml(read_input(os.path.join(folder, "pyproject.toml")).decode())
+        tools = document.get("tool", {})
+        for table in (document.get("project", {}), tools.get("poetry", {}), tools.get("flit", {})):
+            name = name or table.get("name", "")
+    for file, pattern in _NAMES.items():
+        with suppress(OSError, UnicodeDecodeError):
+            text = "" if name else read_input(os.path.join(folder, file)).decode()
+            match = re.search(pattern, text)
+            name = match[1] if match else name
+    return normalize_name(name)
 
 
 def public_url(url: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from packaging.dependency_groups import DependencyGroupResolver
@@ -20,13 +20,13 @@ from ..model import Value
 from ..serialize import from_plain, parse_toml, read_input
 from .files import decoded
 from .parse import RequirementSet, checked_requirement
+from .tool_tables import ToolTables
 from .versions import normalize_name
-
-_OTHER_SOURCES = ("git", "path", "url", "workspace")  # of tool.uv.sources
 
 
 class _ProjectTable(Value, forbid_unknown_fields=False, rename="kebab"):
     name: str = ""
+    version: str | None = None
     dynamic: tuple[str, ...] = ()
     requires_python: str | None = None
     dependencies: tuple[str, ...] = ()
@@ -40,31 +40,30 @@ class _Document(Value, forbid_unknown_fields=False, rename="kebab"):
 
 
 def read_project(
-    folder: str, extras: Sequence[str] = (), groups: Sequence[str] = ()
+    folder: str,
+    extras: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    *,
+    holds: Callable[[str], bool] = lambda _: True,
+    start: str = "",
 ) -> RequirementSet:
     """Read the dependencies of a project, of some of its extras and of some dependency groups.
 
-    The project itself is not among them.
+    The project itself is not among them. What [tool.uv] says about a solve holds for them.
 
     Args:
         folder: the folder of a pyproject.toml, or the path of a .toml file.
         extras: names of extras.
         groups: names of dependency groups.
+        holds: whether a marker holds on the target; it is asked about sources and environments.
+        start: the folder from where the paths of requirements start; "" is the working folder.
 
     Raises:
-        InputError: the file cannot be read, it has no such extra or group, or a requirement
-            cannot be locked.
+        InputError: the file cannot be read, it has no such extra or group, a requirement cannot be
+            locked, or something in it is not honored.
     """
     path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
-    text = decoded(path, path)
-    try:
-        content = parse_toml(text)
-    except ValueError as error:
-        raise InputError(f"{path}: is not TOML: {error}") from None
-    try:
-        document = from_plain(content, _Document, "")
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
+    text, document = _read_document(path)
     if document.project is None and not document.dependency_groups:
         raise InputError(f"{path}: has neither [project] nor [dependency-groups]: nothing to solve")
     project = document.project or _ProjectTable()
@@ -74,24 +73,79 @@ def read_project(
                 f"{path}: project.{key} is dynamic: only a build would tell it",
                 hint="write it into pyproject.toml, or give the requirements with -r",
             )
-    reader = _Reader(path, text, project)
+    tools = ToolTables(path, document.tool or {}, holds, start)
+    reader = _Reader(path, text, project, tools)
     reader.add(project.dependencies)
     for extra in extras:
         reader.add_extra(normalize_name(extra))
-    if groups:
-        reader.add(_grouped(document.dependency_groups or {}, groups, path))
-    _check_sources(document.tool or {}, reader.origins)
+    for group in groups:
+        table = tools.groups | (document.dependency_groups or {})
+        reader.add(_grouped(table, group, path), group=group)
     python = project.requires_python
     try:
         SpecifierSet(python or "")
     except InvalidSpecifier:
         where = reader.where(python or "")
         raise InputError(f"{where}: requires-python {python!r} is no version specifier") from None
-    return RequirementSet(
+    return tools.settings(extras, groups).replace(
         requirements=tuple(reader.origins),
         requires_python=python,
         origins=tuple(reader.origins.items()),
     )
+
+
+def _read_document(path: str) -> tuple[str, _Document]:
+    """Return the text and the tables of a pyproject.toml."""
+    text = decoded(path, path)
+    try:
+        content = parse_toml(text)
+    except ValueError as error:
+        raise InputError(f"{path}: is not TOML: {error}") from None
+    try:
+        return text, from_plain(content, _Document, "")
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def static_metadata(folder: str) -> str | None:
+    """Return the METADATA of the project in a folder; None if only a build can tell it.
+
+    Raises:
+        InputError: it cannot be read, or it takes a requirement from an index of its own.
+    """
+    path = os.path.join(os.path.abspath(folder), "pyproject.toml")
+    if not os.path.isfile(path):
+        return None
+    text, document = _read_document(path)
+    project = document.project
+    fields = {"version", "dependencies", "optional-dependencies", "requires-python"}
+    if project is None or not project.version or fields & {*project.dynamic}:
+        return None
+
+    def refuse(marker: str) -> bool:
+        raise InputError(f"{path}: tool.uv.sources has the marker {marker!r}, which is not honored")
+
+    tools = ToolTables(path, document.tool or {}, refuse)
+    extras = tuple(project.optional_dependencies or ())
+    texts: dict[str, list[str]] = {}
+    for extra in ("", *extras):
+        reader = _Reader(path, text, project, tools)
+        if extra:
+            reader.add_extra(normalize_name(extra))
+        else:
+            reader.add(project.dependencies)
+        texts[extra] = list(reader.origins)
+    tools.refuse_indexes()
+    lines = ["Metadata-Version: 2.4", f"Name: {project.name}", f"Version: {project.version}"]
+    lines += [f"Requires-Python: {project.requires_python}"] if project.requires_python else []
+    lines += [f"Provides-Extra: {normalize_name(extra)}" for extra in extras]
+    for extra, requirements in texts.items():
+        for parsed in map(Requirement, requirements):
+            if extra:
+                own = Marker(f'extra == "{normalize_name(extra)}"')
+                parsed.marker = own if parsed.marker is None else parsed.marker & own
+            lines.append(f"Requires-Dist: {parsed}")
+    return "\n".join([*lines, "", ""])
 
 
 class _Reader:
@@ -101,8 +155,8 @@ class _Reader:
         origins: "FILE:LINE" of each requirement.
     """
 
-    def __init__(self, path: str, text: str, project: _ProjectTable) -> None:
-        self._path, self._lines = path, text.splitlines()
+    def __init__(self, path: str, text: str, project: _ProjectTable, tools: ToolTables) -> None:
+        self._path, self._lines, self._tools = path, text.splitlines(), tools
         self._name = normalize_name(project.name)
         self._extras: dict[str, tuple[str, ...]] = {}
         for name, texts in (project.optional_dependencies or {}).items():
@@ -112,7 +166,11 @@ class _Reader:
         self.origins: dict[str, str] = {}
 
     def add(
-        self, texts: Iterable[str], marker: Marker | None = None, ancestors: tuple[str, ...] = ()
+        self,
+        texts: Iterable[str],
+        marker: Marker | None = None,
+        ancestors: tuple[str, ...] = (),
+        group: str = "",
     ) -> None:
         """Add requirements; those on the project's own extras (`name[all]`) are replaced.
 
@@ -120,10 +178,13 @@ class _Reader:
             texts: the requirements.
             marker: where they hold.
             ancestors: the extras that led to them. An extra that names itself adds nothing.
+            group: the dependency group that has them.
         """
+        extra_of_texts = ancestors[-1] if ancestors else ""
         for text in texts:
             where = self.where(text)
-            parsed = Requirement(checked_requirement(text, where))
+            checked = checked_requirement(text, where)
+            parsed = Requirement(self._tools.applied(checked, where, extra_of_texts, group))
             if marker is not None:
                 parsed.marker = marker if parsed.marker is None else parsed.marker & marker
             if not self._name or normalize_name(parsed.name) != self._name:
@@ -152,36 +213,14 @@ class _Reader:
         return f"{self._path}:1"
 
 
-def _grouped(table: dict[str, Any], groups: Sequence[str], path: str) -> list[str]:
-    """Return the requirements of dependency groups and of the groups that they include."""
+def _grouped(table: dict[str, Any], group: str, path: str) -> list[str]:
+    """Return the requirements of a dependency group and of the groups that it includes."""
     try:
-        resolver = DependencyGroupResolver(table)
-        return [str(parsed) for group in groups for parsed in resolver.resolve(group)]
+        return [str(parsed) for parsed in DependencyGroupResolver(table).resolve(group)]
     except ExceptionGroup as error:
         detail = "; ".join(map(str, error.exceptions))
         known = ", ".join(table) or "none"
         raise InputError(f"{path}: {detail}", hint=f"its dependency groups are {known}") from None
-
-
-def _check_sources(tool: dict[str, Any], origins: dict[str, str]) -> None:
-    """Raise InputError for a package that the project takes from a source of its own (uv).
-
-    An index may have another package of the same name.
-    """
-    uv = tool.get("uv", {})
-    sources = uv.get("sources", {}) if isinstance(uv, dict) else {}
-    for text, where in origins.items():
-        for name, source in sources.items() if isinstance(sources, dict) else ():
-            if normalize_name(name) != normalize_name(Requirement(text).name):
-                continue
-            for entry in source if isinstance(source, list) else [source]:
-                kinds = [key for key in entry if key in _OTHER_SOURCES]
-                if kinds:
-                    raise InputError(
-                        f"{where}: {name} comes from tool.uv.sources ({kinds[0]}), "
-                        "not from an index",
-                        hint="give a wheel of it with --find-links, and take the source out",
-                    )
 
 
 # ---- scripts -------------------------------------------------------------------------------------

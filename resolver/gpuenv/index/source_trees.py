@@ -1,0 +1,183 @@
+"""Source trees that requirements name: folders, and commits of git repositories.
+
+A tree is built like a source distribution. Its URL is `file:///FOLDER`, with `#editable` for an
+editable install, or `git+URL@COMMIT`, with what was asked for in its fragment
+(`#rev=main&subdirectory=python`). A commit is known by its id; a folder has no hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from ..errors import InputError, OfflineError, PackageIndexError
+from ..model import Value, Wheel
+from ..requirements.target import SDIST_SUFFIXES
+from .urls import file_url_to_path, path_to_file_url, redact_url
+
+EDITABLE = "#editable"
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_TIME_LIMIT = 600  # seconds for one command of git
+
+
+class Commit(Value):
+    """A commit of a repository, as PEP 751 has it."""
+
+    url: str
+    commit: str
+    revision: str = ""
+    subdirectory: str = ""
+
+    def __str__(self) -> str:
+        details = {"rev": self.revision, "subdirectory": self.subdirectory}
+        fragment = urlencode({key: text for key, text in details.items() if text}, safe="/")
+        return f"git+{self.url}@{self.commit}" + (f"#{fragment}" if fragment else "")
+
+
+def is_tree(url: str) -> bool:
+    """Return whether a URL or a path is that of a source tree, not of a file."""
+    if url.startswith("git+"):
+        return True
+    parts = urlsplit(url)
+    is_local = parts.scheme in ("", "file")
+    return is_local and not parts.path.lower().endswith((".whl", *SDIST_SUFFIXES))
+
+
+def absolute(url: str, folder: str) -> str:
+    """Return the URL of a requirement that may be a path relative to a folder."""
+    path, _, fragment = url.partition("#")
+    if "://" in path or path.startswith("file:"):
+        return url
+    path = os.path.abspath(os.path.join(folder, unquote(path)))
+    return path_to_file_url(path) + (f"#{fragment}" if fragment else "")
+
+
+def read_commit(url: str) -> Commit:
+    """Return the commit in a git+ URL; `commit` is what is asked for, "" for the default branch."""
+    plain, _, fragment = url.removeprefix("git+").partition("#")
+    details = dict(parse_qsl(fragment))
+    scheme, _, rest = plain.partition("://")
+    host, _, path = rest.partition("/")  # git@HOST has an @, too
+    path, _, asked = path.partition("@")
+    return Commit(
+        url=f"{scheme}://{host}/{path}",
+        commit=asked,
+        revision=details.get("rev", ""),
+        subdirectory=details.get("subdirectory", ""),
+    )
+
+
+def locked(url: str, cache: str, *, offline: bool) -> str:
+    """Return the URL of a tree with the commit of what was asked for.
+
+    Raises:
+        InputError: the folder or the revision does not exist.
+        OfflineError: the commit is not known, and requests are not allowed.
+        PackageIndexError: git failed.
+    """
+    if not url.startswith("git+"):
+        path = file_url_to_path(url.partition("#")[0])
+        if not os.path.isdir(path):
+            raise InputError(f"{path}: is no folder")
+        return url
+    asked = read_commit(url)
+    if _COMMIT.fullmatch(asked.commit):
+        return str(asked)
+    subject = redact_url(asked.url)
+    if offline:
+        raise OfflineError(f"{subject}: names no commit, and --offline is on")
+    wanted = asked.commit or "HEAD"
+    rows = _git(["ls-remote", "--", asked.url], subject).splitlines()
+    refs = {name: commit for commit, _, name in (row.partition("\t") for row in rows)}
+    for ref in (f"refs/tags/{wanted}^{{}}", f"refs/tags/{wanted}", f"refs/heads/{wanted}", wanted):
+        if ref in refs:
+            return str(asked.replace(commit=refs[ref], revision=asked.commit))
+    place = folder_of(str(asked), cache, offline=offline)  # such as the beginning of a commit id
+    commit = _git(["-C", _top(place), "rev-parse", "HEAD"], subject).strip()
+    return str(asked.replace(commit=commit, revision=asked.commit))
+
+
+def folder_of(url: str, cache: str, *, offline: bool = False) -> str:
+    """Return the folder of a tree; a commit is fetched into the cache.
+
+    Raises:
+        InputError: the folder does not exist.
+        OfflineError: the commit is not in the cache, and requests are not allowed.
+        PackageIndexError: git failed.
+    """
+    if not url.startswith("git+"):
+        return file_url_to_path(url.partition("#")[0])
+    commit = read_commit(url)
+    key = hashlib.sha256(f"{commit.url}@{commit.commit}".encode()).hexdigest()
+    above, subject = os.path.join(cache, "git"), redact_url(commit.url)
+    place = os.path.join(above, key)
+    if not os.path.isdir(place):
+        if offline:
+            raise OfflineError(f"{subject}: {commit.commit} is not in the cache, offline")
+        os.makedirs(above, exist_ok=True)
+        new = tempfile.mkdtemp(dir=above)
+        try:
+            _git(["clone", "--quiet", "--no-checkout", "--", commit.url, new], subject)
+            _git(["-C", new, "checkout", "--quiet", "--detach", commit.commit], subject)
+            _git(["-C", new, "submodule", "--quiet", "update", "--init", "--recursive"], subject)
+            if not os.path.isdir(place):
+                os.rename(new, place)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    folder = os.path.join(place, commit.subdirectory)
+    if not os.path.isdir(folder):
+        raise InputError(f"{subject}: has no folder {commit.subdirectory}")
+    return folder
+
+
+def key_of(url: str) -> str | None:
+    """Return what stands for the hash of a tree: of a commit, not of a folder, which changes."""
+    if not url.startswith("git+"):
+        return None
+    return hashlib.sha256(str(read_commit(url).replace(revision="")).encode()).hexdigest()
+
+
+def is_editable(wheel: Wheel) -> bool:
+    """Return whether a package is an editable install of a folder."""
+    return wheel.url.endswith(EDITABLE)
+
+
+def _top(folder: str) -> str:
+    while not os.path.exists(os.path.join(folder, ".git")):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _git(arguments: Sequence[str], subject: str) -> str:
+    """Run git without questions, and return what it prints. PackageIndexError if it fails."""
+    program = shutil.which("git")
+    if program is None:
+        raise PackageIndexError(f"{subject}: git is not installed")
+    environment = {
+        **os.environ,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+    }
+    try:
+        done = subprocess.run(
+            [program, "-c", "advice.detachedHead=false", *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIME_LIMIT,
+        )
+    except subprocess.TimeoutExpired:
+        raise PackageIndexError(f"{subject}: git takes longer than its time limit") from None
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or "it failed").strip().splitlines()
+        raise PackageIndexError(f"{subject}: git: {lines[-1]}") from None
+    return done.stdout
