@@ -791,12 +791,15 @@ def _disagreements(
         for agreement in agreements(package, host, data):
             topics.setdefault(agreement.topic, []).append((package, agreement))
     for members in topics.values():
-        # The others must agree with the package that is the topic, otherwise with a framework.
-        base, shared = max(members, key=lambda member: (member[1].is_topic, member[0].on_path))
+        # The others must agree with the package that is the topic, otherwise with torch.
+        base, shared = max(
+            members,
+            key=lambda member: (member[1].is_topic, member[0].framework == FRAMEWORK),
+        )
         for package, agreement in members:
-            # Libraries of another CUDA major that nothing uses do no harm.
+            # Frameworks of two CUDA majors run side by side if their libraries do (two-owners).
             is_companion = data.is_extension(package.distribution) or package.links is not None
-            if agreement.code == "cuda-major" and not (package.on_path or is_companion):
+            if agreement.code == "cuda-major" and (package.on_path or not is_companion):
                 continue
             if agreement.agrees_with(shared):
                 continue
