@@ -103,7 +103,7 @@ def _links(
             fields["cuda_minor"] = wheel["built"]
     if wheel.get("cudnn"):
         fields["cudnn"] = wheel["cudnn"]
-    if wheel.get("numpy") == 1 and not _is_demanded(wheel, "numpy", "<2", ["2.0.0"]):
+    if wheel.get("numpy") == 1:
         fields["numpy"] = [1]
     return fields
 
@@ -128,8 +128,11 @@ def _is_demanded(wheel: dict[str, Any], name: str, specifier: str, known: list[s
 def _merged(wheels: list[dict[str, Any]], facts: list[dict[str, Any]]) -> Iterator[Row]:
     """Yield one row for neighboring releases with equal needs. Its source is the newest of them.
 
-    Between two releases of a line whose needs differ nothing is known.
+    Between two releases of a line whose needs differ nothing is known. If the headers of NumPy are
+    all that matters, what is older than a wheel with those of NumPy 1 has them, too, and what is
+    newer than one with those of NumPy 2 needs nothing.
     """
+    is_array_package = all(fields in ({}, {"numpy": [1]}) for fields in facts)
     places = [0, *(place for place in range(1, len(facts)) if facts[place] != facts[place - 1])]
     lines = [line_of(wheel["version"]) for wheel in wheels]
     for start, end in pairwise([*places, len(facts)]):
@@ -140,8 +143,13 @@ def _merged(wheels: list[dict[str, Any]], facts: list[dict[str, Any]]) -> Iterat
         upper = f"<{head}.{int(number) + 1}"
         if end < len(wheels) and lines[end] == lines[end - 1]:
             upper = f"<={last['version']}"
+        versions = f">={lower},{upper}"
+        if is_array_package and not start and first.get("numpy") == 1:
+            versions = upper
+        elif is_array_package and end == len(wheels) and last.get("numpy") == 2:
+            versions = f">={lower}"
         fields = {**facts[start], "source": f"{last['file']} (sha256 {last['sha256']})"}
-        yield f">={lower},{upper}", fields, [SCANNED_ON]
+        yield versions, fields, [SCANNED_ON]
 
 
 def line_of(version: str) -> str:

@@ -8,11 +8,13 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gpuenv.api.data import compatibility_data
+from gpuenv.requirements.target import TargetEnvironment
 from index_server import File, IndexServer
 from script_modules import load_script
 
@@ -32,7 +34,7 @@ COMPANIONS: dict[tuple[str, str], Any] = {
     ("cxx", "0.6.0"): ("_ZN2at1oEv", "", ["torch==2.1.*"], {}),
     ("front", "3.0"): ("", "libcudnn-0123abcd.so.9.1.0", [], {}),
     ("arrays", "1.0"): ("", "", ["numpy>=1.20"], {}),
-    ("arrays", "1.1"): ("", "", ["numpy<2"], {}),
+    ("arrays", "1.2"): ("", "", [], {}),
 }
 EXPECTED = {
     "stable": [
@@ -44,7 +46,7 @@ EXPECTED = {
         (">=0.6,<0.7", {"frameworks": [["torch", ""]]}),
     ],
     "front": [(">=3.0,<3.1", {"cudnn": [9]}), (">=9", {"numpy": [1]})],
-    "arrays": [(">=1.0,<1.1", {"numpy": [1]}), (">=1.1,<1.2", {})],
+    "arrays": [("<1.1", {"numpy": [1]}), (">=1.2", {})],
 }
 DOCUMENT = {
     "row": [{"distributions": ["front"], "versions": ">=9", "numpy": [1], "source": "a page"}],
@@ -96,6 +98,7 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
         server.projects["tensorflow"] = [wheel("tensorflow", "2.20.0", [], {})]
         for (name, version), (calls, links, requires, texts) in COMPANIONS.items():
             text = "module compiled against ABI version" if name == "arrays" else ""
+            text += "numpy._core._multiarray_umath" if version == "1.2" else ""
             content = library(tmp_path, "", calls, links, text)
             files = {
                 f"{name}/x.so": content,
@@ -182,3 +185,45 @@ def test_the_snapshot_holds_what_a_solve_may_end_with() -> None:
     kept, missing = snapshot.choose(where, needs, "dep", ["<1.7"], [])
     newest = {f"1.{number}" for number in range(28, 40)}
     assert (newest | {"1.0", "1.6"} <= kept, missing) == (True, False)
+
+
+FITTING = {"needs": ["libtorch.so", "libcudart.so.12", "libcudnn.so.9"], "undefined": ["torch_b"]}
+
+
+@pytest.mark.parametrize(
+    ("facts", "requires", "pins", "found"),
+    [
+        (FITTING, ["numpy<2"], {}, []),
+        (FITTING, ["numpy>=2"], {}, ["requires numpy>=2, the lock has 1.26.4"]),
+        (FITTING, ["absent"], {}, ["requires absent, the lock has none"]),
+        (FITTING, [], {"torch": "2.0.1"}, ["x.so needs torch_b, which torch 2.0 does not export"]),
+        (FITTING, [], {"nvidia-cudnn-cu12": "8.9"}, ["x.so needs cuDNN [9], the lock has [8]"]),
+        ({"needs": ["libcublas.so.13"]}, [], {}, ["x.so needs CUDA [13], the lock has [12]"]),
+        ({"opens": ["libcublas.so.11"]}, [], {}, ["x.so needs CUDA [11], the lock has [12]"]),
+        (
+            {"numpy": 1},
+            [],
+            {"numpy": "2.1.0"},
+            ["x.so has the headers of NumPy 1, the lock has 2.1.0"],
+        ),
+    ],
+)
+def test_the_judge_of_the_grid_finds_planted_faults(
+    facts: Any, requires: list[str], pins: dict[str, str], found: list[str]
+) -> None:
+    def libraries(source: str, pattern: object) -> Any:
+        if "timm" not in source:
+            return {"name": source, "version": "1", "requires": []}, {}
+        empty = {"needs": [], "opens": [], "undefined": [], "defined": [], "numpy": None}
+        return {"name": "timm", "version": "1", "requires": requires}, {"x.so": empty | facts}
+
+    exports = {"torch": {"2.0": {"torch_a"}, "2.1": {"torch_a", "torch_b"}}, "tensorflow": {}}
+    scanner = SimpleNamespace(exports=exports, lines=lambda name: {}, libraries=libraries)
+    grid = load_script("companion_grid")
+    usual = {"timm": "1", "torch": "2.1.0", "numpy": "1.26.4", "nvidia-cudnn-cu12": "9.1"}
+    lock = {
+        name: {"version": version, "file": name, "source": f"//h/{name}-{version}"}
+        for name, version in (usual | pins).items()
+    }
+    judge = grid.Judge(scanner, TargetEnvironment(grid.host_of(next(iter(grid.HOSTS)), "torch")))
+    assert list(judge.contradictions(lock)) == [f"timm: {text}" for text in found]
