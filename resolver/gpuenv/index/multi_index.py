@@ -105,6 +105,8 @@ class MultiIndex(Index):
     def widen(self, name: str) -> bool:
         """Bind a name of the snapshot to the default index, for releases that the snapshot lacks.
 
+        The builds that the snapshot has of a framework's own index stay.
+
         Returns:
             Whether the name was bound anew.
 
@@ -117,7 +119,9 @@ class MultiIndex(Index):
             live = self._open(self._bound[name])
         if live is None or not self.at_hand(name) or not live.has(name):
             return False
-        self._sources[name] = live
+        snapshot, self._sources[name] = self._snapshot, live
+        if snapshot is not None and any("+" in wheel.version for wheel in snapshot.files(name)):
+            self._sources[name] = WithOwnBuilds(live, [snapshot])
         return True
 
     def read_own(self, own: Mapping[str, Sequence[str]]) -> None:

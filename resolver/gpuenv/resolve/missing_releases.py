@@ -150,6 +150,8 @@ def missing_build_reasons(
 ) -> Iterator[Reason]:
     """Yield the best build in a range that would run here, but of which no file is known.
 
+    If none would, and the files that are known are CPU builds, the reasons against the newest ones.
+
     Args:
         store: the candidates.
         facts: the rules, for builds.
@@ -171,13 +173,17 @@ def missing_build_reasons(
         and build.index != "default"
         and build.cuda is not None
         and contains(specifier, build.local)
-        and not facts.build_reasons(build)
     ]
-    newest = [build for build in missing if build.version == missing[0].version]
+    running = [build for build in missing if not facts.build_reasons(build)]
+    newest = [build for build in running if build.version == running[0].version]
     if newest:
         python = f"CPython {show_pair(store.host.python.version)}"
         best = min(newest, key=store.code_order)
         yield no_file_reason(best, f"a wheel for {python} on {store.host.platform}")
+    elif not any(one.build and one.build.cuda for one in store.in_ranges(candidates, [specifier])):
+        for build in missing:
+            if build.version == missing[0].version:
+                yield from facts.build_reasons(build)
 
 
 def _unfit_files(store: CandidateStore, name: str, subject: str, files: Sequence[Wheel]) -> Reason:
