@@ -74,6 +74,7 @@ def add_stubs(site: Path, work: Path) -> None:
             home = version or ("libcudnn.so.8" if name.startswith("cudnn") else "libcudart.so.12")
             symbols.setdefault(home, set()).add(name)
     symbols["libcudnn.so.8"].add("cudnnGetVersion")
+    symbols["libcudart.so.12"].add("cudaGetDriverEntryPoint")  # of xformers
     for name, row in CASES["stubs"].items():
         files = {}
         for soname in row["libraries"]:
