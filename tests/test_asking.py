@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from index_server import File, IndexServer, make_wheel
-from tables import HERE
+from tables import HERE, data_file, each
 from test_cli import contents, run
+
+TABLES = data_file("tables/asking.json")
 
 CPU = ["--gpu", "none", "--python", HERE]
 
@@ -90,30 +92,7 @@ def test_an_index_named_in_a_file(folder: Path) -> None:
         assert "r.txt:1: --index-url differs from the one of the command line" in clash.stderr
 
 
-MISTAKES = {
-    "no such file": ([], "-r nope.txt", "nope.txt: cannot be read"),
-    "a bad line": (["beta", "be ta"], "-r r.txt", "r.txt:2: 'be ta' is not a requirement"),
-    "a path": (["./beta"], "-r r.txt", "r.txt:1: './beta' is a path"),
-    "a repository": (
-        ["beta @ git+https://a.test/beta"],
-        "-r r.txt",
-        "r.txt:1: beta is at a version-control URL",
-    ),
-    "editable": (["-e ."], "-r r.txt", "r.txt:1: --editable is not taken"),
-    "a constraint with an extra": (["alpha[x]<2"], "-c r.txt beta", "r.txt:1: alpha has extras"),
-    "a path on the command line": ([], "./beta", "the command line: './beta' is a path"),
-    "a repository on the command line": (
-        [],
-        "git+https://a.test/x",
-        "the command line: the requirement is at a",
-    ),
-    "only constraints": (["beta<2"], "-c r.txt", "nothing to solve"),
-    "no project": ([], "--project nope", "nope/pyproject.toml: cannot be read"),
-    "an extra of no project": ([], "--extra x", "pyproject.toml: cannot be read"),
-}
-
-
-@pytest.mark.parametrize(("lines", "arguments", "says"), MISTAKES.values(), ids=MISTAKES)
+@each("lines arguments says", TABLES["mistakes_are_one_line"])
 def test_mistakes_are_one_line(folder: Path, lines: list[str], arguments: str, says: str) -> None:
     (folder / "r.txt").write_text("\n".join(lines))
     before = contents(folder)
@@ -139,18 +118,9 @@ all = ["my-app[more]"]
 [dependency-groups]
 test = ["extra-one"]
 """
-PROJECTS = {
-    "where nothing else is asked for": ([], {"beta": "2.0"}),
-    "here": (["--project"], {"beta": "2.0"}),
-    "by its folder": (["--project", "."], {"beta": "2.0"}),
-    "an extra": (["--extra", "all"], {"alpha": "2.0", "beta": "2.0"}),
-    "a group": (["--group", "test"], {"beta": "2.0", "extra-one": "1.0"}),
-    "with a requirement": (["alpha<2", "--project"], {"alpha": "1.0", "beta": "2.0"}),
-    "not where another is asked for": (["beta"], {"beta": "2.5"}),
-}
 
 
-@pytest.mark.parametrize(("arguments", "expected"), PROJECTS.values(), ids=PROJECTS)
+@each("arguments expected", TABLES["projects"])
 def test_projects(folder: Path, arguments: list[str], expected: dict[str, str]) -> None:
     (folder / "pyproject.toml").write_text(PROJECT)
     with IndexServer() as server:

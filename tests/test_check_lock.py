@@ -6,6 +6,9 @@ from types import ModuleType
 import pytest
 
 from script_modules import load_script
+from tables import data_file, each
+
+TABLES = data_file("tables/check_lock.json")
 
 # name -> the file name and the METADATA of its wheel
 WHEELS = {
@@ -20,24 +23,6 @@ CHANGED = {
     "source": ("lib", "lib-1.4.tar.gz", "gone"),  # and the name that it depends on
     "other marker": ("fast", "fast-1.0-py3-none-any.whl", 'Requires-Dist: win; os_name=="posix"'),
 }
-CASES = [
-    ("app[x]", "", []),
-    ("app", "", ["nothing requires fast"]),
-    ("app[x]>2", "", ["the request needs app[x]>2, pinned is 2.0"]),
-    ("app[x]", "old lib", ["app 2.0 needs lib>=1.5, pinned is 1.4"]),
-    (
-        "app[x]",
-        "new glibc",
-        ["lib-1.5-cp312-cp312-manylinux_2_40_x86_64.whl does not fit the target"],
-    ),
-    ("app[x]", "other Python", ["lib 1.5 is for Python <3.12"]),
-    (
-        "app[x]",
-        "source",
-        ["app 2.0 needs lib>=1.5, pinned is 1.4", "lib 1.4 needs gone, which is not pinned"],
-    ),
-    ("app[x]", "other marker", ['fast 1.0 needs win; os_name == "posix", which is not pinned']),
-]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +30,7 @@ def check_lock() -> ModuleType:
     return load_script("check_lock")
 
 
-@pytest.mark.parametrize(("requirement", "change", "expected"), CASES)
+@each("requirement change expected", TABLES["what_is_wrong_with_a_lock"])
 def test_what_is_wrong_with_a_lock(
     requirement: str, change: str, expected: list[str], check_lock: ModuleType, tmp_path: Path
 ) -> None:

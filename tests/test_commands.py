@@ -14,7 +14,10 @@ import pytest
 
 from gpuenv.cli import all_commands, command_parser, load_command
 from index_server import IndexServer
+from tables import data_file, each
 from test_cli import SOLVE, contents, run, run_process
+
+TABLES = data_file("tables/commands.json")
 
 CPU = ["--gpu", "none"]
 PROJECT = """\
@@ -149,15 +152,7 @@ def test_lock_adds_and_removes_requirements(folder: Path, index: IndexServer) ->
     assert [package["name"] for package in lock["packages"]] == ["beta", "delta", "gamma"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "status", "says"),
-    [
-        (["--add", "no-such-package"], 3, "no-such-package"),
-        (["--add", "num py"], 2, "num py"),
-        (["--remove", "gamma"], 2, "--remove gamma"),
-        (["--check", "--add", "delta"], 2, "leave --add out"),
-    ],
-)
+@each("flags status says", TABLES["a_failed_change_leaves_every_file"])
 def test_a_failed_change_leaves_every_file(
     folder: Path, index: IndexServer, flags: list[str], status: int, says: str
 ) -> None:
@@ -186,18 +181,7 @@ def test_flags_come_from_variables_and_from_a_file(folder: Path) -> None:
     assert (quiet.stdout, os.listdir(folder)) == ("", ["pylock.a.toml"])
 
 
-@pytest.mark.parametrize(
-    ("text", "variables", "says"),
-    [
-        ('gup = "H100"', {}, "gup is no flag of gpuenv"),
-        ('[solve]\ntarget = "x"', {}, "target is no flag"),
-        ("offline = 3", {}, "offline: must be true or false"),
-        ("gpu = [1]", {}, "gpu: must be texts"),
-        ('color = "blue"', {}, "color: must be one of auto, always, never"),
-        ("=", {}, "is not TOML"),
-        ("", {"GPUENV_COLOR": "blue"}, "GPUENV_COLOR=blue: must be one of"),
-    ],
-)
+@each("text variables says", TABLES["a_wrong_setting_is_one_line"])
 def test_a_wrong_setting_is_one_line(
     folder: Path, text: str, variables: dict[str, str], says: str
 ) -> None:
@@ -245,18 +229,7 @@ def test_help_and_version(folder: Path) -> None:
     assert wrong.returncode == 2 and "did you mean solve?" in wrong.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "completions"),
-    [
-        (["sol"], ["solve"]),
-        (["solve", "--fra"], ["--framework"]),
-        (["solve", "--framework", "tor"], ["torch"]),
-        (["solve", "--color", "a"], ["auto", "always"]),
-        (["cache", "cl"], ["clean"]),
-        (["tree", "gpuenv.ba"], ["gpuenv.bash"]),
-        (["solve", "-o", "gpuenv.ba"], ["gpuenv.bash"]),
-    ],
-)
+@each("words completions", TABLES["completion_in_bash"])
 def test_completion_in_bash(folder: Path, words: list[str], completions: list[str]) -> None:
     (folder / "gpuenv.bash").write_text(run(["completion", "bash"], folder).stdout)
     script = (

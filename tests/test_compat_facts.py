@@ -24,7 +24,9 @@ from gpuenv.model import (
     Python,
 )
 from gpuenv.render import plans
-from tables import ROOT, data_file
+from tables import ROOT, data_file, each
+
+TABLES = data_file("tables/compat_facts.json")
 
 DATA = matrix.load()
 PLATFORM = "linux-x86_64"
@@ -213,30 +215,14 @@ def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
 # ---- what variants and extensions name -----------------------------------------------------------
 
 
-def fields_of(links: extensions.Links | None) -> tuple[object, ...] | None:
+def fields_of(links: extensions.Links | None) -> list[object] | None:
     if links is None:
         return None
     release = "".join(extensions.shown_release(text) for _, text in links.frameworks)
-    return release, next(iter(links.cuda), None), links.cxx11_abi
+    return [release, next(iter(links.cuda), None), links.cxx11_abi]
 
 
-@pytest.mark.parametrize(
-    ("version", "names_cuda", "expected"),
-    [
-        ("2.8.3+cu12torch2.8cxx11abiTRUE", True, ("2.8", 12, True)),
-        ("2.8.3+cu12torch2.8cxx11abiFALSE", False, ("2.8", 12, False)),
-        ("2.1.2+pt28cu128", False, ("2.8", 12, None)),
-        ("2.1.2+pt210cu130", False, ("2.10", 13, None)),
-        ("0.21.0+torch280cu128", False, ("2.8", 12, None)),
-        ("0.21.0+torch2100cu128", False, ("2.10", 12, None)),
-        ("0.21.0+torch2.10.0", False, ("2.10", None, None)),
-        ("1.0+cu128", True, ("", 12, None)),
-        ("1.0+cu128", False, None),
-        ("1.0+pt2", False, None),
-        ("1.0+local", True, None),
-        ("1.0", True, None),
-    ],
-)
+@each("version names_cuda expected", TABLES["what_the_name_of_an_extension_says"])
 def test_what_the_name_of_an_extension_says(
     version: str, names_cuda: bool, expected: tuple[str, int | None, bool | None] | None
 ) -> None:
@@ -244,16 +230,7 @@ def test_what_the_name_of_an_extension_says(
     assert fields_of(found) == expected
 
 
-@pytest.mark.parametrize(
-    ("build", "expected"),
-    [
-        ("py312_torch_2.4.0_cu121", ("2.4", 12, None)),
-        ("py310_cu121_pyt241", ("2.4", 12, None)),
-        ("py310_pytorch_2.10_cuda130", ("2.10", 13, None)),
-        ("cuda128_py312_h1_0", None),
-        ("script_0", None),
-    ],
-)
+@each("build expected", TABLES["what_the_build_of_an_extension_says"])
 def test_what_the_build_of_an_extension_says(build: str, expected: object) -> None:
     found = extensions.of_build_string(build)
     assert fields_of(found) == expected

@@ -42,7 +42,7 @@ from gpuenv.resolve.conda import solvers, virtual_packages
 from gpuenv.verify.installed import compare_files, file_checks
 from gpuenv.verify.runner import Children
 from gpuenv.verify.survey import Survey, read_survey
-from tables import cases, data_file
+from tables import cases, data_file, each
 
 TABLES: dict[str, list[dict[str, Any]]] = data_file("conda.toml")
 CASES, CARRIED, BUILDS = TABLES["case"], TABLES["carrier"], TABLES["build"]
@@ -512,25 +512,7 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
     assert compared > 400
 
 
-@pytest.mark.parametrize(
-    ("field", "spec", "virtual", "expected"),
-    [
-        ("depends", "__cuda >=13", {}, ("__cuda >=13", "not there")),
-        ("depends", "__cuda >=13", {"__cuda": ("12.9", "0")}, ("__cuda >=13", "12.9 0")),
-        ("depends", "__cuda >=13", {"__cuda": ("13.0", "0")}, None),
-        (
-            "depends",
-            "__archspec * x86_64_v4",
-            {"__archspec": ("1", "x86_64_v3")},
-            ("__archspec x86_64_v4", "1 x86_64_v3"),
-        ),
-        ("depends", "__unix", {}, ("__unix", "not there")),
-        ("depends", "__archspec * x86_64_v4", {"__archspec": ("1", "x86_64_v4")}, None),
-        ("constrains", "__cuda >=13", {}, None),
-        ("constrains", "__cuda >=13", {"__cuda": ("12.9", "0")}, ("__cuda >=13", "12.9")),
-        ("depends", "cudnn >=9", {}, None),
-    ],
-)
+@each("field spec virtual expected", data_file("tables/conda.json")["virtual_packages"])
 def test_virtual_packages_are_compared_with_those_of_the_host(
     field: str, spec: str, virtual: dict[str, tuple[str, str]], expected: tuple[str, str] | None
 ) -> None:

@@ -13,6 +13,9 @@ from gpuenv.conda_plugin import _with_channels, health_check
 from gpuenv.model import Choice
 from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
+from tables import data_file, each
+
+TABLES = data_file("tables/conda_answers.json")
 
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
@@ -82,15 +85,7 @@ def test_the_overrides_of_conda_apply_to_explain_and_sync(
         assert (explained, text in output) == (3 if status else 0, True), output
 
 
-@pytest.mark.parametrize(
-    ("choice", "text"),
-    [
-        ({"cuda": (12, 9)}, "architectures unknown"),
-        ({"cuda": (12, 9), "sass": ("sm_80",)}, "architectures as documented"),
-        ({"cuda": (12, 9), "ptx": ("compute_80",)}, "architectures as documented"),
-        ({"cuda": None}, "architectures as documented"),
-    ],
-)
+@each("choice text", TABLES["what_is_known_of_the_architectures"])
 def test_what_is_known_of_the_architectures(choice: dict[str, Any], text: str) -> None:
     fields = {"framework": "torch", "version": "2.9.0", "variant": "x", "cudnn": None, **choice}
     assert values.evidence_text(Choice(**fields)) == text

@@ -25,7 +25,9 @@ from gpuenv.errors import InputError
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.serialize import to_plain
 from native_build import build, nvml_script
-from tables import cases, data_file
+from tables import cases, data_file, each
+
+TABLES = data_file("tables/detection.json")
 
 HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
@@ -336,15 +338,7 @@ def test_python_that_is_none(tmp_path: Path, script: str) -> None:
         detection.detect(root=str(tmp_path), env={"PATH": ""}, python=str(python))
 
 
-@pytest.mark.parametrize(
-    ("files", "python"),
-    [
-        ({"pyvenv.cfg": "home = /usr/bin\nversion = 3.9.18\n"}, "3.9.18"),
-        ({"pyvenv.cfg": "uv = 0.9\nversion_info = 3.12.1\n"}, "3.12.1"),
-        ({"pyvenv.cfg": "version_info = 3.10.4.final.0\n"}, "3.10.4"),
-        ({"pyvenv.cfg": "version = 3.13.1", "lib/python3.13t/x": ""}, "3.13.1t"),
-    ],
-)
+@each("files python", TABLES["active_virtual_environment"])
 def test_active_virtual_environment(tmp_path: Path, files: dict[str, str], python: str) -> None:
     make_root({"files": files | {"bin/python": "never run"}}, tmp_path)
     host = detection.detect(root=str(tmp_path), env={"VIRTUAL_ENV": str(tmp_path), "PATH": ""})

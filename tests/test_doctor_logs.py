@@ -13,6 +13,9 @@ from gpuenv.doctor.catalog import messages
 from gpuenv.doctor.log_reader import MAX_FACTS, read_log
 from gpuenv.doctor.stream import BLOCK
 from gpuenv.doctor.verdicts import diagnose
+from tables import data_file, each
+
+TABLES = data_file("tables/doctor_logs.json")
 
 # ---- logs with no GPU fault in them --------------------------------------------------------------
 
@@ -297,24 +300,7 @@ def years(log: str) -> list[str]:
     return sorted(fact.value for fact in facts if fact.kind == "year")
 
 
-@pytest.mark.parametrize(
-    ("log", "expected"),
-    [
-        ("2018-10-05 10:11:21 started", ["2018"]),
-        ("[2018/10/05] started", ["2018"]),
-        ("Fri Mar 17 2017", ["2017"]),
-        ("Sun Nov 27 10:11:11 2016", ["2016"]),
-        ("Built on Tue_Jan_10_13:22:03_CST_2017", ["2017"]),
-        ("/opt/conda/conda-bld/pytorch_1532502421238/work/aten/x.cu", ["2018"]),
-        ("Ubuntu 16.04.6 LTS", ["2016"]),
-        ("FROM nvcr.io/nvidia/pytorch:20.03-py3", ["2020"]),
-        ("gmx mdrun, version 2018.3", ["2018"]),
-        ("Compile with `TORCH_USE_CUDA_DSA`", ["2023"]),
-        ("/usr/lib/python3.12/site-packages", ["2024"]),
-        ("image of 2018 x 2020 pixels, 1.2018-10 and 20180-05-01", []),
-        ("epoch 2019/2020 of 3000", []),
-    ],
-)
+@each("log expected", TABLES["years"])
 def test_years(log: str, expected: list[str]) -> None:
     assert years(log) == expected
 

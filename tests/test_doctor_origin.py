@@ -17,8 +17,10 @@ from gpuenv.doctor.origin import find_origin, has_no_gpu, other_packages
 from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.render import doctor as render
-from tables import cases, data_file
+from tables import cases, data_file, each
 from test_verification import site_of
+
+TABLES = data_file("tables/doctor_origin.json")
 
 CASES: list[dict[str, Any]] = data_file("doctor_origin.toml")["case"]
 LINES = data_file("doctor_failures.toml")
@@ -119,16 +121,7 @@ def test_only_the_detection_says_that_a_machine_has_no_gpu() -> None:
     assert not has_no_gpu(MACHINES["no-driver"])
 
 
-@pytest.mark.parametrize(
-    ("log", "installed", "differs"),
-    [
-        ("torch==2.1", [("torch", "2.1.0+cu121")], False),
-        ("torch==2.1", [("torch", "2.10.0")], True),
-        ("torch==2.1\ntorch==2.10\n", [("torch", "2.10.0")], False),
-        ("nvidia-cudnn-cu12==9.1.0.70", [("nvidia-cudnn-cu12", "9.10.2.21")], True),
-        ("torch==2.1", [("numpy", "2.1.0")], False),
-    ],
-)
+@each("log installed differs", TABLES["an_environment_with_other_versions_is_another_one"])
 def test_an_environment_with_other_versions_is_another_one(
     log: str, installed: list[tuple[str, str]], differs: bool
 ) -> None:

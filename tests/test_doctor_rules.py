@@ -16,7 +16,9 @@ from gpuenv.doctor import (
 from gpuenv.doctor.facts import Case
 from gpuenv.doctor.model import Fact, Finding
 from gpuenv.model import Check
-from tables import cases, data_file
+from tables import cases, data_file, each
+
+TABLES = data_file("tables/doctor_rules.json")
 
 CASES: list[dict[str, Any]] = data_file("doctor_rules.toml")["case"]
 
@@ -65,29 +67,14 @@ def test_a_conflict_is_told_in_sentences() -> None:
     assert texts == ["you require torch==2.0.0", "b 1.0 requires torch==2.1"]
 
 
-OLDER = [
-    # the CUDA of the driver, another CUDA: is the driver too old for its builds, and for its PTX?
-    ((), (12, 0), False, False),
-    ((12, 4), (12, 4), False, False),
-    ((12, 4), (12, 8), False, True),
-    ((12, 4), (13, 0), True, True),
-    ((12, 4), (11, 8), False, False),
-    ((12, 4, 1), (12, 4), False, False),
-    ((11, 0), (11, 8), False, True),
-    ((10, 2), (11, 0), True, True),
-    ((10, 1), (10, 2), True, True),
-    ((10, 2), (10, 2), False, False),
-    ((10, 2), (10, 1), False, False),
-    ((11, 0), (10, 2), False, False),
-]
-
-
-@pytest.mark.parametrize(("driver", "cuda", "older", "older_than_ptx"), OLDER)
+@each("driver cuda older older_than_ptx", TABLES["older_drivers"])
 def test_a_driver_runs_later_minor_versions_since_cuda_11_but_not_their_ptx(
-    driver: tuple[int, ...], cuda: tuple[int, ...], older: bool, older_than_ptx: bool
+    driver: list[int], cuda: list[int], older: bool, older_than_ptx: bool
 ) -> None:
-    assert case_versions.is_driver_older(driver, cuda) is older
-    assert case_versions.is_older_than_ptx(driver, cuda) is older_than_ptx
+    """The CUDA of the driver, another CUDA: is it too old for its builds, and for its PTX?"""
+    pair = tuple(driver), tuple(cuda)
+    assert case_versions.is_driver_older(*pair) is older
+    assert case_versions.is_older_than_ptx(*pair) is older_than_ptx
 
 
 CHECKS = data_file("doctor_checks.json")

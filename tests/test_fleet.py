@@ -16,6 +16,9 @@ from gpuenv.errors import InputError
 from gpuenv.render.checks import NPD_CHARACTERS
 from gpuenv_fleet import dask_cluster, launchers
 from gpuenv_fleet.text import fold
+from tables import data_file, each
+
+TABLES = data_file("tables/fleet.json")
 
 FAKES = Path(__file__).parent / "fakes"
 LAUNCHERS = ("srun", "clush", "pdsh", "mpirun", "kubectl")
@@ -90,16 +93,7 @@ def put(folder: Path, **hosts: dict[str, Any]) -> None:
 # ---- lists of nodes ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("a", ["a"]),
-        ("gpu[08-10],login1", ["gpu08", "gpu09", "gpu10", "login1"]),
-        ("r[1-2]n[1,3]", ["r1n1", "r1n3", "r2n1", "r2n3"]),
-        ("a, b ,a", ["a", "b"]),
-        ("node-[1-2].example", ["node-1.example", "node-2.example"]),
-    ],
-)
+@each("text names", TABLES["lists_of_nodes"])
 def test_lists_of_nodes(text: str, names: list[str]) -> None:
     assert launchers.expand_nodes(text) == names
     assert launchers.expand_nodes(fold(names)) == sorted(names)
@@ -289,16 +283,7 @@ def test_the_nodes_of_workers() -> None:
 HOOKS = Path(__file__).parent.parent / "docs" / "hooks"
 
 
-@pytest.mark.parametrize(
-    ("verified", "reason", "expected"),
-    [
-        (True, "", ""),
-        (True, "gpuenv: fail: mixed", "update NodeName=gpu7 State=RESUME"),
-        (True, "broken fan", ""),
-        (False, "", "update NodeName=gpu7 State=DRAIN Reason=gpuenv: fail: mixed"),
-        (False, "broken fan", ""),
-    ],
-)
+@each("verified reason expected", TABLES["the_health_check_of_slurm"])
 def test_the_health_check_of_slurm(
     tmp_path: Path, verified: bool, reason: str, expected: str
 ) -> None:

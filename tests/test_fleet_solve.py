@@ -18,6 +18,9 @@ from gpuenv.model import Host, IndexOptions, Lock, Needs, Request, parse_release
 from gpuenv.serialize import to_plain
 from gpuenv_fleet.classes import HostClass, classify
 from gpuenv_fleet.solve import FleetLock, LockPlan, Solver, fewest_groups, serves, solve_fleet
+from tables import data_file, each
+
+TABLES = data_file("tables/fleet_solve.json")
 
 TORCH = Request(frameworks=("torch",))
 OFFLINE = IndexOptions(offline=True)
@@ -328,19 +331,7 @@ def test_profiles_are_written_and_locked(
         assert api.fitting_lock("", host).lock.needs.python == (3, 12)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--locks", "2"], "--locks: is for --write-profiles"),
-        (["--what-if", "new"], "--what-if: 'new' is not a driver release"),
-        (
-            ["--write-profiles", "{dir}", "--locks", "9"],
-            "the plans have 1, 2 locks; nothing was written",
-        ),
-        (["--write-profiles", "{dir}", "--pre"], "does not write pre; nothing was written"),
-        (["--write-profiles", "{dir}/other"], "tool.gpuenv.frameworks differs"),
-    ],
-)
+@each("arguments message", TABLES["bad_usage"])
 def test_bad_usage(
     capsys: pytest.CaptureFixture[str],
     documents: str,

@@ -29,7 +29,9 @@ from gpuenv.index.urls import redact_url, split_credentials
 from gpuenv.model import IndexOptions, Python, Requirement, Wheel
 from index_server import IndexServer, make_wheel
 from indexes import Asked, combined_index, find_links, readers, simple_index, simple_source
-from tables import data_file
+from tables import data_file, each
+
+TABLES = data_file("tables/index_live.json")
 
 PAGES: list[dict[str, Any]] = data_file("index_pages.json")
 
@@ -124,18 +126,9 @@ EXPECTED = (
     Requirement(name="nvidia-cudnn-cu12", extras=("b", "extra-a"), specifier="==9.10.2.21"),
     Requirement(name="x", url="https://h.example/x"),
 )
-WAYS = {  # (metadata, ranges, sizes, padding): requests for files, most bytes
-    "metadata file with its hash": ("hashed", False, True, 300_000, [".metadata"], 10_000),
-    "metadata file without a hash": ("unhashed", False, True, 300_000, [".metadata"], 10_000),
-    "metadata file that is not there": ("missing", True, True, 300_000, [".metadata", ""], 100_000),
-    "the end of the wheel, size known": (None, True, True, 300_000, [""], 100_000),
-    "the end of the wheel, size unknown": (None, True, False, 300_000, [""], 100_000),
-    "a wheel smaller than a block": (None, True, True, 0, [""], 10_000),
-    "a server without ranges": (None, False, True, 300_000, ["", ""], 700_000),
-}
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@each("way", TABLES["dependencies_are_found_with_the_least_traffic"])
 def test_dependencies_are_found_with_the_least_traffic(
     server: IndexServer, transport: Transport, cache: Cache, way: tuple[Any, ...]
 ) -> None:
@@ -355,17 +348,8 @@ def test_no_url_is_shown_with_its_secrets(user: str, password: str, token: str) 
 
 # ---- cache, offline, dates -----------------------------------------------------------------------
 
-FRESHNESS = {  # headers of the index, refresh: whether the second process asks, and what it says
-    "ten minutes by default": ({}, False, False),
-    "as the index says": ({"Cache-Control": "max-age=60, public"}, False, False),
-    "not at all": ({"Cache-Control": "max-age=0"}, False, True),
-    "to be asked each time": ({"Cache-Control": "no-cache"}, False, True),
-    "not to be kept": ({"Cache-Control": "no-store"}, False, True),
-    "refresh": ({}, True, True),
-}
 
-
-@pytest.mark.parametrize("case", FRESHNESS.values(), ids=FRESHNESS)
+@each("case", TABLES["pages_are_kept_as_long_as_they_are_fresh"])
 def test_pages_are_kept_as_long_as_they_are_fresh(
     server: IndexServer, transport: Transport, cache: Cache, case: tuple[dict[str, str], bool, bool]
 ) -> None:
@@ -403,17 +387,7 @@ def test_offline_asks_nobody(server: IndexServer, transport: Transport, cache: C
     assert len(server.asked) == asked
 
 
-@pytest.mark.parametrize(
-    ("cutoff", "versions"),
-    [
-        ("2026-01-01", ["1"]),
-        ("2026-01-02", ["2", "1"]),
-        ("2026-01-02T03:04:05Z", ["1"]),
-        ("2026-01-02T03:04:06Z", ["2", "1"]),
-        ("2026-01-02T05:04:06+02:00", ["2", "1"]),
-        ("2025-01-01", []),
-    ],
-)
+@each("cutoff versions", TABLES["newer_files_and_those_of_unknown_age_are_left_out"])
 def test_newer_files_and_those_of_unknown_age_are_left_out(
     server: IndexServer, transport: Transport, cache: Cache, cutoff: str, versions: list[str]
 ) -> None:
@@ -456,20 +430,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-PLACES = {
-    "folder": ("{}/flat one", ["2.0+local", "1.0"]),
-    "folder, relative": ("flat one", ["2.0+local", "1.0"]),
-    "folder URL": ("file://{}/flat%20one", ["2.0+local", "1.0"]),
-    "PEP 503": ("{}/simple", ["2.0+local", "1.0"]),
-    "PEP 503 URL": ("file://{}/simple/", ["2.0+local", "1.0"]),
-    "PEP 503 without pages": ("{}/bare", ["1.0"]),
-    "page": ("{}/page.html", ["2.0+local", "1.0"]),
-    "page URL": ("file://{}/page.html", ["2.0+local", "1.0"]),
-    "wheel": ("{}/flat one/demo-1.0-py3-none-any.whl", ["1.0"]),
-}
-
-
-@pytest.mark.parametrize(("place", "versions"), PLACES.values(), ids=PLACES)
+@each("place versions", TABLES["find_links_reads_folders_pages_and_wheels"])
 def test_find_links_reads_folders_pages_and_wheels(
     folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch, place: str, versions: list[str]
 ) -> None:

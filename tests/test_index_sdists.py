@@ -12,6 +12,9 @@ from gpuenv.index.http import Transport
 from gpuenv.model import Requirement
 from index_server import IndexServer, make_sdist, make_wheel
 from indexes import combined_index, find_links, simple_index
+from tables import data_file, each
+
+TABLES = data_file("tables/index_sdists.json")
 
 REQUIRES = ["alpha>=1", "beta ; extra == 'b'"]
 EXPECTED = (
@@ -57,16 +60,7 @@ def test_a_folder_lists_sdists_apart(tmp_path: Path, cache: Cache) -> None:
     assert find_links([str(tmp_path / sdist.filename)], cache=cache).sdists("my-demo") == (sdist,)
 
 
-DYNAMIC = {
-    "old metadata": ({"metadata_version": "2.1"}, "its metadata is of version 2.1"),
-    "dynamic dependencies": ({"dynamic": ["Requires-Dist"]}, "it has dynamic requires-dist"),
-    "dynamic extras": ({"dynamic": ["License", "Provides-Extra"]}, "it has dynamic provides-extra"),
-    "dynamic Python": ({"dynamic": ["requires-python"]}, "it has dynamic requires-python"),
-    "no PKG-INFO": ({"info": False}, "it has no PKG-INFO"),
-}
-
-
-@pytest.mark.parametrize(("options", "have"), DYNAMIC.values(), ids=DYNAMIC)
+@each("options have", TABLES["what_only_a_build_would_tell_is_not_guessed"])
 def test_what_only_a_build_would_tell_is_not_guessed(
     server: IndexServer, transport: Transport, cache: Cache, options: dict[str, Any], have: str
 ) -> None:

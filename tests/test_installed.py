@@ -21,6 +21,9 @@ from gpuenv.verify import installed
 from gpuenv.verify.rule_checks import suitability_checks
 from gpuenv.verify.runner import Children
 from gpuenv.verify.survey import Distribution, Survey, read_distributions, read_survey
+from tables import data_file, each
+
+TABLES = data_file("tables/installed.json")
 
 HERE = (sys.version_info[0], sys.version_info[1])
 
@@ -98,24 +101,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "status", "evidence"),
-    [
-        ("odd/__init__.py", "x = 22\n", "fail", "odd/__init__.py of odd: 7 bytes, not 6"),
-        ("odd/core.so", None, "fail", "odd/core.so of odd is missing"),
-        ("odd/data.pem", "another text", "unknown", "data.pem of odd (its sha256 is not"),
-        ("odd/data.pem", None, "fail", "data.pem of odd is missing"),
-        ("odd/tests/test_x.py", "x = 1", "unknown", "test_x.py of odd (5 bytes, not 9)"),
-        ("odd/tests/test_x.py", None, "fail", "test_x.py of odd is missing"),
-        ("odd-1.0.dist-info/METADATA", None, "fail", "METADATA of odd is missing"),
-        ("odd-1.0.dist-info/INSTALLER", None, "pass", ""),
-        ("../../../bin/odd", "#!/somewhere/python\n", "pass", ""),
-        ("../../../bin/odd", None, "fail", "bin/odd of odd is missing"),
-        ("../../../etc/odd.conf", None, "fail", "etc/odd.conf of odd is missing"),
-        ("../../../etc/odd.conf", "[mine]\n", "unknown", "etc/odd.conf of odd (7 bytes"),
-        ("nvidia_odd.h", "#", "unknown", "nvidia_odd.h of odd (1 bytes, not 0)"),
-    ],
-)
+@each("path text status evidence", TABLES["a_file_that_is_not_as_recorded"])
 def test_a_file_that_is_not_as_recorded(
     env: Path, path: str, text: str | None, status: str, evidence: str
 ) -> None:
@@ -352,21 +338,13 @@ def suits(
     return {f"{one.name} {one.subject}".strip(): one for one in found}
 
 
-@pytest.mark.parametrize(
-    ("pins", "subject"),
-    [
-        ([("torch", "2.10.0+cpu")], "torch 2.10.0+cpu"),
-        ([("torch", "2.99.0+cpu")], "torch 2.99.0+cpu"),
-        ([("tensorflow-cpu", "2.20.0")], "tensorflow-cpu 2.20.0"),
-        ([("jax", "0.11.2"), ("jaxlib", "0.11.2")], "jax 0.11.2 (cpu)"),
-        ([("onnxruntime", "1.31.1")], "onnxruntime 1.31.1 (cpu)"),
-    ],
-)
-def test_a_build_for_the_cpu(pins: list[tuple[str, str]], subject: str) -> None:
-    found = suits(H100, *pins)
+@each("pins subject", TABLES["a_build_for_the_cpu"])
+def test_a_build_for_the_cpu(pins: list[list[str]], subject: str) -> None:
+    rows = [(name, version) for name, version in pins]
+    found = suits(H100, *rows)
     assert found[f"build {subject}"].status == "fail"
     assert "gpuenv solve --framework" in found[f"build {subject}"].evidence
-    assert not any(name.startswith("build") for name in suits(NONE, *pins))
+    assert not any(name.startswith("build") for name in suits(NONE, *rows))
 
 
 def test_a_build_for_the_cpu_beside_one_for_cuda_may_be_meant() -> None:

@@ -9,7 +9,9 @@ import gpuenv
 from gpuenv import api, cli
 from gpuenv.compat.catalog import pick
 from gpuenv.requirements.target import version_key
-from tables import data_file
+from tables import data_file, each
+
+TABLES = data_file("tables/matrix_show.json")
 
 CASES: list[dict[str, Any]] = data_file("matrix_show.json")
 CONTRACT = {"variant", "cuda", "cudnn", "sass", "ptx", "requires_python", "source"}
@@ -75,23 +77,7 @@ def test_people_get_a_table(args: list[str], capsys: pytest.CaptureFixture[str])
         assert any("75 80 86 90 100 120" in line and ">=3.11" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "platform", "hint"),
-    [
-        ("torch", "99.0", "linux-x86_64", "near it are 2.15.0, 2.14.1, 2.14.0"),
-        ("torch", "2.14.99", "linux-x86_64", "near it are 2.15.0, 2.14.1, 2.14.0, 2.13.0"),
-        ("torch", "2.13.7", "linux-x86_64", "near it are 2.14.1, 2.14.0, 2.13.0"),
-        ("torchaudio", "2.9.99", "win-amd64", "near it are 2.11.0, 2.10.0, 2.9.1"),
-        ("jaxlib", "0.9", "win-amd64", "it is known on linux-x86_64"),
-        ("nvidia-nccl-cu12", "2.27", "win-amd64", "it is known on linux-x86_64: --platform"),
-        (
-            "tensorflow",
-            "2.10",
-            "win-amd64",
-            "near it are 2.13.1, 2.13.0; tensorflow-gpu has it: `gpuenv matrix show tensorflow-gpu",
-        ),
-    ],
-)
+@each("name version platform hint", TABLES["an_unknown_release_is_told_with_those_near_it"])
 def test_an_unknown_release_is_told_with_those_near_it(
     name: str, version: str, platform: str, hint: str
 ) -> None:
@@ -115,11 +101,7 @@ def test_an_unknown_name_is_told_with_those_like_it(name: str, hint: str) -> Non
     assert raised.value.hint.startswith(hint)
 
 
-@pytest.mark.parametrize(
-    ("asked", "version"),
-    [("9.1", "9.1.1.17"), ("9.1.0", "9.1.0.70"), ("9.10", "9.10.2.21"), ("9", "9.10.2.21"),
-     ("9.1.1.17", "9.1.1.17"), ("9.1.1.1", None), ("8", None), ("1", None)],
-)  # fmt: skip
+@each("asked version", TABLES["numbers"])
 def test_a_version_means_the_newest_that_begins_with_its_numbers(
     asked: str, version: str | None
 ) -> None:

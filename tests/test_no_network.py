@@ -9,31 +9,19 @@ import pytest
 
 from gpuenv.lock import pylock
 from index_server import IndexServer
+from tables import data_file, each
 from test_cli import contents, run
+
+TABLES = data_file("tables/no_network.json")
 
 # Nothing listens on port 9, so every request fails at once.
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")
 CPU = "--gpu none --python 3.12 --platform linux-x86_64"
 
-# Questions about the GPU stack, with the exit status.
-STACK = [
-    ("--framework jax --gpu V100 --gpu H100 --driver 470.256.02 --platform linux-aarch64", 3),
-    ("--framework jax --gpu V100 --gpu H100 --driver 470.256.02 --platform linux-x86_64", 3),
-    ("--framework jax --gpu V100 --driver 580.65.06 --platform linux-aarch64", 0),
-    ("jax>=0.8 cupy --gpu V100 --driver 470.256.02 --platform linux-x86_64", 3),
-    ("tensorflow --gpu H100 --driver 580.65.06 --platform win-amd64", 3),
-    ("torch torchvision==99 --gpu H100 --driver 580.65.06 --platform linux-x86_64", 3),
-    ("torch nvidia-cudnn-cu12==99 --gpu H100 --driver 580.65.06 --platform linux-x86_64", 3),
-    ("jax==0.4.30 torch==2.15.0 --gpu H100 --driver 550.54.14 --platform linux-x86_64", 3),
-    ("torch tensorflow --gpu H100 --driver 580.65.06 --platform linux-x86_64", 0),
-    # Not of the stack: the snapshot leaves out old releases of numpy.
-    ("jax numpy<1.20 --gpu H100 --driver 580.65.06 --platform linux-x86_64", 4),
-    ("no-such-package --gpu H100 --driver 580.65.06 --platform linux-x86_64", 4),
-]
 
-
-@pytest.mark.parametrize(("question", "status"), STACK)
+@each("question status", TABLES["the_snapshot_answers_without_a_network"])
 def test_the_snapshot_answers_without_a_network(question: str, status: int, tmp_path: Path) -> None:
+    """All of the GPU stack, but for old releases of numpy, which the snapshot leaves out."""
     folder = tmp_path / "work"
     folder.mkdir()
     words = ["solve", *question.split(), "--python", "3.12", "--json"]

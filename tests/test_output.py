@@ -20,7 +20,10 @@ import pytest
 import forked
 from gpuenv.__main__ import main
 from index_server import IndexServer
+from tables import data_file, each
 from test_cli import SOLVE, command_environment, import_what_commands_use, run_process
+
+TABLES = data_file("tables/output.json")
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
 V100 = ["--gpu", "V100", "--driver", "550.54.14", "--python", "3.12", "--glibc", "2.39"]
@@ -148,14 +151,7 @@ def test_quiet_and_verbose(work: Path) -> None:
     assert refused.returncode == 2 and "H1000" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("answers", "frameworks", "profiles"),
-    [
-        ("H100, A100\n580.65.06\n\nno\n", ["torch"], ["h100-a100"]),
-        ("V100\n550.54.14\ntorch>=2.5, jax\n\n", ["torch>=2.5", "jax"], ["v100", "cpu"]),
-        ("\n\n", ["torch"], ["cpu"]),
-    ],
-)
+@each("answers frameworks profiles", TABLES["init_asks_on_a_terminal"])
 def test_init_asks_on_a_terminal(
     tmp_path: Path, answers: str, frameworks: list[str], profiles: list[str]
 ) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from index_server import File, IndexServer, make_wheel
-from tables import HERE
+from tables import HERE, data_file, each
 from test_cli import contents, run
+
+TABLES = data_file("tables/path.json")
 
 
 def fill(server: IndexServer) -> None:
@@ -21,17 +23,7 @@ def fill(server: IndexServer) -> None:
 
 # What an index looks like and who installs meet in the lock alone: every style goes with both
 # kinds of metadata, and each installer with every style.
-@pytest.mark.parametrize(
-    ("installer", "metadata", "style"),
-    [
-        ("uv", "hashed", "json"),
-        ("pip", None, "json"),
-        ("pip", "hashed", "html"),
-        ("uv", None, "html"),
-        ("uv", "hashed", "plain"),
-        ("pip", None, "plain"),
-    ],
-)
+@each("installer metadata style", TABLES["solve_and_sync_from_a_live_index"])
 def test_solve_and_sync_from_a_live_index(
     tmp_path: Path, style: str, metadata: str | None, installer: str
 ) -> None:
@@ -77,20 +69,7 @@ def test_solve_and_sync_from_a_live_index(
     assert (folder / "env" / "pyvenv.cfg").exists()
 
 
-@pytest.mark.parametrize(
-    ("path", "fault"),
-    [
-        ("/simple/alpha/", "500"),
-        ("/simple/alpha/", "503"),
-        ("/simple/alpha/", "403"),
-        ("/simple/alpha/", "cut"),
-        ("/simple/alpha/", "drop"),
-        ("/simple/alpha/", "nonsense"),
-        ("/files/alpha", "500"),
-        ("/files/alpha", "cut"),
-        ("/files/alpha", "tampered"),
-    ],
-)
+@each("path fault", TABLES["a_bad_index_is_one_line_and_status_4"])
 def test_a_bad_index_is_one_line_and_status_4(tmp_path: Path, path: str, fault: str) -> None:
     folder = tmp_path / "work"
     folder.mkdir()

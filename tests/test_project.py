@@ -23,8 +23,10 @@ from gpuenv.errors import TamperedError
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from index_server import IndexServer
-from tables import HERE, ROOT, cases, data_file
+from tables import HERE, ROOT, cases, data_file, each
 from test_cli import contents, run
+
+TABLES = data_file("tables/project.json")
 
 CASES: dict[str, Any] = data_file("project.toml")
 REPO = """\
@@ -667,21 +669,7 @@ def test_sync_says_what_fits_none(repo: Path, call: Call) -> None:
     assert contents(repo) == before
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--gpu", "V100", "--driver", "550.54.14"], "pylock.v100.toml fits this host"),
-        (["--gpu", "none"], "pylock.ci.toml fits this host"),
-        (
-            ["--gpu", "H100", "--driver", "580.65.06"],
-            "pylock.h100.toml fits this host best; pylock.v100.toml would work, too",
-        ),
-        (
-            ["--gpu", "A100", "--driver", "580.65.06"],
-            "pylock.v100.toml fits this host best; pylock.h100.toml would work, too",
-        ),
-    ],
-)
+@each("flags said", TABLES["sync_takes_the_lock_that_fits"])
 def test_sync_takes_the_lock_that_fits(flags: list[str], said: str, repo: Path, call: Call) -> None:
     (repo / "full").mkdir()
     (repo / "full" / "x").write_text("")  # a target that cannot be used: nothing is downloaded

@@ -15,8 +15,10 @@ from gpuenv.model import Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.solver import solve
-from tables import data_file
+from tables import data_file, each
 from universe import BASE, Universe
+
+TABLES = data_file("tables/resolution.json")
 
 FOLDER = Path(__file__).parent / "data" / "resolution"
 DATA = data.load()
@@ -141,20 +143,7 @@ def test_all_conflicting_pairs_of_a_short_request_are_named(
     assert [one.subject for one in reasons] == [f"{name} 1.0" for name in conflicts]
 
 
-@pytest.mark.parametrize(
-    ("pins", "choices"),
-    [
-        (["jax==0.6.2"], ["jax 0.6.2 cpu"]),
-        (
-            ["jax==0.6.2", "jax-cuda12-plugin==0.6.2", "jax-cuda12-pjrt==0.6.2"],
-            ["jax 0.6.2 cuda12"],
-        ),
-        (["jax==0.6.2", "jax-cuda12-plugin==0.6.2"], ["jax 0.6.2 cpu"]),
-        (["cupy-cuda12x==13.6.0"], ["cupy 13.6.0 cuda12x"]),
-        (["onnxruntime-gpu==1.23.0"], ["onnxruntime 1.23.0 cuda"]),
-        (["other==1.0"], []),
-    ],
-)
+@each("pins choices", TABLES["frameworks_that_are_dependencies_are_choices"])
 def test_frameworks_that_are_dependencies_are_choices(pins: list[str], choices: list[str]) -> None:
     packages: dict[str, Any] = {"app": {"1.0": {"requires": pins}}}
     for pin in pins:

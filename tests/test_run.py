@@ -14,9 +14,11 @@ import pytest
 
 from gpuenv import loader_env
 from gpuenv.render.changes import shadow_lines
-from tables import cases, data_file
+from tables import cases, data_file, each
 from test_cli import run_process as run
 from test_verification import CLEAN, CUDNN, file_name, install, member_file, place, site_of
+
+TABLES = data_file("tables/run.json")
 
 CASES = data_file("run.toml")["case"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
@@ -188,14 +190,7 @@ def test_signals_reach_the_command_as_they_reach_any(env_folder: Path, tmp_path:
     assert done.returncode == -signal.SIGPIPE
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "says"),
-    [
-        (["run", "--target", "empty", "--", "true"], 2, "no interpreter"),
-        (["run", "--target", "env", "--", "no-such-command"], 127, "no-such-command: not found"),
-        (["run", "--target", "env", "--", "./empty"], 126, "Permission denied"),
-    ],
-)
+@each("arguments status says", TABLES["mistakes"])
 def test_mistakes(
     arguments: list[str], status: int, says: str, env_folder: Path, tmp_path: Path
 ) -> None:

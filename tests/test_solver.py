@@ -8,8 +8,11 @@ from gpuenv.errors import InputError, NoSolutionError, PackageIndexError
 from gpuenv.model import Gpu, Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.solver import solve
+from tables import data_file, each
 from test_resolution import DATA, versions
 from universe import BASE, Packages, Universe
+
+TABLES = data_file("tables/solver.json")
 
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 WITH_GPU = HOST.replace(gpus=(Gpu(name="H100", compute_capability=(9, 0)),), driver="580.65.06")
@@ -115,16 +118,7 @@ def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer() -> None
         answer("torch==2.5.99", "b")
 
 
-@pytest.mark.parametrize(
-    ("requirements", "subject"),
-    [
-        (("jax>9",), "jax>9"),
-        (("jax[cuda12]>9 ; python_version > '3'",), "jax[cuda12]>9"),
-        (("jax[cuda12-local]>9",), "jax[cuda12-local]>9"),
-        (("torch>99",), "torch>99"),
-        (("b>1", "jax>9"), "jax>9 and b>1"),
-    ],
-)
+@each("requirements subject", TABLES["a_refusal_names_the_requirements_as_they_were_written"])
 def test_a_refusal_names_the_requirements_as_they_were_written(
     requirements: tuple[str, ...], subject: str
 ) -> None:
