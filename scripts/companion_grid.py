@@ -14,7 +14,8 @@ of the companions and of the framework in each lock:
 - the names that pure Python imports from jax must be in the release of jax in the lock.
 
 What a wheel of the PyTorch index says cannot be read everywhere: the symbols of torch are those of
-the default index's build of the same release, and the record counts the wheels that were not read.
+the default index's build of the same release, and the record names the wheels that were not read.
+Libraries of more than 80 MB, compressed, are not read either.
 
 The record (docs/records/companion-grid.json) has the counts by outcome and each contradiction. The
 results of solves and what was read are kept in the cache folder. Exit status: 0 no contradiction.
