@@ -27,7 +27,7 @@ class Reason(Value):
     dependent: str = ""
 
 
-_DOUBTS = ("known-avoid", "gpu-unused", "shared-paths")
+_DOUBTS = ("known-avoid", "gpu-unused", "shared-paths", "unpinned", "system-cudnn")
 
 
 def is_doubt(reason: Reason) -> bool:
@@ -136,7 +136,8 @@ class LockReport(Value):
     """Whether a lock file of any tool works on a host.
 
     `packages` is the number of packages that it installs there; `changes` are single changes of the
-    host with which nothing fails any more, if they were looked for.
+    host with which nothing fails any more, if they were looked for. Of a Dockerfile `created_by` is
+    the base image, and `places` are FILE:LINE of each reason.
     """
 
     path: str
@@ -145,6 +146,7 @@ class LockReport(Value):
     packages: int
     reasons: tuple[Reason, ...]
     changes: tuple[Change, ...] = ()
+    places: tuple[str, ...] = ()
 
     @property
     def works(self) -> bool:

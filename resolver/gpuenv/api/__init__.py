@@ -43,6 +43,7 @@ __all__ = [
     "downloaded_python",
     "examine",
     "explain",
+    "explain_dockerfile",
     "explain_lock",
     "fitting_lock",
     "has_profiles",
@@ -78,6 +79,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .conda import repair
+    from .dockerfiles import explain_dockerfile
     from .explanations import check_lock, examine, explain, explain_lock
     from .foreign import is_tool_lock, read_tool_lock
     from .installing import (
@@ -108,7 +110,7 @@ if TYPE_CHECKING:
 else:
     # A solve needs none of these. Each is loaded when a function is used that the modules before it
     # do not have.
-    _ON_DEMAND = ("installing", "projects", "explanations", "foreign", "conda")
+    _ON_DEMAND = ("installing", "projects", "explanations", "foreign", "dockerfiles", "conda")
 
     def __getattr__(name: str) -> Any:
         for module in _ON_DEMAND if name in __all__ else ():

@@ -18,6 +18,7 @@ from ..model import IndexOptions, Lock
 from ..render import plans, refusals
 from ..render.text import Line
 from ..requirements.conda_projects import is_project_file
+from ..requirements.dockerfile import is_dockerfile, read_dockerfile
 from .flags import BACKEND, HOST, REQUEST, SOLVE
 from .output import print_errors, print_json, print_lines, print_report, print_result
 from .parser import Argument, Command
@@ -27,6 +28,7 @@ from .requests import (
     is_conda_backend,
     read_conda_request,
     read_host,
+    read_index_options,
     read_output,
     read_repair_request,
     read_request,
@@ -132,7 +134,7 @@ class Explain(Command):
         "Print every reason against the newest releases on a host, and the smallest changes "
         "that help. For a LOCK print whether it works on a host: pylock.toml, uv.lock, "
         "poetry.lock, pdm.lock, Pipfile.lock, requirements with hashes, or the lock of a conda "
-        "environment."
+        "environment. For a Dockerfile print what does not fit its base image or the host."
     )
     EXAMPLES = (
         ("gpuenv explain torch tensorflow --gpu V100 --driver 550.54.14", "Explain a request"),
@@ -140,6 +142,7 @@ class Explain(Command):
             'gpuenv explain pylock.toml --gpu "RTX 5090"',
             "Explain whether a lock works on another GPU",
         ),
+        ("gpuenv explain Dockerfile --gpu H100 --driver 550.54.14", "Explain a Dockerfile"),
         ("gpuenv explain uv.lock --extra cu128", "Explain a lock of another tool with an extra"),
     )
     ARGUMENTS = (*REQUEST, *BACKEND, HOST)
@@ -158,11 +161,14 @@ class Explain(Command):
             for text in texts
             if text.endswith(".toml") or api.is_conda_lock(text) or api.is_tool_lock(text)
         ]
+        given += [text for text in texts if is_dockerfile(text)]
         if not given:
             return _explain_request(arguments)
         if len(texts) > 1 or arguments.framework:
-            message = f"{given[0]}: a lock is explained alone: give one LOCK, or requirements"
+            message = f"{given[0]}: a file is explained alone: give one LOCK, or requirements"
             raise InputError(message)
+        if is_dockerfile(given[0]):
+            return _explain_dockerfile(arguments, given[0])
         return _explain_lock(arguments, given[0])
 
 
@@ -215,6 +221,20 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
     print_result(
         arguments, refusals.lock_json(report), refusals.lock_lines(report, with_changes=True)
     )
+    return 0 if report.works else NoSolutionError.exit_status
+
+
+def _explain_dockerfile(arguments: Namespace, path: str) -> int:
+    """Explain a Dockerfile for the host of the flags, with what its base image shows."""
+    file = read_dockerfile(path)
+    file = file.replace(python=arguments.python or file.python)
+    arguments.python = file.python or None
+    arguments.platform = arguments.platform or file.platform
+    arguments.glibc = arguments.glibc or file.glibc or None
+    host = read_host(arguments, need_gpu=True)
+    report = api.explain_dockerfile(path, file, host, read_index_options(arguments))
+    lines = refusals.lock_lines(report, with_changes=bool(report.changes))
+    print_result(arguments, refusals.lock_json(report), lines)
     return 0 if report.works else NoSolutionError.exit_status
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import Any
 
 from ..compat.evaluate import HOST_CODES
@@ -88,19 +90,34 @@ def lock_lines(report: LockReport, *, with_changes: bool = False) -> list[str]:
         with_changes: whether to end with the changes of the host that help.
     """
     failures = [reason for reason in report.reasons if not is_doubt(reason)]
-    notes, verdict = [], "violates no rule"
-    for reason in filter(is_doubt, report.reasons):
-        kind = "note"
-        if reason.code.endswith("-unknown"):
-            kind, verdict = "not known", "may not work"
-        notes += wrapped(f"{kind}: {reason_text(reason)}", INDENT)
+    verdict = "violates no rule"
+    if any(reason.code.endswith("-unknown") for reason in report.reasons):
+        verdict = "may not work"
+    changes = []
     if failures:
         verdict = "would not work"
-        notes += change_lines(report.changes, report.reasons) if with_changes else []
+        changes = change_lines(report.changes, report.reasons) if with_changes else []
     subject = f"{report.path} ({report.created_by}, {quantity_text(report.packages, 'package')})"
     lines = wrapped(f"{subject} {verdict} on {host_text(report.host)}", "")
+    if report.places:
+        for place, rows in groupby(zip(report.places, report.reasons, strict=True), itemgetter(0)):
+            reasons = [reason for _, reason in rows]
+            notes = _note_lines(reasons)[:LEAST]
+            known = [reason for reason in reasons if not is_doubt(reason)]
+            lines += [f"{place}:", *reason_lines(known, LEAST), *notes]
+        return [*lines, *changes]
+    notes = [*_note_lines(report.reasons), *changes]
     most = max(LEAST, SCREEN - len(lines) - len(notes))
     return [*lines, *reason_lines(failures, most), *notes]
+
+
+def _note_lines(reasons: Iterable[Reason]) -> list[str]:
+    """Return the doubts among some reasons."""
+    lines = []
+    for reason in filter(is_doubt, reasons):
+        kind = "not known" if reason.code.endswith("-unknown") else "note"
+        lines += wrapped(f"{kind}: {reason_text(reason)}", INDENT)
+    return lines
 
 
 def change_lines(changes: Sequence[Change], reasons: Sequence[Reason]) -> list[str]:
@@ -238,7 +255,10 @@ def lock_json(report: LockReport) -> dict[str, Any]:
     """Return the document of `explain LOCK --json`."""
     return {
         "possible": report.works,
-        "reasons": reasons_json(report.reasons),
+        "reasons": [
+            {**row, "place": place} if place else row
+            for row, place in zip_longest(reasons_json(report.reasons), report.places)
+        ],
         "smallest_changes": report.changes,
         "lock": report.path,
         "created_by": report.created_by,

@@ -1,0 +1,211 @@
+"""Whether what a Dockerfile installs works in its base image and on a host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..compat.architectures import reaches_floor
+from ..compat.data import CompatibilityData
+from ..errors import Change, InputError, LockReport, NoSolutionError, Reason, is_doubt
+from ..model import Host, IndexOptions, Plan, Request, show_pair
+from ..requirements.dockerfile import Dockerfile, Install
+from ..requirements.target import parse_requirement
+from . import environments, wheels
+from .data import compatibility_data
+from .explanations import check_lock
+
+_TAG = re.compile(r"(?:^|/)(cu\d+|cpu)/?$")
+_Finding = tuple[int, Reason]  # the line that it is about
+
+
+def explain_dockerfile(
+    path: str, file: Dockerfile, host: Host, options: IndexOptions | None = None
+) -> LockReport:
+    """Judge the base image and what is installed into it; the requirements are solved together.
+
+    Reason codes: those of a solve, and image-unknown, file-unknown, unpinned, no-nvcc,
+    nvcc-unknown, nvcc-version, system-cudnn, cudnn-shadowed.
+
+    Args:
+        path: the Dockerfile, for messages.
+        file: what it says.
+        host: the host, with the Python of the image.
+        options: where packages may come from.
+
+    Returns:
+        The report; `places` has the line of each reason.
+
+    Raises:
+        PackageIndexError: an index did not answer.
+    """
+    data = compatibility_data()
+    findings = [*_of_image(file, host, data)]
+    request, built = Request(), list[tuple[int, str]]()
+    for install in file.installs:
+        findings += _of_install(install, file, host, data)
+        built += [(install.line, text) for text in install.sources]
+        if install.is_isolated:
+            texts = (*request.requirements, *install.requirements)
+            request = request.replace(requirements=texts)
+        else:
+            built += [(install.line, text) for text in install.requirements]
+        tags = [match[1] for match in map(_TAG.search, install.indexes) if match]
+        for text in install.requirements if tags and tags[0] != "cpu" else ():
+            framework = data.framework_of(parse_requirement(text).name)
+            if framework is not None:
+                request = request.replace(builds=((framework.name, tags[0]),))
+    plan, changes = None, tuple[Change, ...]()
+    request = _with_framework(request, file)
+    if request.frameworks or request.requirements:
+        try:
+            plan = environments.solve(request, host, options)
+        except NoSolutionError as error:
+            changes = error.explanation.changes
+            findings += [(_line(file, reason), reason) for reason in error.explanation.reasons]
+    if plan is not None:
+        findings += _of_cudnn(file, plan, data)
+        findings += [(_line(file, reason), reason) for reason in filter(is_doubt, plan.warnings)]
+    findings += _of_builds(file, plan, built, data)
+    findings.sort(key=lambda finding: finding[0])
+    return LockReport(
+        path=path,
+        host=host,
+        created_by=file.image,
+        packages=len(plan.pins) if plan is not None else 0,
+        reasons=tuple(reason for _, reason in findings),
+        places=tuple(f"{path}:{line}" for line, _ in findings),
+        changes=changes,
+    )
+
+
+def _with_framework(request: Request, file: Dockerfile) -> Request:
+    """Return the request with the framework of the image, which pip leaves as it is.
+
+    Another version that the Dockerfile asks for takes its place.
+    """
+    frameworks: list[str] = []
+    requirements = list(request.requirements)
+    builds = request.builds
+    if file.framework:
+        name = parse_requirement(file.framework).name
+        own = [text for text in requirements if parse_requirement(text).name == name]
+        if not any(parse_requirement(text).specifier for text in own):
+            requirements = [text for text in requirements if text not in own]
+            frameworks = [file.framework]
+            if file.cuda is not None and not builds:
+                builds = ((name, show_pair(file.cuda)),)
+    frameworks, requirements = wheels.split_frameworks(frameworks, requirements)
+    return request.replace(
+        frameworks=tuple(frameworks), requirements=tuple(requirements), builds=builds
+    )
+
+
+def _line(file: Dockerfile, reason: Reason) -> int:
+    """Return the line that a reason is about: that of a requirement, otherwise of the image."""
+    data = compatibility_data()
+    for subject in (reason.subject, reason.dependent):
+        wanted = re.split(r"[^\w.-]", subject)[0]
+        for install in file.installs:
+            for text in install.requirements:
+                name = parse_requirement(text).name
+                framework = data.framework(name)
+                if wanted in (name, framework and framework.name):
+                    return install.line
+    return file.line
+
+
+def _reason(code: str, subject: str, need: str, have: str) -> Reason:
+    return Reason(code=code, subject=subject, need=need, have=have, source="the Dockerfile")
+
+
+def _of_image(file: Dockerfile, host: Host, data: CompatibilityData) -> Iterator[_Finding]:
+    """Yield what speaks against the base image, and what its tag does not show."""
+    image = file.image
+    if file.cuda is not None and host.gpus and host.driver is not None:
+        floor = data.driver_floor(file.cuda, "linux")
+        if floor is not None and not reaches_floor(host, floor[0], file.cuda):
+            subject, have = f"CUDA {show_pair(file.cuda)} of the image", f"driver {host.driver}"
+            need = f"driver {floor[0]} or newer"
+            yield file.line, _reason("driver-floor", subject, need, have)
+    if "alpine" in image:
+        have = "has musl, and the wheels of frameworks need glibc"
+        yield file.line, _reason("glibc", image, "glibc", have)
+    unknown = [] if file.python else [f"Python (judged for {show_pair(host.python.version)})"]
+    if file.cuda is None and not re.search(r"(?:^|/)python:", image):
+        unknown.append("CUDA, cuDNN and nvcc")
+    if unknown:
+        have = f"its tag does not show {' and '.join(unknown)}"
+        yield file.line, _reason("image-unknown", image, "", have)
+
+
+def _of_install(
+    install: Install, file: Dockerfile, host: Host, data: CompatibilityData
+) -> Iterator[_Finding]:
+    """Yield what can be said of a command without a solve."""
+    line = install.line
+    if install.lock:
+        try:
+            yield from ((line, reason) for reason in check_lock(install.lock, host).reasons)
+        except InputError as error:
+            yield line, _reason("file-unknown", install.lock, "", f"not judged: {error.message}")
+    for name in (*install.unread, *install.sources):
+        have = "not judged: it is not beside the Dockerfile"
+        if name in install.sources:
+            have = "not judged: only its build shows what it needs"
+        yield line, _reason("file-unknown", name, "", have)
+    is_cpu = any(match[1] == "cpu" for match in map(_TAG.search, install.indexes) if match)
+    of_image = parse_requirement(file.framework) if file.framework else None
+    for text in install.requirements:
+        requirement = parse_requirement(text)
+        if data.framework_of(requirement.name) is None:
+            continue
+        if is_cpu and host.gpus:
+            have = "a CPU build, from an index of CPU builds"
+            yield line, _reason("cpu-build", requirement.name, "a CUDA build", have)
+        if not (requirement.specifier or requirement.url):
+            have = "no version: another day of the build gives another release"
+            if of_image is not None and requirement.name == of_image.name:
+                have = f"no version: {file.framework} of the image stays"
+            yield line, _reason("unpinned", requirement.name, "", have)
+
+
+def _of_cudnn(file: Dockerfile, plan: Plan, data: CompatibilityData) -> Iterator[_Finding]:
+    """Yield where the cuDNN of the image takes the place of another, or is of another major."""
+    if file.cudnn is None:
+        return
+    have = f"cuDNN {file.cudnn} of the image"
+    versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    wheel = next((name for name in versions if name.startswith("nvidia-cudnn-")), "")
+    if wheel and int(versions[wheel].partition(".")[0]) != file.cudnn:
+        subject = f"{wheel} {versions[wheel]}"
+        if file.library_path:
+            have += ", which LD_LIBRARY_PATH puts before it"
+            reason = _reason("cudnn-shadowed", subject, "to be loaded first", have)
+            yield file.library_path, reason
+        else:
+            yield file.line, _reason("system-cudnn", subject, "", f"is used; {have} is not")
+    for name, version in versions.items() if not wheel else ():
+        links = data.links(name, version, plan.host.platform)
+        if links is not None and links.cudnn and file.cudnn not in links.cudnn:
+            need = f"cuDNN {' or '.join(map(str, links.cudnn))}"
+            reason = _reason("cudnn-major", f"{name} {version}", need, have)
+            yield _line(file, reason), reason
+
+
+def _of_builds(
+    file: Dockerfile, plan: Plan | None, built: Sequence[tuple[int, str]], data: CompatibilityData
+) -> Iterator[_Finding]:
+    """Yield why what is built with the framework of the environment lacks nvcc, or has another."""
+    cuda = next((choice.cuda for choice in plan.choices if choice.cuda), None) if plan else None
+    for line, text in built:
+        name = re.split(r"[=<>!~\[ ]", text)[0]
+        is_known = data.is_companion(name)
+        if file.kind in ("base", "runtime"):
+            need = "nvcc" if is_known else "nvcc, if it has CUDA code"
+            have = f"none: {file.image} is no devel image"
+            yield line, _reason("no-nvcc" if is_known else "nvcc-unknown", name, need, have)
+        elif cuda is not None and file.cuda is not None and cuda[0] != file.cuda[0]:
+            need = f"nvcc of CUDA {cuda[0]}{'' if is_known else ', if it has CUDA code'}"
+            have = f"CUDA {show_pair(file.cuda)} of the image; torch is for {show_pair(cuda)}"
+            yield line, _reason("nvcc-version" if is_known else "nvcc-unknown", name, need, have)
