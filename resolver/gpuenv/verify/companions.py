@@ -307,11 +307,12 @@ def _judge(
     texts = [f"{name}: {text}" for name, text in answer["failures"].items()]
     if answer["numpy"] and not texts:
         texts.append(answer["numpy"])
+    said = " ".join(texts)
     if "fail" in kinds:
-        texts += [text for kind, text in loads if kind == "fail"]
+        failed = [text for kind, text in loads if kind == "fail"]
+        texts += [text for text in failed if text.partition(": ")[2] not in said]
         return "fail", first_texts(texts, shown=SHOWN)
     if texts:
-        said = " ".join(texts)
         of_host = [_NO_DISPLAY, _NO_NETWORK] if devices else [_NO_DISPLAY, _NO_NETWORK, _NO_GPU]
         lacks_library = "system" in kinds and _MISSING.search(said)
         undecided = lacks_library or any(pattern.search(said) for pattern in of_host)
