@@ -26,12 +26,13 @@ from ..detect.host import read_host
 from .data import compatibility_data, data_version, matrix_catalog
 from .environments import attested, is_conda_lock, lock, lock_text, read_lock, solve, write_lock
 from .hosts import describe, detect, require_gpu, with_python_of
-from .wheels import split_frameworks, tool_settings
+from .wheels import built_requirements, split_frameworks, tool_settings
 
 __all__ = [
     "add_profiles",
     "attested",
     "begin_project",
+    "built_requirements",
     "changed_requirements",
     "changes",
     "check_lock",

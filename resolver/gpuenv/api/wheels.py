@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 from ..compat.data import CompatibilityData
-from ..errors import NoSolutionError, PackageIndexError
+from ..errors import InputError, NoSolutionError, PackageIndexError
 from ..index.multi_index import MultiIndex, open_indexes
 from ..index.protocol import Index
+from ..index.urls import path_to_file_url
 from ..lock.tool_settings import ToolSettings, capability_of, settings
 from ..model import Host, IndexOptions, Plan, Request
-from ..requirements.target import parse_requirement
+from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
 from ..resolve import solver
 from ..resolve.requested import read_request
 from ..resolve.wheel_variants import VariantChooser
@@ -87,6 +89,41 @@ def solve(
             pins.append(pin.replace(wheel=pin.wheel.replace(size=size)))
         plan = plan.replace(pins=tuple(pins))
     return plan
+
+
+def built_requirements(
+    folder: str, extras: Sequence[str], host: Host, options: IndexOptions
+) -> tuple[list[str], str | None]:
+    """Return what a project requires on a host, and its Requires-Python, by its build backend.
+
+    Args:
+        folder: the folder of the project.
+        extras: the extras that are wanted.
+        host: the host.
+        options: where build requirements come from.
+
+    Raises:
+        InputError: there is no such extra.
+        BuildFailedError: the backend fails.
+    """
+    _, index = open_indexes(options, compatibility_data().folder, python=host.python)
+    tree = index.direct("", path_to_file_url(os.path.abspath(folder)))
+    metadata, environment = index.metadata(tree), TargetEnvironment(host)
+    markers = " ".join(dependency.marker or "" for dependency in metadata.dependencies)
+    wanted = [normalize_name(extra) for extra in extras]
+    for extra in wanted:
+        if f'"{extra}"' not in markers:
+            raise InputError(f"{folder}: the project has no extra {extra}")
+    texts: dict[str, None] = {}
+    for place in range(len(metadata.dependencies) + 1):
+        del place  # an extra may ask for other extras of the project, and these for others
+        for dependency in metadata.dependencies:
+            if dependency.marker is None or environment.marker(dependency.marker, tuple(wanted)):
+                if dependency.name == tree.name:
+                    wanted += [extra for extra in dependency.extras if extra not in wanted]
+                else:
+                    texts[str(dependency.replace(marker=None))] = None
+    return list(texts), metadata.requires_python
 
 
 def _all_builds(host: Host, data: CompatibilityData) -> dict[str, list[str]]:

@@ -12,7 +12,15 @@ from .. import api
 from ..errors import InputError
 from ..index.urls import path_to_file_url
 from ..lock import foreign
-from ..model import EVERY_FRAMEWORK, CondaOptions, Host, IndexOptions, Request, show_pair
+from ..model import (
+    EVERY_FRAMEWORK,
+    EVERY_PACKAGE,
+    CondaOptions,
+    Host,
+    IndexOptions,
+    Request,
+    show_pair,
+)
 from ..prefix import is_conda, is_venv
 from ..requirements.conda_projects import is_project_file, read_project_file
 from ..requirements.files import read_files
@@ -210,7 +218,17 @@ def read_request(
         def holds(marker: str) -> bool:
             return TargetEnvironment(host_of_target()).marker(marker, ())
 
-        file = read_project(folder, arguments.extra, arguments.group, holds=holds)
+        def built(place: str, extras: Sequence[str]) -> tuple[Sequence[str], str | None]:
+            return api.built_requirements(place, extras, host_of_target(), options)
+
+        may_build = EVERY_PACKAGE not in request.no_build
+        file = read_project(
+            folder,
+            arguments.extra,
+            arguments.group,
+            holds=holds,
+            built=built if may_build else None,
+        )
         place = folder if os.path.isdir(folder) else os.path.dirname(folder)
         links = [link if "://" in link else os.path.join(place, link) for link in file.find_links]
         files.append(file.replace(find_links=tuple(links)))

@@ -287,10 +287,12 @@ class FileReader:
             raise _unusable(redact_url(url), need, have, code="needs-build")
         fields, _ = _header_fields(content)
         version = str(Version(fields.get("version", "")))
-        if normalize_name(fields.get("name", "")) != name:
+        own_name = normalize_name(fields.get("name", ""))
+        if own_name != (name or own_name):
             message = f"{name} @ {redact_url(url)}: the project there is {fields.get('name')}"
             raise InputError(message)
-        tree = tree.replace(version=version, filename=f"{name}-{version}.tar.gz")
+        filename = f"{own_name}-{version}.tar.gz"
+        tree = tree.replace(name=own_name, version=version, filename=filename)
         self._metadata.get((tree.url, tree.sha256), lambda: parse_metadata(content, tree))
         return tree
 

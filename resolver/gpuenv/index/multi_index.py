@@ -8,7 +8,7 @@ not mix with a framework's own builds.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
@@ -55,6 +55,7 @@ class MultiIndex(Index):
         own: {package: its framework's own indexes, which have further builds of it}.
         open_index: opens an index by its URL.
         bound: {package: the URL of the only index that it may come from}.
+        shipped_extra: {package: URLs of extra indexes whose files the snapshot has}.
     """
 
     def __init__(
@@ -70,12 +71,13 @@ class MultiIndex(Index):
         own: Mapping[str, Sequence[str]] | None = None,
         open_index: Callable[[str], Source] | None = None,
         bound: Mapping[str, str] | None = None,
+        shipped_extra: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._reader, self._default, self._snapshot = reader, default, snapshot
         self._find_links, self._extra, self._offline = find_links, extra, offline
         self._own = dict(own or {})
         self._open_index = open_index
-        self._bound = dict(bound or {})
+        self._bound, self._shipped_extra = dict(bound or {}), dict(shipped_extra or {})
         self._opened: dict[str, Source] = {}  # frameworks' own and bound indexes, by URL
         self._sources: dict[str, Source | None] = {}  # that names are bound to
         self._prefetcher: Prefetcher | None = None
@@ -114,10 +116,11 @@ class MultiIndex(Index):
             OfflineError: the package's page is not in the cache.
             PackageIndexError: the index failed.
         """
-        live = self._default
-        if name in self._bound:
-            live = self._open(self._bound[name])
-        if live is None or not self.at_hand(name) or not live.has(name):
+        if not self.at_hand(name):
+            return False
+        source = self._source(name)
+        live = self._open(source.url) if isinstance(source, OfIndex) else self._default
+        if live is None or not live.has(name):
             return False
         snapshot, self._sources[name] = self._snapshot, live
         if snapshot is not None and any("+" in wheel.version for wheel in snapshot.files(name)):
@@ -158,13 +161,19 @@ class MultiIndex(Index):
     def _local_source(self, name: str) -> Source | None:
         """Return the source of a name that no request can change; None for other names."""
         if name in self._bound:
-            if self._snapshot is None:
-                return None
-            shipped = OfIndex(self._snapshot, self._bound[name])
-            return shipped if shipped.has(name) else None
+            return self._shipped_of(name, [self._bound[name]])
         if self._find_links is not None and self._find_links.has(name):
             return self._find_links
-        return self._snapshot if not self._extra and self._is_shipped(name) else None
+        if any(source.may_have(name) for source in self._extra):
+            return self._shipped_of(name, self._shipped_extra.get(name, ()))
+        return self._snapshot if self._is_shipped(name) else None
+
+    def _shipped_of(self, name: str, urls: Iterable[str]) -> Source | None:
+        """Return what the snapshot has of the first of some indexes that has a package there."""
+        if self._snapshot is None or name in self._live:
+            return None
+        sources = (OfIndex(self._snapshot, url) for url in urls)
+        return next((source for source in sources if source.has(name)), None)
 
     def _live_source(self, name: str) -> Source | None:
         if name in self._bound:
@@ -328,11 +337,17 @@ def open_indexes(
     )
     transport = Transport(cert=default.cert)
     pages = PageReader(transport, cache, options)
-    builder = SourceBuilder(python, options, default, cache.folder, may_build)
+    names = own_packages or {}
+    others = tuple(url for url in options.extra_index_urls if url not in names)
+    of_builds = options.replace(extra_index_urls=others)  # a framework's index has no build tools
+    builder = SourceBuilder(python, of_builds, default, cache.folder, may_build)
     default_source, extra = None, []
+    shipped_extra: dict[str, list[str]] = {}
     if not options.no_index:
         default_source = open_index(options.index_url or default.url, pages, options)
-        names = own_packages or {}
+        for url in options.extra_index_urls:
+            for name in names.get(url, ()):
+                shipped_extra.setdefault(name, []).append(url)
         extra = [
             open_index(url, pages, options, names.get(url)) for url in options.extra_index_urls
         ]
@@ -350,6 +365,7 @@ def open_indexes(
         own=own,
         open_index=lambda url: open_index(url, pages, options),
         bound=bound,
+        shipped_extra=shipped_extra,
     )
     return snapshot, index
 

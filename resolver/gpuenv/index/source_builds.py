@@ -183,7 +183,7 @@ class SourceBuilder:
 
         # They are in the output already.
         warnings.filterwarnings("ignore", category=BuildBackendWarning)
-        release = f"{sdist.name} {sdist.version}".rstrip()
+        release = f"{sdist.name} {sdist.version}".strip() or "the project"
         with _slots, _BuildFolder(self._folder) as folder:
             activity.current.announce(f"building {product} of {release}: {why}")
             try:
@@ -218,8 +218,9 @@ class SourceBuilder:
 
     def _keep(self, sdist: Wheel, wheel: str) -> str:
         name = os.path.basename(wheel)
-        built, version = identify(name) or ("", "")
-        if built != sdist.name or sdist.version not in ("", version):  # a tree tells none before
+        built, version = identify(name) or ("?", "?")
+        # A source tree may tell neither before its build.
+        if sdist.name not in ("", built) or sdist.version not in ("", version):
             raise _failure(sdist, f"a build that makes {name}")
         place = os.path.join(self._place(sdist), name)
         os.makedirs(os.path.dirname(place), exist_ok=True)

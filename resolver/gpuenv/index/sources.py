@@ -44,6 +44,11 @@ class Source(ABC):
     def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """See Index.files."""
 
+    def may_have(self, name: str) -> bool:
+        """Return whether the source can have a package, without a request."""
+        del name
+        return True
+
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
         """Return the (URL, sha256) of the file about the variants of a release (PEP 825)."""
         del wheel
@@ -106,8 +111,12 @@ class SimpleIndex(Source):
         page = self._page(wheel.name)
         return page.variant_files.get(index_file_name(wheel.filename)) if page is not None else None
 
+    def may_have(self, name: str) -> bool:
+        """Implement Source.may_have."""
+        return self._names is None or name in self._names
+
     def _page(self, name: str) -> Page | None:
-        if self._names is not None and name not in self._names:
+        if not self.may_have(name):
             return None
         if not is_http_url(self.url):
             raise InputError(
@@ -323,7 +332,7 @@ class OfIndex(Source):
     """
 
     def __init__(self, main: Source, url: str) -> None:
-        self.label, self._main, self._url = main.label, main, url.rstrip("/")
+        self.label, self._main, self.url = main.label, main, url.rstrip("/")
 
     def has(self, name: str) -> bool:
         """Implement Source.has."""
@@ -332,7 +341,7 @@ class OfIndex(Source):
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
         """Implement Source.files."""
         files = self._main.files(name, environment) if self._main.has(name) else ()
-        return [file for file in files if file.index.rstrip("/") == self._url]
+        return [file for file in files if file.index.rstrip("/") == self.url]
 
 
 class WithOwnBuilds(Source):

@@ -102,8 +102,8 @@ def read_project(folder: str, data: CompatibilityData) -> Project:
             problem = f" differs from {same} only in case; some file systems have one file for both"
             top.fail(f"profiles.{name}", problem)
         table = _Table(path, f"tool.gpuenv.profiles.{name}", fields, _PROFILE_KEYS, top.values)
+        _check_requests(table, data, conda=table.values.get("backend") == "conda")
         profile = _profile(name, table)
-        _check_requests(table, data, conda=profile.backend == "conda")
         try:
             host = host_of(profile, data)
         except InputError as error:

@@ -23,6 +23,9 @@ from .parse import RequirementSet, checked_requirement
 from .tool_tables import ToolTables
 from .versions import normalize_name
 
+_SETUP_FILES = ("setup.py", "setup.cfg")  # of a project without [project]
+Built = Callable[[str, Sequence[str]], tuple[Sequence[str], str | None]]
+
 
 class _ProjectTable(Value, forbid_unknown_fields=False, rename="kebab"):
     name: str = ""
@@ -35,6 +38,7 @@ class _ProjectTable(Value, forbid_unknown_fields=False, rename="kebab"):
 
 class _Document(Value, forbid_unknown_fields=False, rename="kebab"):
     project: _ProjectTable | None = None
+    build_system: dict[str, Any] | None = None
     dependency_groups: dict[str, Any] | None = None
     tool: dict[str, Any] | None = None
 
@@ -46,6 +50,7 @@ def read_project(
     *,
     holds: Callable[[str], bool] = lambda _: True,
     start: str = "",
+    built: Built | None = None,
 ) -> RequirementSet:
     """Read the dependencies of a project, of some of its extras and of some dependency groups.
 
@@ -57,31 +62,47 @@ def read_project(
         groups: names of dependency groups.
         holds: whether a marker holds on the target; it is asked about sources and environments.
         start: the folder from where the paths of requirements start; "" is the working folder.
+        built: returns what the backend of the project says, where no file tells it: the
+            dependencies on the target with some extras, and Requires-Python. None refuses these.
 
     Raises:
         InputError: the file cannot be read, it has no such extra or group, a requirement cannot be
             locked, or something in it is not honored.
     """
     path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
-    text, document = _read_document(path)
-    if document.project is None and not document.dependency_groups:
+    place = os.path.dirname(path)
+    has_setup = any(os.path.isfile(os.path.join(place, name)) for name in _SETUP_FILES)
+    is_alone = has_setup and not os.path.exists(path)
+    text, document = ("", _Document()) if is_alone else _read_document(path)
+    has_backend = has_setup or document.build_system is not None
+    is_old = document.project is None and has_backend and built is not None  # or of poetry 1
+    if document.project is None and not document.dependency_groups and not is_old:
         raise InputError(f"{path}: has neither [project] nor [dependency-groups]: nothing to solve")
     project = document.project or _ProjectTable()
+    asked: tuple[Sequence[str], str | None] | None = None
     for key in ("dependencies", "optional-dependencies", "requires-python"):
         if key in project.dynamic and (extras or key != "optional-dependencies"):
+            if built is not None:
+                asked = asked or built(place, extras)
+                continue
             raise InputError(
                 f"{path}: project.{key} is dynamic: only a build would tell it",
                 hint="write it into pyproject.toml, or give the requirements with -r",
             )
     tools = ToolTables(path, document.tool or {}, holds, start)
     reader = _Reader(path, text, project, tools)
-    reader.add(project.dependencies)
-    for extra in extras:
-        reader.add_extra(normalize_name(extra))
+    if is_old and built is not None:
+        asked = built(place, extras)
+    if asked is not None:
+        reader.add(asked[0])
+    else:
+        reader.add(project.dependencies)
+        for extra in extras:
+            reader.add_extra(normalize_name(extra))
     for group in groups:
         table = tools.groups | (document.dependency_groups or {})
         reader.add(_grouped(table, group, path), group=group)
-    python = project.requires_python
+    python = project.requires_python if asked is None else asked[1]
     try:
         SpecifierSet(python or "")
     except InvalidSpecifier:

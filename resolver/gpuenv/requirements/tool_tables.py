@@ -7,7 +7,7 @@ A key is honored, or an error with the key says what to do. Keys that cannot cha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -113,11 +113,15 @@ class ToolTables:
         self._uv: Table = _table(tools, "uv", path)
         self._indexes = Indexes()
         self._bound: dict[str, str] = {}  # {package: URL of its only index}
-        self._sources: dict[str, Sequence[Table]] = {}
-        self._read_uv()
+        self._sources: dict[str, list[Table]] = {}
+        self._overrides: list[str] = []
+        self._pre = False
         self.groups: dict[str, Any] = {}
         if "dev-dependencies" in self._uv:
             self.groups["dev"] = self._uv["dev-dependencies"]
+        self._read_uv()
+        self._read_poetry(_table(tools, "poetry", path))
+        self._read_pdm(_table(tools, "pdm", path))
 
     def _fail(self, key: str, problem: str, hint: str = "") -> NoReturn:
         raise InputError(f"{self._path}: {key} {problem}", hint=hint)
@@ -164,6 +168,61 @@ class ToolTables:
         if not isinstance(values, list):
             self._fail(f"tool.uv.{key}", "must be a list")
         return values
+
+    def _read_poetry(self, poetry: Table) -> None:
+        """Read the sources of poetry. Its backend tells the dependencies."""
+        for number, source in enumerate(poetry.get("source", ())):
+            where = f"tool.poetry.source[{number}]"
+            priority = source.get("priority", "primary")
+            if str(source.get("name", "")).lower() == "pypi" and "url" not in source:
+                continue
+            if priority not in ("primary", "default", "explicit"):
+                hint = "make it explicit, and name it as the source of its packages"
+                self._fail(where, f"has the priority {priority}, which is not honored", hint)
+            self._indexes.add(
+                source.get("url"),
+                str(source.get("name", "")),
+                f"{self._path}: {where}",
+                explicit=priority == "explicit",
+                default=priority != "explicit",
+            )
+        for name, entry in _table(poetry, "dependencies", self._path).items():
+            for row in entry if isinstance(entry, list) else [entry]:
+                index = row.get("source") if isinstance(row, dict) else None
+                if index is not None and str(index).lower() != "pypi":
+                    source = {"index": index}
+                    if "markers" in row:
+                        source["marker"] = row["markers"]
+                    self._sources.setdefault(normalize_name(name), []).append(source)
+
+    def _read_pdm(self, pdm: Table) -> None:
+        """Read the sources, overrides and groups of pdm."""
+        for number, source in enumerate(pdm.get("source", ())):
+            where = f"tool.pdm.source[{number}]"
+            names = source.get("include_packages", source.get("include-packages", ()))
+            if any("*" in name for name in names) or "exclude_packages" in source:
+                hint = "name each package in include_packages"
+                self._fail(where, "has patterns of packages, which are not honored", hint)
+            if source.get("type") == "find_links":
+                self._indexes.find_links.append(str(source.get("url")))
+                continue
+            self._indexes.add(
+                source.get("url"),
+                str(source.get("name", number)),
+                f"{self._path}: {where}",
+                explicit=bool(names),
+                default=source.get("name") == "pypi",
+            )
+            for name in map(normalize_name, names):
+                self._bound[name] = str(source["url"])
+        resolution = _table(pdm, "resolution", self._path)
+        for name, value in _table(resolution, "overrides", self._path).items():
+            place = f" @ {value}" if "://" in value else value
+            is_version = value[:1].isdigit()
+            self._overrides.append(f"{name}{'==' if is_version else ''}{place}")
+        self._overrides += [_excluding(name) for name in resolution.get("excludes", ())]
+        self._pre = bool(resolution.get("allow-prereleases"))
+        self.groups |= _table(pdm, "dev-dependencies", self._path)
 
     # ---- sources ----
 
@@ -289,10 +348,9 @@ class ToolTables:
             checked = [checked_requirement(text, where) for text in self._list(key)]
             texts[kind] = [self.applied(text, where) for text in checked]
         # uv drops what is excluded: as an override that never holds does.
-        texts["override"] += [
-            f"{normalize_name(name)} ; python_version < '0'"
-            for name in self._list("exclude-dependencies")
-        ]
+        texts["override"] += map(_excluding, self._list("exclude-dependencies"))
+        where = f"{self._path}: tool.pdm.resolution.overrides"
+        texts["override"] += [checked_requirement(text, where) for text in self._overrides]
         no_binary = [":all:"] if self._uv.get("no-binary") else []
         return RequirementSet(
             constraints=tuple(texts["constraint"]),
@@ -301,7 +359,7 @@ class ToolTables:
             extra_index_urls=tuple(dict.fromkeys(self._indexes.extra)),
             find_links=tuple(self._indexes.find_links),
             no_index=bool(self._uv.get("no-index")),
-            pre=self._uv.get("prerelease") == "allow",
+            pre=self._pre or self._uv.get("prerelease") == "allow",
             no_build=no_build_names(
                 self._list("no-build-package"), everything=bool(self._uv.get("no-build"))
             ),
@@ -309,6 +367,11 @@ class ToolTables:
             exclude_newer=self._uv.get("exclude-newer"),
             package_indexes=tuple(f"{name}={url}" for name, url in sorted(self._bound.items())),
         )
+
+
+def _excluding(name: str) -> str:
+    """Return the override that removes a package."""
+    return f"{normalize_name(name)} ; python_version < '0'"
 
 
 def _table(tables: object, key: str, path: str) -> Table:
