@@ -18,6 +18,7 @@ from gpuenv.index.snapshot import Snapshot
 from gpuenv.install import wheels
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
 from native_build import build
+from tables import data_file
 
 RELEASES = {
     "8.9.7.29": "nvidia-cudnn-cu12",
@@ -31,33 +32,7 @@ HERE = (sys.version_info[0], sys.version_info[1])
 SITE = Path("lib") / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
 # What else an environment has: {distribution: (version, {file: names that it opens})}.
 # cuBLAS needs cublasLt.
-NEIGHBOURS: dict[str, tuple[str, dict[str, str]]] = {
-    "nvidia-cublas-cu12": (
-        "12.8.4.1",
-        {"cublas/lib/libcublasLt.so.12": "libnvrtc.so.12", "cublas/lib/libcublas.so.12": ""},
-    ),
-    "nvidia-cuda-nvrtc-cu12": (
-        "12.8.93",
-        {
-            "nvrtc/lib/libnvrtc.so.12": "libnvrtc-builtins.so.12.8",
-            "nvrtc/lib/libnvrtc-builtins.so.12.8": "",
-        },
-    ),
-    "nvidia-cublas": (
-        "13.0.0.19",
-        {"cu13/lib/libcublasLt.so.13": "libnvrtc.so.13", "cu13/lib/libcublas.so.13": ""},
-    ),
-    "nvidia-cuda-nvrtc": (
-        "13.2.51",
-        {
-            "cu13/lib/libnvrtc.so.13": "libnvrtc-builtins.so.13.2",
-            "cu13/lib/libnvrtc-builtins.so.13.2": "",
-        },
-    ),
-    "numpy": ("2.4.0", {}),
-    "torch": ("2.10.0+cpu", {}),
-    "tensorflow-cpu": ("2.20.0", {}),
-}
+NEIGHBOURS = data_file("tables/planting.json")["neighbours"]
 OF_MAJOR = {
     "nvidia-cudnn-cu12": ("nvidia-cublas-cu12", "nvidia-cuda-nvrtc-cu12"),
     "nvidia-cudnn-cu13": ("nvidia-cublas", "nvidia-cuda-nvrtc"),

@@ -11,18 +11,8 @@ from tables import data_file, each
 TABLES = data_file("tables/check_lock.json")
 
 # name -> the file name and the METADATA of its wheel
-WHEELS = {
-    "app": ("app-2.0-py3-none-any.whl", 'Requires-Dist: lib>=1.5\nRequires-Dist: fast; extra=="x"'),
-    "lib": ("lib-1.5-cp312-cp312-manylinux_2_17_x86_64.whl", "Requires-Python: >=3.11"),
-    "fast": ("fast-1.0-py3-none-any.whl", 'Requires-Dist: win; sys_platform=="win32"'),
-}
-CHANGED = {
-    "old lib": ("lib", "lib-1.4-py3-none-any.whl", ""),
-    "new glibc": ("lib", "lib-1.5-cp312-cp312-manylinux_2_40_x86_64.whl", ""),
-    "other Python": ("lib", "lib-1.5-py3-none-any.whl", "Requires-Python: <3.12"),
-    "source": ("lib", "lib-1.4.tar.gz", "gone"),  # and the name that it depends on
-    "other marker": ("fast", "fast-1.0-py3-none-any.whl", 'Requires-Dist: win; os_name=="posix"'),
-}
+WHEELS = TABLES["wheels"]
+CHANGED = TABLES["changed"]
 
 
 @pytest.fixture(scope="module")

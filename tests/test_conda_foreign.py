@@ -20,6 +20,7 @@ from gpuenv.errors import InputError
 from gpuenv.install import conda_prefix
 from gpuenv.requirements import conda_projects
 from index_server import make_wheel
+from tables import data_file
 
 CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
 
@@ -290,24 +291,7 @@ def test_a_pixi_workspace_is_solved_explained_and_compared_with_its_lock(
 
 
 # What a project file must not have, and what the message says.
-BAD_PROJECTS = {
-    "pixi.toml": {
-        '[workspace]\nchannels = [""]\n[dependencies]\na = { git = "x" }': "a: git is not read",
-        '[workspace]\nchannels = [""]\n[pypi-dependencies]\na = { path = "x" '
-        "}": "a: path is not read",
-        "[dependencies]\na = 1": "is no pixi.toml: it has no workspace",
-        "[workspace]": "is no pixi.toml: it has no channels",
-        "dependencies = 1\n[workspace]\nchannels = []": "dependencies must be a table",
-        "[": "pixi.toml: ",
-    },
-    "environment.yml": {
-        "dependencies: [{pip: [-r more.txt]}]": "options are not read",
-        "dependencies: [{conda: [numpy]}]": "is no spec and no list of pip",
-        "channels: [mine]": "has no list of dependencies",
-        "dependencies: [": "cannot be read",
-        "dependencies: [numpy]\nprefixx: 1": "unknown key prefixx",
-    },
-}
+BAD_PROJECTS = data_file("tables/conda_foreign.json")["bad_projects"]
 
 
 @pytest.mark.parametrize(

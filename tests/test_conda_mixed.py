@@ -24,36 +24,15 @@ from gpuenv.lock import conda_formats
 from gpuenv.model import EnvironmentChanges, Lock, Pin, Wheel
 from gpuenv.render.changes import changes_lines
 from index_server import make_wheel
+from tables import data_file
+
+TABLES = data_file("tables/conda_mixed.json")
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 H100 = gpuenv.describe(
     gpus=["H100"], driver="570.86.10", python="3.13", platform="linux-x86_64", glibc="2.35"
 )
-WHEELS = [
-    ("leaf-kit", "1.0", ()),
-    ("leaf-kit", "2.0", ("numpy>=99",)),
-    ("trainer", "1.0", ("torch>=2.5", "numpy", "leaf-kit", "typing_extensions>=4")),
-    ("old-kit", "1.0", ("numpy<1",)),
-    ("old-kit", "2.0", ("needs-cudnn",)),
-    ("needs-old", "1.0", ("numpy<2",)),
-    ("needs-cudnn", "1.0", ("nvidia-cudnn-cu12>=9",)),
-    ("nvidia-cudnn-cu12", "9.10.2.21", ()),
-    ("nvidia-nccl-cu13", "2.27.7", ()),
-    ("torchvision", "0.23.0", ("torch==2.8.0",)),
-    ("remote", "1.0", ("fsspec[http]",)),
-    (
-        "fsspec",
-        "2025.10.0",
-        (
-            "aio-kit; extra == 'http'",
-            "never-there; extra == 'other'",
-            "fsspec[http]; extra == 'full'",
-        ),
-    ),
-    ("aio-kit", "3.0", ()),
-    ("jinja2", "3.0.0", ()),
-    ("speaker", "1.0", ("jinja2[i18n]",)),
-]
+WHEELS = TABLES["wheels"]
 
 
 def sync_both(lock: Lock, wheels: Lock | None, target: Path, *, exact: bool = False) -> None:
@@ -103,16 +82,7 @@ def packages(path: Path) -> dict[str, str]:
 
 # ---- what is solved ------------------------------------------------------------------------------
 
-GOOD = {
-    "what conda brings is not installed again": (
-        ["trainer"],
-        {"trainer": "1.0", "leaf-kit": "1.0"},
-    ),
-    "asked for, and there": (["numpy>=2", "leaf-kit"], {"leaf-kit": "1.0"}),
-    "an extra of a package of conda's": (["remote"], {"remote": "1.0", "aio-kit": "3.0"}),
-    "an extra that was asked for": (["fsspec[http]"], {"aio-kit": "3.0"}),
-    "an extra of extras": (["fsspec[full]"], {"aio-kit": "3.0"}),
-}
+GOOD = TABLES["good"]
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -128,31 +98,7 @@ def test_wheels_are_solved_beside_what_conda_brings(name: str, solved: Any) -> N
     assert all(set(pin.dependencies) <= set(want) for pin in lock.pins)
 
 
-BAD = {
-    "a version that conda does not bring": (
-        ["needs-old"],
-        ["needs-old 1.0 needs numpy-of-conda<2", "2.3.5"],
-    ),
-    "a release with other needs": (["leaf-kit==2.0"], ["numpy-of-conda>=99", "2.3.5"]),
-    "the user's own": (
-        ["numpy<2"],
-        ["--pip needs numpy<2; this conflicts with numpy 2.3.5 of conda"],
-    ),
-    "a second cuDNN": (
-        ["needs-cudnn"],
-        ["nvidia-cudnn-cu12 9.10.2.21", "one cuDNN in a prefix", "of conda"],
-    ),
-    "a second cuDNN, of all but the oldest release": (
-        ["old-kit"],
-        ["one cuDNN in a prefix", "numpy-of-conda<1"],
-    ),
-    "a second NCCL": (["nvidia-nccl-cu13"], ["nvidia-nccl-cu13 2.27.7", "one owner", "nccl"]),
-    "built for the wheel of torch": (
-        ["torchvision"],
-        ["torchvision 0.23.0", "the wheel of torch", "pytorch 2.8.0 of conda"],
-    ),
-    "an extra of which nothing is known": (["speaker"], ["jinja2", "extras"]),
-}
+BAD = TABLES["bad"]
 
 
 @pytest.mark.parametrize("name", BAD)

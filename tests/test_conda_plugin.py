@@ -303,14 +303,7 @@ def broken(conda: Conda, tmp_path: Path) -> Iterator[Path]:
     yield Path(shutil.copytree(conda.plugins, tmp_path / "plugins"))
 
 
-BREAKS = {
-    "syntax": ("gpuenv/__init__.py", "def ("),
-    "import": ("gpuenv/model.py", "import nosuchmodule\n"),
-    "plugin": ("gpuenv/conda_plugin/__init__.py", "raise RuntimeError('broken')\n"),
-    "checks": ("gpuenv/conda_plugin/checks.py", "def ("),
-    "program": ("gpuenv/cli/__init__.py", "def ("),
-    "data": ("gpuenv/matrix_data", None),
-}
+BREAKS = data_file("tables/conda_plugin.json")["breaks"]
 
 
 @pytest.mark.parametrize("kind", BREAKS)

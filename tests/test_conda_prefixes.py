@@ -17,6 +17,7 @@ from gpuenv.errors import InputError
 from gpuenv.lock import conda_formats
 from gpuenv.model import Pin, Wheel
 from index_server import make_wheel
+from tables import data_file
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 
@@ -46,14 +47,7 @@ def put_package(prefix: Path, name: str, version: str, build: str = "h0_0", **mo
 
 # ---- --backend auto ------------------------------------------------------------------------------
 
-PLACES: dict[str, tuple[tuple[str, ...], str]] = {
-    "nothing is active": ((), "pip"),
-    "a conda environment": (("conda",), "conda"),
-    "a venv": (("venv",), "pip"),
-    "a venv inside of a conda environment": (("conda", "venv"), "pip"),
-    "a venv that is gone, in a conda environment": (("conda", "gone"), "conda"),
-    "a conda environment that is gone": (("removed",), "pip"),
-}
+PLACES = data_file("tables/conda_prefixes.json")["places"]
 
 
 @pytest.fixture(params=PLACES)

@@ -16,7 +16,7 @@ import pytest
 
 from gpuenv.cli import all_commands, load_command, parse_arguments
 from index_server import make_wheel
-from tables import ROOT
+from tables import ROOT, data_file
 from test_cli import run
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,28 +44,7 @@ no-index = true
 gpu = "none"
 """
 # Why a command is parsed and not run, by the words that it has.
-PARSED_ONLY = {
-    "--backend": "needs the conda extra and a channel",
-    "PREFIX": "needs a conda environment",
-    "NAME": "is a pattern",
-    "PATH": "is a pattern",
-    "fleet": "needs nodes",
-    "install": "installs gigabytes from the default index",
-    "update": "asks the default index",
-    "--require-attestations": "asks the default index",
-    "outdated": "asks the default index",
-    "/opt/conda/bin/python": "needs this interpreter",
-    "--add": "asks the default index",
-    "script.py": "installs from the default index",
-    "conda-lock.yml": "needs a lock of conda packages",
-    "monday.json": "needs documents of a fleet",
-    "html": "takes a minute; test_explorer makes a part of the page",
-    "demo": "needs an index of variant wheels",
-    "vllm": "asks the default index",
-    "/opt/env": "needs this environment",
-    "/app/env": "needs this environment",
-    "~/envs/torch": "needs this environment",
-}
+PARSED_ONLY = data_file("tables/documented_commands.json")["parsed_only"]
 PIXI = """\
 [workspace]
 channels = ["{channel}"]

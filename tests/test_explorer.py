@@ -17,6 +17,7 @@ from gpuenv.model import IndexOptions, Request
 from gpuenv.render.values import reasons_json
 from gpuenv_explorer import pages
 from gpuenv_explorer.tables import Tables
+from tables import data_file
 
 PLATFORM = "linux-x86_64"
 FIELDS = ("framework", "gpus", "driver", "python", "platform")
@@ -28,12 +29,7 @@ NAMES = (
     "nvidia-cublas-cu12",
 )  # fmt: skip
 GPUS = ("GTX 1080 Ti", "V100", "H100", "sm_61", "sm_70", "sm_90")
-DRIVERS = (
-    "", "390.157", "418.87.00", "440.33", "450.80.02", "455.23", "460", "470.256.02", "495.29",
-    "510.47.03", "515.65", "520.61.05", "525", "525.60.13", "528.33", "535.183.01", "545.23",
-    "550.54.14", "552.22", "555.42", "560.35.05", "565.57", "570.86.15", "572.61", "575.51", "580",
-    "580.65.06", "580.95.05", "590.44", "595.10", "610.20", "615.1", "620.1", "640",
-)  # fmt: skip
+DRIVERS = data_file("tables/explorer.json")["drivers"]  # fmt: skip
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.12", "3.13", "3.14", "3.15")
 
 

@@ -55,15 +55,7 @@ OUTCOMES = {
     "bad input": Outcome(problem="/x: does not exist", error_status=2),
 }
 # The severity of each outcome, and the exit status of each format.
-EXPECTED = {
-    "verified": ("PASS", {"node-verdict": 0, "openmetrics": 0, "nagios": 0, "npd": 0}),
-    "a doubt": ("WARNING", {"node-verdict": 0, "openmetrics": 0, "nagios": 1, "npd": 0}),
-    "a failure": ("CRITICAL", {"node-verdict": 1, "openmetrics": 1, "nagios": 2, "npd": 1}),
-    "a busy device": ("UNKNOWN", {"node-verdict": 1, "openmetrics": 1, "nagios": 3, "npd": 2}),
-    "no check": ("UNKNOWN", {"node-verdict": 1, "openmetrics": 1, "nagios": 3, "npd": 2}),
-    "time limit": ("CRITICAL", {"node-verdict": 1, "openmetrics": 1, "nagios": 2, "npd": 1}),
-    "bad input": ("", {"node-verdict": 2, "openmetrics": 2, "nagios": 3, "npd": 2}),
-}
+EXPECTED = data_file("tables/formats.json")["expected"]
 NODE_VERDICT = Draft202012Validator(data_file("node_verdict.schema.json"))
 
 

@@ -18,16 +18,7 @@ HOSTS = {
     "host": f"--gpu H100 --driver 580.65.06 {FACTS}",
     "none": f"--gpu none {FACTS}",
 }
-WHEELS: list[tuple[str, str, list[str]]] = [
-    ("flax", "1.0", ["jax>=0.5"]),
-    ("keras-hub", "1.0", ["tensorflow"]),
-    ("kubernetes", "1.0", []),
-    ("tensorflow-cpu", "2.21.0", ["numpy"]),
-    # The newest extension is for an old torch.
-    ("trainer", "1.0", ["torch", "torch-extension"]),
-    ("torch-extension", "2.0", ["torch==2.9.1"]),
-    ("torch-extension", "1.0", ["torch>=2.8"]),
-]
+WHEELS = data_file("tables/framework_names.json")["wheels"]
 
 
 @pytest.fixture(scope="module")

@@ -551,15 +551,7 @@ def combined(
         )
 
 
-BINDINGS = {  # name: (label, version, is the default index asked, is the extra index asked)
-    "demo": ("find-links", "2.0+local", False, False),
-    "ours": ("snapshot", "1.0", False, True),
-    "both": ("extra", "1.0", False, True),
-    "sources": ("extra", None, False, True),
-    "theirs": ("extra", "1.0", False, True),
-    "public": ("default", "99.0", True, True),
-    "nothing": ("", None, True, True),
-}
+BINDINGS = TABLES["bindings"]
 
 
 @pytest.mark.parametrize(("name", "want"), BINDINGS.items(), ids=BINDINGS)

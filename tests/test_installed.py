@@ -132,19 +132,7 @@ def test_a_library_without_an_owner(env: Path) -> None:
 
 
 # What a distribution requires beside "base" 1.5 and "extended" 1.0, and what is wrong with it.
-REQUIREMENTS = {
-    "base >= 1": "",
-    "Base[more] < 2": "",
-    "base ~= 1.4.0": "odd 1.0 requires base~=1.4.0; base 1.5 is installed",
-    "absent": "odd 1.0 requires absent, which is not installed",
-    "absent ; python_version < '3'": "",
-    "absent ; sys_platform == 'linux'": "odd 1.0 requires absent, which is not installed",
-    "absent ; extra == 'more'": "",
-    "extended": "",
-    "extended[more]": "extended 1.0 requires missing>2, which is not installed",
-    "extended[none]": "",
-    "not a requirement": "",
-}
+REQUIREMENTS = TABLES["requirements"]
 
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS)

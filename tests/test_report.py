@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuenv.cli import main
+from tables import data_file
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 HOST = {
@@ -113,18 +114,7 @@ DETECT = {
     "silent": [],
     "classes": SOLVE["classes"],
 }
-ONE_HOST = {
-    "lock": "pylock.toml",
-    "packages": 30,
-    "warnings": [],
-    "needs": {},
-    "host": {},
-    "download_bytes": 1,
-    "frameworks": {"torch": {"version": "2.15.0", "cuda": "13.2", "cudnn": None}},
-    "skipped": [
-        {"name": "torch", "version": "2.16.0", "reasons": [{"need": "a driver", "have": "none"}]}
-    ],
-}
+ONE_HOST = data_file("tables/report.json")["one_host"]
 ONE_NODE = {"ok": True, "checks": [check("files"), check("versions")]}
 
 

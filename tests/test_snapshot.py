@@ -31,7 +31,7 @@ from gpuenv.requirements.target import (
     contains,
     interpreter_tag,
 )
-from tables import ROOT
+from tables import ROOT, data_file
 
 FOLDER = ROOT / "matrix_data" / "snapshot"
 STORE = "https://files.example"
@@ -44,65 +44,7 @@ FRAMEWORKS = [
 
 # Requirements that no wheel fulfils on some targets, and why: globs of (package, release,
 # requirement, target).
-GAPS = {
-    ("jax", "*", "jaxlib", "*"): "jax is for any interpreter, each jaxlib for a few",
-    ("jax", "*", "jax-cuda1[23]-plugin", "*-linux-*"): "the same",
-    (
-        "cuda-toolkit",
-        "12.[0-3].*",
-        "nvidia-*",
-        "*-linux-aarch64",
-    ): "the first builds for aarch64 are of CUDA 12.3",
-    (
-        "torchvision",
-        "0.15.0",
-        "torch",
-        "*-linux-x86_64",
-    ): "asks for torch 2.0.0+cu117, which no index has",
-    (
-        "torchvision",
-        "0.28.0+cu130",
-        "torch",
-        "cp31[34]*",
-    ): "the lock files that were read name torch up to cp312 only",
-    (
-        "torchvision",
-        "0.29.2",
-        "torch",
-        "cp313t-*",
-    ): "it is for any interpreter; torch 2.14 has none for cp313t",
-    (
-        "tensorflow",
-        "2.14.[01]",
-        "tensorrt",
-        "cp311-linux-x86_64",
-    ): "that TensorRT was built for CPython 3.9 and 3.10",
-    (
-        "tensorflow",
-        "2.15.0",
-        "tensorrt*",
-        "*-linux-x86_64",
-    ): "sdists that ask another index; 2.15.0.post1 has it right",
-    (
-        "tensorboard",
-        "2.16.0",
-        "tf-keras-nightly",
-        "*",
-    ): "there are pre-releases only; 2.16.1 has it right",
-    (
-        "tf-keras",
-        "2.15.1",
-        "tensorflow",
-        "cp312-*",
-    ): "it is for any interpreter, tensorflow 2.15 up to cp311",
-    (
-        "onnxruntime-gpu",
-        "1.27.0",
-        "nvidia-*-cu13",
-        "*",
-    ): "a mistaken name, of which there are only placeholders",
-    ("humanfriendly", "7.0", "pyreadline", "*-win-amd64"): "an sdist",
-}
+GAPS = data_file("tables/snapshot.json")["gaps"]
 
 
 @cache
@@ -257,7 +199,7 @@ def test_the_closure_is_whole(snapshot: Snapshot) -> None:
                     reached += [(candidate, need.extras) for candidate in serving[need]]
                 if not serving[need]:
                     gap = wheel.name, wheel.version, need.name, target
-                    known = [one for one in GAPS if all(map(fnmatchcase, gap, one))]
+                    known = [one for one in GAPS if all(map(fnmatchcase, gap, one.split()))]
                     explained.update(known)
                     unexplained |= set() if known else {gap}
     assert unexplained == set()

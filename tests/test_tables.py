@@ -166,22 +166,7 @@ def test_gpu_names_have_a_class_and_data_centre_ones_no_other_name() -> None:
 
 # ---- what the compilation refuses
 
-DAMAGE = [
-    ("libraries.toml", 'versions = "<9.10.1"', 'versions = "before 9.10.1"', "is not a range"),
-    (
-        "libraries.toml",
-        'capabilities = ["10.0"',
-        'capabilities = ["10.9"',
-        "no compiler makes code",
-    ),
-    ("libraries.toml", "several_gpus = true", "many_gpus = true", "no field is named many_gpus"),
-    ("toolkits.toml", '"80", "86"]', '"86", "80"]', "do not ascend"),
-    ("toolkits.toml", "sha256 = ", "sha265 = ", "names its file and sha256"),
-    ("drivers.toml", "branch = 455", "branch = 445", "do not ascend"),
-    ("families.toml", '"decord2"]', '"triton"]', "is there twice"),
-    ("families.toml", '["open3d"]', '["open2d"]', "open3d: a member is missing"),
-    ("gpus.toml", 'class = "mining"', 'class = "gaming"', "class is none of"),
-]
+DAMAGE = data_file("tables/tables.json")["damage"]
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,7 @@ from variant_maker import (
 CONFORMANCE = data_file("variant_conformance.toml")
 CASES = data_file("variants.toml")
 ON_H100 = ("--gpu", "sm_90", "--driver", "570.86.10", "--python", HERE)
-GPU = {
-    "cu126": {"nvidia": {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["70_real", "90_real"]}},
-    "cu128": {"nvidia": {"cuda_version_lower_bound": ["12.8"], "sm_arch": ["75_real", "90_real"]}},
-    "null": {},
-}
+GPU = data_file("tables/variants.json")["gpu"]
 
 
 # ---- the choice ----------------------------------------------------------------------------------

@@ -49,27 +49,7 @@ RIGHT = {
     "--gpu H100 --framework torch+cu126": "torch 2.13.0 cu126 12.6",
     "--gpu cpu": "torch 2.13.0 cpu",
 }
-REFUSED = {
-    "torch==2.4.0+cu118 --gpu H100": ["this build exists", "offline data"],
-    "torch==2.13.0+cu199 --gpu H100": ["2.13.0 (cu130), 2.13.0+cpu (cpu), 2.13.0+cu126"],
-    "--framework torch --gpu H100 --cuda 99.9": [
-        "not for CUDA 99.9, which was chosen by hand",
-        "leave out --cuda 99.9: gives torch 2.15.0 (cu132)",
-    ],
-    "--framework torch --gpu H100 --cuda 12.7": [
-        "--cuda 12 instead of --cuda 12.7: gives torch 2.13.0 (cu126)",
-        "leave out --cuda 12.7: gives torch 2.15.0 (cu132)",
-    ],
-    "--framework torch --gpu H100 --cuda 11": ["not for CUDA 11, which was chosen by hand"],
-    "torch[opt-einsum]==99 numpy --gpu H100": [
-        "torch needs torch==99; available: 2.0.0 to 2.15.0",
-        "torch 2.15.0 instead of torch[opt-einsum]==99: gives torch 2.15.0 (cu132)",
-    ],
-    "torch+cu118 --gpu RTX5090": [
-        "not the build cu118, which was chosen by hand",
-        "any build instead of torch+cu118: gives torch 2.15.0 (cu132)",
-    ],
-}
+REFUSED = data_file("tables/wrong_inputs.json")["refused"]
 
 
 @pytest.mark.parametrize("flags", RIGHT)
