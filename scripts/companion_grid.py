@@ -327,6 +327,7 @@ class Judge:
                 members = [m for m in directory(wheel) if pattern.fullmatch(m.filename)]
                 return {member.filename: read_text(wheel, member) for member in members}
         except (OSError, ValueError):
+            self.unread.add(source.rpartition("/")[2].partition("#")[0])
             return {}
 
 

@@ -177,7 +177,8 @@ class Scanner:
                 for member in members
                 if re.fullmatch(r"\w+/(python/)?(_?version|__init__)\.py", member.filename)
             ]
-        head = {"name": str(name), "version": str(version), "file": file, "sha256": sha256}
+        head: dict[str, Any] = {"name": str(name), "version": str(version)}
+        head |= {"file": file, "sha256": sha256}
         head["requires"] = message.get_all("Requires-Dist") or []
         return head | {"texts": texts, "description": message.get_payload()}, libraries
 
