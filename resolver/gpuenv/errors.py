@@ -27,7 +27,7 @@ class Reason(Value):
     dependent: str = ""
 
 
-_DOUBTS = ("known-avoid", "gpu-unused", "shared-paths", "unpinned", "system-cudnn")
+_DOUBTS = ("known-avoid", "gpu-unused", "shared-paths", "unpinned", "system-cudnn", "left-out")
 
 
 def is_doubt(reason: Reason) -> bool:

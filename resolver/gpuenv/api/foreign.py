@@ -64,11 +64,13 @@ def read_tool_lock(
             is_default = package.index.rstrip("/") in ("", builtin_index()[0].rstrip("/"))
             where = options if is_default else options.replace(index_url=package.index)
             indexes[package.index] = open_indexes(where, data.folder, python=host.python)[1]
-        return [
-            wheel
-            for wheel in indexes[package.index].files(package.name)
-            if same_version(wheel.version, package.version or "")
-        ]
+        index, hashes = indexes[package.index], {*package.hashes}
+        hashes |= {file.sha256 for file in package.files}
+        files = [file for file in index.files(package.name) if file.sha256 in hashes]
+        if not files and index.widen(package.name):  # the snapshot lacks the release
+            files = [file for file in index.files(package.name) if file.sha256 in hashes]
+        version = package.version or ""
+        return [file for file in files if same_version(file.version, version)]
 
     return _with_builds(lock_of(contents, host, find), host)
 

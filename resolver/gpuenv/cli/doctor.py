@@ -146,6 +146,8 @@ def _open_log(name: str | None, stack: ExitStack) -> BinaryIO | None:
         log = _buffered(sys.stdin.buffer)
     elif os.path.isdir(name):
         raise InputError(f"{name}: is a folder, not a log")
+    elif api.is_tool_lock(name):
+        raise InputError(f"{name}: is a lock, not a log", hint=f"gpuenv explain {name}")
     else:
         try:
             log = stack.enter_context(open(name, "rb"))  # noqa: SIM115  the stack closes it

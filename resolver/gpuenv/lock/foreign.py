@@ -76,12 +76,17 @@ class LockedPackage(Value):
 
 
 class Selection(Value):
-    """What a lock installs on one host. `indexes` may supply every package."""
+    """What a lock installs on one host.
+
+    `indexes` may supply every package. `left_out` are the extras of the project if none was asked
+    for.
+    """
 
     created_by: str
     packages: tuple[LockedPackage, ...]
     requires_python: str = ""
     indexes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 class Wanted:
@@ -89,6 +94,7 @@ class Wanted:
 
     def __init__(self, path: str, host: Host, extras: Sequence[str], groups: Sequence[str]) -> None:
         self.path, self.host = path, host
+        self.left_out: tuple[str, ...] = ()
         self.extras = set(map(normalize_name, extras))
         self.groups = set(map(normalize_name, groups))
         self._variables = marker_environment(host)
@@ -114,6 +120,7 @@ class Wanted:
 
     def require_known(self, extras: Collection[str], groups: Collection[str]) -> None:
         """Raise InputError for an extra or a group that the lock does not have."""
+        self.left_out = () if self.extras or self.groups else tuple(sorted(extras))
         for kind, wanted, known in (
             ("extra", self.extras, extras),
             ("group", self.groups, groups),
@@ -161,7 +168,7 @@ def select(path: str, host: Host, extras: Sequence[str], groups: Sequence[str]) 
         selection = READERS[tool](_parsed(read_input(path).decode()), path, wanted)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         message = " ".join(str(error).split())[:300]
         raise InputError(f"{path}: is no lock of {tool} that can be read: {message}") from None
     names = set()
@@ -174,7 +181,7 @@ def select(path: str, host: Host, extras: Sequence[str], groups: Sequence[str]) 
             hint = "name the extras and groups that decide: --extra NAME, --group NAME"
             raise InputError(f"{path}: has two versions of {package.name} for this host", hint=hint)
         names.add(package.name)
-    return selection
+    return selection.replace(left_out=wanted.left_out)
 
 
 def _parsed(text: str) -> dict[str, Any]:

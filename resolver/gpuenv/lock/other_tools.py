@@ -75,6 +75,9 @@ def read_any_lock(
     if foreign.tool_of(path) not in ("", "pylock"):
         lock = foreign.select(path, host, extras, groups)
         reasons = _python_reasons(lock.requires_python, host)
+        if lock.left_out:
+            have = f"its extras are left out ({', '.join(lock.left_out)}); --extra NAME adds one"
+            reasons.append(_reason("left-out", "lock", "", have))
         for package in lock.packages:
             if not package.hashes:
                 reasons += _file_reasons(package, environment)
@@ -221,8 +224,8 @@ def lock_of(contents: LockContents, host: Host, find: FindFiles | None) -> Lock:
     Args:
         contents: what it installs there.
         host: the host.
-        find: returns the files that the index of a package has. None makes a lock of names and
-            versions, to compare an environment with.
+        find: returns the files of a package that its index has, those with a sha256 of the lock.
+            None makes a lock of names and versions, to compare an environment with.
 
     Raises:
         InputError: A package has no file for the host, or the file has no sha256 or no place.
@@ -259,12 +262,11 @@ def _chosen(package: LockedPackage, environment: TargetEnvironment, find: FindFi
         sources = package.sources or "of no version"
         raise ValueError(f"package {name} is {sources}: it has no file with a sha256")
     if package.hashes or not all(file.url for file in files):
-        named = {file.filename for file in files}
-        hashes = {*package.hashes, *(file.sha256 for file in files)}
         files = tuple(
-            LockedFile(filename=file.filename, url=file.url, sha256=file.sha256, size=file.size)
+            LockedFile(
+                filename=file.filename, url=file.url, sha256=file.sha256 or "", size=file.size
+            )
             for file in find(package)
-            if file.sha256 in hashes and (not named or file.filename in named)
         )
     ranks: dict[int, LockedFile] = {}
     for file in files:

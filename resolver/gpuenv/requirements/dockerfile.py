@@ -21,7 +21,7 @@ from .parse import checked_requirement
 _FILE_NAME = re.compile(r"(?i)(dockerfile|containerfile)(\..+)?|.+\.(dockerfile|containerfile)")
 _CONTENT = re.compile(r"\A(?:\s*#.*\n|\s*ARG .*\n|\s*\n)*FROM \S+")
 _VARIABLE = re.compile(r"\\?\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
-_HEREDOC = re.compile(r"<<-?[\"']?(\w+)[\"']?")
+_HEREDOC = re.compile(r"(?<!<)<<-?[\"']?(\w+)[\"']?")
 # What tags say: nvidia/cuda:12.4.1-cudnn-runtime-ubuntu22.04, pytorch/pytorch:2.6.0-cuda12.4-
 # cudnn9-runtime, tensorflow/tensorflow:2.15.0-gpu, python:3.12-slim.
 _CUDA = re.compile(r"(?:^nvidia/cuda:|[:-]cu(?:da)?-?)(\d+\.\d+)")
@@ -41,6 +41,7 @@ _SYSTEMS = {
 _NAMED_PYTHON = re.compile(r"(?:\bpython|--python[ =])=*(3\.\d+)")
 _SYSTEM_PYTHON = re.compile(r"\binstall\b[^;&]*\spython3(?:-\w+)?(?=\s|$)")
 _CUDNN_FOLDER = re.compile(r"/usr/lib/\w+-linux-gnu|cudnn")  # of the images of nvidia/cuda
+_LONGEST_TEXT = 100_000  # characters of an instruction
 _LOCKS = {"uv": "uv.lock", "poetry": "poetry.lock", "pdm": "pdm.lock", "pipenv": "Pipfile.lock"}
 _PIP = re.compile(r"(?:.*/)?pip3?(?:\.\d+)?")
 _PYTHON_COMMAND = re.compile(r"(?:.*/)?python3?(?:\.\d+)?")
@@ -117,7 +118,7 @@ class _Stage:
 
     def __init__(self, name: str, image: str, line: int, platform: str) -> None:
         self.name, self.image, self.line, self.platform = name, image, line, platform
-        self.commands: list[tuple[int, str]] = []
+        self.commands: dict[int, str] = {}  # by their lines
         self.variables: dict[str, str] = {}
         self.library_path = 0
 
@@ -162,9 +163,9 @@ def read_dockerfile(path: str) -> Dockerfile:
             source = re.match(r"(?:--\S+ )*--from=(\S+)", rest)
             for stage in stages[:-1]:
                 if source is not None and source[1] in (stage.name, str(stages.index(stage))):
-                    stages[-1].commands += stage.commands
+                    stages[-1].commands |= stage.commands
         elif keyword == "RUN" and stages:
-            stages[-1].commands.append((line, _shell_text(rest, own)))
+            stages[-1].commands[line] = _shell_text(rest, own)
     if not stages:
         raise InputError(f"{path}: has no FROM, so it is no Dockerfile")
     return _described(stages[-1], os.path.dirname(path))
@@ -193,9 +194,10 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
 
 def _replaced(text: str, variables: dict[str, str]) -> str:
     """Return a text with the values of its variables; one without a value stays as it is."""
-    return _VARIABLE.sub(
+    replaced = _VARIABLE.sub(
         lambda match: variables.get(match[1] or match[3]) or match[2] or match[0], text
     )
+    return replaced if len(replaced) <= _LONGEST_TEXT else text  # it may double in each line
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:
@@ -219,7 +221,7 @@ def _stage(text: str, line: int, stages: Sequence[_Stage]) -> _Stage:
     for other in stages:
         if other.name and other.name == image:
             stage.image, stage.line, stage.platform = other.image, other.line, other.platform
-            stage.commands = [*other.commands]
+            stage.commands = {**other.commands}
             stage.variables, stage.library_path = {**other.variables}, other.library_path
     return stage
 
@@ -236,7 +238,7 @@ def _shell_text(text: str, variables: dict[str, str]) -> str:
 
 
 def _described(stage: _Stage, folder: str) -> Dockerfile:
-    image, text = stage.image, "\n".join(command for _, command in stage.commands)
+    image, text = stage.image, "\n".join(stage.commands.values())
     cuda, cudnn, kind = _CUDA.search(image), _CUDNN.search(image), _KIND.search(image)
     python, framework = _PYTHON.search(image), _FRAMEWORK.search(image)
     glibc, system_python = next(
@@ -261,7 +263,7 @@ def _described(stage: _Stage, folder: str) -> Dockerfile:
         library_path=stage.library_path,
         installs=tuple(
             install
-            for line, command in stage.commands
+            for line, command in sorted(stage.commands.items())
             for words in _simple_commands(command)
             if (install := _install(words, line, folder, stage.variables)) is not None
         ),
