@@ -91,6 +91,42 @@ def test_solve(case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixtu
         assert text in said
 
 
+def test_a_profile_has_what_its_project_says_wherever_it_is_checked(tmp_path: Path) -> None:
+    """The lock has no path of this machine, and `export` names the folder as the tool does."""
+    for index, releases in CASES["indexes"].items():
+        put(tmp_path / index, releases)
+    work = tmp_path / "work"
+    put_trees(work, {"packages/mine": ["lib", "base"]})
+    (work / "pyproject.toml").write_text(
+        f"""[project]
+name = "x"
+dependencies = ["mine"]
+[tool.uv]
+override-dependencies = ["lib==1.0"]
+[tool.uv.sources]
+mine = {{workspace = true}}
+[tool.uv.workspace]
+members = ["packages/*"]
+[tool.gpuenv]
+project-dependencies = true
+python = "3.12"
+index-url = "file://{tmp_path}/default"
+override-dependencies = ["base<2"]
+[tool.gpuenv.profiles.ci]
+gpu = "none"
+"""
+    )
+    assert run(["lock"], work).returncode == 0
+    lock = tomllib.loads((work / "pylock.ci.toml").read_text())
+    pins = ["base 1.0", "lib 1.0", "mine packages/mine editable"]
+    assert [*map(pin_of, lock["packages"])] == pins
+    assert "mine @ ./packages/mine#editable" in lock["tool"]["gpuenv"]["requirements"]
+    assert run(["lock", "--check", "--project", str(work)], tmp_path).returncode == 0
+    exported = tomllib.loads(run(["export", "pylock.ci.toml", "--to", "uv"], work).stdout)
+    place = {"path": str(work / "packages" / "mine"), "editable": True}
+    assert exported["tool"]["uv"]["sources"]["mine"] == place
+
+
 def test_source_trees_are_installed_and_only_folders_are_built_again(tmp_path: Path) -> None:
     """A commit and an editable folder stay as they are; the lock can be moved with its folders."""
     work = tmp_path / "work"

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import tomli_w
 
 from ..errors import InexpressibleError
+from ..index.source_trees import is_editable, is_tree, read_commit
 from ..index.urls import file_url_to_path
 from ..model import Lock, Wheel, show_pair
 from ..requirements.target import parse_requirement
@@ -58,7 +59,7 @@ def project_tables(tool: str, lock: Lock) -> str:
                 source = {"version": wheel.version, "source": names[wheel.index]}
                 dependencies[wheel.name] = source
             elif _is_direct(wheel):
-                dependencies[wheel.name] = {"url": wheel.url}
+                dependencies[wheel.name] = _place(wheel, "develop")
         table: Table = {
             "dependencies": {"python": f"~{python}"},
             "group": {"gpuenv": {"dependencies": dependencies}},
@@ -93,10 +94,10 @@ def _uv(lock: Lock, wheels: Sequence[Wheel], names: Mapping[str, str]) -> Table:
     for wheel in wheels:
         if wheel.index in names:
             sources[wheel.name] = {"index": names[wheel.index]}
-        elif wheel.url.startswith("file:") and _is_direct(wheel):
+        elif wheel.url.startswith("file:") and not is_tree(wheel.url) and _is_direct(wheel):
             sources[wheel.name] = {"path": file_url_to_path(wheel.url)}
         elif _is_direct(wheel):
-            sources[wheel.name] = {"url": wheel.url}
+            sources[wheel.name] = _place(wheel, "editable")
     table: Table = {
         "constraint-dependencies": [f"{wheel.name}=={wheel.version}" for wheel in wheels],
         "environments": [environment_marker(lock.needs)],
@@ -121,13 +122,25 @@ def _pixi(wheels: Sequence[Wheel], names: Mapping[str, str], python: str) -> Tab
         if wheel.index in names:
             packages[wheel.name]["index"] = wheel.index
         elif _is_direct(wheel):
-            packages[wheel.name] = {"url": wheel.url}
+            packages[wheel.name] = _place(wheel, "editable")
     feature = {
         "platforms": ["gpuenv"],
         "dependencies": {"python": f"{python}.*"},
         "pypi-dependencies": packages,
     }
     return {"feature": {"gpuenv": feature}, "environments": {"gpuenv": ["gpuenv"]}}
+
+
+def _place(wheel: Wheel, editable: str) -> Table:
+    """Return where a file or a source tree is; `editable` is the tool's key for such a folder."""
+    if not is_tree(wheel.url):
+        return {"url": wheel.url}
+    if not wheel.url.startswith("git+"):
+        path = file_url_to_path(wheel.url.partition("#")[0])
+        return {"path": path, **({editable: True} if is_editable(wheel) else {})}
+    commit = read_commit(wheel.url)
+    place = {"git": commit.url, "rev": commit.commit, "subdirectory": commit.subdirectory}
+    return {key: text for key, text in place.items() if text}
 
 
 def _is_direct(wheel: Wheel) -> bool:

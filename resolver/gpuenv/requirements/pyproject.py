@@ -146,7 +146,7 @@ def static_metadata(folder: str) -> str | None:
     def refuse(marker: str) -> bool:
         raise InputError(f"{path}: tool.uv.sources has the marker {marker!r}, which is not honored")
 
-    tools = ToolTables(path, document.tool or {}, refuse)
+    tools = ToolTables(path, document.tool or {}, refuse, None)
     extras = tuple(project.optional_dependencies or ())
     texts: dict[str, list[str]] = {}
     for extra in ("", *extras):

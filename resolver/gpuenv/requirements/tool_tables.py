@@ -99,14 +99,15 @@ class ToolTables:
         groups: the dependency groups that tools have beside [dependency-groups].
     """
 
-    def __init__(self, path: str, tools: Table, holds: Holds, start: str = "") -> None:
+    def __init__(self, path: str, tools: Table, holds: Holds, start: str | None) -> None:
         """Read the tables.
 
         Args:
             path: the pyproject.toml.
             tools: its table `tool`.
             holds: whether a marker holds on the target.
-            start: the folder from where the paths of requirements start; "" is the working folder.
+            start: the folder from where the paths of requirements start; "" is the working folder,
+                None makes whole paths.
         """
         self._path, self._holds, self._start = path, holds, start
         self._folder = os.path.dirname(path)
@@ -278,12 +279,14 @@ class ToolTables:
             url = url if url.startswith("git+") else f"git+{url}"
             url += f"@{revision}" if revision else ""
             return f"{url}#subdirectory={subdirectory}" if subdirectory else url
-        path = source["path"] if "path" in source else self._member(name, key)
-        place = os.path.join(self._folder, str(path))
+        path = str(source["path"]) if "path" in source else self._member(name, key)
+        place = os.path.join(self._folder, path)
         if not os.path.exists(place):
             self._fail(key, f"names {path}, which does not exist")
         is_editable = source.get("editable", "workspace" in source) and os.path.isdir(place)
-        if not os.path.isabs(place):
+        if self._start is None:
+            place = os.path.abspath(place)
+        elif not os.path.isabs(path):
             place = os.path.join(".", os.path.relpath(place, self._start or "."))
         return quote(place) + ("#editable" if is_editable else "")
 
