@@ -105,24 +105,7 @@ def test_the_environment_of_another_tool_is_verified_without_conda(
 
 OF_CONDA = ["--channel", "of-conda"]
 # what is typed after `conda gpuenv` -> what gpuenv gets
-TYPED: dict[str, tuple[list[str], list[str]]] = {
-    "a framework": (
-        ["explain", "torch"],
-        ["explain", *OF_CONDA, "--backend", "conda", "torch"],
-    ),
-    "a channel": (
-        ["explain", "--channel", "mine", "torch"],
-        ["explain", "--backend", "conda", "--channel", "mine", "torch"],
-    ),
-    "a solve": (
-        ["solve", "--backend", "conda", "torch"],
-        ["solve", *OF_CONDA, "--backend", "conda", "torch"],
-    ),
-    "an installation": (
-        ["install", "--backend=conda", "torch"],
-        ["install", *OF_CONDA, "--backend=conda", "torch"],
-    ),
-}
+TYPED = TABLES["typed"]
 AS_TYPED = TABLES["as_typed"]
 
 

@@ -29,7 +29,7 @@ from gpuenv.index import urls
 from gpuenv.install import conda_history, conda_prefix
 from gpuenv.lock import conda_formats
 from gpuenv.resolve.conda import solvers
-from tables import cases
+from tables import cases, data_file
 
 pytestmark = pytest.mark.usefixtures("one_rattler")
 
@@ -200,18 +200,9 @@ def test_an_environment_that_cannot_be_written_to(
 
 # ---- the question --------------------------------------------------------------------------------
 
-CHANGE = {"installed": ["openssl 3.0.7", "curl 8.9.0"], "lock": ["openssl 3.5.0"]}
 ADDITION = {"installed": ["curl 8.9.0", "openssl 3.0.7"], "lock": ["libcudnn 9.11.0"]}
 # name -> (the prefix and the lock, flags, what the user types, exit status, whether gpuenv asks)
-ANSWERS: dict[str, tuple[dict[str, Any], list[str], str, int, bool]] = {
-    "yes": (CHANGE, [], "y\n", 0, True),
-    "no": (CHANGE, [], "n\n", 130, True),
-    "nothing": (CHANGE, [], "\n", 130, True),
-    "--yes": (CHANGE, ["--yes"], "", 0, False),
-    "--json": (CHANGE, ["--json"], "n\n", 130, True),
-    "only additions": (ADDITION, [], "", 0, False),
-    "a removal": (ADDITION, ["--exact"], "no\n", 130, True),
-}
+ANSWERS = data_file("tables/conda_environments.json")["answers"]
 
 
 @pytest.mark.parametrize("name", ANSWERS)

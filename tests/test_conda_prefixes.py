@@ -273,18 +273,7 @@ def lock(tmp_path: Path) -> Path:
     return tmp_path / "explicit.txt"
 
 
-AGAINST: dict[str, tuple[dict[str, Any], str, str]] = {
-    "as locked": ({}, "pass", "2 conda packages as locked"),
-    "another build": ({"build": "h9_0"}, "fail", "xz is 5.6 h9_0, not 5.6 h2_1"),
-    "another version": ({"version": "5.8"}, "fail", "xz is 5.8 h2_1, not 5.6 h2_1"),
-    "another file of that name": (
-        {"sha256": "c" * 64},
-        "fail",
-        "xz 5.6 h2_1 is of another file: sha256 cccccccccccc",
-    ),
-    "no sha256": ({"sha256": None}, "unknown", "conda-meta has no sha256 of xz"),
-    "not there": ({"name": "xz-tools"}, "fail", "xz 5.6 is not installed"),
-}
+AGAINST = data_file("tables/conda_prefixes.json")["against"]
 
 
 @pytest.mark.parametrize("name", AGAINST)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpuenv.cli import main
+from tables import data_file
 
 HOST = {
     "glibc": [2, 35],
@@ -22,7 +23,6 @@ BITS = [
     for device in (0, 1)
     for what in ("float32 on the default stream", "float16 on the default stream")
 ]
-GPU1 = "GPU 1 NVIDIA H100"
 
 
 def check(
@@ -86,33 +86,7 @@ def test_a_healthy_fleet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert text.startswith("verified: 5 of 5 nodes passed")
 
 
-OUTLIERS = [
-    ("driver", {"host": {**HOST, "driver": "580.95.05"}}, "driver", "", "580.95.05", "580.65.06"),
-    (
-        "library",
-        {"libraries": {CUDNN: "sha256=" + "b" * 43}},
-        "library",
-        CUDNN,
-        "sha256=" + "b" * 43,
-        "sha256=" + "a" * 43,
-    ),
-    (
-        "missing library",
-        {"libraries": {"lib/x": "sha256=" + "c" * 43}},
-        "library",
-        CUDNN,
-        "(missing)",
-        "sha256=" + "a" * 43,
-    ),
-    (
-        "one bit of one device",
-        {"bits": bits(GPU1, "float16 on the default stream", "e" * 64)},
-        "convolution",
-        f"{GPU1}: float16 on the default stream (9.0)",
-        "e" * 64,
-        "float16" * 9,
-    ),
-]
+OUTLIERS = data_file("tables/fleet_verify.json")["outliers"]
 
 
 @pytest.mark.parametrize(("name", "changes", "what", "subject", "value", "expected"), OUTLIERS)

@@ -204,28 +204,9 @@ def test_requirements_of_old_wheels_are_read_as_they_were_meant() -> None:
 # ---- failures ------------------------------------------------------------------------------------
 
 GOOD = "GOOD"
-FAULTS = {
-    "one 500": (["500"], 2, GOOD),
-    "two 503": (["503", "503"], 3, GOOD),
-    "three 502": (["502"] * 3, 3, "answered with status 502"),
-    "one 429": (["429"], 2, GOOD),
-    "one cut connection": (["cut"], 2, GOOD),
-    "cut connections": (["cut"] * 3, 3, "closed the connection before the response was complete"),
-    "one dropped connection": (["drop"], 2, GOOD),
-    "dropped connections": (["drop"] * 3, 3, "cannot be reached"),
-    "nonsense": (
-        ["nonsense"],
-        1,
-        "is not a page of a package index (its JSON does not follow PEP 691)",
-    ),
-    "unauthorized": (["401"], 1, "answered with status 401"),
-    "forbidden": (["403"], 1, "answered with status 403"),
-    "teapot": (["418"], 1, "answered with status 418"),
-    "gone": (["410"], 1, ""),
-}
 
 
-@pytest.mark.parametrize("case", FAULTS.values(), ids=FAULTS)
+@each("case", TABLES["faults"])
 def test_failures_are_tried_again_where_that_helps_and_said_in_one_line(
     server: IndexServer, transport: Transport, cache: Cache, case: tuple[list[str], int, str]
 ) -> None:
@@ -551,10 +532,7 @@ def combined(
         )
 
 
-BINDINGS = TABLES["bindings"]
-
-
-@pytest.mark.parametrize(("name", "want"), BINDINGS.items(), ids=BINDINGS)
+@pytest.mark.parametrize(("name", "want"), TABLES["bindings"].items())
 def test_a_name_is_bound_to_one_index(
     combined: Any, name: str, want: tuple[str, str | None, bool, bool]
 ) -> None:

@@ -11,111 +11,15 @@ import pytest
 from gpuenv.cli import main
 from tables import data_file
 
+TABLES = data_file("tables/report.json")
+
 VOID = {"meta", "link", "br", "img", "input", "hr"}
-HOST = {
-    "gpus": ["NVIDIA H100"],
-    "driver": "580.65.06",
-    "driver_cuda": "13.0",
-    "platform": "linux-x86_64",
-    "glibc": "2.35",
-    "python": "3.12",
-}
-
-
-def check(name: str, status: str = "pass", evidence: str = "fine") -> dict[str, Any]:
-    return {"name": name, "subject": "", "status": status, "evidence": evidence, "seconds": 0.5}
-
-
-VERIFY = {
-    "kind": "fleet-verify",
-    "time": "2026-11-21T10:00:00+00:00",
-    "ok": False,
-    "nodes": 4,
-    "answered": 3,
-    "passed": 2,
-    "seconds": 3.0,
-    "unknown": [],
-    "changes": [],
-    "failures": [
-        {
-            "node": "n2",
-            "name": "files",
-            "subject": "",
-            "status": "fail",
-            "evidence": "<b>changed</b>",
-        }
-    ],
-    "outliers": [
-        {
-            "node": "n1",
-            "class": 0,
-            "what": "driver",
-            "subject": "",
-            "value": "550",
-            "expected": "580",
-            "agree": 2,
-        }
-    ],
-    "classes": [{**HOST, "nodes": ["n0", "n1", "n2"]}],
-    "silent": [{"node": "n3", "reason": "no answer in 9 s"}],
-    "results": [
-        {"node": "n0", "ok": True, "checks": [check("files")]},
-        {"node": "n1", "ok": True, "checks": [check("files")]},
-        {"node": "n2", "ok": False, "checks": [check("files", "fail", "<b>changed</b>")]},
-    ],
-}
-LATER = {
-    **VERIFY,
-    "time": "2026-11-22T10:00:00+00:00",
-    "passed": 3,
-    "answered": 4,
-    "silent": [],
-    "changes": [{"node": "n1", "what": "driver", "subject": "", "was": "550", "now": "580"}],
-}
-NEEDS = {"driver": "580.65.06"}
-GROUP = {
-    "classes": [0],
-    "nodes": 3,
-    "versions": {"torch": "2.15.0"},
-    "needs": NEEDS,
-    "host": HOST,
-    "older": [{"name": "torch", "newest": "2.16.0", "nodes": 3}],
-}
-SOLVE = {
-    "kind": "fleet-solve",
-    "time": "2026-11-22T10:00:00+00:00",
-    "nodes": 3,
-    "locks": 1,
-    "proved": True,
-    "silent": [],
-    "classes": [{**HOST, "nodes": ["n0", "n1", "n2"]}],
-    "unknown": [],
-    "solves": 1,
-    "plans": [{"locks": 1, "cost": 3, "groups": [GROUP]}],
-    "what_if": [
-        {
-            "driver": "590.00",
-            "classes": [0],
-            "nodes": 3,
-            "locks": 1,
-            "solved": 0,
-            "gains": [{"name": "torch", "old": "2.15.0", "new": "2.16.0", "nodes": 3}],
-        }
-    ],
-    "unsolved": [],
-}
-DETECT = {
-    "kind": "fleet-detect",
-    "time": "",
-    "nodes": 3,
-    "answered": 3,
-    "seconds": 1.0,
-    "unknown": [],
-    "silent": [],
-    "classes": SOLVE["classes"],
-}
-ONE_HOST = data_file("tables/report.json")["one_host"]
-ONE_NODE = {"ok": True, "checks": [check("files"), check("versions")]}
+VERIFY = TABLES["verify"]
+LATER = TABLES["later"]
+SOLVE = TABLES["solve"]
+DETECT = TABLES["detect"]
+ONE_HOST = TABLES["one_host"]
+ONE_NODE = TABLES["one_node"]
 
 
 class Tags(HTMLParser):
