@@ -150,7 +150,7 @@ def _of_install(
         except InputError as error:
             yield line, _reason("file-unknown", install.lock, "", f"not judged: {error.message}")
     for name in (*install.unread, *install.sources):
-        have = "not judged: it is not beside the Dockerfile"
+        have = "not judged: it cannot be read here"
         if name in install.sources:
             have = "not judged: only its build shows what it needs"
         yield line, _reason("file-unknown", name, "", have)

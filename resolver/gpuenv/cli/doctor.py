@@ -146,7 +146,7 @@ def _open_log(name: str | None, stack: ExitStack) -> BinaryIO | None:
         log = _buffered(sys.stdin.buffer)
     elif os.path.isdir(name):
         raise InputError(f"{name}: is a folder, not a log")
-    elif api.is_tool_lock(name):
+    elif name.endswith((".lock", ".toml")) and api.is_tool_lock(name):
         raise InputError(f"{name}: is a lock, not a log", hint=f"gpuenv explain {name}")
     else:
         try:

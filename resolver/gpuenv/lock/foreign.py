@@ -36,6 +36,7 @@ _SIGNS = (
     ("pdm", "metadata", "lock_version"),
     ("poetry", "metadata", "content-hash"),
 )
+_HASH_OPTION = re.compile(r"(?m)^[^#\n]*\s--hash[= ]sha256:")  # of a line of requirements
 _EXTRA = re.compile(r"""(?<![\w"'])extra\s*(==|!=)\s*["']([^"']*)["']""")
 _REVERSED_EXTRA = re.compile(r"""["']([^"']*)["']\s*(==|!=)\s*extra\b(?!s)""")
 _PYLOCK = "export it, and give pylock.toml: {} -o pylock.toml"
@@ -138,13 +139,15 @@ def tool_of(path: str) -> str:
     """
     if not os.path.isfile(path):
         return ""
+    by_name = _NAMES.get(os.path.basename(path), "")
     try:
         text = read_input(path).decode()
-        if not path.endswith((".lock", ".toml", ".json")):
-            return "pip" if re.search(r"(?m)^[^#\n]*\s--hash[= ]sha256:", text) else ""
+    except (OSError, UnicodeDecodeError):
+        return by_name
+    try:
         document = _parsed(text)
-    except (OSError, ValueError):
-        return _NAMES.get(os.path.basename(path), "")
+    except (ValueError, RecursionError):
+        return by_name or ("pip" if _HASH_OPTION.search(text) else "")
     for tool, table, key in _SIGNS:
         if isinstance(document.get(table), dict) and key in document[table]:
             return tool
@@ -152,7 +155,7 @@ def tool_of(path: str) -> str:
         own = document.get("tool")
         return "" if isinstance(own, dict) and "gpuenv" in own else "pylock"
     is_uv = {"version", "requires-python"} <= document.keys()
-    return "uv" if is_uv else _NAMES.get(os.path.basename(path), "")
+    return "uv" if is_uv else by_name
 
 
 def select(path: str, host: Host, extras: Sequence[str], groups: Sequence[str]) -> Selection:
@@ -164,8 +167,9 @@ def select(path: str, host: Host, extras: Sequence[str], groups: Sequence[str]) 
     tool, wanted = tool_of(path), Wanted(path, host, extras, groups)
     try:
         if tool == "pip":
-            return _of_requirements(path, wanted)
-        selection = READERS[tool](_parsed(read_input(path).decode()), path, wanted)
+            selection = _of_requirements(path, wanted)
+        else:
+            selection = READERS[tool](_parsed(read_input(path).decode()), path, wanted)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -43,6 +43,7 @@ _SYSTEM_PYTHON = re.compile(r"\binstall\b[^;&]*\spython3(?:-\w+)?(?=\s|$)")
 _CUDNN_FOLDER = re.compile(r"/usr/lib/\w+-linux-gnu|cudnn")  # of the images of nvidia/cuda
 _LONGEST_TEXT = 100_000  # characters of an instruction
 _LOCKS = {"uv": "uv.lock", "poetry": "poetry.lock", "pdm": "pdm.lock", "pipenv": "Pipfile.lock"}
+_CONDA = frozenset({"conda", "mamba", "micromamba"})
 _PIP = re.compile(r"(?:.*/)?pip3?(?:\.\d+)?")
 _PYTHON_COMMAND = re.compile(r"(?:.*/)?python3?(?:\.\d+)?")
 # Options of pip and uv that have a value in the next word.
@@ -71,7 +72,7 @@ class Install(Value):
         indexes: the URLs of its indexes, and of --torch-backend its tag.
         is_isolated: whether builds get an environment of their own.
         lock: the path of the lock; "" for a command of pip.
-        unread: files that it names and that are not beside the Dockerfile.
+        unread: files that are not beside the Dockerfile, and commands of conda.
     """
 
     line: int
@@ -301,6 +302,8 @@ def _install(
         path = os.path.join(folder, name)
         is_there = os.path.isfile(path)
         return Install(line=line, lock=path if is_there else "", unread=() if is_there else (name,))
+    if len(words) > 1 and words[0] in _CONDA and words[1] in ("install", "create", "env"):
+        return Install(line=line, unread=(" ".join(words[:2]),))
     if words[:2] == ["uv", "pip"]:
         words = words[1:]
     if len(words) < 2 or not _PIP.fullmatch(words[0]) or words[1] != "install":
