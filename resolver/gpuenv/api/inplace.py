@@ -22,6 +22,7 @@ from ..install import wheels as wheel_installer
 from ..install.wheels import Progress, Prove
 from ..model import Host, IndexOptions, Lock, Needs, PackageChange, Plan, Request, Value
 from ..probes.answers import Interpreter
+from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..verify.runner import Children
 from ..verify.survey import read_distributions
@@ -223,7 +224,9 @@ class InplaceTarget:
 
         def limits(changing: Collection[str]) -> list[tuple[str, str]]:
             """Return (constraint, who requires it) of the installed packages that stay."""
-            return inplace_install.constraints_of_installed(self.installed, environment, changing)
+            return inplace_install.constraints_of_installed(
+                self.installed, environment, changing, Overrides(request.overrides)
+            )
 
         def within(constraints: Sequence[str], wishes: Sequence[tuple[str, str]] = ()) -> Request:
             every = (*request.constraints, *dict.fromkeys(constraints))

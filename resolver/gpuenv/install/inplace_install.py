@@ -16,6 +16,7 @@ from ..compat.rows import Family
 from ..errors import InputError, Reason
 from ..lock.pylock import DIRECT
 from ..model import PackageChange, Pin, Requirement, Value, Wheel
+from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..requirements.versions import contains
 
@@ -104,12 +105,15 @@ def kept_pins(
 
 
 def constraints_of_installed(
-    installed: InstalledByName, environment: TargetEnvironment, without: Collection[str]
+    installed: InstalledByName,
+    environment: TargetEnvironment,
+    without: Collection[str],
+    overrides: Overrides = Overrides(()),  # noqa: B008  it never changes
 ) -> list[tuple[str, str]]:
     """Return (constraint, "name version" of the distribution that requires it).
 
     Distributions named in `without` change, so theirs are left out. A requirement that is broken
-    already is no constraint.
+    already, or that an override replaces, is no constraint.
     """
     constraints = []
     for distribution in installed.values():
@@ -117,7 +121,7 @@ def constraints_of_installed(
             continue
         for inner in _needs(distribution, environment):
             present = installed.get(inner.name)
-            if not inner.specifier:
+            if not inner.specifier or inner.name in overrides.names:
                 continue
             if present is None or contains(inner.specifier, present.version):
                 source = f"{distribution.name} {distribution.version}"

@@ -111,7 +111,7 @@ class ToolTables:
         """
         self._path, self._holds, self._start = path, holds, start
         self._folder = os.path.dirname(path)
-        self._uv: Table = _table(tools, "uv", path)
+        self._uv: Table = {**_table(tools, "uv", path), **self._uv_toml()}
         self._indexes = Indexes()
         self._bound: dict[str, str] = {}  # {package: URL of its only index}
         self._sources: dict[str, list[Table]] = {}
@@ -126,6 +126,14 @@ class ToolTables:
 
     def _fail(self, key: str, problem: str, hint: str = "") -> NoReturn:
         raise InputError(f"{self._path}: {key} {problem}", hint=hint)
+
+    def _uv_toml(self) -> dict[str, Any]:
+        """Return the settings of a uv.toml beside the file, which come before [tool.uv]."""
+        path = os.path.join(self._folder, "uv.toml")
+        try:
+            return parse_toml(read_input(path).decode()) if os.path.isfile(path) else {}
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from None
 
     def _check_keys(self) -> None:
         for key, value in self._uv.items():
