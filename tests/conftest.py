@@ -177,6 +177,13 @@ def _own_working_folder(_folders: Iterator[Path]) -> Iterator[None]:
 
 
 @pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The working folder of a command, with nothing in it."""
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
 def server() -> Iterator[IndexServer]:
     with IndexServer() as one:
         yield one

@@ -32,12 +32,6 @@ def fill(server: IndexServer) -> None:
     server.add_sdist("dynamic", "1.0", dynamic=["Requires-Dist"])
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "work").mkdir()
-    return tmp_path / "work"
-
-
 def solve(
     folder: Path, server: IndexServer, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -230,15 +224,7 @@ def test_a_source_distribution_that_is_allowed(
         assert not (folder / "env2").exists()
 
 
-BAD = {
-    "a requirement that is none": {"requires": ["foo bar"]},
-    "another version": {"metadata": "Metadata-Version: 2.1\nName: demo\nVersion: 3.0\n"},
-    "another name": {"metadata": "Metadata-Version: 2.1\nName: other\nVersion: 2.0\n"},
-    "no version": {"metadata": "Metadata-Version: 2.1\nName: demo\nVersion: two\n"},
-}
-
-
-@pytest.mark.parametrize("options", BAD.values(), ids=BAD)
+@each("options", TABLES["a_release_with_bad_metadata_is_passed_over"])
 @pytest.mark.parametrize("metadata", ["hashed", None])
 def test_a_release_with_bad_metadata_is_passed_over(
     folder: Path, options: dict[str, Any], metadata: str | None

@@ -68,9 +68,7 @@ def calls_of(arguments: list[str], folder: Path) -> set[tuple[str, str, str]]:
     return {(caller, called, name) for caller, called, name in calls}
 
 
-def test_a_command_enters_each_stage_from_at_most_two_packages(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_a_command_enters_each_stage_from_at_most_two_packages(folder: Path) -> None:
     with IndexServer() as server:
         server.add("alpha", "1.0", ["beta"])
         server.add("beta", "1.0")

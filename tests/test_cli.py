@@ -99,9 +99,7 @@ def lock_text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @cases(CASES)
-def test_mistakes(case: dict[str, Any], tmp_path: Path, lock_text: str) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_mistakes(case: dict[str, Any], folder: Path, lock_text: str) -> None:
     for name, text in case.get("files", {}).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -121,9 +119,7 @@ def test_mistakes(case: dict[str, Any], tmp_path: Path, lock_text: str) -> None:
     assert contents(folder) == before
 
 
-def test_solve_writes_the_same_bytes_twice_and_needs_no_network(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_solve_writes_the_same_bytes_twice_and_needs_no_network(folder: Path) -> None:
     dead = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
     first = run([*SOLVE, "-o", "pylock.one.toml"], folder, **dead)
     second = run([*SOLVE, "-o", "pylock.two.toml", "--offline"], folder)
@@ -132,9 +128,7 @@ def test_solve_writes_the_same_bytes_twice_and_needs_no_network(tmp_path: Path) 
     assert "torch 2.15.0" in first.stdout
 
 
-def test_solve_json_is_the_contract(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_solve_json_is_the_contract(folder: Path) -> None:
     done = run([*SOLVE[:-4], "--driver", "550.54.14", "--python", "3.12", "--json"], folder)
     document = json.loads(done.stdout)
     assert document["lock"] == "pylock.toml"
@@ -147,9 +141,7 @@ def test_solve_json_is_the_contract(tmp_path: Path) -> None:
     assert (reason["code"], reason["have"]) == ("driver-floor", "driver 550.54.14")
 
 
-def test_a_refusal_under_json_is_one_document(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_a_refusal_under_json_is_one_document(folder: Path) -> None:
     done = run(
         ["solve", "--framework", "torch", "--gpu", "V100", "--driver", "595.45.04", "--json"],
         folder,
@@ -160,9 +152,7 @@ def test_a_refusal_under_json_is_one_document(tmp_path: Path) -> None:
     assert document["reasons"] and document["smallest_changes"]
 
 
-def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_a_read_only_folder_is_refused(folder: Path) -> None:
     if os.geteuid() == 0:
         # root may write anywhere: a file in the folder's place refuses root too
         (folder / "sub").write_text("")
@@ -176,9 +166,7 @@ def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
     assert not (folder / "pylock.toml").exists()
 
 
-def test_requirements_format_pins_hashes(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_requirements_format_pins_hashes(folder: Path) -> None:
     done = run([*SOLVE, "--format", "requirements"], folder)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
@@ -189,9 +177,7 @@ def test_requirements_format_pins_hashes(tmp_path: Path) -> None:
     assert contents(folder) == {}
 
 
-def test_detect_without_a_gpu_and_back_through_a_file(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_detect_without_a_gpu_and_back_through_a_file(folder: Path) -> None:
     flags = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
     done = run(["detect", *flags, "-o", "host.json"], folder)
     assert done.returncode == 0, done.stderr

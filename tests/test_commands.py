@@ -42,13 +42,6 @@ gpu = "none"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    work = tmp_path / "work"
-    work.mkdir()
-    return work
-
-
-@pytest.fixture
 def index(server: IndexServer) -> IndexServer:
     server.add("alpha", "1.0", ["beta>=1", "gamma"])
     server.add("beta", "1.0", ["gamma"])
@@ -280,15 +273,7 @@ def test_a_script_gets_an_environment_that_is_kept(folder: Path, index: IndexSer
     assert (second.returncode, second.stdout, second.stderr) == (7, first.stdout, "")
 
 
-@pytest.mark.parametrize(
-    ("block", "says"),
-    [
-        ('dependencies = "alpha"', "got `str` - at `dependencies`"),
-        ("dependencies = [", "is not TOML"),
-        ('dependencies = ["num py"]', "num py"),
-        ('dependencies = ["alpha"]\n# requires-python = ">=4"', "needs Python >=4"),
-    ],
-)
+@each("block says", TABLES["wrong_script_metadata_is_one_line"])
 def test_wrong_script_metadata_is_one_line(folder: Path, block: str, says: str) -> None:
     (folder / "script.py").write_text(f"# /// script\n# {block}\n# ///\n")
     done = run_process(["run", *CPU, "script.py"], folder)

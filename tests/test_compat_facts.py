@@ -178,14 +178,7 @@ def test_newer_data_of_the_same_schema_is_used(
     assert said in "".join(lines)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"format": 2, "date": "", "rows": {}}', "has format 2, this gpuenv reads 1"),
-        ('{"format": 1, "date": ""}', "cannot be read: Object missing required field `rows`"),
-        ("{", "cannot be read"),
-    ],
-)
+@each("content message", TABLES["damage_in_the_rows_of_the_user"])
 def test_damage_in_the_rows_of_the_user(content: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     path.write_text(content)

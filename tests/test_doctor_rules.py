@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from gpuenv.doctor import (
     architecture_rules,
     build_rules,
@@ -98,7 +96,7 @@ def test_what_checks_state(case: dict[str, Any]) -> None:
     assert all(fact.where.startswith("host: check") and fact.text for fact in facts)
 
 
-@pytest.mark.parametrize(("second", "answer"), [("pass", "pass"), ("fail", "fail"), (None, None)])
+@each("second answer", TABLES["every_device_must_pass_the_convolution"])
 def test_every_device_must_pass_the_convolution(second: str | None, answer: str | None) -> None:
     status = {"device": ("pass", "pass"), "cudnn convolution": ("pass", second)}
     checks = [

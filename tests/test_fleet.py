@@ -302,7 +302,7 @@ def test_the_health_check_of_slurm(
     assert (tmp_path / "log").read_text().strip() == expected
 
 
-@pytest.mark.parametrize(("status", "content"), [(0, "new\n"), (1, "new\n"), (2, "old\n")])
+@each("status content", TABLES["the_textfile_is_replaced_if_something_was_checked"])
 def test_the_textfile_is_replaced_if_something_was_checked(
     tmp_path: Path, status: int, content: str
 ) -> None:

@@ -21,9 +21,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_what_a_command_says(case: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_what_a_command_says(case: dict[str, Any], folder: Path) -> None:
     for name, text in case["files"].items():
         filled = text.replace("HASH", "0" * 64).replace("MANY", "(" * 10_000)
         (folder / name).write_text(filled)

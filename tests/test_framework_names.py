@@ -34,9 +34,7 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.get("name", case["run"])[:80])
-def test_command_line(case: dict[str, Any], links: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_command_line(case: dict[str, Any], links: Path, folder: Path) -> None:
     for name, text in case.get("files", {}).items():
         (folder / name).write_text(text)
     command = case["run"].format(links=links, **HOSTS)

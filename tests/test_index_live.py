@@ -450,17 +450,7 @@ def test_find_links_over_http(server: IndexServer, transport: Transport, cache: 
         find_links([f"{server.base}/nothing.html"], transport=transport, cache=cache).has("demo")
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("{}/nowhere", "nowhere does not exist"),
-        ("file://{}/nowhere", "nowhere does not exist"),
-        ("ftp://host.example/x", "only file://, http:// and https:// can be read"),
-        ("{}/notes.txt", "is not a folder, a wheel or an HTML page"),
-        ("{}/bad.whl", "its name is not that of a wheel"),
-        ("{}/future.html", "it uses version 3.0 of the simple API"),
-    ],
-)
+@each("place message", TABLES["places_that_cannot_be_used"])
 def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, message: str) -> None:
     (folder / "bad.whl").write_bytes(b"")
     (folder / "notes.txt").write_bytes(b"")

@@ -211,26 +211,7 @@ def test_a_distribution_that_is_there_twice(env: Path) -> None:
     assert (found.status, found.evidence) == ("fail", "odd is installed twice, as 0.9 and 1.0")
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "evidence"),
-    [
-        (
-            "shared/core.so",
-            "fail",
-            "one and two both own SITE/shared/core.so: its bytes are those of two",
-        ),
-        (
-            "tests/__init__.py",
-            "pass",
-            "one and two both own SITE/tests/__init__.py: its bytes are those of two",
-        ),
-        (
-            "tools/__init__.py",
-            "pass",
-            "one and two both own SITE/tools/__init__.py: its bytes are those of two",
-        ),
-    ],
-)
+@each("path status evidence", TABLES["two_owners"])
 def test_two_owners(env: Path, path: str, status: str, evidence: str) -> None:
     add(env, "one", {path: "the first"})
     add(env, "two", {path: "the second"})

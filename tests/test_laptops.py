@@ -95,9 +95,7 @@ def test_a_project_is_locked_on_a_laptop(laptop: tuple[str, Path]) -> None:
     assert (folder / "pylock.h100.toml").is_file()
 
 
-def test_a_gpu_on_a_mac_is_one_of_a_server(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_a_gpu_on_a_mac_is_one_of_a_server(folder: Path) -> None:
     keep_the_default_index(folder)
     done = run("darwin", ["solve", "torch", *H100, "--offline", "--json"], folder)
     assert done.returncode == 0, done.stderr

@@ -65,9 +65,7 @@ def test_what_is_known_is_listed_and_can_be_shown(capsys: pytest.CaptureFixture[
             assert [variant["variant"] for variant in newest["variants"]] == one["variants"]
 
 
-@pytest.mark.parametrize(
-    "args", [["list"], ["show", "torch"], ["show", "torch", "2.13"], ["show", "cudnn", "9.10.2"]]
-)
+@each("args", TABLES["people_get_a_table"])
 def test_people_get_a_table(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["matrix", *args, "--platform", "linux-x86_64"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -153,10 +153,8 @@ def test_quiet_and_verbose(work: Path) -> None:
 
 @each("answers frameworks profiles", TABLES["init_asks_on_a_terminal"])
 def test_init_asks_on_a_terminal(
-    tmp_path: Path, answers: str, frameworks: list[str], profiles: list[str]
+    folder: Path, answers: str, frameworks: list[str], profiles: list[str]
 ) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
     (folder / "pyproject.toml").write_text(
         '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
     )

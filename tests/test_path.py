@@ -25,10 +25,8 @@ def fill(server: IndexServer) -> None:
 # kinds of metadata, and each installer with every style.
 @each("installer metadata style", TABLES["solve_and_sync_from_a_live_index"])
 def test_solve_and_sync_from_a_live_index(
-    tmp_path: Path, style: str, metadata: str | None, installer: str
+    folder: Path, style: str, metadata: str | None, installer: str
 ) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
     with IndexServer(style, metadata=metadata) as server:
         fill(server)
         flags = ["--gpu", "none", "--python", HERE]
@@ -70,9 +68,7 @@ def test_solve_and_sync_from_a_live_index(
 
 
 @each("path fault", TABLES["a_bad_index_is_one_line_and_status_4"])
-def test_a_bad_index_is_one_line_and_status_4(tmp_path: Path, path: str, fault: str) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_a_bad_index_is_one_line_and_status_4(folder: Path, path: str, fault: str) -> None:
     with IndexServer() as server:
         fill(server)
         server.faults[path] = [fault, "always"]
@@ -83,10 +79,8 @@ def test_a_bad_index_is_one_line_and_status_4(tmp_path: Path, path: str, fault: 
     assert contents(folder) == {}
 
 
-def test_a_package_comes_from_one_index_only(tmp_path: Path) -> None:
+def test_a_package_comes_from_one_index_only(folder: Path) -> None:
     """A newer release on the default index never wins over the extra index that has the name."""
-    folder = tmp_path / "work"
-    folder.mkdir()
     with IndexServer() as mine, IndexServer() as other:
         fill(mine)
         other.add("alpha", "99.0")

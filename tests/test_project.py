@@ -545,9 +545,7 @@ def test_locks_of_pip_and_uv_are_judged(
 
 
 @cases(CASES["init"])
-def test_init(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
-    folder = tmp_path / "repo"
-    folder.mkdir()
+def test_init(case: dict[str, Any], folder: Path, call: Call) -> None:
     for name, text in case.get("files", {}).items():
         (folder / name).write_bytes(text.encode())
     before = contents(folder)
@@ -600,9 +598,7 @@ driver = "550.54.14"
 
 
 @cases(CASES["further"])
-def test_init_adds_profiles(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
-    folder = tmp_path / "repo"
-    folder.mkdir()
+def test_init_adds_profiles(case: dict[str, Any], folder: Path, call: Call) -> None:
     path = folder / "pyproject.toml"
     path.write_bytes(FURTHER)
     files = []
@@ -629,9 +625,7 @@ def test_init_adds_profiles(case: dict[str, Any], tmp_path: Path, call: Call) ->
         assert path.read_bytes() == content
 
 
-def test_init_then_lock_then_check(tmp_path: Path) -> None:
-    folder = tmp_path / "repo"
-    folder.mkdir()
+def test_init_then_lock_then_check(folder: Path) -> None:
     (folder / "train.py").write_text("import torch\n")
     flags = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
     for args, said in (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuenv.cli import main
-from tables import data_file
+from tables import data_file, each
 
 TABLES = data_file("tables/report.json")
 
@@ -93,16 +93,7 @@ def test_what_it_shows(tmp_path: Path) -> None:
     assert re.findall(r'<details id="first.json-(n\d)"', text) == ["n2", "n1", "n0"]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("nonsense", "a.json: is not JSON"),
-        ("[]", "a.json: is not a document that has a report"),
-        ('{"x": 1}', "a.json: is not a document that has a report"),
-        ('{"kind": "fleet-solve"}', "a document lacks what its report shows"),
-        ('{"checks": [{"name": "x"}]}', "a document lacks what its report shows"),
-    ],
-)
+@each("content message", TABLES["bad_input_is_one_line"])
 def test_bad_input_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
 ) -> None:

@@ -125,9 +125,7 @@ def test_cases(case: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("requirements", "conflicts"), [(4, ["p0", "p2"]), (6, ["p0", "p2"]), (7, ["p2"])]
-)
+@each("requirements conflicts", TABLES["all_conflicting_pairs_of_a_short_request_are_named"])
 def test_all_conflicting_pairs_of_a_short_request_are_named(
     requirements: int, conflicts: list[str]
 ) -> None:

@@ -31,9 +31,7 @@ def locked_versions(folder: Path) -> dict[str, dict[str, str]]:
 
 
 @cases(CASES)
-def test_lock(case: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_lock(case: dict[str, Any], folder: Path) -> None:
     (folder / "pyproject.toml").write_text(pyproject(case))
     for step in case["steps"]:
         before = contents(folder)

@@ -27,12 +27,6 @@ OLD = {"metadata_version": "2.1"}  # what a build tells is then not known from P
 IMPORT = "import sources; print(sources.built)"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "work").mkdir()
-    return tmp_path / "work"
-
-
 def builds_left(folder: Path) -> list[str]:
     """The folders of builds that are still there."""
     place = folder.parent / "cache" / "builds" / "running"

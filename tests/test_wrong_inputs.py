@@ -20,9 +20,7 @@ CASES = data_file("wrong_inputs.toml")["case"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["command"])
-def test_a_wrong_input_is_one_line(case: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
+def test_a_wrong_input_is_one_line(case: dict[str, Any], folder: Path) -> None:
     done = run(shlex.split(f"{case['command']} {HOST if case.get('host') else ''}"), folder)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     [line] = done.stderr.splitlines()
