@@ -39,7 +39,7 @@ WITHOUT_EFFECT = (
     "--cache-dir DIR",
     "--exists-action ACTION",
 )
-_EDITABLE = "write -e FOLDER into a file, and name the file: -r FILE"
+_EDITABLE = "give an editable folder in a file: write -e FOLDER there, and name it with -r FILE"
 _TARGET = "an environment is written whole: make one with gpuenv sync --target DIR"
 _INTERPRETER = "name the interpreter of the environment: --python EXE"
 _BUILD = "builds are isolated here: install it with pip after this, with --no-deps"

@@ -99,6 +99,7 @@ def read_project(
         reader.add(project.dependencies)
         for extra in extras:
             reader.add_extra(normalize_name(extra))
+    reader.add(tools.texts)
     for group in groups:
         table = tools.groups | (document.dependency_groups or {})
         reader.add(_grouped(table, group, path), group=group)

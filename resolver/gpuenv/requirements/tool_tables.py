@@ -97,6 +97,7 @@ class ToolTables:
 
     Attributes:
         groups: the dependency groups that tools have beside [dependency-groups].
+        texts: the requirements that they add to those of the project.
     """
 
     def __init__(self, path: str, tools: Table, holds: Holds, start: str | None) -> None:
@@ -123,6 +124,9 @@ class ToolTables:
         self._read_uv()
         self._read_poetry(_table(tools, "poetry", path))
         self._read_pdm(_table(tools, "pdm", path))
+        self._pixi = _table(tools, "pixi", path)
+        self.texts: list[str] = []
+        self._read_pixi()
 
     def _fail(self, key: str, problem: str, hint: str = "") -> NoReturn:
         raise InputError(f"{self._path}: {key} {problem}", hint=hint)
@@ -233,6 +237,20 @@ class ToolTables:
         self._pre = bool(resolution.get("allow-prereleases"))
         self.groups |= _table(pdm, "dev-dependencies", self._path)
 
+    def _read_pixi(self) -> None:
+        """Read the wheels of the default environment of pixi; a folder "." is the project."""
+        for name, value in _table(self._pixi, "pypi-dependencies", self._path).items():
+            row: dict[str, Any] = {"version": value} if isinstance(value, str) else dict(value)
+            if row.get("path") in (".", "./"):
+                continue
+            version, extras = row.pop("version", "*"), ",".join(row.pop("extras", ()))
+            text = name + (f"[{extras}]" if extras else "")
+            self.texts.append(text + ("" if version == "*" else version))
+            if "index" in row:
+                self._bound[normalize_name(name)] = row.pop("index")
+            if row:
+                self._sources[normalize_name(name)] = [row]
+
     # ---- sources ----
 
     def applied(self, text: str, where: str, extra: str = "", group: str = "") -> str:
@@ -331,6 +349,10 @@ class ToolTables:
                 conflicts, or a key is not honored.
         """
         self._check_keys()
+        for name in _table(self._pixi, "dependencies", self._path):
+            if name not in ("python", "pip"):
+                hint = "solve a pixi.toml with --backend conda -r pixi.toml, or take it out"
+                self._fail(f"tool.pixi.dependencies.{name}", "is a conda package", hint)
         environments = self._list("environments")
         if isinstance(self._uv.get("environments"), str):
             environments = [self._uv["environments"]]
