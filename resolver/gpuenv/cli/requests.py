@@ -11,7 +11,6 @@ from functools import cache
 from .. import api
 from ..errors import InputError
 from ..index.urls import path_to_file_url
-from ..lock import foreign
 from ..model import (
     EVERY_FRAMEWORK,
     EVERY_PACKAGE,
@@ -313,7 +312,7 @@ def read_requirement(text: str) -> str:
         message = f"{text}: is a version, not a requirement"
         raise InputError(message, hint=f"write it with the name, as NAME=={text}")
     hint = FILES.get(os.path.splitext(text)[1].lower())
-    if foreign.tool_of(text) not in ("", "pip"):
+    if hint != FILES[".txt"] and api.is_tool_lock(text):
         hint = FILES[".lock"]
     if hint is not None:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
