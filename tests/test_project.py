@@ -438,6 +438,21 @@ def test_newer_data_is_a_note(repo: Path, call: Call) -> None:
 # ---- locks of other tools ------------------------------------------------------------------------
 
 
+def run_tool(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a module of this Python, which succeeds."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=folder,
+        env={**os.environ, "UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Locks that pip and uv write of releases whose names and versions the data knows."""
@@ -453,59 +468,14 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f'[project]\nname = "demo"\nversion = "1"\nrequires-python = "=={HERE}.*"\n'
             f'dependencies = ["torch"]\n'
         )
-        uv = [sys.executable, "-m", "uv", "--quiet", "--no-config"]
-        index = ["--index-url", server.url]
-        commands = [
-            [
-                *uv,
-                "pip",
-                "compile",
-                "in.txt",
-                *index,
-                "--format",
-                "pylock.toml",
-                "-o",
-                "pylock.uv.toml",
-            ],
-            [
-                *uv,
-                "export",
-                "--default-index",
-                server.url,
-                "--format",
-                "pylock.toml",
-                "-o",
-                "pylock.export.toml",
-            ],
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "--isolated",
-                "lock",
-                "-r",
-                "in.txt",
-                *index,
-                "-o",
-                "pylock.pip.toml",
-            ],
-        ]
-        for command in commands:
-            environment = {
-                **os.environ,
-                "UV_CACHE_DIR": str(folder / "cache"),
-                "UV_PYTHON": sys.executable,
-            }
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
+        index, form = f"--index-url {server.url}", "--format pylock.toml -o pylock"
+        uv = "uv --quiet --no-config"
+        for command in (
+            f"{uv} pip compile in.txt {index} {form}.uv.toml",
+            f"{uv} export --default-index {server.url} {form}.export.toml",
+            f"pip --isolated lock -r in.txt {index} -o pylock.pip.toml",
+        ):
+            run_tool(command, folder)
     return folder
 
 
@@ -675,51 +645,17 @@ def test_sync_takes_the_lock_that_fits(flags: list[str], said: str, repo: Path, 
 def test_a_locked_profile_is_installed_by_gpuenv_pip_and_uv(
     indexed: tuple[Path, IndexServer],
 ) -> None:
-    folder, _ = indexed
+    folder, lock = indexed[0], "pylock.ci.toml"
     done = run(["lock"], folder)
     assert done.returncode == 0, done.stderr
     done = run(["sync", "--target", "env", "--no-verify", "--gpu", "none"], folder)
     assert done.returncode == 0, done.stderr
     assert "pylock.ci.toml fits this host" in done.stdout
     assert len([*(folder / "env").rglob("alpha-1.0.dist-info")]) == 1
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--isolated",
-        "install",
-        "--dry-run",
-        "--no-deps",
-        "--ignore-installed",
-    ]
-    pip += ["--no-index", "-r", "pylock.ci.toml"]
-    done = subprocess.run(pip, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Would install alpha-1.0 beta-1.0" in done.stdout
-    uv = [
-        sys.executable,
-        "-m",
-        "uv",
-        "--no-config",
-        "pip",
-        "sync",
-        "--preview-features",
-        "pylock",
-        "--dry-run",
-    ]
-    environment = {**os.environ, "UV_CACHE_DIR": str(folder / "cache")}
-    command = [*uv, "--no-index", "--python", sys.executable, "--target", "other", "pylock.ci.toml"]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Would install 2 packages" in done.stderr
+    pip = "pip --isolated install --dry-run --no-deps --ignore-installed --no-index"
+    assert "Would install alpha-1.0 beta-1.0" in run_tool(f"{pip} -r {lock}", folder).stdout
+    uv = "uv --no-config pip sync --preview-features pylock --dry-run --no-index"
+    assert "Would install 2 packages" in run_tool(f"{uv} --target other {lock}", folder).stderr
 
 
 # ---- pre-commit ----------------------------------------------------------------------------------
