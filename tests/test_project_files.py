@@ -122,6 +122,11 @@ gpu = "none"
     assert [*map(pin_of, lock["packages"])] == pins
     assert "mine @ ./packages/mine#editable" in lock["tool"]["gpuenv"]["requirements"]
     assert run(["lock", "--check", "--project", str(work)], tmp_path).returncode == 0
+    text = (work / "pyproject.toml").read_text()
+    added = '[[tool.uv.index]]\nurl = "https://me:secret@a.test/simple"\n'
+    (work / "pyproject.toml").write_text(text + added)
+    refused = run(["lock"], work)
+    assert "an index has credentials" in refused.stderr and "secret" not in refused.stderr
     exported = tomllib.loads(run(["export", "pylock.ci.toml", "--to", "uv"], work).stdout)
     place = {"path": str(work / "packages" / "mine"), "editable": True}
     assert exported["tool"]["uv"]["sources"]["mine"] == place

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -230,6 +231,11 @@ def _with_project(profile: Profile, own: RequirementSet, path: str) -> Profile:
         own: what the project asks for; its paths are relative to the project.
         path: the pyproject.toml.
     """
+    bound = [text.partition("=")[2] for text in own.package_indexes]
+    for url in filter(None, [own.index_url, *own.extra_index_urls, *bound]):
+        if "@" in urlsplit(url).netloc:
+            message = f"{path}: an index has credentials, which locks would show"
+            raise InputError(message, hint="put them into ~/.netrc")
     kind = "requirements"
     if profile.backend == "conda":
         kind = "wheels"

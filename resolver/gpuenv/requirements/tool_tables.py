@@ -64,7 +64,7 @@ _NOT_HONORED = {
 _PLACES = ("index", "url", "path", "git", "workspace")
 _CONDITIONS = ("marker", "extra", "group", "package")
 _DETAILS = {
-    "git": {"rev", "tag", "branch", "subdirectory", "lfs"},
+    "git": {"rev", "tag", "branch", "subdirectory"},
     "path": {"editable", "package"},
     "url": {"subdirectory"},
     "workspace": {"editable"},
