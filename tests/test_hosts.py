@@ -42,6 +42,17 @@ FAULTS = {
     "120 MiB left on the card": {"device GPU 0 NVIDIA H200"},
     "700 MiB left on the card": {"device GPU 0 NVIDIA H200"},
 }
+COMPANION_FAULTS = {
+    "an operation of torchvision that is wrong": {"files", "operation torchvision"},
+    "a library of torchaudio that is hidden": {"files", "import torchaudio"},
+    "torchaudio-2.9.1-cp312-cp312-manylinux_2_28_x86_64.whl in its place": {
+        "dependencies",
+        "rules torchaudio 2.9.1",
+        "import torchaudio",
+    },
+}
+PLANTED = [("h200-frameworks", fault, found) for fault, found in FAULTS.items()]
+PLANTED += [("h200-companions", fault, found) for fault, found in COMPANION_FAULTS.items()]
 
 
 @pytest.fixture(params=RECORDS)
@@ -88,15 +99,15 @@ def test_an_environment_that_works_is_verified(name: str) -> None:
     assert {check.status for check in checks(alone)} == {"pass"}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_was_found(fault: str) -> None:
-    step = steps("h200-frameworks")[fault]
+@pytest.mark.parametrize(("name", "fault", "expected"), PLANTED)
+def test_a_planted_fault_was_found(name: str, fault: str, expected: set[str]) -> None:
+    step = steps(name)[fault]
     found = checks(step)
     assert step["exit"] == 1 and not step["document"]["ok"] and not ok(found)
     status = (
         "unknown" if "left on the card" in fault else "fail"
     )  # a full card is no fault of the environment
-    assert FAULTS[fault] <= {
+    assert expected <= {
         f"{check.name} {check.subject}".strip() for check in found if check.status == status
     }
 
