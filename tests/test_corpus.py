@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 
 from script_modules import load_script
+from tables import data_file, each
+
+TABLES = data_file("tables/corpus.json")
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "corpus.py"
 REASON = {"code": "driver-floor", "need": "driver 580.65.06 or newer", "have": "driver 550.54.14"}
@@ -121,13 +124,6 @@ def test_a_changed_file_is_told_by_the_keys_of_its_lines() -> None:
     assert (found[0].recorded, found[0].new) == ('version = "2.15.0"', 'version = "2.14.1"')
 
 
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("torch 2.15.0 needs CUDA 13; have 'jax'.", ["13", "2.15.0", "'jax'"]),
-        ("torch>=2.9,<3 (sm_90, compute_90)", ["2.9", "3", "sm_90", "compute_90"]),
-        ("the host's files: see it's log", []),
-    ],
-)
+@each("text facts", TABLES["facts_of_a_text"])
 def test_facts_of_a_text(text: str, facts: list[str]) -> None:
     assert corpus.facts(text) == Counter(facts)

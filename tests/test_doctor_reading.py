@@ -26,7 +26,9 @@ from gpuenv.doctor.prefilter import (
     needed_literals,
 )
 from gpuenv.doctor.stream import AFTER, AHEAD, BEFORE
-from tables import data_file
+from tables import data_file, each
+
+TABLES = data_file("tables/doctor_reading.json")
 
 DIGITS = b"0123456789"
 NEEDLES = sorted({needle for message in messages() for needle in message.needles})
@@ -249,17 +251,7 @@ def test_every_edge_of_a_block_gives_the_same(
         assert as_long([log]) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "other"),
-    [
-        ("LoadLibrary failed with error 126 cudnn64_8.dll", "error 193"),
-        ("OSError: [WinError 126] the module was not found: torch.dll", "[WinError 193]"),
-        ("OSError: [WinError 127] a procedure was not found: cudnn64_8.dll", "[WinError 193]"),
-        ("failed call to cuInit: UNKNOWN ERROR (303)", "(100)"),
-        ("Linux version 5.15 WSL2", "WSL1"),
-        ("Unexpected error from cudaGetDeviceCount(). Error 804: a driver", "Error 100"),
-    ],
-)
+@each("line other", TABLES["a_number_that_matters_is_seen_after_others"])
 def test_a_number_that_matters_is_seen_after_others(line: str, other: str) -> None:
     """Lines that differ only in digits are read four times, except for numbers in needles."""
     often = re.sub(r"error \d+|\[WinError \d+\]|\(\d+\)|WSL\d|Error \d+", other, line)

@@ -3,14 +3,14 @@
 from itertools import combinations
 from typing import Any
 
-import pytest
-
 import gpuenv
 from gpuenv.errors import is_doubt
 from gpuenv.lock.host_fit import fit
-from tables import cases, data_file
+from tables import cases, data_file, each
 from test_solve import CASES as SOLVES
 from test_solve import host_of, request_of
+
+TABLES = data_file("tables/host_fit.json")
 
 CASES: list[dict[str, Any]] = data_file("host_fit.json")
 DRIVERS_OF_PTX = (
@@ -50,15 +50,7 @@ def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) ->
             assert all(is_doubt(reason) for reason in gpuenv.reasons_against(pins, elsewhere))
 
 
-@pytest.mark.parametrize(
-    ("framework", "gpu", "platform"),
-    [
-        ("tensorflow", "H100", "linux-x86_64"),
-        ("tensorflow", "RTX 5080", "linux-x86_64"),
-        ("onnxruntime", "B200", "linux-x86_64"),
-        ("torch", "RTX 4090", "win-amd64"),
-    ],
-)
+@each("framework gpu platform", TABLES["a_lock_fits_older_drivers_that_give_the_same_plan"])
 def test_a_lock_fits_older_drivers_that_give_the_same_plan(
     framework: str, gpu: str, platform: str
 ) -> None:

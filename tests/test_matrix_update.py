@@ -19,6 +19,9 @@ from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
 from gpuenv.render.plans import age_lines
 from index_server import IndexServer
+from tables import data_file, each
+
+TABLES = data_file("tables/matrix_update.json")
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
@@ -194,13 +197,6 @@ def test_an_unknown_distribution_is_bad_input(capsys: pytest.CaptureFixture[str]
     assert "the data does not have this distribution" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("dates", "lines"),
-    [
-        (("2026-01-01.abc", ""), 0),
-        (("2025-12-31.abc", ""), 1),
-        (("2025-12-31.abc", "2026-03-01"), 0),
-    ],
-)
+@each("dates lines", TABLES["old_data_is_told_in_one_line"])
 def test_old_data_is_told_in_one_line(dates: tuple[str, str], lines: int) -> None:
     assert len(age_lines(dates, date(2026, 4, 1))) == lines

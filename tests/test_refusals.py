@@ -9,9 +9,11 @@ from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Request
 from gpuenv.render.refusals import reason_lines
 from gpuenv.render.values import reasons_json
-from tables import cases, data_file
+from tables import cases, data_file, each
 from test_resolution import solved
 from test_solve import host_of
+
+TABLES = data_file("tables/refusals.json")
 
 CONTENT = data_file("refusals.json")
 
@@ -36,10 +38,7 @@ def test_a_refusal_of_frameworks_has_all_reasons(case: dict[str, Any]) -> None:
     assert reasons_of(refusal.value) == case["reasons"]
 
 
-@pytest.mark.parametrize(
-    ("versions", "have"),
-    [(["1.0"], "1.0"), (["1.0", "2.0"], "1.0 to 2.0"), (["1.0", "2.0", "3.0"], "1.0 to 3.0")],
-)
+@each("versions have", TABLES["a_missing_version_is_told_with_those_that_exist"])
 def test_a_missing_version_is_told_with_those_that_exist(versions: list[str], have: str) -> None:
     packages = {"a": {version: {} for version in versions}}
     with pytest.raises(NoSolutionError) as refused:

@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from gpuenv.model import Value
+from tables import data_file, each
+
+TABLES = data_file("tables/value.json")
 
 
 class Own(Value):
@@ -37,9 +40,7 @@ def test_fields_that_differ_from_their_default() -> None:
     assert Own(name="a", flag=True).non_defaults() == {"name": "a", "flag": True}
 
 
-@pytest.mark.parametrize(
-    ("fields", "name"), [({}, "name"), ({"name": "a", "other": 1}, "other"), ({"flag": 1}, "name")]
-)
+@each("fields name", TABLES["missing_and_unknown_fields_are_refused"])
 def test_missing_and_unknown_fields_are_refused(fields: dict[str, Any], name: str) -> None:
     with pytest.raises(TypeError, match=f"'{name}'"):
         Own(**fields)
