@@ -4,6 +4,7 @@ A case has an index of small wheels, the files of the project, and a command. Th
 pins of the lock, or what the command says.
 """
 
+import json
 import shlex
 import subprocess
 import tomllib
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import small_wheels
 from gpuenv.cli import main
 from index_server import BACKEND, BUILD_SYSTEM, make_wheel
 from tables import cases, data_file
@@ -154,3 +156,25 @@ def test_source_trees_are_installed_and_only_folders_are_built_again(tmp_path: P
     again = run([*sync, "--find-links", "../other/repo"], work)
     assert again.returncode == 0 and "again   fixed 1.5" in again.stderr + again.stdout
     assert "building a wheel of far" not in again.stderr and "editable" not in again.stderr
+
+
+def test_verify_accepts_what_an_override_allows(tmp_path: Path) -> None:
+    work, wheels = tmp_path / "work", tmp_path / "wheels"
+    work.mkdir()
+    wheels.mkdir()
+    small_wheels.make_wheel(wheels, "app", "1.0", requires=["lib>=2"])
+    small_wheels.make_wheel(wheels, "lib", "1.0")
+    (work / "o.txt").write_text("lib==1.0\n")
+    places = ("--no-index", "--find-links", "../wheels")
+    done = run(["solve", "app", "--override", "o.txt", "--gpu", "none", *places], work)
+    assert done.returncode == 0, done.stderr
+    synced = run(["sync", "pylock.toml", "--target", "env", *places], work)
+    assert synced.returncode == 0, synced.stderr
+
+    def dependencies() -> str:
+        rows = json.loads(run(["verify", "--json", "--target", "env"], work).stdout)["checks"]
+        return next(row["status"] for row in rows if row["name"] == "dependencies")
+
+    assert dependencies() == "pass"
+    (work / "env" / "gpuenv.json").unlink()  # nothing says any more that it is meant
+    assert dependencies() == "fail"

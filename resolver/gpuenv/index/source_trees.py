@@ -90,6 +90,8 @@ def locked(url: str, cache: str, *, offline: bool) -> str:
     if _COMMIT.fullmatch(asked.commit):
         return str(asked)
     subject = redact_url(asked.url)
+    if asked.commit.startswith("-"):  # git would read an option
+        raise InputError(f"{subject}: {asked.commit} is no revision")
     if offline:
         raise OfflineError(f"{subject}: names no commit, and --offline is on")
     wanted = asked.commit or "HEAD"
@@ -130,8 +132,8 @@ def folder_of(url: str, cache: str, *, offline: bool = False) -> str:
                 os.rename(new, place)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-    folder = os.path.join(place, commit.subdirectory)
-    if not os.path.isdir(folder):
+    folder = os.path.normpath(os.path.join(place, commit.subdirectory))
+    if not os.path.isdir(folder) or os.path.commonpath((place, folder)) != place:
         raise InputError(f"{subject}: has no folder {commit.subdirectory}")
     return folder
 
