@@ -2,6 +2,7 @@
 
 import io
 import shlex
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import gpuenv
 from gpuenv import doctor
 from gpuenv.compat.data import load
-from gpuenv.compat.evaluate import built_with, pin_reasons
+from gpuenv.compat.evaluate import agreements, built_with, packages_of_pins
 from gpuenv.doctor.catalog import causes
 from gpuenv.doctor.diagnosis import Examination
 from gpuenv.doctor.log_reader import read_log
@@ -83,8 +84,12 @@ def test_what_the_doctor_knows_of_releases_the_solver_knows(name: str) -> None:
         assert cuda, (name, release)
         for code, major in (("cuda-major", cuda), ("cudnn-major", cudnn)):
             for other, pin in partners[code].items():
-                reasons = pin_reasons([(name, release), pin], host, data)
-                differs = code in {reason.code for reason in reasons}
+                packages = packages_of_pins([(name, release), pin], host.platform, data)
+                own, others = ([*agreements(package, host, data)] for package in packages)
+                differs = any(
+                    one.code == code and one.topic == two.topic and not one.agrees_with(two)
+                    for one, two in product(own, others)
+                )
                 assert differs is (bool(major) and major[0] != other), (release, pin)
 
 

@@ -26,6 +26,7 @@ from packaging.version import Version
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import IndexOptions, Value, Wheel
+from ..requirements import source_urls
 from ..requirements.parse import shortened
 from ..requirements.pyproject import static_metadata
 from ..requirements.target import split_label
@@ -256,7 +257,7 @@ class FileReader:
             PackageIndexError: the file cannot be downloaded.
         """
         url = source_trees.absolute(url, self._options.folder)
-        if source_trees.is_tree(url):
+        if source_urls.is_tree(url):
             return self._at_urls.get(f"{name} @ {url}", lambda: self._read_tree(name, url))
         wheel = self._at_urls.get(url, lambda: self._read_direct(url))
         if wheel.name != name:
@@ -273,7 +274,7 @@ class FileReader:
             version="",
             filename=f"{name}.tar.gz",
             url=url,
-            sha256=source_trees.key_of(url),
+            sha256=source_urls.key_of(url),
             index=DIRECT_URL,
         )
         static = static_metadata(folder)

@@ -33,9 +33,9 @@ from ..errors import InputError, Reason, UnusableFileError
 from ..interpreters import find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Python, Wheel
 from ..prefix import interpreter_of
+from ..requirements.source_urls import is_editable
 from ..requirements.target import identify
 from .default_index import DefaultIndex
-from .source_trees import is_editable
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
 MOST_FAILURES = 3  # of a package; its other releases are not tried then

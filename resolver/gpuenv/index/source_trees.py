@@ -1,8 +1,6 @@
-"""Source trees that requirements name: folders, and commits of git repositories.
+"""The folders of source trees that requirements name: local ones, and commits that git fetches.
 
-A tree is built like a source distribution. Its URL is `file:///FOLDER`, with `#editable` for an
-editable install, or `git+URL@COMMIT`, with what was asked for in its fragment
-(`#rev=main&subdirectory=python`). A commit is known by its id; a folder has no hash.
+requirements/source_urls.py reads their URLs.
 """
 
 from __future__ import annotations
@@ -14,39 +12,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import unquote
 
 from ..errors import InputError, OfflineError, PackageIndexError
-from ..model import Value, Wheel
-from ..requirements.target import SDIST_SUFFIXES
+from ..requirements.source_urls import read_commit
 from .urls import file_url_to_path, path_to_file_url, redact_url
 
-EDITABLE = "#editable"
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _TIME_LIMIT = 600  # seconds for one command of git
-
-
-class Commit(Value):
-    """A commit of a repository, as PEP 751 has it."""
-
-    url: str
-    commit: str
-    revision: str = ""
-    subdirectory: str = ""
-
-    def __str__(self) -> str:
-        details = {"rev": self.revision, "subdirectory": self.subdirectory}
-        fragment = urlencode({key: text for key, text in details.items() if text}, safe="/")
-        return f"git+{self.url}@{self.commit}" + (f"#{fragment}" if fragment else "")
-
-
-def is_tree(url: str) -> bool:
-    """Return whether a URL or a path is that of a source tree, not of a file."""
-    if url.startswith("git+"):
-        return True
-    parts = urlsplit(url)
-    is_local = parts.scheme in ("", "file")
-    return is_local and not parts.path.lower().endswith((".whl", *SDIST_SUFFIXES))
 
 
 def absolute(url: str, folder: str) -> str:
@@ -56,21 +29,6 @@ def absolute(url: str, folder: str) -> str:
         return url
     path = os.path.abspath(os.path.join(folder, unquote(path)))
     return path_to_file_url(path) + (f"#{fragment}" if fragment else "")
-
-
-def read_commit(url: str) -> Commit:
-    """Return the commit in a git+ URL; `commit` is what is asked for, "" for the default branch."""
-    plain, _, fragment = url.removeprefix("git+").partition("#")
-    details = dict(parse_qsl(fragment))
-    scheme, _, rest = plain.partition("://")
-    host, _, path = rest.partition("/")  # git@HOST has an @, too
-    path, _, asked = path.partition("@")
-    return Commit(
-        url=f"{scheme}://{host}/{path}",
-        commit=asked,
-        revision=details.get("rev", ""),
-        subdirectory=details.get("subdirectory", ""),
-    )
 
 
 def locked(url: str, cache: str, *, offline: bool) -> str:
@@ -136,18 +94,6 @@ def folder_of(url: str, cache: str, *, offline: bool = False) -> str:
     if not os.path.isdir(folder) or os.path.commonpath((place, folder)) != place:
         raise InputError(f"{subject}: has no folder {commit.subdirectory}")
     return folder
-
-
-def key_of(url: str) -> str | None:
-    """Return what stands for the hash of a tree: of a commit, not of a folder, which changes."""
-    if not url.startswith("git+"):
-        return None
-    return hashlib.sha256(str(read_commit(url).replace(revision="")).encode()).hexdigest()
-
-
-def is_editable(wheel: Wheel) -> bool:
-    """Return whether a package is an editable install of a folder."""
-    return wheel.url.endswith(EDITABLE)
 
 
 def _top(folder: str) -> str:

@@ -20,9 +20,9 @@ from ..atomic_write import write_whole
 from ..errors import InputError
 from ..index.default_index import default_index
 from ..index.http import Transport
-from ..index.source_trees import is_tree, read_commit
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
 from ..model import IndexOptions, Lock, Pin
+from ..requirements.source_urls import is_tree, read_commit
 from .bundle import bundled_urls, file_name, read_member, write_bundle
 from .lock_files import check_fits, fetch, sha256_of, with_built_wheels
 from .target_lock import hold

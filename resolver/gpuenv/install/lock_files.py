@@ -12,10 +12,11 @@ from ..index.cache import Cache
 from ..index.default_index import default_index
 from ..index.http import OK, PARTIAL, Transport
 from ..index.source_builds import BuildFailedError, SourceBuilder
-from ..index.source_trees import folder_of, is_tree
+from ..index.source_trees import folder_of
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url
 from ..interpreters import required_python
 from ..model import IndexOptions, Lock, Wheel
+from ..requirements.source_urls import is_tree
 from ..requirements.target import TargetEnvironment, split_label
 from .bundle import copy_file, file_name, is_in_bundle
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from ..compat.extensions import may_describe_itself_as
 from ..compat.rows import Family
 from ..errors import InputError, InstallError, NotVerifiedError
-from ..index.source_trees import is_editable
 from ..interpreters import find_base_interpreter
 from ..model import (
     EnvironmentChanges,
@@ -35,6 +34,7 @@ from ..prefix import (
     is_venv,
     venv_version,
 )
+from ..requirements.source_urls import is_editable
 from .downloads import download, with_local_files
 from .environment_files import (
     Build,

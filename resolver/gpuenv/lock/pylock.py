@@ -18,17 +18,17 @@ import tomli_w
 from ..atomic_write import write_all
 from ..errors import InputError, TamperedError
 from ..index import variants
-from ..index.source_trees import (
+from ..index.source_trees import folder_of
+from ..index.urls import path_to_file_url
+from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
+from ..requirements.source_urls import (
     EDITABLE,
     Commit,
-    folder_of,
     is_editable,
     is_tree,
     key_of,
     read_commit,
 )
-from ..index.urls import path_to_file_url
-from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
 from ..serialize import canonical_json, parse_toml, read_input, text_digest
 from . import foreign, grammar
@@ -82,7 +82,8 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
 def refuse_missing_hashes(plan: Plan, source: str) -> None:
     """Raise InputError for a file without sha256; `source` names who should give it."""
     for pin in plan.pins:
-        if pin.wheel.sha256 is None and not is_tree(pin.wheel.url):
+        is_folder = pin.wheel.index == DIRECT and is_tree(pin.wheel.url)
+        if pin.wheel.sha256 is None and not is_folder:
             message = f"{pin.wheel.filename}: its {source} gives no sha256"
             raise InputError(f"{message}, and a lock needs one for each file")
 

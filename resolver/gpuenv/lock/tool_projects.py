@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import tomli_w
 
 from ..errors import InexpressibleError
-from ..index.source_trees import is_editable, is_tree, read_commit
 from ..index.urls import file_url_to_path
 from ..model import Lock, Wheel, show_pair
+from ..requirements.source_urls import is_editable, is_tree, read_commit
 from ..requirements.target import parse_requirement
 from .pylock import DIRECT, environment_marker, most_used_index
 from .tool_settings import pixi_platform
