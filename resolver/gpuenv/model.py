@@ -479,6 +479,21 @@ class Choice(Value):
     evidence: str = "documented"
     source: str = ""
 
+    @classmethod
+    def of_build(cls, framework: str, build: Build, cudnn: str | None) -> Choice:
+        """Return the choice of a known build; `cudnn` is the release beside it, None for none."""
+        return cls(
+            framework=framework,
+            version=build.version,
+            variant=build.variant,
+            cuda=build.cuda,
+            cudnn=None if build.cuda is None else cudnn or build.cudnn,
+            sass=build.code.sass or (),
+            ptx=build.code.ptx or (),
+            evidence=build.code.evidence,
+            source=build.code.source,
+        )
+
 
 class Needs(Value):
     """What a lock needs of a host. Empty or None needs nothing.

@@ -89,19 +89,7 @@ def _with_builds(lock: Lock, host: Host) -> Lock:
             codes.append(library.code)
         if build is not None and package.on_path:
             codes.append(build.code)
-            choices.append(
-                Choice(
-                    framework=package.framework,
-                    version=build.version,
-                    variant=build.variant,
-                    cuda=build.cuda,
-                    cudnn=None if build.cuda is None else cudnn or build.cudnn,
-                    sass=build.code.sass or (),
-                    ptx=build.code.ptx or (),
-                    evidence=build.code.evidence,
-                    source=build.code.source,
-                )
-            )
+            choices.append(Choice.of_build(package.framework, build, cudnn))
     needs = lock.needs
     if host.gpus and toolkits:
         needs = evaluate.needs_of_gpus(needs, toolkits, codes, host, data)

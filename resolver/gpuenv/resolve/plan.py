@@ -143,17 +143,7 @@ def _choice(
     if build is None:
         variant = variant.strip("*") or "unknown"
         return Choice(framework=framework, version=version, variant=variant, cuda=None, cudnn=cudnn)
-    return Choice(
-        framework=framework,
-        version=build.version,
-        variant=build.variant,
-        cuda=build.cuda,
-        cudnn=None if build.cuda is None else cudnn or build.cudnn,
-        sass=build.code.sass or (),
-        ptx=build.code.ptx or (),
-        evidence=build.code.evidence,
-        source=build.code.source,
-    )
+    return Choice.of_build(framework, build, cudnn)
 
 
 # ---- needs --------------------------------------------------------------------------------------
@@ -250,8 +240,9 @@ def _not_judged(
         is_companion = data.is_companion(name) or bool(frameworks)
         is_known = candidate.build or candidate.library or data.covers(name)
         is_pure = candidate.wheel.filename.endswith("-any.whl")
-        links = data.links(name, candidate.version, store.host.platform)
-        if is_companion and not is_pure and not is_known and links is None:
+        if not is_companion or is_pure or is_known:
+            continue
+        if data.links(name, candidate.version, store.host.platform) is None:
             have = "not judged: the data has no row for its files"
             yield Reason(code="companion-unknown", subject=candidate.label, need="", have=have)
 
