@@ -127,5 +127,7 @@ def _git(arguments: Sequence[str], subject: str) -> str:
         raise PackageIndexError(f"{subject}: git takes longer than its time limit") from None
     except subprocess.CalledProcessError as error:
         lines = (error.stderr or "it failed").strip().splitlines()
-        raise PackageIndexError(f"{subject}: git: {lines[-1]}") from None
+        # Advice may follow what is wrong.
+        reason = next((line for line in lines if line.startswith("fatal: ")), lines[-1])
+        raise PackageIndexError(f"{subject}: git: {reason}") from None
     return done.stdout

@@ -216,7 +216,9 @@ def _assignments(text: str) -> Iterator[tuple[str, str]]:
 def _stage(text: str, line: int, stages: Sequence[_Stage]) -> _Stage:
     words = [word for word in text.split() if not word.startswith("--")]
     platform = re.search(r"--platform=\S*(arm64|aarch64)", text)
-    image = words[0] if words else ""
+    if not words:
+        raise InputError(f"line {line}: FROM names no image")
+    image = words[0]
     name = words[2] if len(words) > 2 else ""
     stage = _Stage(name, image, line, "linux-aarch64" if platform else "linux-x86_64")
     for other in stages:
