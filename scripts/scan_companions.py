@@ -41,7 +41,14 @@ from companion_rows import FRAMEWORKS, SCANNED_ON, line_of, scanned_wheels  # no
 from device_code import DamagedFileError, stored  # noqa: E402
 from registry import Registry, simple_url, write  # noqa: E402
 from scan_releases import DATA, best, platform_of  # noqa: E402
-from scan_wheel import directory, inflate, is_library, open_source, read_kept, read_text  # noqa: E402
+from scan_wheel import (  # noqa: E402
+    directory,
+    inflate,
+    is_library,
+    open_source,
+    read_kept,
+    read_text,
+)
 from wheel_source import LocalWheel, RemoteWheel  # noqa: E402
 
 LARGEST = 80  # MB (compressed) of a library that is read; of larger ones scans/ has NEEDED
