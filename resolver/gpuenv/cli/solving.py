@@ -115,7 +115,8 @@ def _sync_command(lock: Lock, path: str, arguments: Namespace) -> str:
     own = os.path.abspath(os.path.dirname(path))
     folders = set()
     for place in [file_url_to_path(url) for url in urls if url.startswith("file:")]:
-        if os.path.isfile(place) or not place.startswith(own):  # sync builds what is beside a lock
+        is_beside = f"{place}{os.sep}".startswith(f"{own}{os.sep}")  # sync builds what is there
+        if os.path.isfile(place) or not is_beside:
             folders.add(os.path.dirname(place))
     for folder in sorted(folders):
         relative = os.path.relpath(folder)
