@@ -47,14 +47,11 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
-# Tests of many long cases. With GPUENV_TEST_SAMPLE=1 every third case runs.
+# Tests of many long cases. With GPUENV_TEST_SAMPLE=1 every third case runs (also tables.together).
 LONG_TESTS = (
     "test_planted.py::test_planted_fault",
     "test_probes.py::test_planted_faults",
     "test_doctor_host.py::test_the_evidence_settles_it",
-    "test_doctor_origin.py::test_a_machine_without_a_gpu_changes_no_diagnosis",
-    "test_doctor_reports.py::test_a_message_leads_to_its_cause_between_other_lines",
-    "test_doctor_reports.py::test_prefixes_change_no_verdict",
     "test_grid.py::test_every_plan_is_right_and_the_best_and_every_refusal_is_due",
     "test_grid.py::test_the_framework_named_first_is_as_new_as_it_can_be",
     "test_host_conditions.py::test_condition",

@@ -1,9 +1,10 @@
 """What is in tests/data, and tests that run once for each row of a table."""
 
 import json
+import os
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,35 @@ def each(arguments: str, rows: Any) -> pytest.MarkDecorator:
     values = [*rows.values()] if isinstance(rows, dict) else rows
     ids = [*rows] if isinstance(rows, dict) else None
     return pytest.mark.parametrize(names if len(names) > 1 else names[0], values, ids=ids)
+
+
+def together(
+    rows: Iterable[Any], *, sampled: bool = False
+) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
+    """Run a test once for each of these rows, but report all of them as one test.
+
+    For rows of a few milliseconds: pytest takes as long for a test as these for themselves.
+
+    Args:
+        rows: The values of the test's argument.
+        sampled: Take every third row with GPUENV_TEST_SAMPLE=1.
+    """
+    taken = list(rows)
+    if sampled and os.environ.get("GPUENV_TEST_SAMPLE") == "1":
+        taken = taken[::3]
+
+    def decorate(test: Callable[[Any], None]) -> Callable[[], None]:
+        def run_all() -> None:
+            failures = []
+            for row in taken:
+                try:
+                    test(row)
+                except Exception as error:
+                    error.add_note(f"row: {row!r}"[:1000])
+                    failures.append(error)
+            if failures:
+                raise ExceptionGroup(f"{len(failures)} of {len(taken)} rows fail", failures)
+
+        return run_all
+
+    return decorate

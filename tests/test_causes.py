@@ -9,7 +9,7 @@ from gpuenv.doctor.catalog import Cause, causes
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.verdicts import diagnose
 from script_modules import load_script
-from tables import ROOT, data_file
+from tables import ROOT, data_file, together
 
 PAGES = ROOT / "docs" / "causes"
 CAUSES = list(causes().values())
@@ -23,10 +23,9 @@ def verdicts(look: str) -> list[str]:
     return [verdict.cause for verdict in diagnose(read_log([f"{text}\n"]), ()).verdicts]
 
 
-@pytest.mark.parametrize(
-    ("cause", "look"), LOOKS, ids=[f"{cause.id}: {look[:40]}" for cause, look in LOOKS]
-)
-def test_what_it_looks_like_leads_to_it(cause: Cause, look: str) -> None:
+@together(LOOKS)
+def test_what_it_looks_like_leads_to_it(row: tuple[Cause, str]) -> None:
+    cause, look = row
     found = verdicts(look)
     assert cause.id in found
     assert cause.log or found[0] == cause.id, found  # where another is as likely, the data say so
@@ -37,7 +36,7 @@ def test_what_varies_is_filled_in() -> None:
     assert named == set(FILLS)
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+@together(CAUSES)
 def test_every_cause_is_described(cause: Cause) -> None:
     assert 1 <= len(cause.looks) <= 3
     assert cause.proves and cause.refutes and cause.fix
@@ -49,7 +48,7 @@ def test_every_cause_is_described(cause: Cause) -> None:
     assert len(re.findall(r"\.(?:\s|$)", cause.fix)) <= 2, cause.fix
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+@together(CAUSES)
 def test_every_page_says_what_the_data_say(cause: Cause) -> None:
     text = (PAGES / f"{cause.id}.md").read_text(encoding="utf-8")
     assert (
@@ -68,11 +67,7 @@ def test_the_index_names_every_cause_once() -> None:
     assert {path.stem for path in PAGES.iterdir()} == {*causes(), "README"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*PAGES.glob("*.md"), ROOT / "README.md", ROOT / "docs" / "doctor.md"],
-    ids=lambda p: p.name,
-)
+@together([*PAGES.glob("*.md"), ROOT / "README.md", ROOT / "docs" / "doctor.md"])
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target

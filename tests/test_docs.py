@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gpuenv.compat import evaluate, rules
-from tables import ROOT
+from tables import ROOT, together
 
 DOCS = ROOT / "docs"
 BESIDE_DOCS = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
@@ -21,10 +19,6 @@ CODE = re.compile(r"^```.*?^```$|^ {4}.*?$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 WORDS_IN_FIVE_MINUTES = 1_200
 # Readers look up a row in these pages. Nobody reads them from the first to the last line.
 LOOKED_UP = {"support.md", "CHANGELOG.md"}
-
-
-def names(pages: list[Path]) -> list[str]:
-    return [str(page.relative_to(ROOT)) for page in pages]
 
 
 def links(page: Path) -> Iterator[tuple[str, str]]:
@@ -50,7 +44,7 @@ def is_target(page: Path, target: str, anchor: str) -> bool:
     return path.exists() and (not anchor or not is_page or anchor in anchors(path))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+@together(PAGES)
 def test_every_link_leads_to_a_page(page: Path) -> None:
     for target, anchor in links(page):
         assert is_target(page, target, anchor), f"{target}#{anchor}"
@@ -59,7 +53,7 @@ def test_every_link_leads_to_a_page(page: Path) -> None:
             assert path.is_relative_to(DOCS) or path in BESIDE_DOCS, f"{target} is not in the site"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+@together(PAGES)
 def test_a_page_is_read_in_five_minutes(page: Path) -> None:
     words = re.findall(r"\S*\w\S*", re.sub(r"(?ms)^```.*?^```$|^ {4}.*?$", "", page.read_text()))
     assert page.name in LOOKED_UP or len(words) <= WORDS_IN_FIVE_MINUTES

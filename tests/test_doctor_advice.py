@@ -2,6 +2,7 @@
 
 import io
 import shlex
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -16,17 +17,18 @@ from gpuenv.doctor.diagnosis import Examination
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.origin import find_origin
 from gpuenv.render import doctor as render
-from tables import cases, data_file
+from tables import data_file, together
 from test_doctor_origin import NO_GPU
 
 CASES: dict[str, list[dict[str, Any]]] = data_file("doctor_advice.toml")
 
 
+@cache
 def examined(log: str) -> Examination:
     return gpuenv.examine(io.BytesIO(log.encode()), NO_GPU)
 
 
-@cases(CASES["case"])
+@together(CASES["case"])
 def test_the_fix_says_what_the_facts_mean(case: dict[str, Any]) -> None:
     found = examined(case["log"])
     fix = render.doctor_json(found, causes())["verdicts"][0]["fix"]
@@ -40,7 +42,7 @@ def test_the_fix_says_what_the_facts_mean(case: dict[str, Any]) -> None:
         assert command in fix
 
 
-@cases(CASES["case"])
+@together(CASES["case"])
 def test_the_answer_is_short(case: dict[str, Any]) -> None:
     found = examined(case["log"])
     short = render.doctor_lines(found, causes(), doctor.TESTS, "the log")
@@ -54,7 +56,7 @@ def test_the_answer_is_short(case: dict[str, Any]) -> None:
             assert any(line[:100] in shown for shown in whole)
 
 
-@pytest.mark.parametrize("case", CASES["mention"], ids=lambda case: case["line"])
+@together(CASES["mention"])
 def test_a_gpu_that_is_only_mentioned_is_not_of_the_machine(case: dict[str, Any]) -> None:
     facts = read_log([case["line"]])
     assert [fact for fact in facts if fact.kind == "gpu"]

@@ -13,7 +13,7 @@ from gpuenv.doctor.catalog import messages
 from gpuenv.doctor.log_reader import MAX_FACTS, read_log
 from gpuenv.doctor.stream import BLOCK
 from gpuenv.doctor.verdicts import diagnose
-from tables import data_file, each
+from tables import data_file, each, together
 
 TABLES = data_file("tables/doctor_logs.json")
 
@@ -43,7 +43,7 @@ def ordinary(seed: int) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(90))
+@together(range(90))
 def test_a_log_without_a_fault_gets_no_verdict(seed: int) -> None:
     found = diagnose(read_log([ordinary(seed)], with_failure=True), ())
     assert (found.verdicts, found.abstained) == ((), False), ordinary(seed)
@@ -63,7 +63,7 @@ def test_the_ordinary_logs_are_not_empty_of_words_that_messages_have() -> None:
 FAULT = "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version"
 
 
-@pytest.mark.parametrize("seed", range(15))
+@together(range(15))
 def test_a_fault_is_found_in_an_ordinary_log(seed: int) -> None:
     lines = ordinary(seed).split("\n")
     at = len(lines) // 2

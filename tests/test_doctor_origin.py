@@ -17,7 +17,7 @@ from gpuenv.doctor.origin import find_origin, has_no_gpu, other_packages
 from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.render import doctor as render
-from tables import cases, data_file, each
+from tables import cases, data_file, each, together
 from test_verification import site_of
 
 TABLES = data_file("tables/doctor_origin.json")
@@ -93,7 +93,7 @@ def test_the_origin_decides_what_is_evidence(case: dict[str, Any], tmp_path: Pat
         assert part not in text
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: log[:40])
+@together(LOGS, sampled=True)
 def test_a_machine_without_a_gpu_changes_no_diagnosis(log: str) -> None:
     found = gpuenv.examine(io.BytesIO(log.encode()), NO_GPU)
     assert found.diagnosis == diagnose(read_log([log.encode()], with_failure=True), ())
@@ -131,7 +131,7 @@ def test_an_environment_with_other_versions_is_another_one(
 # ---- failures that no message explains ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", LINES["failures"])
+@together(LINES["failures"])
 def test_a_failure_is_found_by_its_words(line: str) -> None:
     facts = read_log([f"epoch 1\n{line}\nepoch 2\n"], with_failure=True)
     found = diagnose([fact for fact in facts if fact.kind != "suggests"], ())
@@ -140,7 +140,7 @@ def test_a_failure_is_found_by_its_words(line: str) -> None:
     assert {verdict.confidence for verdict in diagnose(facts, ()).verdicts} <= {"possible"}
 
 
-@pytest.mark.parametrize("line", LINES["ordinary"])
+@together(LINES["ordinary"])
 def test_an_ordinary_line_shows_no_failure(line: str) -> None:
     assert not shows_failure(line)
 

@@ -5,8 +5,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gpuenv.doctor.catalog import (
     Message,
     areas,
@@ -17,7 +15,7 @@ from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.model import KINDS, TESTS, Fact
 from gpuenv.doctor.status_codes import CUDA_CAUSES
 from gpuenv.doctor.verdicts import diagnose
-from tables import data_file
+from tables import data_file, together
 
 MESSAGES = Path(__file__).parents[1] / "matrix_data" / "doctor" / "messages"
 CASES: list[dict[str, Any]] = data_file("doctor/cases.toml")["case"]
@@ -42,7 +40,7 @@ def of_host(case: dict[str, Any]) -> tuple[Fact, ...]:
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["log"][:50])
+@together(CASES)
 def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
     found = diagnose(read_log([case["log"]]), of_host(case))
     names = [verdict.cause for verdict in found.verdicts]
@@ -62,9 +60,7 @@ def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
         assert all(line.startswith(("log line ", "host: ")) for line in verdict.evidence)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case["first"]], ids=lambda case: case["log"][:50]
-)
+@together([case for case in CASES if case["first"]], sampled=True)
 def test_a_message_leads_to_its_cause_between_other_lines(case: dict[str, Any]) -> None:
     log = "\n".join([*TRAINING, case["log"], *TRAINING])
     found = diagnose(read_log([log]), of_host(case))
@@ -72,7 +68,7 @@ def test_a_message_leads_to_its_cause_between_other_lines(case: dict[str, Any]) 
     assert names[:1] == [case["first"]], names
 
 
-@pytest.mark.parametrize("case", WORDS, ids=lambda case: case["log"][:50])
+@together(WORDS)
 def test_words_near_a_failure_suggest_a_cause(case: dict[str, Any]) -> None:
     found = diagnose(read_log([case["log"]], with_failure=True), ())
     names = [verdict.cause for verdict in found.verdicts]
@@ -83,19 +79,19 @@ def test_words_near_a_failure_suggest_a_cause(case: dict[str, Any]) -> None:
     assert found.abstained is case.get("abstained", False)
 
 
-@pytest.mark.parametrize("log", REPORTS["failures"], ids=lambda log: log[:50])
+@together(REPORTS["failures"])
 def test_a_failure_that_is_printed_or_described_is_never_called_no_fault(log: str) -> None:
     found = diagnose(read_log([log], with_failure=True), ())
     assert found.verdicts or found.abstained
 
 
-@pytest.mark.parametrize("log", REPORTS["ordinary"], ids=lambda log: log[:50])
+@together(REPORTS["ordinary"])
 def test_a_text_without_a_failure_gets_no_verdict(log: str) -> None:
     found = diagnose(read_log([log], with_failure=True), ())
     assert (found.verdicts, found.abstained) == ((), False)
 
 
-@pytest.mark.parametrize("report", REPORTS["labeled"], ids=lambda report: report["log"][:50])
+@together(REPORTS["labeled"])
 def test_a_report_leads_to_its_cause(report: dict[str, str]) -> None:
     found = diagnose(read_log([report["log"]], with_failure=True), ())
     names = [verdict.cause for verdict in found.verdicts]
@@ -109,7 +105,7 @@ def test_a_release_that_is_known_to_use_no_gpu_is_named_with_the_one_to_use() ->
     assert "Use tensorflow 2.20.0." in verdict.advice[0]
 
 
-@pytest.mark.parametrize("case", OUTSIDE["case"], ids=lambda case: case["log"][-50:])
+@together(OUTSIDE["case"])
 def test_a_failure_outside_the_environment_gets_no_verdict(case: dict[str, Any]) -> None:
     found = diagnose(read_log([case["log"]], with_failure=True), ())
     area = found.outside.area if found.outside else ""
@@ -123,7 +119,7 @@ def test_a_failure_outside_the_environment_gets_no_verdict(case: dict[str, Any])
         assert found.outside.fix and not found.next_tests
 
 
-@pytest.mark.parametrize("log", OUTSIDE["ordinary"])
+@together(OUTSIDE["ordinary"])
 def test_an_ordinary_line_names_no_area(log: str) -> None:
     found = diagnose(read_log([log], with_failure=True), ())
     assert (found.verdicts, found.abstained) == ((), False)
@@ -132,9 +128,7 @@ def test_an_ordinary_line_names_no_area(log: str) -> None:
 PREFIXES = ("", "\x1b[31m", "[rank7]: ", "2026-01-02T03:04:05.678Z stderr F ", '{"log":"')
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if "\n" not in case["log"]], ids=lambda case: case["log"][:40]
-)
+@together([case for case in CASES if "\n" not in case["log"]], sampled=True)
 def test_prefixes_change_no_verdict(case: dict[str, Any]) -> None:
     host = of_host(case)
     plain = [verdict.cause for verdict in diagnose(read_log([case["log"]]), host).verdicts]

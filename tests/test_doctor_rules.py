@@ -14,7 +14,7 @@ from gpuenv.doctor import (
 from gpuenv.doctor.facts import Case
 from gpuenv.doctor.model import Fact, Finding
 from gpuenv.model import Check
-from tables import cases, data_file, each
+from tables import data_file, each, together
 
 TABLES = data_file("tables/doctor_rules.json")
 
@@ -45,7 +45,7 @@ def show(finding: Finding, facts: Sequence[Fact]) -> str:
     return " ".join([finding.confidence, finding.cause, *places])
 
 
-@cases(CASES)
+@together(CASES)
 def test_what_the_rules_conclude(case: dict[str, Any]) -> None:
     log = facts_of(case.get("log", ()), of_log=True)
     host = facts_of(case.get("host", ()), of_log=False)
@@ -78,7 +78,7 @@ def test_a_driver_runs_later_minor_versions_since_cuda_11_but_not_their_ptx(
 CHECKS = data_file("doctor_checks.json")
 
 
-@cases(CHECKS)
+@together(CHECKS)
 def test_what_checks_state(case: dict[str, Any]) -> None:
     """Each check is [name, subject, status] and its marks; each fact is [kind, subject, value]."""
     checks = [

@@ -16,7 +16,7 @@ import pytest
 
 from gpuenv.cli import all_commands, load_command, parse_arguments
 from index_server import make_wheel
-from tables import ROOT, data_file
+from tables import ROOT, data_file, together
 from test_cli import run
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -167,9 +167,7 @@ def expected(words: list[str]) -> set[int]:
     return {0}
 
 
-@pytest.mark.parametrize(
-    "command", [*ALL, *EXAMPLES, *in_hooks()], ids=lambda command: command.place
-)
+@together([*ALL, *EXAMPLES, *in_hooks()])
 def test_a_documented_command_is_parsed(command: Documented) -> None:
     arguments = parse_arguments(command.words())
     assert callable(arguments.run)

@@ -1,5 +1,7 @@
 """What packaging says of versions, requirements, tags and markers, for a target from afar."""
 
+from itertools import product
+
 import pytest
 from packaging.markers import Marker, default_environment
 
@@ -10,6 +12,7 @@ from gpuenv.requirements.target import (
     marker_environment,
     parse_requirement,
 )
+from tables import together
 
 LINUX = Host(glibc=(2, 35), python=Python(version=(3, 12), full_version="3.12.4"))
 WINDOWS = LINUX.replace(os="windows", glibc=None)
@@ -67,10 +70,9 @@ MARKERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("host", [LINUX, WINDOWS, ARM])
-@pytest.mark.parametrize("text", MARKERS)
-@pytest.mark.parametrize("extras", [[], ["cuda"], ["Some.Extra", "other"]])
-def test_markers(text: str, host: Host, extras: list[str]) -> None:
+@together(product(MARKERS, [LINUX, WINDOWS, ARM], [[], ["cuda"], ["Some.Extra", "other"]]))
+def test_markers(row: tuple[str, Host, list[str]]) -> None:
+    text, host, extras = row
     variables = marker_environment(host)
     assert {**default_environment(), **variables} == variables  # nothing of this machine is left
     expected = any(Marker(text).evaluate({**variables, "extra": extra}) for extra in extras or [""])

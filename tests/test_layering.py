@@ -11,6 +11,7 @@ import pytest
 
 import gpuenv
 import gpuenv.commands
+from tables import together
 
 RESOLVER = Path(__file__).parent.parent / "resolver"
 PACKAGE = RESOLVER / "gpuenv"
@@ -95,7 +96,7 @@ def imported_packages(path: Path) -> set[str]:
     return (names & LEVEL.keys()) - {package_of(path)}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+@together(modules())
 def test_imports_go_to_lower_layers(path: Path) -> None:
     package = package_of(path)
     if package == "probes":
@@ -152,7 +153,7 @@ def test_modules_have_no_import_cycle() -> None:
         visit(name, ())
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+@together(modules())
 def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
     light = package_of(path) in ("cli", "api", "compat", "resolve", "lock", "model", "errors")
     tops = {name.split(".")[0] for name in imports(path, top_only=True)}

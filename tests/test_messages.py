@@ -2,16 +2,14 @@
 
 import re
 
-import pytest
-
 from gpuenv.errors import Reason
 from gpuenv.render import values
-from tables import data_file
+from tables import data_file, together
 
 CASES: list[dict[str, str]] = data_file("messages.json")
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["code"] for case in CASES])
+@together(CASES)
 def test_the_text_of_a_reason(case: dict[str, str]) -> None:
     fields = {name: value for name, value in case.items() if name != "text"}
     text = values.reason_text(Reason(**fields, source="a source"))
