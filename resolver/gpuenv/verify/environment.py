@@ -72,13 +72,13 @@ def verify(
     variables = dict(os.environ if env is None else env)
     deadline = time.monotonic() + timeout
     turns = device and devices.needs_turns(host)
+    turns = device and devices.needs_turns(host)
     children = Children(python, variables, deadline, probes, turns=turns)
     gpus = host.gpus if device else ()
     if device and not gpus and devices.is_broken(host):
         # A fault kept the detection from listing the devices: try the first that CUDA may show.
         gpus = (Gpu(name="", compute_capability=None, index=0),)
     modules = [module for _, module, _ in frameworks]
-    tasks = _framework_tasks(frameworks, probes, {"device": device, "devices": len(host.gpus)})
     # `children` is left first: it kills the children, so that an interrupt does not wait for one
     # that hangs.
     with (
@@ -86,9 +86,6 @@ def verify(
         ThreadPoolExecutor(companions.processes()) as imports,
         children,
     ):
-        # Frameworks take longest. So they start before it is known which of them are installed,
-        # unless one that hangs would keep the device from cuDNN's own check.
-        running = [] if turns else [pool.submit(children.run, *task) for task in tasks]
         first = children.run("interpreter", {"imports": modules})
         if first.answer is None:
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
@@ -101,7 +98,15 @@ def verify(
             cudnn = pool.submit(loader.run_cudnn, children.run, place.folder, verbose=verbose)
             run = partial(devices.run_convolution, children.run, place.folder, verbose=verbose)
             convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
-        running = running or [pool.submit(children.run, *task) for task in tasks]
+        # A namespace package (the remains of an uninstallation) has no file.
+        present = [
+            (name, module, probe)
+            for name, module, probe in frameworks
+            if lock is not None or os.path.isabs(first.answer["imports"][module] or "")
+        ]
+        # After cuDNN's own checks: one that hangs must not keep a scarce device from these.
+        tasks = _framework_tasks(present, probes, {"device": device, "devices": len(host.gpus)})
+        running = [pool.submit(children.run, *task) for task in tasks]
         files = pool.submit(installed.compare_files, children.run, survey, fast=fast)
         libraries = pool.submit(Libraries, survey, origins, deadline, system)
         closure = pool.submit(lambda: closure_check(libraries.result(), modules))
@@ -131,18 +136,16 @@ def verify(
         checks += _cudnn_checks(cudnn, convolutions, expected, place, origins)
         if device:
             checks += devices.host_checks(host, checks)
-        for (name, module, _), future in zip(frameworks, running, strict=True):
-            # A namespace package (the remains of an uninstallation) has no file.
-            if lock is not None or os.path.isabs(first.answer["imports"][module] or ""):
-                checks += framework_checks(
-                    name,
-                    future.result(),
-                    lock=lock,
-                    survey=survey,
-                    visible=used,
-                    origins=origins,
-                    system=system,
-                )
+        for (name, _, _), future in zip(present, running, strict=True):
+            checks += framework_checks(
+                name,
+                future.result(),
+                lock=lock,
+                survey=survey,
+                visible=used,
+                origins=origins,
+                system=system,
+            )
         checks += companions.checks(started, libraries.result(), used)
     return tuple(checks)
 
