@@ -1,6 +1,8 @@
 """Source distributions and files at URLs: what is known of them without building anything."""
 
 import hashlib
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,21 @@ def test_a_file_on_disk_by_its_url(tmp_path: Path, transport: Transport, cache: 
         direct.direct("demo", (tmp_path / filename).as_uri() + f"#sha256={'a' * 64}")
     with pytest.raises(InputError, match=r"demo-2\.0-py3-none-any\.whl cannot be read"):
         direct.direct("demo", (tmp_path / "demo-2.0-py3-none-any.whl").as_uri())
+
+
+def test_an_archive_of_a_tree(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as zipped:
+        text = "[project]\nname = 'Far'\nversion = '3'\ndependencies = ['lib']\n"
+        zipped.writestr("far-main/pyproject.toml", text)
+    server.raw["/o/archive/main.zip"] = ("application/zip", archive.getvalue())
+    url, direct = f"{server.base}/o/archive/main.zip", combined_index(transport, cache)
+    found = direct.direct("", url)
+    digest = hashlib.sha256(archive.getvalue()).hexdigest()
+    assert (found.name, found.filename, found.sha256) == ("far", "far-3.zip", digest)
+    assert direct.dependencies(found) == (Requirement(name="lib"),)
+    with pytest.raises(InputError, match="the project there is Far"):
+        combined_index(transport, cache).direct("near", url)
 
 
 def test_what_a_url_cannot_be(server: IndexServer, transport: Transport, cache: Cache) -> None:

@@ -87,9 +87,9 @@ def test_solve(case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixtu
         assert status == 0, said
         lock = tomllib.loads((tmp_path / "pylock.toml").read_text())
         assert [*map(pin_of, lock["packages"])] == case["pins"]
-        return
-    assert status == case.get("status", 2)
-    for text in case["says"]:
+    else:
+        assert status == case.get("status", 2)
+    for text in case.get("says", ()):
         assert text in said
 
 

@@ -40,6 +40,9 @@ class Live(Universe):
     cached: frozenset[str] | None = None
     without_metadata: Collection[str] = ()
 
+    def known(self, wheel: Wheel) -> None:
+        """No metadata that the user gave."""
+
     def metadata(self, wheel: Wheel) -> Metadata:
         if f"{wheel.name}-{wheel.version}" in self.without_metadata:
             raise OfflineError(f"the dependencies of {wheel.filename} are not in the cache")

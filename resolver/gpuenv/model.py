@@ -452,7 +452,10 @@ class IndexOptions(Value):
 
     `index_url` replaces the default index and disables the snapshot. `no_index` leaves only
     `find_links`. `package_indexes` are texts NAME=URL: a package that comes from this index only.
-    Relative paths of requirements start from `folder`.
+    With `merge_indexes` the releases of a package are those of all indexes. `known_metadata` are
+    METADATA texts that replace those of files; one without a version is that of all releases.
+    `build_with` are texts NAME=REQUIREMENT: what a build of the package needs beside its build
+    requirements. Relative paths of requirements start from `folder`.
     """
 
     index_url: str | None = None
@@ -460,6 +463,9 @@ class IndexOptions(Value):
     find_links: tuple[str, ...] = ()
     no_index: bool = False
     package_indexes: tuple[str, ...] = ()
+    merge_indexes: bool = False
+    known_metadata: tuple[str, ...] = ()
+    build_with: tuple[str, ...] = ()
     folder: str = ""
     offline: bool = False
     refresh: bool = False

@@ -26,7 +26,7 @@ from ..detect.host import read_host
 from .data import compatibility_data, data_version, matrix_catalog
 from .environments import attested, is_conda_lock, lock, lock_text, read_lock, solve, write_lock
 from .hosts import describe, detect, require_gpu, with_python_of
-from .wheels import built_requirements, split_frameworks, tool_settings
+from .wheels import built_requirements, name_of_project, split_frameworks, tool_settings
 
 __all__ = [
     "add_profiles",
@@ -56,6 +56,7 @@ __all__ = [
     "lock_profiles",
     "lock_text",
     "matrix_catalog",
+    "name_of_project",
     "profile_host",
     "profile_states",
     "read_host",

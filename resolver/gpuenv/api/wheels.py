@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError, NoSolutionError, PackageIndexError
+from ..index.default_index import without_default
 from ..index.multi_index import MultiIndex, open_indexes
 from ..index.protocol import Index
 from ..index.urls import path_to_file_url
@@ -36,7 +37,7 @@ def solve(
         changes: whether to look for the smallest changes that help when there is no solution.
         wrap: makes the index that the resolver reads of the usual one; None is the usual one.
     """
-    data = compatibility_data()
+    data, options = compatibility_data(), without_default(options)
     # --index-url and --default-index-only leave out the indexes of frameworks.
     excluded = request.default_index_only or options.no_index or options.index_url is not None
     live = _all_builds(host, data) if options.refresh and not excluded else {}
@@ -124,6 +125,12 @@ def built_requirements(
                 else:
                     texts[str(dependency.replace(marker=None))] = None
     return list(texts), metadata.requires_python
+
+
+def name_of_project(url: str, host: Host, options: IndexOptions) -> str:
+    """Return the name of the project at a URL or a path, by its metadata."""
+    _, index = open_indexes(options, compatibility_data().folder, python=host.python)
+    return index.direct("", url).name
 
 
 def _all_builds(host: Host, data: CompatibilityData) -> dict[str, list[str]]:

@@ -24,6 +24,7 @@ from ..prefix import is_conda, is_venv
 from ..requirements.conda_projects import is_project_file, read_project_file
 from ..requirements.files import read_files
 from ..requirements.parse import (
+    NameOf,
     RequirementSet,
     build_names,
     checked_requirement,
@@ -202,7 +203,13 @@ def read_request(
     Raises:
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
-    request, options = _request_of_flags(arguments), read_index_options(arguments)
+    options, host_of_target = read_index_options(arguments), cache(read_host)
+    may_build = EVERY_PACKAGE not in no_build_names((), everything=arguments.no_build)
+
+    def name_of(url: str) -> str:
+        return api.name_of_project(url, host_of_target(), options)
+
+    request = _request_of_flags(arguments, name_of if may_build else None)
     # The project is the one in the working folder if nothing else is asked for.
     folder = arguments.project
     named = (arguments.framework, arguments.requirement, arguments.requirements)
@@ -211,7 +218,6 @@ def read_request(
     ):
         folder = "."
     files = []
-    host_of_target = cache(read_host)  # a mistake in a file is named before one of the host
     if folder is not None:
 
         def holds(marker: str) -> bool:
@@ -220,7 +226,6 @@ def read_request(
         def built(place: str, extras: Sequence[str]) -> tuple[Sequence[str], str | None]:
             return api.built_requirements(place, extras, host_of_target(), options)
 
-        may_build = EVERY_PACKAGE not in request.no_build
         file = read_project(
             folder,
             arguments.extra,
@@ -233,7 +238,8 @@ def read_request(
         files.append(file.replace(find_links=tuple(links)))
     if arguments.requirements or arguments.constraints or arguments.overrides:
         paths = arguments.requirements, arguments.constraints
-        files.append(read_files(*paths, overrides=arguments.overrides))
+        overrides, name = arguments.overrides, name_of if may_build else None
+        files.append(read_files(*paths, overrides=overrides, name_of=name))
     for file in files:
         request, options = _merged(request, options, file)
     if options.no_index and not options.find_links:
@@ -256,7 +262,7 @@ def read_request(
     return request, options, host
 
 
-def _request_of_flags(arguments: Namespace) -> Request:
+def _request_of_flags(arguments: Namespace, name_of: NameOf | None = None) -> Request:
     """Return the request of the command line, without that of its files."""
     builds: dict[str, str] = {}
     frameworks = [_without_tag(text, builds) for text in arguments.framework]
@@ -269,7 +275,7 @@ def _request_of_flags(arguments: Namespace) -> Request:
         builds[EVERY_FRAMEWORK] = cuda
     return Request(
         frameworks=tuple(frameworks),
-        requirements=tuple(map(read_requirement, requirements)),
+        requirements=tuple(read_requirement(text, name_of) for text in requirements),
         builds=tuple(builds.items()),
         no_build=no_build_names(arguments.no_build_package, everything=arguments.no_build),
         no_binary=build_names(arguments.no_binary),
@@ -301,7 +307,7 @@ def refuse_nicknames(texts: Sequence[str]) -> None:
             raise InputError(f"{text}: this package is not the framework {framework}", hint=hint)
 
 
-def read_requirement(text: str) -> str:
+def read_requirement(text: str, name_of: NameOf | None = None) -> str:
     """Read a requirement of the command line; one with a URL or a path is read as in a file.
 
     Raises:
@@ -318,7 +324,7 @@ def read_requirement(text: str) -> str:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
         return text
-    return checked_requirement(text, "the command line")
+    return checked_requirement(text, "the command line", name_of)
 
 
 def _merged(
@@ -355,7 +361,15 @@ def _merged(
         index_url=own_url or file_url,
         no_index=options.no_index or file.no_index,
         exclude_newer=options.exclude_newer or file.exclude_newer,
-        **joined(options, "extra_index_urls", "find_links", "package_indexes"),
+        merge_indexes=options.merge_indexes or file.merge_indexes,
+        **joined(
+            options,
+            "extra_index_urls",
+            "find_links",
+            "package_indexes",
+            "known_metadata",
+            "build_with",
+        ),
     )
     return request, options
 

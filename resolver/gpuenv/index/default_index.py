@@ -24,7 +24,7 @@ from configparser import RawConfigParser
 from platformdirs import site_config_dir, user_config_dir
 
 from ..errors import InputError
-from ..model import Value
+from ..model import IndexOptions, Value
 from ..serialize import parse_toml, read_input
 
 _HINT = "correct it, or give the index with --index-url"
@@ -49,6 +49,19 @@ class DefaultIndex(Value):
     file_store: str
     builtin: bool
     cert: str | None = None
+
+
+def without_default(options: IndexOptions) -> IndexOptions:
+    """Return options that do not name the default index where it is asked anyway.
+
+    Projects name it beside other indexes. An extra index that follows it stays behind it.
+    """
+    url, extra = default_index().url, options.extra_index_urls
+    if options.index_url is not None and options.index_url.rstrip("/") == url:
+        options = options.replace(index_url=None)
+    if options.index_url is None and extra and extra[-1].rstrip("/") == url:
+        options = options.replace(extra_index_urls=extra[:-1])
+    return options
 
 
 def default_index() -> DefaultIndex:

@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from packaging.version import Version
 
@@ -29,14 +29,14 @@ from ..model import IndexOptions, Value, Wheel
 from ..requirements import source_urls
 from ..requirements.parse import shortened
 from ..requirements.pyproject import static_metadata
-from ..requirements.target import split_label
+from ..requirements.target import SDIST_SUFFIXES, split_label
 from ..requirements.versions import normalize_name, parse_requirement
 from . import source_trees
 from .cache import Cache, KeyedMemo
 from .http import GONE, OK, PARTIAL, Transport
 from .pages import OFFLINE_HINT, is_sdist, linked_files, parse_requires_python, repair_specifiers
 from .protocol import DIRECT_URL, Metadata
-from .source_builds import DAMAGED_SDIST, SourceBuilder
+from .source_builds import DAMAGED_SDIST, SourceBuilder, unpack
 from .urls import file_url_to_path, redact_url
 from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
 
@@ -90,10 +90,26 @@ class FileReader:
     ) -> None:
         self._transport, self._cache, self._options = transport, cache, options
         self._builder = builder
+        self._known: dict[str, list[bytes]] = {}
+        for text in options.known_metadata:
+            content = text.encode()
+            name = normalize_name(_header_fields(content)[0].get("name", ""))
+            self._known.setdefault(name, []).append(content)
         self._metadata: KeyedMemo[tuple[str, str | None], Metadata] = KeyedMemo()
         self._at_urls: KeyedMemo[str, Wheel] = KeyedMemo()
 
     # ---- metadata
+
+    def known(self, wheel: Wheel) -> Metadata | None:
+        """Return the metadata that the user gave instead of that of a file; None if there is none.
+
+        Raises:
+            UnusableFileError: a requirement in it cannot be read.
+        """
+        for content in self._known.get(wheel.name, ()):
+            if _header_fields(content)[0].get("version", wheel.version) == wheel.version:
+                return parse_metadata(content, wheel)
+        return None
 
     def metadata(self, wheel: Wheel) -> Metadata:
         """Return the metadata of a file.
@@ -259,8 +275,8 @@ class FileReader:
         url = source_trees.absolute(url, self._options.folder)
         if source_urls.is_tree(url):
             return self._at_urls.get(f"{name} @ {url}", lambda: self._read_tree(name, url))
-        wheel = self._at_urls.get(url, lambda: self._read_direct(url))
-        if wheel.name != name:
+        wheel = self._at_urls.get(url, lambda: self._read_direct(name, url))
+        if wheel.name != (name or wheel.name):
             raise InputError(f"{name} @ {redact_url(url)}: the file belongs to {wheel.name}")
         return wheel
 
@@ -277,7 +293,13 @@ class FileReader:
             sha256=source_urls.key_of(url),
             index=DIRECT_URL,
         )
-        static = static_metadata(folder)
+        return self._named(tree, folder)
+
+    def _named(self, tree: Wheel, folder: str) -> Wheel:
+        """Return a source tree with the name and version that its folder tells."""
+        name = tree.name
+        given = (content.decode() for content in self._known.get(name, ()))
+        static = next((text for text in given if "\nVersion:" in text), static_metadata(folder))
         if static is not None:
             content = static.encode()
         elif self._builder is not None and self._builder.may_build(name):
@@ -285,20 +307,45 @@ class FileReader:
             content = self._builder.metadata(tree, folder, why)
         else:
             need, have = "a build to tell its dependencies", "nothing is built here"
-            raise _unusable(redact_url(url), need, have, code="needs-build")
+            raise _unusable(redact_url(tree.url), need, have, code="needs-build")
         fields, _ = _header_fields(content)
         version = str(Version(fields.get("version", "")))
         own_name = normalize_name(fields.get("name", ""))
         if own_name != (name or own_name):
-            message = f"{name} @ {redact_url(url)}: the project there is {fields.get('name')}"
+            message = f"{name} @ {redact_url(tree.url)}: the project there is {fields.get('name')}"
             raise InputError(message)
-        filename = f"{own_name}-{version}.tar.gz"
+        filename = f"{own_name}-{version}{_suffix(tree.url)}"
         tree = tree.replace(name=own_name, version=version, filename=filename)
         self._metadata.get((tree.url, tree.sha256), lambda: parse_metadata(content, tree))
         return tree
 
-    def _read_direct(self, url: str) -> Wheel:
+    def _read_archive(self, name: str, url: str) -> Wheel:
+        """Return the archive of a source tree, whose file name does not tell its release."""
+        url, _, fragment = url.partition("#")
+        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
+            path = os.path.join(folder, f"archive{_suffix(url)}")
+            wanted = dict(parse_qsl(fragment)).get("sha256")
+            tree = Wheel(
+                name=name,
+                version="",
+                filename=os.path.basename(path),
+                url=url,
+                sha256=wanted,
+                index=DIRECT_URL,
+            )
+            self._require_network(f"what {redact_url(url)} requires is")
+            with open(path, "w+b") as file:
+                tree = tree.replace(sha256=self._download(tree, file), size=file.tell())
+            try:
+                return self._named(tree, unpack(path, os.path.join(folder, "tree")))
+            except DAMAGED_SDIST as error:
+                raise _unusable(redact_url(url), "a readable archive", f"none ({error})") from None
+
+    def _read_direct(self, name: str, url: str) -> Wheel:
         wheels = linked_files([url], DIRECT_URL)
+        is_remote = not url.startswith("file:")
+        if not wheels and is_remote and urlsplit(url).path.endswith(SDIST_SUFFIXES):
+            return self._read_archive(name, url)
         if not wheels:
             raise InputError(
                 f"{redact_url(url)} names no wheel and no source distribution "
@@ -504,6 +551,11 @@ def read_sdist_metadata(path: str, filename: str) -> bytes | None:
     except DAMAGED_SDIST as error:
         raise _unusable(filename, "a readable archive", f"none ({error})") from None
     return None
+
+
+def _suffix(url: str) -> str:
+    """Return how the file name of the archive of a source tree ends."""
+    return ".zip" if urlsplit(url).path.endswith(".zip") else ".tar.gz"
 
 
 # ---- fields --------------------------------------------------------------------------------------

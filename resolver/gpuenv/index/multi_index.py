@@ -24,7 +24,7 @@ from .prefetch import Prefetcher
 from .protocol import DIRECT_URL, Index, Metadata
 from .snapshot import Snapshot
 from .source_builds import SourceBuilder
-from .sources import FindLinks, OfIndex, SimpleIndex, Source, WithOwnBuilds
+from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source, WithOwnBuilds
 from .variants import ReleaseVariants
 
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
@@ -42,7 +42,8 @@ class MultiIndex(Index):
     A name in `bound` comes from its own index only.
 
     A later source is asked only for names that no earlier one has. So a name on the user's own
-    index never comes from the default index, where a stranger may have registered it.
+    index never comes from the default index, where a stranger may have registered it. With
+    `merges`, which a project can ask for, its releases are those of all of them but `find_links`.
 
     Args:
         reader: reads files.
@@ -72,12 +73,14 @@ class MultiIndex(Index):
         open_index: Callable[[str], Source] | None = None,
         bound: Mapping[str, str] | None = None,
         shipped_extra: Mapping[str, Sequence[str]] | None = None,
+        merges: bool = False,
     ) -> None:
         self._reader, self._default, self._snapshot = reader, default, snapshot
         self._find_links, self._extra, self._offline = find_links, extra, offline
         self._own = dict(own or {})
         self._open_index = open_index
         self._bound, self._shipped_extra = dict(bound or {}), dict(shipped_extra or {})
+        self._merges = merges
         self._opened: dict[str, Source] = {}  # frameworks' own and bound indexes, by URL
         self._sources: dict[str, Source | None] = {}  # that names are bound to
         self._prefetcher: Prefetcher | None = None
@@ -122,9 +125,9 @@ class MultiIndex(Index):
         live = self._open(source.url) if isinstance(source, OfIndex) else self._default
         if live is None or not live.has(name):
             return False
-        snapshot, self._sources[name] = self._snapshot, live
-        if snapshot is not None and any("+" in wheel.version for wheel in snapshot.files(name)):
-            self._sources[name] = WithOwnBuilds(live, [snapshot])
+        self._sources[name] = live
+        if source is not None and any("+" in wheel.version for wheel in source.files(name)):
+            self._sources[name] = WithOwnBuilds(live, [source])
         return True
 
     def read_own(self, own: Mapping[str, Sequence[str]]) -> None:
@@ -144,13 +147,25 @@ class MultiIndex(Index):
     def _source(self, name: str) -> Source | None:
         """Return the source that a name is bound to."""
         if name not in self._sources:
-            source = self._local_source(name) or self._live_source(name)
+            merged = self._merged(name) if self._merges else None
+            source = merged or self._local_source(name) or self._live_source(name)
             urls = self._own.get(name, ())
-            is_users = source is not None and source in (self._find_links, *self._extra)
+            is_users = source is not None and source in (merged, self._find_links, *self._extra)
             if urls and not is_users and name not in self._bound:
                 source = WithOwnBuilds(source, [*filter(None, map(self._open, urls))])
             self._sources[name] = source
         return self._sources[name]
+
+    def _merged(self, name: str) -> Source | None:
+        """Return the sources of a name as one; None if not even one extra index has it."""
+        if name in self._bound or (self._find_links is not None and self._find_links.has(name)):
+            return None
+        shipped = self._shipped_of(name, self._shipped_extra.get(name, ()))
+        parts = [shipped] if shipped else [extra for extra in self._extra if extra.has(name)]
+        last = self._snapshot if self._is_shipped(name) else self._default
+        if parts and last is not None and last.has(name):
+            parts.append(last)
+        return Merged(parts) if parts else None
 
     def _open(self, url: str) -> Source | None:
         """Return an index by its URL; each is opened once."""
@@ -212,7 +227,7 @@ class MultiIndex(Index):
         shipped = None
         if self._snapshot is not None and wheel.index != DIRECT_URL:
             shipped = self._snapshot.metadata(wheel)
-        return shipped or self._reader.metadata(wheel)
+        return self._reader.known(wheel) or shipped or self._reader.metadata(wheel)
 
     def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
         """Implement Index.variants."""
@@ -366,6 +381,7 @@ def open_indexes(
         open_index=lambda url: open_index(url, pages, options),
         bound=bound,
         shipped_extra=shipped_extra,
+        merges=options.merge_indexes,
     )
     return snapshot, index
 

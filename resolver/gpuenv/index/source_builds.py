@@ -187,14 +187,16 @@ class SourceBuilder:
         with _slots, _BuildFolder(self._folder) as folder:
             activity.current.announce(f"building {product} of {release}: {why}")
             try:
-                source = _unpack(archive, folder.path("source"))
+                source = unpack(archive, folder.path("source"))
             except DAMAGED_SDIST as error:
                 problem = f"an archive that cannot be unpacked ({error})"
                 raise _failure(sdist, problem) from None
             try:
                 environment = _Environment(folder, self._python, self._install_settings())
                 builder = ProjectBuilder.from_isolated_env(environment, source, runner=folder.hook)
-                environment.install(builder.build_system_requires)
+                rows = (text.partition("=") for text in self._options.build_with)
+                given = [requirement for name, _, requirement in rows if name == sdist.name]
+                environment.install([*builder.build_system_requires, *given])
                 kind: Literal["editable", "wheel"] = "editable" if is_editable(sdist) else "wheel"
                 environment.install(builder.get_requires_for_build(kind))
                 output = folder.path("output")
@@ -290,7 +292,7 @@ def _missing_module(sdist: Wheel, module: str) -> Reason:
     )
 
 
-def _unpack(archive: str, folder: str) -> str:
+def unpack(archive: str, folder: str) -> str:
     """Unpack an archive, and return the folder of the project in it; a folder stays."""
     if os.path.isdir(archive):
         return os.path.abspath(archive)

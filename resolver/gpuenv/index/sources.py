@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
+from .. import activity
 from ..errors import InputError, PackageIndexError
 from ..model import Wheel
 from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment
@@ -259,7 +260,9 @@ class FindLinks(Source):
             return linked_files([url], self.url)
         page = self._pages.read(url, "--find-links", self.url)
         if page is None:
-            raise InputError(f"--find-links {redact_url(url)} does not exist or lists no file")
+            shown = redact_url(url)
+            activity.current.announce(f"--find-links {shown} does not exist or lists no file")
+            return []
         self._variant_files.update(page.variant_files)
         return page.files()
 
@@ -342,6 +345,29 @@ class OfIndex(Source):
         """Implement Source.files."""
         files = self._main.files(name, environment) if self._main.has(name) else ()
         return [file for file in files if file.index.rstrip("/") == self.url]
+
+
+class Merged(Source):
+    """The releases of a package on several indexes. Of the same file, that of the first counts."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.label, self._sources = sources[0].label, sources
+
+    def has(self, name: str) -> bool:
+        """Implement Source.has."""
+        return any(source.has(name) for source in self._sources)
+
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Implement Source.files."""
+        files: dict[str, Wheel] = {}
+        for source in self._sources:
+            for file in source.files(name, environment):
+                files.setdefault(file.filename, file)
+        return sorted(files.values(), key=lambda file: version_key(file.version), reverse=True)
+
+    def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
+        """Implement Source.variants_file."""
+        return next(filter(None, (source.variants_file(wheel) for source in self._sources)), None)
 
 
 class WithOwnBuilds(Source):

@@ -29,7 +29,7 @@ from ..requirements.source_urls import (
     key_of,
     read_commit,
 )
-from ..requirements.target import split_label
+from ..requirements.target import identify, split_label
 from ..serialize import canonical_json, parse_toml, read_input, text_digest
 from . import foreign, grammar
 from .fields import PYLOCK, Document, read_table, write_table
@@ -405,6 +405,8 @@ def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
     filename = _last_part(file.url)
     if not isinstance(file, PackageArchive) and not has_label:
         filename = file.filename
+    if isinstance(file, PackageArchive) and identify(filename) is None:  # of a source tree
+        filename = f"{package.name}-{package.version}{os.path.splitext(filename)[1]}"
     wheel = Wheel(
         name=package.name,
         version=str(package.version),

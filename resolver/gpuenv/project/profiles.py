@@ -72,6 +72,9 @@ class Profile(Value):
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     package_indexes: tuple[str, ...] = ()
+    merge_indexes: bool = False
+    known_metadata: tuple[str, ...] = ()
+    build_with: tuple[str, ...] = ()
     no_index: bool = False
     default_index_only: bool = False
     pre: bool = False

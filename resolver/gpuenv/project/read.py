@@ -243,7 +243,10 @@ def _with_project(profile: Profile, own: RequirementSet, path: str) -> Profile:
             hint = 'write them into the requirements, or use backend = "pip"'
             message = f"{path}: tool.uv.constraint-dependencies is not honored with conda"
             raise InputError(message, hint=hint)
-    lists = ("constraints", "overrides", "extra_index_urls", "find_links", "package_indexes")
+    lists = (
+        "constraints", "overrides", "extra_index_urls", "find_links", "package_indexes",
+        "known_metadata", "build_with",
+    )  # fmt: skip
     return profile.replace(
         **{kind: (*own.requirements, *getattr(profile, kind))},
         **{
@@ -254,6 +257,7 @@ def _with_project(profile: Profile, own: RequirementSet, path: str) -> Profile:
         no_binary=build_names([*own.no_binary, *profile.no_binary]),
         index_url=profile.index_url or own.index_url,
         no_index=profile.no_index or own.no_index,
+        merge_indexes=own.merge_indexes,
         pre=profile.pre or own.pre,
         exclude_newer=profile.exclude_newer or own.exclude_newer,
     )

@@ -14,7 +14,7 @@ PIXI_TOML = "pixi.toml"
 _KEYS = {"name", "prefix", "channels", "dependencies", "variables", "platforms", "category"}
 _PIXI_SPECS = ("dependencies", "host-dependencies", "build-dependencies")
 # The names of a platform under `target` of a pixi.toml.
-_TARGETS = {
+TARGETS = {
     "linux-x86_64": ("unix", "linux", "linux-64"),
     "linux-aarch64": ("unix", "linux", "linux-aarch64"),
     "win-amd64": ("win", "win-64"),
@@ -91,7 +91,7 @@ def _read_pixi_toml(path: str, platform: str) -> CondaProject:
     try:
         document = parse_toml(read_input(path).decode())
         workspace = document["project" if "project" in document else "workspace"]
-        tables = list(_tables_of(document, _TARGETS.get(platform, ())))
+        tables = list(default_tables(document, TARGETS.get(platform, ())))
         channels = [*map(_channel, workspace["channels"])]
         for table in tables:
             channels += map(_channel, table.get("channels", ()))
@@ -117,7 +117,7 @@ def _read_pixi_toml(path: str, platform: str) -> CondaProject:
     )
 
 
-def _tables_of(document: Table, targets: tuple[str, ...]) -> Iterator[Table]:
+def default_tables(document: Table, targets: tuple[str, ...]) -> Iterator[Table]:
     """Yield the tables with the dependencies of the default environment on a platform."""
     default = document.get("environments", {}).get("default", [])
     is_table = isinstance(default, dict)

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from ..errors import InputError
 from ..serialize import read_input
 from .parse import (
+    NameOf,
     RequirementSet,
     build_names,
     checked_requirement,
@@ -69,6 +70,7 @@ def read_files(
     constraints: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
+    name_of: NameOf | None = None,
 ) -> RequirementSet:
     """Read files of requirements, constraints and overrides, and the files that they name.
 
@@ -77,11 +79,12 @@ def read_files(
         constraints: paths of constraint files.
         environ: the values of ${VARIABLE}; by default the environment variables.
         overrides: paths of files of overrides.
+        name_of: as for `checked_requirement`.
 
     Raises:
         InputError: with FILE:LINE; also for a variable without a value.
     """
-    reader = _Reader(os.environ if environ is None else environ)
+    reader = _Reader(os.environ if environ is None else environ, name_of)
     for kind, paths in zip(_KINDS, (requirements, constraints, overrides), strict=True):
         for path in paths:
             reader.read(path, path, kind, ancestors=())
@@ -91,8 +94,8 @@ def read_files(
 class _Reader:
     """Collects what files say."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self.environ = environ
+    def __init__(self, environ: Mapping[str, str], name_of: NameOf | None) -> None:
+        self.environ, self.name_of = environ, name_of
         self.texts: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         self.origins: dict[str, str] = {}
         self.hashes: dict[str, set[str]] = {}
@@ -153,7 +156,7 @@ class _Reader:
             text, options = _split(line, where)
             if "--editable" in options and kind == "requirements" and not text:
                 for value in options.pop("--editable"):
-                    self._add_requirement(editable_requirement(value, where), {}, where, kind)
+                    self._add_requirement(value, {}, where, kind, is_editable=True)
             if text:
                 self._add_requirement(text, options, where, kind)
                 continue
@@ -180,9 +183,16 @@ class _Reader:
                     )
 
     def _add_requirement(
-        self, text: str, options: Mapping[str, list[str]], where: str, kind: str
+        self,
+        text: str,
+        options: Mapping[str, list[str]],
+        where: str,
+        kind: str,
+        *,
+        is_editable: bool = False,
     ) -> None:
-        parsed = Requirement(checked_requirement(text, where))
+        checked = editable_requirement if is_editable else checked_requirement
+        parsed = Requirement(checked(text, where, self.name_of))
         if kind == "constraints" and parsed.extras:
             raise InputError(f"{where}: {parsed.name} has extras, which a constraint cannot have")
         self.texts[kind].append(str(parsed))

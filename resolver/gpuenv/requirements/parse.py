@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -19,6 +19,7 @@ from .versions import LONGEST_REQUIREMENT, corrected_requirement, normalize_name
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar")
 NO_PACKAGE = ":none:"
+NameOf = Callable[[str], str]
 # Where a project without a name in pyproject.toml has it, if it is written out.
 _NAMES = {
     "setup.cfg": r"(?m)^name\s*=\s*([A-Za-z0-9._-]+)\s*$",
@@ -37,7 +38,7 @@ class RequirementSet(Value):
         overrides: PEP 508 texts (see Overrides).
         hashes: (normalized name, its allowed sha256s).
         require_hashes: whether pip's hash-checking mode is on.
-        package_indexes: as in IndexOptions.
+        package_indexes, merge_indexes, known_metadata, build_with: as in IndexOptions.
         origins: (text, "FILE:LINE") of each requirement and of --index-url.
     """
 
@@ -55,6 +56,9 @@ class RequirementSet(Value):
     no_binary: tuple[str, ...] = ()
     exclude_newer: str | None = None
     package_indexes: tuple[str, ...] = ()
+    merge_indexes: bool = False
+    known_metadata: tuple[str, ...] = ()
+    build_with: tuple[str, ...] = ()
     requires_python: str | None = None
     origins: tuple[tuple[str, str], ...] = ()
 
@@ -78,7 +82,7 @@ def no_build_names(values: Sequence[str], *, everything: bool) -> tuple[str, ...
     return build_names([*values, EVERY_PACKAGE] if everything else values)
 
 
-def checked_requirement(text: str, where: str) -> str:
+def checked_requirement(text: str, where: str, name_of: NameOf | None = None) -> str:
     """Return a requirement as a PEP 508 text.
 
     A URL or a path alone gets the name from its file name, or from the project in the folder.
@@ -86,6 +90,8 @@ def checked_requirement(text: str, where: str) -> str:
     Args:
         text: the requirement as the user wrote it.
         where: "FILE:LINE", the start of every message.
+        name_of: tells the name of the project at a URL or a path, by its metadata, where nothing
+            else does. None refuses these.
 
     Raises:
         InputError: the text is not a requirement, or a lock cannot hold it.
@@ -94,11 +100,11 @@ def checked_requirement(text: str, where: str) -> str:
         raise InputError(f"{where}: has more than {LONGEST_REQUIREMENT} characters")
     head, semicolon, marker = _split_marker(text)
     if _is_url(head):
-        text = f"{_name_in_url(head, where)} @ {head}"
+        text = f"{_name_in_url(head, where, name_of)} @ {head}"
         if semicolon:
             text += f" ; {marker}"
     elif _is_path(head):
-        text = _at_path(head, where)
+        text = _at_path(head, where, name_of=name_of)
         if semicolon:
             text += f" ; {marker}"
     try:
@@ -117,7 +123,7 @@ def checked_requirement(text: str, where: str) -> str:
     return str(parsed)
 
 
-def editable_requirement(text: str, where: str) -> str:
+def editable_requirement(text: str, where: str, name_of: NameOf | None = None) -> str:
     """Return the text of -e, a folder or a repository, as a PEP 508 text.
 
     Raises:
@@ -125,10 +131,10 @@ def editable_requirement(text: str, where: str) -> str:
     """
     head, semicolon, marker = _split_marker(text)
     if head.startswith("git+"):
-        return checked_requirement(text, where)
+        return checked_requirement(text, where, name_of)
     if not os.path.isdir(os.path.expanduser(head.partition("[")[0])):
         raise InputError(f"{where}: --editable {shortened(head)} is no folder")
-    text = _at_path(head, where, "#editable") + (f" ; {marker}" if semicolon else "")
+    text = _at_path(head, where, "#editable", name_of) + (f" ; {marker}" if semicolon else "")
     return checked_requirement(text, where)
 
 
@@ -144,7 +150,7 @@ def _split_marker(text: str) -> tuple[str, str, str]:
     return head.strip(), semicolon, marker
 
 
-def _at_path(head: str, where: str, fragment: str = "") -> str:
+def _at_path(head: str, where: str, fragment: str = "", name_of: NameOf | None = None) -> str:
     """Return a path, with extras at its end if it has any, as NAME[EXTRAS] @ ./PATH.
 
     As in pip and uv, paths start from the working folder.
@@ -158,6 +164,8 @@ def _at_path(head: str, where: str, fragment: str = "") -> str:
         name = "" if identity is None else identity[0]
         if not os.path.exists(path):
             raise InputError(f"{where}: {shortened(path)} does not exist")
+    if not name and name_of is not None and os.path.isdir(path):
+        name = name_of(quote(os.path.abspath(path)))
     if not name:
         message = f"{where}: {shortened(path)} does not tell its name without a build"
         raise InputError(message, hint=f"write it as NAME @ {path}")
@@ -182,8 +190,8 @@ def _is_path(text: str) -> bool:
     return "@" not in text and text.lower().endswith(_ARCHIVES)
 
 
-def _name_in_url(url: str, where: str) -> str:
-    """Return the name in a URL: that of its file, or #egg=NAME of a repository.
+def _name_in_url(url: str, where: str, name_of: NameOf | None) -> str:
+    """Return the name in a URL: that of its file, #egg=NAME of a repository, or by its metadata.
 
     InputError if it names none.
     """
@@ -193,6 +201,8 @@ def _name_in_url(url: str, where: str) -> str:
         return egg[1]
     filename = unquote(urlsplit(url).path.rpartition("/")[2])
     identity = identify(filename)
+    if identity is None and name_of is not None:
+        return name_of(url)
     if identity is None:
         kind = "package" if url.startswith("git+") else "wheel"
         raise InputError(f"{where}: {public_url(url)} names no {kind}: write it as NAME @ URL")

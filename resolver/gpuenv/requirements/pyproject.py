@@ -20,7 +20,7 @@ from ..model import Value
 from ..serialize import from_plain, parse_toml, read_input
 from .files import decoded
 from .parse import RequirementSet, checked_requirement
-from .tool_tables import ToolTables
+from .tool_tables import ToolTables, line_of
 from .versions import normalize_name
 
 _SETUP_FILES = ("setup.py", "setup.cfg")  # of a project without [project]
@@ -40,7 +40,6 @@ class _Document(Value, forbid_unknown_fields=False, rename="kebab"):
     project: _ProjectTable | None = None
     build_system: dict[str, Any] | None = None
     dependency_groups: dict[str, Any] | None = None
-    tool: dict[str, Any] | None = None
 
 
 def read_project(
@@ -73,7 +72,9 @@ def read_project(
     place = os.path.dirname(path)
     has_setup = any(os.path.isfile(os.path.join(place, name)) for name in _SETUP_FILES)
     is_alone = has_setup and not os.path.exists(path)
-    text, document = ("", _Document()) if is_alone else _read_document(path)
+    text, document, content = (
+        ("", _Document(), dict[str, Any]()) if is_alone else _read_document(path)
+    )
     has_backend = has_setup or document.build_system is not None
     is_old = document.project is None and has_backend and built is not None  # or of poetry 1
     if document.project is None and not document.dependency_groups and not is_old:
@@ -86,10 +87,11 @@ def read_project(
                 asked = asked or built(place, extras)
                 continue
             raise InputError(
-                f"{path}: project.{key} is dynamic: only a build would tell it",
+                f"{path}:{line_of(text, 'project.dynamic')[1]}: project.{key} is dynamic: "
+                "only a build would tell it",
                 hint="write it into pyproject.toml, or give the requirements with -r",
             )
-    tools = ToolTables(path, document.tool or {}, holds, start)
+    tools = ToolTables(path, text, content, holds=holds, start=start)
     reader = _Reader(path, text, project, tools)
     if is_old and built is not None:
         asked = built(place, extras)
@@ -99,7 +101,7 @@ def read_project(
         reader.add(project.dependencies)
         for extra in extras:
             reader.add_extra(normalize_name(extra))
-    reader.add(tools.texts)
+    reader.add(tools.wheels_of_pixi(groups))
     for group in groups:
         table = tools.groups | (document.dependency_groups or {})
         reader.add(_grouped(table, group, path), group=group)
@@ -116,15 +118,15 @@ def read_project(
     )
 
 
-def _read_document(path: str) -> tuple[str, _Document]:
-    """Return the text and the tables of a pyproject.toml."""
-    text = decoded(path, path)
+def _read_document(path: str) -> tuple[str, _Document, dict[str, Any]]:
+    """Return the text of a pyproject.toml, "" for none; its tables of Python; its whole content."""
+    text = decoded(path, path) if path else ""
     try:
         content = parse_toml(text)
     except ValueError as error:
         raise InputError(f"{path}: is not TOML: {error}") from None
     try:
-        return text, from_plain(content, _Document, "")
+        return text, from_plain(content, _Document, ""), content
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -138,7 +140,7 @@ def static_metadata(folder: str) -> str | None:
     path = os.path.join(os.path.abspath(folder), "pyproject.toml")
     if not os.path.isfile(path):
         return None
-    text, document = _read_document(path)
+    text, document, content = _read_document(path)
     project = document.project
     fields = {"version", "dependencies", "optional-dependencies", "requires-python"}
     if project is None or not project.version or fields & {*project.dynamic}:
@@ -147,7 +149,7 @@ def static_metadata(folder: str) -> str | None:
     def refuse(marker: str) -> bool:
         raise InputError(f"{path}: tool.uv.sources has the marker {marker!r}, which is not honored")
 
-    tools = ToolTables(path, document.tool or {}, refuse, None)
+    tools = ToolTables(path, text, content, holds=refuse, start=None)
     extras = tuple(project.optional_dependencies or ())
     texts: dict[str, list[str]] = {}
     for extra in ("", *extras):

@@ -1,21 +1,27 @@
 """What the tables of other tools in a pyproject.toml say about a solve.
 
-A key is honored, or an error with the key says what to do. Keys that cannot change what is solved
-(caches, links, publishing, the style of an environment) are passed over.
+A key is honored, or an error with its line and key says what to do. Keys that cannot change what is
+solved (caches, links, publishing, the style of an environment) are passed over.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from glob import glob
+from operator import itemgetter
 from typing import Any, NoReturn
 from urllib.parse import quote
 
 from packaging.requirements import Requirement
 
+from .. import activity
 from ..errors import InputError
 from ..serialize import parse_toml, read_input
+from .conda_projects import TARGETS, default_tables
 from .parse import RequirementSet, build_names, checked_requirement, no_build_names, tree_name
 from .versions import normalize_name
 
@@ -31,10 +37,9 @@ def _words(text: str) -> frozenset[str]:
 _WITHOUT_EFFECT = _words(
     """
     add-bounds allow-insecure-host audit build-backend cache-dir cache-keys check-url
-    compile-bytecode concurrent-builds concurrent-downloads concurrent-installs default-groups
-    dependency-groups dev-dependencies extra-build-dependencies fork-strategy http-proxy
-    https-proxy keyring-provider link-mode managed native-tls no-build-isolation
-    no-build-isolation-package no-cache no-proxy no-verify-hashes offline package pip preview
+    compile-bytecode concurrent-builds concurrent-downloads concurrent-installs
+    dependency-groups dev-dependencies fork-strategy http-proxy https-proxy keyring-provider
+    link-mode managed native-tls no-cache no-proxy no-verify-hashes offline package pip preview
     preview-features publish-url pypy-install-mirror python-downloads
     python-downloads-json-url python-install-mirror python-preference reinstall
     reinstall-package required-environments required-version system-certs torch-backend
@@ -44,9 +49,11 @@ _WITHOUT_EFFECT = _words(
 # Keys of [tool.uv] that are honored.
 _UV_READ = _words(
     """
-    conflicts constraint-dependencies environments exclude-dependencies exclude-newer
-    extra-index-url find-links index index-strategy index-url no-binary no-binary-package no-build
-    no-build-package no-index no-sources override-dependencies prerelease resolution sources
+    conflicts constraint-dependencies default-groups dependency-metadata environments
+    exclude-dependencies exclude-newer extra-build-dependencies extra-index-url find-links index
+    index-strategy index-url no-binary no-binary-package no-build no-build-isolation
+    no-build-isolation-package no-build-package no-index no-sources override-dependencies
+    prerelease resolution sources
     """
 )
 # What helps where a key is not honored.
@@ -55,10 +62,28 @@ _NOT_HONORED = {
     "packages with --find-links",
     "config-settings": "builds get no settings here; give wheels with --find-links",
     "config-settings-package": "builds get no settings here; give wheels with --find-links",
-    "dependency-metadata": "name what the packages require with override-dependencies",
     "exclude-newer-package": "use one date for all: exclude-newer",
     "extra-build-variables": "set the variables in the environment of gpuenv",
     "no-sources-package": "take these packages out of tool.uv.sources",
+}
+# What the options of pixi are called in [tool.uv], and which of these are lists.
+_PIXI_OPTIONS = {
+    "dependency-overrides": "override-dependencies",
+    "exclude-newer": "exclude-newer",
+    "extra-index-urls": "extra-index-url",
+    "find-links": "find-links",
+    "index-strategy": "index-strategy",
+    "index-url": "index-url",
+    "no-binary": "no-binary",
+    "no-build": "no-build",
+    "no-build-isolation": "no-build-isolation",
+    "prerelease-mode": "prerelease",
+}
+_UV_LISTS = ("override-dependencies", "extra-index-url", "find-links")
+_PLATFORMS = {
+    "linux-x86_64": "sys_platform == 'linux' and platform_machine == 'x86_64'",
+    "linux-aarch64": "sys_platform == 'linux' and platform_machine == 'aarch64'",
+    "win-amd64": "sys_platform == 'win32'",
 }
 # The keys of a source, by what each says.
 _PLACES = ("index", "url", "path", "git", "workspace")
@@ -97,22 +122,28 @@ class ToolTables:
 
     Attributes:
         groups: the dependency groups that tools have beside [dependency-groups].
-        texts: the requirements that they add to those of the project.
     """
 
-    def __init__(self, path: str, tools: Table, holds: Holds, start: str | None) -> None:
+    def __init__(
+        self, path: str, text: str, document: Table, *, holds: Holds, start: str | None
+    ) -> None:
         """Read the tables.
 
         Args:
             path: the pyproject.toml.
-            tools: its table `tool`.
+            text: its text, for the lines of messages.
+            document: its content.
             holds: whether a marker holds on the target.
             start: the folder from where the paths of requirements start; "" is the working folder,
                 None makes whole paths.
         """
         self._path, self._holds, self._start = path, holds, start
+        self._texts, tools = [(path, "", text)], _table(document, "tool", path)
+        self._name = normalize_name(_table(document, "project", path).get("name", ""))
         self._folder = os.path.dirname(path)
-        self._uv: Table = {**_table(tools, "uv", path), **self._uv_toml()}
+        self._root, self._uv = self._workspace({**_table(tools, "uv", path), **self._uv_toml()})
+        self._pixi = _table(tools, "pixi", path)
+        self._read_pixi_options()
         self._indexes = Indexes()
         self._bound: dict[str, str] = {}  # {package: URL of its only index}
         self._sources: dict[str, list[Table]] = {}
@@ -124,20 +155,52 @@ class ToolTables:
         self._read_uv()
         self._read_poetry(_table(tools, "poetry", path))
         self._read_pdm(_table(tools, "pdm", path))
-        self._pixi = _table(tools, "pixi", path)
-        self.texts: list[str] = []
-        self._read_pixi()
+
+    def _where(self, key: str) -> str:
+        """Return FILE:LINE and the key, in the file that has most of it."""
+        found = []
+        for path, prefix, text in self._texts:
+            length, line = line_of(text, key.removeprefix(prefix))
+            found.append((length + len(prefix), f"{path}:{line}: {key}"))
+        return max(found, key=itemgetter(0))[1]
 
     def _fail(self, key: str, problem: str, hint: str = "") -> NoReturn:
-        raise InputError(f"{self._path}: {key} {problem}", hint=hint)
+        raise InputError(f"{self._where(key)} {problem}", hint=hint)
 
     def _uv_toml(self) -> dict[str, Any]:
         """Return the settings of a uv.toml beside the file, which come before [tool.uv]."""
         path = os.path.join(self._folder, "uv.toml")
         try:
-            return parse_toml(read_input(path).decode()) if os.path.isfile(path) else {}
+            text = read_input(path).decode() if os.path.isfile(path) else ""
+            self._texts.append((path, "tool.uv.", text))
+            return parse_toml(text)
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
+
+    def _workspace(self, own: Table) -> tuple[str, Table]:
+        """Return the root of the workspace, and the settings that hold in it: those of its root.
+
+        Args:
+            own: the settings of this project, which may be a member. Its sources come first.
+        """
+        folder = above = os.path.abspath(self._folder or ".")
+        while "workspace" not in own and os.path.dirname(above) != above:
+            above = os.path.dirname(above)
+            path = os.path.join(above, "pyproject.toml")
+            with suppress(OSError, ValueError):
+                text = read_input(path).decode()
+                settings = dict(_table(parse_toml(text).get("tool", {}), "uv", path))
+                if "workspace" in settings and folder in _members(above, settings["workspace"]):
+                    sources: dict[str, Any] = {}
+                    for name, value in _table(settings, "sources", path).items():
+                        rows = value if isinstance(value, list) else [value]
+                        sources[name] = [_moved(row, above, folder) for row in rows]
+                    sources |= _table(own, "sources", self._path)
+                    self._texts.append((path, "", text))
+                    for key in ("default-groups", "dev-dependencies"):  # of the root itself
+                        settings.pop(key, None)
+                    return above, {**own, **settings, "sources": sources}
+        return folder, own
 
     def _check_keys(self) -> None:
         for key, value in self._uv.items():
@@ -149,13 +212,19 @@ class ToolTables:
         if self._uv.get("resolution", "highest") != "highest":
             hint = "the newest releases that fit are taken; take it out"
             self._fail("tool.uv.resolution", "is not honored", hint)
+        strategy = self._uv.get("index-strategy", "first-index")
+        if strategy not in ("first-index", "unsafe-first-match", "unsafe-best-match"):
+            self._fail("tool.uv.index-strategy", f"is {strategy!r}, which is not known")
+        if self._uv.get("default-groups"):
+            where = self._where("tool.uv.default-groups")
+            activity.current.announce(f"{where}: a group is taken only with --group")
         if self._uv.get("prerelease") == "disallow":
             hint = "pre-releases are taken only where a requirement names one; take it out"
             self._fail("tool.uv.prerelease", "disallow is not honored", hint)
 
     def _read_uv(self) -> None:
         for number, index in enumerate(self._list("index")):
-            where = f"{self._path}: tool.uv.index[{number}]"
+            where = self._where(f"tool.uv.index[{number}]")
             if index.get("format") == "flat":
                 self._indexes.find_links.append(str(index.get("url")))
                 continue
@@ -183,11 +252,17 @@ class ToolTables:
         return values
 
     def _read_poetry(self, poetry: Table) -> None:
-        """Read the sources of poetry. Its backend tells the dependencies."""
-        for number, source in enumerate(poetry.get("source", ())):
-            where = f"tool.poetry.source[{number}]"
-            priority = source.get("priority", "primary")
-            if str(source.get("name", "")).lower() == "pypi" and "url" not in source:
+        """Read the sources of poetry. Its backend tells the dependencies.
+
+        A primary source replaces the default index, unless that is named beside it.
+        """
+        sources = [
+            (f"tool.poetry.source[{number}]", source, source.get("priority", "primary"))
+            for number, source in enumerate(poetry.get("source", ()))
+        ]
+        defaults = [row for row in sources if row[1].get("name", "").lower() == "pypi"]
+        for where, source, priority in sources:
+            if (where, source, priority) in defaults and "url" not in source:
                 continue
             if priority not in ("primary", "default", "explicit"):
                 hint = "make it explicit, and name it as the source of its packages"
@@ -195,9 +270,9 @@ class ToolTables:
             self._indexes.add(
                 source.get("url"),
                 str(source.get("name", "")),
-                f"{self._path}: {where}",
+                self._where(where),
                 explicit=priority == "explicit",
-                default=priority != "explicit",
+                default=priority != "explicit" and not defaults,
             )
         for name, entry in _table(poetry, "dependencies", self._path).items():
             for row in entry if isinstance(entry, list) else [entry]:
@@ -222,7 +297,7 @@ class ToolTables:
             self._indexes.add(
                 source.get("url"),
                 str(source.get("name", number)),
-                f"{self._path}: {where}",
+                self._where(where),
                 explicit=bool(names),
                 default=source.get("name") == "pypi",
             )
@@ -237,19 +312,61 @@ class ToolTables:
         self._pre = bool(resolution.get("allow-prereleases"))
         self.groups |= _table(pdm, "dev-dependencies", self._path)
 
-    def _read_pixi(self) -> None:
-        """Read the wheels of the default environment of pixi; a folder "." is the project."""
-        for name, value in _table(self._pixi, "pypi-dependencies", self._path).items():
-            row: dict[str, Any] = {"version": value} if isinstance(value, str) else dict(value)
-            if row.get("path") in (".", "./"):
-                continue
-            version, extras = row.pop("version", "*"), ",".join(row.pop("extras", ()))
-            text = name + (f"[{extras}]" if extras else "")
-            self.texts.append(text + ("" if version == "*" else version))
-            if "index" in row:
-                self._bound[normalize_name(name)] = row.pop("index")
-            if row:
-                self._sources[normalize_name(name)] = [row]
+    def _read_pixi_options(self) -> None:
+        """Read tool.pixi.pypi-options into the settings of uv that say the same."""
+        settings = dict(self._uv)
+        for key, given in _table(self._pixi, "pypi-options", self._path).items():
+            own, value = _PIXI_OPTIONS.get(key), given
+            if own is None:
+                self._fail(f"tool.pixi.pypi-options.{key}", "is not honored", "take it out")
+            if key == "find-links":
+                value = [row.get("url") or row.get("path") for row in value]
+            if key == "dependency-overrides":
+                value = [_pixi_requirement(name, row) for name, row in value.items()]
+            if isinstance(value, list):
+                own = own if own in _UV_LISTS else f"{own}-package"
+                value = [*settings.get(own, ()), *value]
+            settings[own] = value
+        self._uv = settings
+
+    def wheels_of_pixi(self, groups: Iterable[str]) -> list[str]:
+        """Return the wheels of pixi's default environment. A folder "." is the project.
+
+        A feature among the groups that are asked for becomes one.
+        """
+        holding = (name for name, marker in _PLATFORMS.items() if self._holds(marker))
+        targets = TARGETS.get(next(holding, ""), ())
+        features = _table(self._pixi, "feature", self._path)
+        for name in features.keys() & {*groups}:
+            feature = features[name]
+            tables = [feature, *(feature.get("target", {}).get(key, {}) for key in targets)]
+            self.groups.setdefault(name, []).extend(self._pixi_wheels(tables, name))
+        try:
+            return self._pixi_wheels(default_tables(self._pixi, targets), "")
+        except KeyError as error:
+            return self._fail("tool.pixi.environments", f"names {error}, which is no feature")
+
+    def _pixi_wheels(self, tables: Iterable[Table], group: str) -> list[str]:
+        """Return the wheels of tables. Their sources hold for a group, "" for the project."""
+        texts = []
+        for table in tables:
+            for name in _table(table, "dependencies", self._path).keys() - {"python", "pip"}:
+                key = f"feature.{group}.dependencies" if group else "dependencies"
+                hint = "solve a pixi.toml with --backend conda -r pixi.toml, or take it out"
+                self._fail(f"tool.pixi.{key}.{name}", "is a conda package", hint)
+            for name, value in _table(table, "pypi-dependencies", self._path).items():
+                row: dict[str, Any] = {} if isinstance(value, str) else dict(value)
+                if row.get("path") in (".", "./"):
+                    continue
+                texts.append(_pixi_requirement(name, value))
+                for key in ("version", "extras", "env-markers"):
+                    row.pop(key, None)
+                if "index" in row:
+                    self._bound[normalize_name(name)] = row.pop("index")
+                if row:
+                    source = {**row, "group": group} if group else row
+                    self._sources.setdefault(normalize_name(name), []).append(source)
+        return texts
 
     # ---- sources ----
 
@@ -318,19 +435,10 @@ class ToolTables:
 
     def _member(self, name: str, key: str) -> str:
         """Return the folder of a member of the workspace, relative to the project."""
-        from glob import glob  # few projects have a workspace
-
-        root, workspace = self._folder or ".", self._uv.get("workspace")
-        above = os.path.abspath(root)
-        while workspace is None and os.path.dirname(above) != above:  # this is a member itself
-            above = root = os.path.dirname(above)
-            with suppress(OSError, ValueError):
-                document = parse_toml(read_input(os.path.join(root, "pyproject.toml")).decode())
-                workspace = document.get("tool", {}).get("uv", {}).get("workspace")
-        for pattern in (workspace or {}).get("members", ()):
-            for member in sorted(glob(str(pattern), root_dir=root)):
-                if tree_name(os.path.join(root, member)) == name:
-                    return os.path.relpath(os.path.join(root, member), self._folder or ".")
+        members = [self._root, *_members(self._root, self._uv.get("workspace", {}))]
+        for member in members:
+            if tree_name(member) == name:
+                return os.path.relpath(member, self._folder or ".")
         return self._fail(key, "names a member that tool.uv.workspace.members does not have")
 
     def refuse_indexes(self) -> None:
@@ -349,10 +457,6 @@ class ToolTables:
                 conflicts, or a key is not honored.
         """
         self._check_keys()
-        for name in _table(self._pixi, "dependencies", self._path):
-            if name not in ("python", "pip"):
-                hint = "solve a pixi.toml with --backend conda -r pixi.toml, or take it out"
-                self._fail(f"tool.pixi.dependencies.{name}", "is a conda package", hint)
         environments = self._list("environments")
         if isinstance(self._uv.get("environments"), str):
             environments = [self._uv["environments"]]
@@ -365,24 +469,22 @@ class ToolTables:
             rows = [
                 (kind, normalize_name(row[kind]))
                 for row in conflict
+                if normalize_name(row.get("package", self._name)) == self._name
                 for kind in ("extra", "group")
                 if kind in row
             ]
             both = [f"{kind} {name}" for kind, name in rows if (kind, name) in asked]
             if len(both) > 1:
                 self._fail("tool.uv.conflicts", f"excludes {' with '.join(both)}", "give one")
-        if self._uv.get("index-strategy", "first-index") != "first-index" and self._indexes.extra:
-            hint = "each package comes from one index; bind packages to it with tool.uv.sources"
-            self._fail("tool.uv.index-strategy", "is not honored", hint)
         texts = {}
         for kind in ("constraint", "override"):
             key = f"{kind}-dependencies"
-            where = f"{self._path}: tool.uv.{key}"
+            where = self._where(f"tool.uv.{key}")
             checked = [checked_requirement(text, where) for text in self._list(key)]
             texts[kind] = [self.applied(text, where) for text in checked]
         # uv drops what is excluded: as an override that never holds does.
         texts["override"] += map(_excluding, self._list("exclude-dependencies"))
-        where = f"{self._path}: tool.pdm.resolution.overrides"
+        where = self._where("tool.pdm.resolution.overrides")
         texts["override"] += [checked_requirement(text, where) for text in self._overrides]
         no_binary = [":all:"] if self._uv.get("no-binary") else []
         return RequirementSet(
@@ -399,7 +501,59 @@ class ToolTables:
             no_binary=build_names([*no_binary, *self._list("no-binary-package")]),
             exclude_newer=self._uv.get("exclude-newer"),
             package_indexes=tuple(f"{name}={url}" for name, url in sorted(self._bound.items())),
+            merge_indexes=str(self._uv.get("index-strategy")).startswith("unsafe"),
+            known_metadata=tuple(map(self._metadata, self._list("dependency-metadata"))),
+            build_with=tuple(self._build_requirements()),
         )
+
+    def _metadata(self, row: Table) -> str:
+        """Return a row of dependency-metadata as the METADATA that it stands for."""
+        key = "tool.uv.dependency-metadata"
+        names = {"name", "version", "requires-dist", "requires-python", "provides-extra"}
+        if not isinstance(row, dict) or row.keys() - names or "name" not in row:
+            self._fail(key, f"has a row with other keys than {', '.join(sorted(names))}")
+        where = self._where(key)
+        lines = ["Metadata-Version: 2.3", f"Name: {row['name']}"]
+        lines += [f"Version: {row['version']}"] if "version" in row else []
+        lines += [f"Requires-Python: {row['requires-python']}"] if "requires-python" in row else []
+        lines += [f"Provides-Extra: {extra}" for extra in row.get("provides-extra", ())]
+        for text in row.get("requires-dist", ()):
+            lines.append(f"Requires-Dist: {checked_requirement(text, where)}")
+        return "\n".join([*lines, "", ""])
+
+    def _build_requirements(self) -> Iterator[str]:
+        """Yield extra-build-dependencies as NAME=REQUIREMENT."""
+        key = "extra-build-dependencies"
+        for name, rows in _table(self._uv, key, self._path).items():
+            for row in rows:
+                text = row.get("requirement") if isinstance(row, dict) else row
+                where = self._where(f"tool.uv.{key}.{name}")
+                yield f"{normalize_name(name)}={checked_requirement(str(text), where)}"
+
+
+def _members(root: str, workspace: Table) -> list[str]:
+    """Return the folders of the members of a workspace."""
+
+    def folders(key: str) -> set[str]:
+        found = (glob(pattern, root_dir=root) for pattern in map(str, workspace.get(key, ())))
+        return {os.path.normpath(os.path.join(root, path)) for paths in found for path in paths}
+
+    return sorted(folders("members") - folders("exclude"))
+
+
+def _moved(source: Any, above: str, folder: str) -> Any:
+    """Return a source of the root of a workspace as it is in the file of a member."""
+    if not isinstance(source, dict) or "path" not in source:
+        return source
+    return {**source, "path": os.path.relpath(os.path.join(above, source["path"]), folder)}
+
+
+def _pixi_requirement(name: str, value: str | Table) -> str:
+    """Return a dependency of pixi as PEP 508 has it, without its source."""
+    row = {"version": value} if isinstance(value, str) else value
+    extras, version = ",".join(row.get("extras", ())), str(row.get("version", "*"))
+    text = name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)
+    return text + (f" ; {row['env-markers']}" if "env-markers" in row else "")
 
 
 def _excluding(name: str) -> str:
@@ -412,3 +566,32 @@ def _table(tables: object, key: str, path: str) -> Table:
     if not isinstance(table, dict):
         raise InputError(f"{path}: {key} must be a table")
     return table
+
+
+def line_of(text: str, key: str) -> tuple[int, int]:
+    """Return how much of a key a TOML document has, and the line that has it; (0, 1) for nothing.
+
+    Args:
+        text: the document.
+        key: the whole key, such as "tool.uv.sources.torch" or "tool.poetry.source[0].priority".
+    """
+    wanted, best, table = _comparable(key), (0, 1), ""
+    counts: Counter[str] = Counter()
+    for number, content in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[(\[?)([^\[\]]+)\]", content):
+            found = table = _comparable(header[2])
+            if header[1]:
+                found = table = f"{table}[{counts[table]}]"
+                counts[_comparable(header[2])] += 1
+        elif assigned := re.match(r"\s*([\w.\"' -]+?)\s*=", content):
+            found = f"{table}.{_comparable(assigned[1])}".lstrip(".")
+        else:
+            continue
+        if f"{wanted}.".startswith((f"{found}.", f"{found}[")) and len(found) > best[0]:
+            best = len(found), number
+    return best
+
+
+def _comparable(key: str) -> str:
+    """Return a key as all of its spellings have it."""
+    return re.sub(r"[\s\"']", "", key).replace("_", "-").lower()
