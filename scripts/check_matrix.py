@@ -47,7 +47,7 @@ from gpuenv.serialize import read_toml  # noqa: E402
 
 HAND_WRITTEN = (
     "drivers.toml", "families.toml", "toolkits.toml", "gpus.toml", "libraries.toml",
-    "companions.toml",
+    "companions.toml", "indexes.toml",
 )  # fmt: skip
 Row = Mapping[str, Any]
 Json = dict[str, Any]

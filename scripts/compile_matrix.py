@@ -33,7 +33,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 from companion_rows import companion_rows  # noqa: E402
 from gpuenv.compat.architectures import driver_branch, parse_target  # noqa: E402
 from gpuenv.compat.data import SCHEMA, SEVERITIES, gpu_key  # noqa: E402
-from gpuenv.compat.rows import BuildsFile, Family, convert  # noqa: E402
+from gpuenv.compat.rows import BuildsFile, Family, IndexRow, convert  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.model import Framework, parse_pair, parse_release, show_pair  # noqa: E402
 from gpuenv.requirements.target import PLATFORMS  # noqa: E402
@@ -105,6 +105,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "path": _path(folder),
         "extension_libraries": _extension_libraries(folder),
         "companions": _companions(folder),
+        "indexes": _indexes(folder),
         "frameworks": {
             path.stem: msgspec.to_builtins(framework) for path, framework in frameworks.items()
         },
@@ -429,6 +430,18 @@ def _companions(folder: Path) -> dict[str, list[Any]]:
         if set(row.get("platforms", ())) - set(PLATFORMS):
             raise DataError(f"{where}: platforms is none of {', '.join(PLATFORMS)}")
     return companion_rows(document, folder)
+
+
+def _indexes(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = _toml(folder / "indexes.toml")["index"]
+    for row in rows:
+        index = convert(row, IndexRow, "indexes.toml")
+        fields = set(re.findall(r"{(\w*)}", index.url))
+        unknown = fields - {"cuda", "major", "torch", "pt", "version"}
+        if unknown or set(index.platforms) - set(PLATFORMS) or not index.distributions:
+            where = f"indexes.toml: {index.name}"
+            raise DataError(f"{where}: a field of its URL, a platform or a distribution is wrong")
+    return rows
 
 
 def _path(folder: Path) -> list[str]:

@@ -1,15 +1,8 @@
 """The shape of the PyTorch index's pages: an extra index whose files are on another host."""
 
 import hashlib
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +10,9 @@ import gpuenv
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import Host, IndexOptions, Request
 from index_server import IndexServer, make_wheel
-from tables import ROOT
 
 TAG = "cp312-cp312-linux_x86_64"
 BUILD, NIGHTLY = "2.4.0+cu118", "2.5.0.dev20240601+cu118"
-OLD_BUILD = "1.12.1+cu113"  # older than the snapshot
 
 
 def page(files: str, *wheels: tuple[str, bytes]) -> bytes:
@@ -46,9 +37,6 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             files.add_file("torch", name, data)
         content = page(f"{files.base}/files", *wheels)
         pages.raw["/whl/cu118/torch/"] = ("text/html", content)
-        old = make_wheel("torch", OLD_BUILD, tag=TAG)
-        files.add_file("torch", *old)
-        pages.raw["/whl/cu113/torch/"] = ("text/html", page(f"{files.base}/files", old))
         numpy = make_wheel("numpy", "2.0.0+cu118")
         pages.raw["/whl/cu118/numpy/"] = ("text/html", page(f"{files.base}/files", numpy))
         yield f"{pages.base}/whl/cu118"
@@ -89,55 +77,3 @@ def test_nightly_builds_are_not_taken_unasked(index: str) -> None:
     assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [BUILD]
     plan = solve(index, "torch", pre=True)
     assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [NIGHTLY]
-
-
-# ---- read without a flag: the data names the index, here a stand-in for it -----------------------
-
-OWN = "https://download.pytorch.org/whl/"
-HOST = ("--gpu", "A100", "--driver", "550.54.14", "--python", "3.12", "--glibc", "2.39",
-        "--platform", "linux-x86_64")  # fmt: skip
-
-
-@pytest.fixture
-def solve_with_own_index(index: str, tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Run `gpuenv solve` with data in which the framework's own index is the stand-in."""
-    (tmp_path / "resolver").mkdir()
-    (tmp_path / "resolver" / "gpuenv").symlink_to(ROOT / "resolver" / "gpuenv")
-    data = tmp_path / "matrix_data"
-    shutil.copytree(ROOT / "matrix_data", data, ignore=shutil.ignore_patterns("scans"))
-    for name in ("tables.json", "frameworks/torch.json"):
-        text = (data / name).read_text()
-        (data / name).write_text(text.replace(OWN, index.partition("cu118")[0]))
-
-    def run(*arguments: str, **environ: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "gpuenv", "solve", *arguments, *HOST, "--json"]
-        paths = {"PYTHONPATH": str(tmp_path / "resolver")}
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={**os.environ, **paths, **environ},
-        )
-        lock = tmp_path / "pylock.toml"
-        packages = tomllib.loads(lock.read_text())["packages"] if lock.exists() else []
-        return {**json.loads(done.stdout), "status": done.returncode, "packages": packages}
-
-    return run
-
-
-def test_a_known_build_is_read_without_a_flag(
-    index: str, solve_with_own_index: Callable[..., dict[str, Any]]
-) -> None:
-    answer = solve_with_own_index(f"torch=={BUILD}", "--offline")
-    (reason,) = answer["reasons"]
-    assert (answer["status"], reason["code"]) == (3, "no-offline-file")
-    answer = solve_with_own_index("torch==2.4.0+cu124")  # the index does not have it
-    assert (answer["status"], answer["reasons"][0]["code"]) == (3, "no-offline-file")
-    answer = solve_with_own_index(f"torch=={BUILD}", "--default-index-only")
-    assert answer["status"] == 3
-    answer = solve_with_own_index(f"torch=={BUILD}")
-    (package,) = answer["packages"]
-    assert (answer["status"], package["version"], package["index"]) == (0, BUILD, index)
-    assert package["wheels"][0]["hashes"].keys() == {"sha256"}

@@ -80,7 +80,16 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "matrix_data"
     for name in ("frameworks", "libraries"):
         (folder / name).mkdir(parents=True)
-    for name in ("drivers", "toolkits", "gpus", "libraries", "companions", "families", "matrix"):
+    for name in (
+        "drivers",
+        "toolkits",
+        "gpus",
+        "libraries",
+        "companions",
+        "families",
+        "indexes",
+        "matrix",
+    ):
         shutil.copy(ROOT / "matrix_data" / f"{name}.toml", folder)
     shutil.copy(ROOT / "matrix_data" / "tables.json", folder)
     (folder / "frameworks" / "spark.toml").write_text(SPARK)

@@ -357,8 +357,6 @@ class Framework(Value):
     ways: tuple[Way, ...] = ()  # best first where nothing else decides
     source: str = ""
     companions: tuple[str, ...] = ()  # distributions whose builds must match the framework's CUDA
-    indexes: tuple[str, ...] = ()  # URLs with {variant}: used for this framework's packages only
-    packages: tuple[str, ...] = ()  # the distributions that may come from those indexes
     cpu_only: tuple[str, ...] = ()  # platforms for which the default index has CPU builds only
 
     def installed_way(self, versions: Mapping[str, str], platform: str) -> Way | None:

@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 
 from ..compat.data import CompatibilityData
-from ..errors import InputError, NoSolutionError, PackageIndexError
+from ..errors import InputError, NoSolutionError
 from ..index.default_index import without_default
 from ..index.multi_index import MultiIndex, open_indexes
+from ..index.own_indexes import OwnIndexes
 from ..index.protocol import Index
 from ..index.urls import path_to_file_url
 from ..lock.tool_settings import ToolSettings, capability_of, settings
@@ -38,22 +39,25 @@ def solve(
         wrap: makes the index that the resolver reads of the usual one; None is the usual one.
     """
     data, options = compatibility_data(), without_default(options)
-    # --index-url and --default-index-only leave out the indexes of frameworks.
+    # --index-url and --default-index-only leave out the indexes of frameworks and companions.
     excluded = request.default_index_only or options.no_index or options.index_url is not None
-    live = _all_builds(host, data) if options.refresh and not excluded else {}
+    ranges: dict[str, list[str]] = {}
     snapshot, index = open_indexes(
         options,
         data.folder,
         _own_packages(options, data),
         live=data.user_rows.rows,
-        own=live,
+        own=None if excluded else OwnIndexes(data, host, ranges, refresh=options.refresh),
         python=host.python,
         may_build=request.may_build,
     )
+    target = snapshot.environment(host)
+    constraints = [parse_requirement(text) for text in request.constraints]
+    frameworks, requirements = read_request(request, data, target)
+    for need in (*(requirement for _, requirement in frameworks), *requirements, *constraints):
+        if need.specifier and (need.marker is None or target.marker(need.marker, ())):
+            ranges.setdefault(need.name, []).append(need.specifier)
     if wrap is None:
-        target = snapshot.environment(host)
-        constraints = [parse_requirement(text) for text in request.constraints]
-        requirements = read_request(request, data, target)[1]
         index.start_prefetch(requirements, constraints, target, data.covers, request.may_build)
 
     def resolve() -> Plan:
@@ -72,16 +76,20 @@ def solve(
         try:
             plan = resolve()
         except NoSolutionError as error:
-            missing = {} if excluded or options.offline else _missing_builds(error, host, data)
-            if not missing:
+            missing = _missing_builds(error, data, index)
+            if excluded or options.offline or not missing:
                 raise
-            try:
-                index.read_own(missing)
-            except PackageIndexError:
-                raise error from None
+            index.read_own(missing)
             plan = resolve()
+    except NoSolutionError as error:
+        reasons = (*error.explanation.reasons, *index.failures())
+        raise NoSolutionError(error.explanation.replace(reasons=reasons)) from None
     finally:
         index.stop_prefetch()
+    plan = plan.replace(
+        pins=tuple(pin.replace(wheel=index.hashed(pin.wheel)) for pin in plan.pins),
+        warnings=(*plan.warnings, *index.failures()),
+    )
     if any(pin.wheel.size is None for pin in plan.pins):
         sizes = index.sizes([pin.wheel for pin in plan.pins])
         pins = []
@@ -133,31 +141,23 @@ def name_of_project(url: str, host: Host, options: IndexOptions) -> str:
     return index.direct("", url).name
 
 
-def _all_builds(host: Host, data: CompatibilityData) -> dict[str, list[str]]:
-    """Return the own indexes of all frameworks: {package: URLs}."""
-    own: dict[str, list[str]] = {}
-    for framework in data.all_frameworks():
-        if framework.indexes:
-            builds = data.builds(framework.distribution, host.platform)
-            urls = dict.fromkeys(build.index for build in builds if build.index != "default")
-            own |= {name: list(urls) for name in framework.distributions}
-    return own
+def _missing_builds(error: NoSolutionError, data: CompatibilityData, index: MultiIndex) -> set[str]:
+    """Return the refused packages of which an own index may have other builds.
 
-
-def _missing_builds(
-    error: NoSolutionError, host: Host, data: CompatibilityData
-) -> dict[str, list[str]]:
-    """Return the indexes of known builds whose files are not in the data: {package: URLs}."""
-    own: dict[str, list[str]] = {}
+    These are the frameworks of known builds whose files are not in the data, and the companions
+    that the snapshot supplies.
+    """
+    names: set[str] = set()
     for reason in error.explanation.reasons:
-        if reason.code != "no-offline-file":
-            continue
-        name, _, version = reason.subject.partition(" ")
-        build, framework = data.build(name, version, host.platform), data.framework_of(name)
-        if build is not None and framework is not None:
-            for package in framework.distributions:
-                own.setdefault(package, []).append(build.index)
-    return own
+        name = reason.subject.partition(" ")[0]
+        framework, of_ways = data.framework_of(name), data.framework(name)
+        if framework is not None:
+            names.update(framework.distributions if reason.code == "no-offline-file" else ())
+        else:
+            ways = of_ways.ways if of_ways is not None else ()
+            of_name = (name, *(way.distribution for way in ways))
+            names.update(one for one in of_name if data.indexes(one) and index.at_hand(one))
+    return names
 
 
 def _own_packages(options: IndexOptions, data: CompatibilityData) -> dict[str, frozenset[str]]:
@@ -168,8 +168,9 @@ def _own_packages(options: IndexOptions, data: CompatibilityData) -> dict[str, f
     packages_by_index = {}
     for url in options.extra_index_urls:
         for framework in data.all_frameworks():
-            if any(url.startswith(own.partition("{")[0]) for own in framework.indexes):
-                packages_by_index[url] = frozenset(framework.packages)
+            for row in data.indexes(framework.distribution):
+                if url.startswith(row.url.partition("{")[0]):
+                    packages_by_index[url] = frozenset(row.distributions)
     return packages_by_index
 
 

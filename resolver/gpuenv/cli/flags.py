@@ -64,7 +64,7 @@ INDEXES = (
         Argument("--extra-index-url URL ...", "Use this index before the default one"),
         Argument("--find-links DIR ...", "Use the wheels of this folder, too"),
         Argument("--no-index", "Use no index, only the folders of --find-links"),
-        Argument("--default-index-only", "Use no index that belongs to a framework"),
+        Argument("--default-index-only", "Use no index of a framework or of a companion"),
         OFFLINE,
         REFRESH,
         Argument("--exclude-newer DATE", "Use only files that were uploaded up to this date"),

@@ -113,7 +113,7 @@ class Install(Command):
             *(Argument(form, SUPPRESS) for form in WITHOUT_EFFECT),
         ),
         BUILDS,
-        Argument("--default-index-only", "Use no index that belongs to a framework"),
+        Argument("--default-index-only", "Use no index of a framework or of a companion"),
         Argument(
             "--exclude-newer DATE", "Use only files uploaded up to this date, by the live index"
         ),

@@ -34,8 +34,8 @@ from ..model import (
 )
 from ..requirements.versions import contains, version_key
 from .architectures import common_code, driver_branch, parse_target
-from .extensions import FRAMEWORK, Links, of_version
-from .rows import Builds, BuildsFile, Family, Pair, Releases, Verdict, decode
+from .extensions import FRAMEWORK, Links, of_url, of_version
+from .rows import Builds, BuildsFile, Family, IndexRow, Pair, Releases, Verdict, decode
 from .user_rows import NO_ROWS, UserRows
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
@@ -103,6 +103,7 @@ class _Tables(Value, forbid_unknown_fields=False):
     extension_libraries: dict[str, bool]
     # What releases of a companion need: versions, links, the platforms of its CUDA and cuDNN.
     companions: dict[str, tuple[tuple[str, Links, tuple[str, ...]], ...]]
+    indexes: tuple[IndexRow, ...] = ()
     frameworks: dict[str, Framework]
     # Of the frameworks that have no JSON file.
     builds: dict[str, BuildsFile] = msgspec.field(default_factory=dict)
@@ -455,13 +456,22 @@ class CompatibilityData:
             if gpus > several_gpus and distribution in names and within(version, versions)
         ]
 
-    def links(self, distribution: str, version: str, platform: str) -> Links | None:
+    def indexes(self, distribution: str) -> Sequence[IndexRow]:
+        """Return the indexes that have further builds of a companion."""
+        return [row for row in self._tables.indexes if distribution in row.distributions]
+
+    def links(self, distribution: str, version: str, platform: str, url: str = "") -> Links | None:
         """Return what a release needs of the packages beside it (R4, R10, R11); None is unknown.
 
-        What the local part of a version says comes before what was read from another build.
+        What the local part of a version says comes before what was read from another build. So does
+        the URL of a file that a companion's own index has, if its version has no local part.
         """
         companions = self._tables.companions.get(distribution, ())
         named = of_version(version, names_cuda=bool(companions))
+        is_other_build = "+" in version
+        if url and not is_other_build:
+            named = self.own_links(distribution, url)
+            is_other_build = named is not None
         rows = (row for row in companions if contains(row[0], version))
         row = next(rows, None)
         if row is None:
@@ -469,7 +479,7 @@ class CompatibilityData:
         _, links, platforms = row
         if platforms and platform not in platforms:
             links = links.replace(cuda=(), cuda_minor="", cudnn=())
-        if "+" in version:  # another build than the one that was read
+        if is_other_build:  # than the one that was read
             links = links.replace(cuda=(), cudnn=())
         if named is None:
             return links
@@ -480,6 +490,12 @@ class CompatibilityData:
             cxx11_abi=named.cxx11_abi,
             source=f"{named.source}; {links.source}",
         )
+
+    def own_links(self, distribution: str, url: str) -> Links | None:
+        """Return what the URL of a file of a companion's own index says; None for other files."""
+        rows = self.indexes(distribution)
+        is_own = any(url.startswith((row.url.partition("{")[0], *row.files)) for row in rows)
+        return of_url(url) if is_own else None
 
     def is_companion(self, distribution: str) -> bool:
         """Return whether the data has rows of what releases of a distribution need (`links`)."""

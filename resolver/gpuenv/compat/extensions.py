@@ -16,8 +16,8 @@ NAME_SOURCE = (
     "the name of the extension; Dao-AILab/flash-attention#457, #1644, #1783: with another build of"
     " torch its symbols are undefined"
 )
-_RELEASE = re.compile(r"(?<![a-z])((?:py)?torch|pyt|pt)[_.]?(\d+(?:\.\d+)*)")
-_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)")
+_RELEASE = re.compile(r"(?<![a-z])((?:py)?torch|pyt|pt)[-_.]?(\d+(?:\.\d+)*)")
+_CUDA = re.compile(r"(?<![a-z])cu(?:da)?[-.]?(1\d)")
 _ABI = re.compile(r"cxx11abi(true|false|1|0)")
 
 
@@ -87,6 +87,11 @@ def may_describe_itself_as(version: str, described: str) -> bool:
     if same_version(version, described):
         return True
     return of_version(version) is not None and same_version(version.partition("+")[0], described)
+
+
+def of_url(url: str) -> Links:
+    """Read the URL of a file: "https://download.openmmlab.com/mmcv/dist/cu121/torch2.4.0/..."."""
+    return _parse(url.lower()).replace(source=url)
 
 
 def of_build_string(build: str) -> Links | None:

@@ -35,6 +35,34 @@ class Family(Value):
     source: Text
 
 
+class IndexRow(Value):
+    """An index with builds of companions (R10): a row of indexes.toml.
+
+    Attributes:
+        name: what messages call it.
+        url: where the pages of its packages are. It has {cuda} (cu128, cpu), {major} (12), {torch}
+            (2.8), {pt} (28) and {version} where there is an index for each CUDA, for each release
+            of torch or for each release of the package.
+        distributions: the only packages that it may supply.
+        flat: whether `url` is one page with the files of all packages.
+        plain: whether its builds have no local version: only their page tells the CUDA.
+        files: what the links of a page to another host start with.
+        cuda: the values of {cuda}, if they are not those of the builds of torch.
+        platforms: where its builds run; () is everywhere.
+        source: where this was read.
+    """
+
+    name: Text
+    url: Text
+    distributions: tuple[Text, ...]
+    flat: bool = False
+    plain: bool = False
+    files: tuple[Text, ...] = ()
+    cuda: tuple[Text, ...] = ()
+    platforms: tuple[str, ...] = ()
+    source: Text
+
+
 # ---- files ---------------------------------------------------------------------------------------
 
 

@@ -71,6 +71,8 @@ class Transport:
     Args:
         connect: seconds to wait for a connection.
         read: seconds to wait for data.
+        tries: how often a request is sent. With one try, a host that cannot be reached is asked for
+            nothing else.
         cert: path of a CA bundle, used unless REQUESTS_CA_BUNDLE names one.
     """
 
@@ -79,9 +81,12 @@ class Transport:
         *,
         connect: float = CONNECT_TIMEOUT,
         read: float = READ_TIMEOUT,
+        tries: int = MAX_TRIES,
         cert: str | None = None,
     ) -> None:
         self.timeout = (connect, read)
+        self._tries = tries
+        self._unreachable: dict[str, str] = {}  # host -> why
         self._cert = cert
         self._pool = ThreadPoolExecutor(MAX_THREADS)
         self._opening = Lock()
@@ -232,7 +237,7 @@ class Transport:
         headers: Callable[[], Mapping[str, str]],
         read: Callable[[requests.Response, float], _T],
     ) -> _T:
-        """Send a GET request up to MAX_TRIES times, while another try may help.
+        """Send a GET request up to `tries` times, while another try may help.
 
         Args:
             url: what to request.
@@ -246,8 +251,9 @@ class Transport:
         with self._opening:
             if self._session is None:
                 self._session = open_session(self._cert)
-        problem = ""
-        for attempt in range(MAX_TRIES):
+        host = urlsplit(url).netloc
+        problem = self._unreachable.get(host, "")
+        for attempt in range(0 if problem else self._tries):
             end = time.monotonic() + PAGE_TIMEOUT
             activity.current.note_request(urlsplit(url).path.rstrip("/").rpartition("/")[2])
             try:
@@ -262,9 +268,11 @@ class Transport:
             except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
                 problem, may_help = describe_failure(error, self.timeout)
                 delay = _retry_delay(attempt) if may_help else None
+                if self._tries == 1:
+                    self._unreachable[host] = problem
             if delay is None:
                 break
-            if attempt + 1 < MAX_TRIES:
+            if attempt + 1 < self._tries:
                 time.sleep(delay)
         shown = redact_url(url)
         raise PackageIndexError(f"{subject}: {shown} {problem}", hint=_HINT, url=shown)

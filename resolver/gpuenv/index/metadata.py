@@ -4,7 +4,7 @@ Sources, in this order: the metadata file that the index serves beside the wheel
 end of the wheel, by range requests (a zip file has its directory there); the whole wheel. A source
 distribution is always read whole, for its PKG-INFO; if that leaves dependencies open, a build tells
 them. Results are cached by the file's sha256 without a limit of time, since the content of a hash
-does not change; those of a build also by the interpreter.
+does not change; those of a build also by the interpreter. Without a hash the URL is the key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .http import GONE, OK, PARTIAL, Transport
 from .pages import OFFLINE_HINT, is_sdist, linked_files, parse_requires_python, repair_specifiers
 from .protocol import DIRECT_URL, Metadata
 from .source_builds import DAMAGED_SDIST, SourceBuilder, unpack
-from .urls import file_url_to_path, redact_url
+from .urls import file_url_to_path, is_http_url, redact_url
 from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ MAX_VARIANT_BYTES = 16 << 20  # a release with thousands of variants has less
 
 _CACHE_KIND = "metadata"
 _SIZES_KIND = "sizes"
+_HASHES_KIND = "hashes"  # of files without one on their page
 _VARIANTS_KIND = "variants"
 _CONTENT_RANGE = r"bytes (\d+)-(\d+)/(\d+)"
 _STATIC_METADATA = Version("2.2")  # the first version that has the field Dynamic (PEP 643)
@@ -125,11 +126,14 @@ class FileReader:
         built_key = None
         if wheel.sha256 is not None and is_sdist(wheel.filename) and self._builder is not None:
             built_key = f"{wheel.sha256} {self._builder.key}"
-        for known_key in filter(None, (wheel.sha256, built_key)):
+        key, size = wheel.sha256, None
+        if key is None and is_http_url(wheel.url) and not is_sdist(wheel.filename):
+            key = wheel.url  # a file of a page without hashes; --refresh reads it again
+        is_stale = wheel.sha256 is None and self._options.refresh
+        for known_key in () if is_stale else filter(None, (key, built_key)):
             cached = self._load(wheel, known_key)
             if cached is not None:
                 return cached
-        key, size = wheel.sha256, None
         if is_sdist(wheel.filename):
             content, is_built = self._read_sdist(wheel)
             key = built_key if is_built else key
@@ -366,16 +370,29 @@ class FileReader:
                     f"{path} has the sha256 {sha256}; the requirement names {wheel.sha256}"
                 )
             return wheel.replace(sha256=sha256, size=os.path.getsize(path))
-        if wheel.sha256 is not None:
+        return self.hashed(wheel)
+
+    def hashed(self, wheel: Wheel) -> Wheel:
+        """Return a remote file with its sha256. Without one the file is downloaded, once.
+
+        Raises:
+            OfflineError: the hash is not known, and requests are not allowed.
+            PackageIndexError: the file cannot be downloaded.
+        """
+        if wheel.sha256 is not None or not is_http_url(wheel.url):
             return wheel
+        known = self._cache.get(_HASHES_KIND, wheel.url, tuple[str, int])
+        if known is not None and not self._options.refresh and wheel.index != DIRECT_URL:
+            return wheel.replace(sha256=known[0], size=known[1])
         if self._options.offline:
             raise OfflineError(
                 f"{wheel.filename}: its URL has no #sha256=, and --offline is on",
                 hint=OFFLINE_HINT,
             )
         with tempfile.TemporaryFile() as file:
-            sha256 = self._download(wheel, file)
-            return wheel.replace(sha256=sha256, size=file.seek(0, os.SEEK_END))
+            known = self._download(wheel, file), file.seek(0, os.SEEK_END)
+        self._cache.put(_HASHES_KIND, wheel.url, known)
+        return wheel.replace(sha256=known[0], size=known[1])
 
     # ---- variants
 

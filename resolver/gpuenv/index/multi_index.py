@@ -12,19 +12,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-from ..errors import OfflineError
+from ..compat.rows import IndexRow
+from ..errors import OfflineError, PackageIndexError, Reason
 from ..model import IndexOptions, Python, Requirement, Wheel
 from ..requirements.target import TargetEnvironment
+from ..requirements.versions import is_prerelease
 from .cache import Cache
 from .default_index import default_index
 from .http import MAX_THREADS, Transport
 from .metadata import FileReader
+from .own_indexes import OwnIndexes
 from .pages import PageReader
 from .prefetch import Prefetcher
 from .protocol import DIRECT_URL, Index, Metadata
 from .snapshot import Snapshot
 from .source_builds import SourceBuilder
-from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source, WithOwnBuilds
+from .sources import FindLinks, Merged, OfIndex, OwnIndex, SimpleIndex, Source, WithOwnBuilds
 from .variants import ReleaseVariants
 
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
@@ -53,7 +56,9 @@ class MultiIndex(Index):
         extra: the extra indexes.
         offline: send no requests in the background.
         live: names that the snapshot does not supply unless `offline`.
-        own: {package: its framework's own indexes, which have further builds of it}.
+        own: the indexes with further builds of frameworks and companions. They are not asked for
+            packages that the snapshot supplies, unless `read_own` names them.
+        open_own: opens one of them, by its row and URL.
         open_index: opens an index by its URL.
         bound: {package: the URL of the only index that it may come from}.
         shipped_extra: {package: URLs of extra indexes whose files the snapshot has}.
@@ -69,7 +74,8 @@ class MultiIndex(Index):
         extra: Sequence[Source] = (),
         offline: bool = False,
         live: Collection[str] = (),
-        own: Mapping[str, Sequence[str]] | None = None,
+        own: OwnIndexes | None = None,
+        open_own: Callable[[IndexRow, str], Source] | None = None,
         open_index: Callable[[str], Source] | None = None,
         bound: Mapping[str, str] | None = None,
         shipped_extra: Mapping[str, Sequence[str]] | None = None,
@@ -77,11 +83,13 @@ class MultiIndex(Index):
     ) -> None:
         self._reader, self._default, self._snapshot = reader, default, snapshot
         self._find_links, self._extra, self._offline = find_links, extra, offline
-        self._own = dict(own or {})
+        self._own, self._open_own = own, open_own
+        self._read_own: set[str] = set()  # packages
+        self._failures: dict[str, Reason] = {}  # by the name of the index
         self._open_index = open_index
         self._bound, self._shipped_extra = dict(bound or {}), dict(shipped_extra or {})
         self._merges = merges
-        self._opened: dict[str, Source] = {}  # frameworks' own and bound indexes, by URL
+        self._opened: dict[str, Source] = {}  # own and bound indexes, by URL
         self._sources: dict[str, Source | None] = {}  # that names are bound to
         self._prefetcher: Prefetcher | None = None
         self._live = frozenset(() if offline else live)
@@ -127,33 +135,23 @@ class MultiIndex(Index):
             return False
         self._sources[name] = live
         if source is not None and any("+" in wheel.version for wheel in source.files(name)):
-            self._sources[name] = WithOwnBuilds(live, [source])
+            self._sources[name] = WithOwnBuilds(live, [source], self._note_failure)
         return True
 
-    def read_own(self, own: Mapping[str, Sequence[str]]) -> None:
-        """Read the builds of packages from the own indexes of their framework.
-
-        Args:
-            own: {package: URLs}.
-
-        Raises:
-            PackageIndexError: an index failed.
-        """
-        for name, urls in own.items():
-            self._own[name] = urls
+    def read_own(self, names: Collection[str]) -> None:
+        """Read further builds of packages, although the snapshot or the data has some."""
+        self._read_own.update(names)
+        for name in names:
             self._sources.pop(name, None)
-            self.files(name)
 
     def _source(self, name: str) -> Source | None:
         """Return the source that a name is bound to."""
         if name not in self._sources:
             merged = self._merged(name) if self._merges else None
             source = merged or self._local_source(name) or self._live_source(name)
-            urls = self._own.get(name, ())
             is_users = source is not None and source in (merged, self._find_links, *self._extra)
-            if urls and not is_users and name not in self._bound:
-                source = WithOwnBuilds(source, [*filter(None, map(self._open, urls))])
-            self._sources[name] = source
+            own = [] if is_users or name in self._bound else self._own_of(name, source)
+            self._sources[name] = WithOwnBuilds(source, own, self._note_failure) if own else source
         return self._sources[name]
 
     def _merged(self, name: str) -> Source | None:
@@ -166,6 +164,36 @@ class MultiIndex(Index):
         if parts and last is not None and last.has(name):
             parts.append(last)
         return Merged(parts) if parts else None
+
+    def _own_of(self, name: str, main: Source | None) -> list[Source]:
+        """Return the indexes that can have further builds of a package."""
+        if self._own is None or self._open_own is None:
+            return []
+        is_at_hand = isinstance(main, (Snapshot, OfIndex))
+        if name not in self._read_own and (is_at_hand or self._own.is_on_demand(name)):
+            return []
+
+        def versions() -> list[str]:
+            files = main.files(name) if main is not None else ()
+            versions = dict.fromkeys(file.version for file in files)
+            return [version for version in versions if not is_prerelease(version)]
+
+        sources = []
+        for row, url in self._own.pages(name, versions):
+            if url not in self._opened:
+                self._opened.setdefault(url, self._open_own(row, url))
+            sources.append(self._opened[url])
+        return sources
+
+    def _note_failure(self, source: Source, error: PackageIndexError) -> None:
+        if isinstance(source, OwnIndex) and not isinstance(error, OfflineError):
+            name, have = source.row.name, str(error)
+            reason = Reason(code="index-failed", subject=name, need="", have=have)
+            self._failures.setdefault(name, reason)
+
+    def failures(self) -> tuple[Reason, ...]:
+        """Return the own indexes that failed, and why. Code: index-failed."""
+        return tuple(self._failures.values())
 
     def _open(self, url: str) -> Source | None:
         """Return an index by its URL; each is opened once."""
@@ -261,6 +289,10 @@ class MultiIndex(Index):
             sizes = zip(unknown, pool.map(self._reader.size, unknown), strict=True)
             return {wheel.filename: size for wheel, size in sizes if size is not None}
 
+    def hashed(self, wheel: Wheel) -> Wheel:
+        """Return a file with its sha256. If its index gives none, the file is downloaded."""
+        return self._reader.hashed(wheel)
+
     # ---- prefetching ----
 
     def start_prefetch(
@@ -313,8 +345,8 @@ def open_indexes(
     data: str,
     own_packages: Mapping[str, Collection[str]] | None = None,
     live: Collection[str] = (),
-    own: Mapping[str, Sequence[str]] | None = None,
     *,
+    own: OwnIndexes | None = None,
     python: Python = _OLDEST,
     may_build: Callable[[str], bool] = lambda _: True,
 ) -> tuple[Snapshot, MultiIndex]:
@@ -330,7 +362,7 @@ def open_indexes(
         data: the folder of the compatibility data, which contains the snapshot.
         own_packages: {URL of an index: the only packages that it may supply}.
         live: packages of which the user's rows know releases that the snapshot lacks.
-        own: {package: URLs of its framework's own indexes}, read besides the default index.
+        own: the indexes of frameworks and companions, read besides the default index.
         python: the target's Python. Source distributions are built with it if it is here.
         may_build: whether a package may be built from a source distribution.
 
@@ -369,6 +401,10 @@ def open_indexes(
     pairs = [text.partition("=")[::2] for text in options.package_indexes]
     main = (options.index_url or default.url).rstrip("/")
     bound = {name: url for name, url in pairs if url.rstrip("/") != main}
+    # One try and short time-outs: what has an answer without these indexes must not wait for them.
+    brief = Transport(connect=3.0, read=10.0, tries=1, cert=default.cert)
+    own_pages = PageReader(brief, cache, options)
+    fits = own.fits if own is not None else lambda _: False
     index = MultiIndex(
         FileReader(transport, cache, options, builder),
         default=default_source,
@@ -378,6 +414,7 @@ def open_indexes(
         offline=options.offline,
         live=live,
         own=own,
+        open_own=lambda row, url: OwnIndex(row, url, own_pages, options, fits),
         open_index=lambda url: open_index(url, pages, options),
         bound=bound,
         shipped_extra=shipped_extra,

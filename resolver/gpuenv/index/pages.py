@@ -162,6 +162,11 @@ class _LinkParser(HTMLParser):
         elif tag == "meta" and attributes.get("name") == "pypi:repository-version":
             self.api_version = attributes.get("content") or ""
 
+    def handle_data(self, data: str) -> None:
+        """Keep the hash that the release pages of GitHub have beside a link."""
+        if self.anchors and data.strip().startswith("sha256:"):
+            self.anchors[-1].setdefault("sha256", data.strip().removeprefix("sha256:"))
+
 
 def _read_html(body: bytes, charset: str, url: str) -> tuple[list[_File], str]:
     """Return the files of an HTML page and its version of the API."""
@@ -190,6 +195,8 @@ def _linked_file(link: str, attributes: Mapping[str, str | None]) -> _File:
     """Return the file of a link, with the attributes of PEP 503, 592, 658 and 714."""
     url, _, fragment = link.partition("#")
     digests = [field[7:] for field in fragment.split("&") if field.startswith("sha256=")]
+    if not digests and attributes.get("sha256"):
+        digests = [attributes["sha256"] or ""]
     metadata = attributes.get("data-core-metadata", attributes.get("data-dist-info-metadata"))
     served = None
     if metadata not in (None, "false"):

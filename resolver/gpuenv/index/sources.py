@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from .. import activity
+from ..compat.rows import IndexRow
 from ..errors import InputError, PackageIndexError
-from ..model import Wheel
+from ..model import IndexOptions, Wheel
 from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment
-from ..requirements.versions import is_prerelease, normalize_name, version_key
+from ..requirements.versions import normalize_name, version_key
 from ..serialize import read_input
 from .cache import KeyedMemo
+from .http import MAX_THREADS
 from .metadata import requires_python_of
 from .pages import Page, PageReader, is_sdist, linked_files, parse_page
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
@@ -124,10 +127,17 @@ class SimpleIndex(Source):
                 f"{self.label} is not the URL of an index: "
                 "it starts with neither https:// nor http://"
             )
+        url = self._page_url(name)
+        subject = self._subject(name)
+        index = "" if url == self.url else self.url  # one page is as that of --find-links
+        return self._pages.get(url, lambda: self._reader.read(url, subject, index))
+
+    def _subject(self, name: str) -> str:
+        return f"index {redact_url(self.url)} failed for {name}"
+
+    def _page_url(self, name: str) -> str:
         # A name that is not normalized could lead to another page, or to a folder above.
-        url = f"{self.url}/{quote(normalize_name(name), safe='')}/"
-        subject = f"index {redact_url(self.url)} failed for {name}"
-        return self._pages.get(name, lambda: self._reader.read(url, subject, self.url))
+        return f"{self.url}/{quote(normalize_name(name), safe='')}/"
 
     def _is_old_enough(self, wheel: Wheel) -> bool:
         if self._cutoff is None:
@@ -137,6 +147,50 @@ class SimpleIndex(Source):
         except ValueError:
             return False
         return uploaded < self._cutoff
+
+
+class OwnIndex(SimpleIndex):
+    """A page, or the pages of an index, with builds that the default index lacks.
+
+    Only wheels count, with a local version unless the row says that they have none, and no nightly
+    builds. A link to another host counts only if the row has its start.
+
+    Args:
+        row: the index.
+        url: its URL, with the fields of that of the row filled in.
+        pages: reads pages.
+        options: `exclude_newer` applies.
+        fits: whether the host can run a build.
+    """
+
+    def __init__(
+        self,
+        row: IndexRow,
+        url: str,
+        pages: PageReader,
+        options: IndexOptions,
+        fits: Callable[[Wheel], bool],
+    ) -> None:
+        names, cutoff = row.distributions, options.exclude_newer
+        super().__init__(url, pages, names=names, exclude_newer=cutoff)
+        self.row, self._fits = row, fits
+
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Implement Source.files."""
+        starts = (f"{'/'.join(self.url.split('/')[:3])}/", *self.row.files)
+        return [
+            file
+            for file in super().files(name, environment)
+            if file.filename.endswith(".whl") and ".dev" not in file.version
+            if file.url.startswith(starts) and (self.row.plain or "+" in file.version)
+            if self._fits(file)
+        ]
+
+    def _subject(self, name: str) -> str:
+        return f"its page of {name}"
+
+    def _page_url(self, name: str) -> str:
+        return self.url if self.row.flat else super()._page_url(name)
 
 
 def parse_cutoff(text: str) -> datetime:
@@ -371,40 +425,49 @@ class Merged(Source):
 
 
 class WithOwnBuilds(Source):
-    """A package of a framework: files of one index, and builds of the framework's own indexes.
-
-    An own index supplies only builds that the main index lacks: files with a local version such as
-    2.14.1+cu126. Nightly builds are left out.
+    """A package of a framework or a companion: files of one index, and builds of others.
 
     Args:
         main: the index or the snapshot that has the package; None if none has.
-        own: the framework's own indexes.
+        own: the sources of further builds.
+        failed: called with an own index that failed, and why. It is left out.
     """
 
-    def __init__(self, main: Source | None, own: Sequence[Source]) -> None:
+    def __init__(
+        self,
+        main: Source | None,
+        own: Sequence[Source],
+        failed: Callable[[Source, PackageIndexError], None],
+    ) -> None:
         self.label = own[0].label
-        self.main, self._own = main, own
+        self.main, self._own, self._failed = main, own, failed
 
     def has(self, name: str) -> bool:
         """Implement Source.has."""
         return self.main is not None or any(source.has(name) for source in self._own)
 
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
-        """Implement Source.files."""
+        """Implement Source.files. Raises PackageIndexError if nothing else has the package."""
         files = list(self.main.files(name, environment)) if self.main is not None else []
-        known = {file.filename for file in files}
-        for source in self._own:
+        known = {(file.filename, file.sha256) for file in files}
+        errors = []
+        with ThreadPoolExecutor(MAX_THREADS) as pool:
+            answers = [pool.submit(source.files, name, environment) for source in self._own]
+        for source, answer in zip(self._own, answers, strict=True):
             try:
-                builds = source.files(name, environment)
+                builds = answer.result()
             except PackageIndexError as error:
-                error.hint = (
-                    "check the network, or use --default-index-only to leave this index out"
-                )
-                raise
-            for file in builds:
-                is_build = "+" in file.version and not is_prerelease(file.version)
-                if is_build and file.filename.endswith(".whl") and file.filename not in known:
-                    files.append(file)
+                self._failed(source, error)
+                errors.append(error)
+                continue
+            files += [
+                file
+                for file in builds
+                if isinstance(source, OwnIndex) or "+" in file.version
+                if (file.filename, file.sha256) not in known
+            ]
+        if errors and self.main is None and not files:
+            raise errors[0]
         return sorted(files, key=lambda file: version_key(file.version), reverse=True)
 
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:

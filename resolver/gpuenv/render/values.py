@@ -44,6 +44,7 @@ _OTHER_FORMS = {
         "companion-unknown",
         "file-unknown",
         "image-unknown",
+        "index-failed",
         "left-out",
         "known-unsupported",
         "not-in-index",

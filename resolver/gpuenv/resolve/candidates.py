@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import TypeVar
 
+from packaging.version import Version
+
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
+from ..compat.extensions import shown_release
 from ..errors import InputError
 from ..index.protocol import Index
 from ..model import (
@@ -228,6 +231,8 @@ class CandidateStore:
         candidates = [self._candidate(wheel) for wheel in self.chooser.sort(best)]
         if self.data.framework_of(name) is not None:
             self.sort_builds(candidates)
+        elif self.data.indexes(name):
+            self._sort_companions(candidates)
         if name in self._preferred_versions:
             candidates.sort(key=lambda candidate: not self._is_preferred(candidate))
         return tuple(candidates)
@@ -237,16 +242,16 @@ class CandidateStore:
 
         That is one file of each variant. A yanked file comes after all other files of its release.
         """
-        framework = self.data.framework_of(name)
-        excluded: tuple[str, ...] = ()
-        if framework is not None and self.request.default_index_only:
-            excluded = tuple(url.partition("{")[0] for url in framework.indexes)
+        own = tuple(row.url.partition("{")[0] for row in self.data.indexes(name))
+        excluded = own if self.request.default_index_only else ()
         best: dict[tuple[str, str, str], tuple[tuple[bool, int], Wheel]] = {}
         for wheel in files:
             rank = self._rank(wheel)
             if rank is None or wheel.index.startswith(excluded):
                 continue
-            release = (wheel.version, wheel.index, split_label(wheel.filename)[1])
+            # A page of files is no index. Its folders tell builds of the same version apart.
+            place = wheel.index or (wheel.url.rpartition("/")[0] if own else "")
+            release = (wheel.version, place, split_label(wheel.filename)[1])
             order = (wheel.yanked is not None, rank)
             if release not in best or order < best[release][0]:
                 best[release] = (order, wheel)
@@ -306,6 +311,12 @@ class CandidateStore:
                     continue
                 for candidate in self.candidates(way.distribution):
                     build = self.data.variant(framework, way, candidate.version, platform)
+                    own = self.data.own_links(candidate.name, candidate.wheel.url)
+                    if build is not None and own is not None:
+                        # The same release for another CUDA.
+                        code = build.code.replace(evidence="documented")
+                        cuda = (own.cuda[0], 0) if own.cuda else None
+                        build = build.replace(cuda=cuda, cudnn=None, code=code)
                     if build is not None or not way.local:  # the data has every build of this kind
                         variants.append(Variant(framework, way, candidate.wheel, build))
             self.sort_variants(variants)
@@ -325,6 +336,23 @@ class CandidateStore:
         else:
             variants.sort(key=lambda variant: bool(variant.way.carriers))
         variants.sort(key=lambda variant: not self._is_preferred(variant))
+
+    def _sort_companions(self, candidates: list[Candidate]) -> None:
+        """Sort the builds of a companion: of one release, those for the newest torch come first.
+
+        A build of an older release comes before a source distribution that is compiled against
+        torch.
+        """
+
+        def order(candidate: Candidate) -> tuple[bool, Version, Version]:
+            wheel = candidate.wheel
+            links = self.data.links(wheel.name, wheel.version, self.host.platform, wheel.url)
+            exact = [range_ for _, range_ in links.frameworks if "==" in range_] if links else []
+            is_source = candidate.needs_build and bool(self.data.compiled_against(wheel.name))
+            torch = shown_release(exact[0]) if exact else "0"
+            return not is_source, version_key(public(wheel.version)), version_key(torch)
+
+        candidates.sort(key=order, reverse=True)
 
     def _is_preferred(self, release: Release) -> bool:
         """Return whether the request prefers a release; a variant with all of its carriers."""

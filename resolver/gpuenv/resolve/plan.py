@@ -242,7 +242,8 @@ def _not_judged(
         is_pure = candidate.wheel.filename.endswith("-any.whl")
         if not is_companion or is_pure or is_known:
             continue
-        if data.links(name, candidate.version, store.host.platform) is None:
+        platform, url = store.host.platform, candidate.wheel.url
+        if data.links(name, candidate.version, platform, url) is None:
             have = "not judged: the data has no row for its files"
             yield Reason(code="companion-unknown", subject=candidate.label, need="", have=have)
 

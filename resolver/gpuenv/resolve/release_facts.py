@@ -112,7 +112,10 @@ class ReleaseFacts:
         if other_build is not None:
             return {"__build": (other_build,)}
         if isinstance(release, Variant):
-            facts = self._variant_facts(release)
+            try:
+                facts = self._variant_facts(release)
+            except UnusableFileError as error:
+                return {"__file": (error.reason,)}
             names: Sequence[str] = release.way.carriers
         elif release.needs_build and not self.store.request.may_build(release.name):
             have = "only a source distribution, and --no-build"
@@ -309,7 +312,8 @@ class ReleaseFacts:
         else:
             yield from self.agreements(candidate)
             platform = self._host.platform
-            links = self._data.links(candidate.name, candidate.version, platform)
+            url = candidate.wheel.url
+            links = self._data.links(candidate.name, candidate.version, platform, url)
             for framework, specifier in links.frameworks if links else ():  # R10
                 if specifier:
                     yield self.owners.in_place(PackageRequirement(framework, (), specifier))
@@ -395,7 +399,7 @@ class ReleaseFacts:
                 name=name,
                 version=version,
                 distribution=name,
-                links=self._data.links(name, version, self._host.platform),
+                links=self._data.links(name, version, self._host.platform, release.wheel.url),
                 framework="" if release.framework is None else release.framework.name,
                 build=release.build,
                 on_path=release.on_path,
