@@ -37,8 +37,6 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             files.add_file("torch", name, data)
         content = page(f"{files.base}/files", *wheels)
         pages.raw["/whl/cu118/torch/"] = ("text/html", content)
-        numpy = make_wheel("numpy", "2.0.0+cu118")
-        pages.raw["/whl/cu118/numpy/"] = ("text/html", page(f"{files.base}/files", numpy))
         yield f"{pages.base}/whl/cu118"
 
 
