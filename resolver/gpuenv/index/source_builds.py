@@ -9,6 +9,7 @@ end and its folder is removed (build_watcher).
 
 from __future__ import annotations
 
+import importlib.resources  # noqa: F401  two threads that import it at once can deadlock
 import os
 import re
 import shutil

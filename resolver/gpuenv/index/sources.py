@@ -7,13 +7,14 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from urllib.parse import quote
 
 from .. import activity
 from ..compat.rows import IndexRow
 from ..errors import InputError, PackageIndexError
 from ..model import IndexOptions, Wheel
+from ..requirements.parse import parse_cutoff, with_zone
 from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment
 from ..requirements.versions import normalize_name, version_key
 from ..serialize import read_input
@@ -27,8 +28,6 @@ from .variants import index_file_name
 _CACHE_KIND = "files"
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES)
 _PAGE_SUFFIXES = (".html", ".htm")
-_LAST_DAY = datetime(datetime.max.year, 12, 31, tzinfo=UTC)
-_DATE_LENGTH = len("2026-01-31")
 
 
 class Source(ABC):
@@ -143,7 +142,7 @@ class SimpleIndex(Source):
         if self._cutoff is None:
             return True
         try:
-            uploaded = _with_zone(datetime.fromisoformat(wheel.upload_time or ""))
+            uploaded = with_zone(datetime.fromisoformat(wheel.upload_time or ""))
         except ValueError:
             return False
         return uploaded < self._cutoff
@@ -191,29 +190,6 @@ class OwnIndex(SimpleIndex):
 
     def _page_url(self, name: str) -> str:
         return self.url if self.row.flat else super()._page_url(name)
-
-
-def parse_cutoff(text: str) -> datetime:
-    """Return the first moment that --exclude-newer leaves out; times without a zone are UTC.
-
-    Raises:
-        InputError: the text is neither a date nor a time.
-    """
-    try:
-        moment = _with_zone(datetime.fromisoformat(text))
-    except ValueError:
-        raise InputError(
-            f"--exclude-newer {text!r} is neither a date (2026-01-31) "
-            "nor a time (2026-01-31T12:00:00Z)"
-        ) from None
-    if len(text) <= _DATE_LENGTH and moment < _LAST_DAY:
-        moment += timedelta(days=1)
-    return moment
-
-
-def _with_zone(moment: datetime) -> datetime:
-    """Return a time with a zone, UTC by default: the local zone would make solves differ."""
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 class FindLinks(Source):

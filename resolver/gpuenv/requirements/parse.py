@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from packaging.markers import UndefinedEnvironmentName
@@ -20,6 +21,10 @@ from .versions import LONGEST_REQUIREMENT, corrected_requirement, normalize_name
 _ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar")
 NO_PACKAGE = ":none:"
 NameOf = Callable[[str], str]
+# "1 week" and "P7D", as uv reads them; hours, days or weeks, since months differ.
+_SPAN = re.compile(r"(?:PT?)?(\d{1,5})\s*([hdw])(?:ours?|ays?|eeks?)?(?: ago)?", re.IGNORECASE)
+_LAST_DAY = datetime(datetime.max.year, 12, 31, tzinfo=UTC)
+_DATE_LENGTH = len("2026-01-31")
 # Where a project without a name in pyproject.toml has it, if it is written out.
 _NAMES = {
     "setup.cfg": r"(?m)^name\s*=\s*([A-Za-z0-9._-]+)\s*$",
@@ -61,6 +66,36 @@ class RequirementSet(Value):
     build_with: tuple[str, ...] = ()
     requires_python: str | None = None
     origins: tuple[tuple[str, str], ...] = ()
+
+
+def parse_cutoff(text: str, where: str = "--exclude-newer") -> datetime:
+    """Return the first moment that --exclude-newer leaves out; times without a zone are UTC.
+
+    Args:
+        text: a date, a time, or how long ago it is.
+        where: the start of the message.
+
+    Raises:
+        InputError: the text is none of these.
+    """
+    if span := _SPAN.fullmatch(text.strip()):
+        hours = {"h": 1, "d": 24, "w": 168}[span[2].lower()]
+        return datetime.now(UTC) - timedelta(hours=int(span[1]) * hours)
+    try:
+        moment = with_zone(datetime.fromisoformat(text))
+    except ValueError:
+        raise InputError(
+            f"{where} {text!r} is neither a date (2026-01-31) nor a time (2026-01-31T12:00:00Z) "
+            "nor how long ago (7 days)"
+        ) from None
+    if len(text) <= _DATE_LENGTH and moment < _LAST_DAY:
+        moment += timedelta(days=1)
+    return moment
+
+
+def with_zone(moment: datetime) -> datetime:
+    """Return a time with a zone, UTC by default: the local zone would make solves differ."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def build_names(values: Sequence[str]) -> tuple[str, ...]:

@@ -22,7 +22,14 @@ from .. import activity
 from ..errors import InputError
 from ..serialize import parse_toml, read_input
 from .conda_projects import TARGETS, default_tables
-from .parse import RequirementSet, build_names, checked_requirement, no_build_names, tree_name
+from .parse import (
+    RequirementSet,
+    build_names,
+    checked_requirement,
+    no_build_names,
+    parse_cutoff,
+    tree_name,
+)
 from .versions import normalize_name
 
 Table = Mapping[str, Any]
@@ -476,6 +483,8 @@ class ToolTables:
             both = [f"{kind} {name}" for kind, name in rows if (kind, name) in asked]
             if len(both) > 1:
                 self._fail("tool.uv.conflicts", f"excludes {' with '.join(both)}", "give one")
+        if (newest := self._uv.get("exclude-newer")) is not None:
+            parse_cutoff(str(newest), self._where("tool.uv.exclude-newer"))
         texts = {}
         for kind in ("constraint", "override"):
             key = f"{kind}-dependencies"
@@ -499,7 +508,7 @@ class ToolTables:
                 self._list("no-build-package"), everything=bool(self._uv.get("no-build"))
             ),
             no_binary=build_names([*no_binary, *self._list("no-binary-package")]),
-            exclude_newer=self._uv.get("exclude-newer"),
+            exclude_newer=None if newest is None else str(newest),
             package_indexes=tuple(f"{name}={url}" for name, url in sorted(self._bound.items())),
             merge_indexes=str(self._uv.get("index-strategy")).startswith("unsafe"),
             known_metadata=tuple(map(self._metadata, self._list("dependency-metadata"))),
