@@ -371,6 +371,7 @@ def _rule_tables(libraries: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 def _check_rule_row(row: dict[str, Any], where: str, value_type: type) -> None:
     _sourced(row)
     fields = "distributions platforms versions variants capabilities value gives libraries source"
+    fields += " requires variables"
     _known_fields(row, fields, where)
     for capability in row.get("capabilities", ()):
         parse_pair(capability)

@@ -11,7 +11,7 @@ import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -41,6 +41,7 @@ def make_wheel(
     requires_python: str | None = None,
     padding: int = 0,
     metadata: str | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> tuple[str, bytes]:
     """(file name, content) of a wheel. `padding` bytes of its content stand before its metadata."""
     stem = f"{name.replace('-', '_')}-{version}"
@@ -53,6 +54,8 @@ def make_wheel(
         if padding:
             data = hashlib.shake_128(stem.encode()).digest(padding)
             archive.writestr(zipfile.ZipInfo(f"{name}/padding.bin"), data)
+        for path, code in (files or {}).items():
+            archive.writestr(zipfile.ZipInfo(path), code)
         text = metadata or "\n".join([*lines, "", "A description."])
         archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/METADATA"), text)
         archive.writestr(

@@ -107,7 +107,6 @@ def test_where_no_network_is(folder: Path) -> None:
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "an error": ({"backend": "raise ValueError('no good')"}, "ValueError: no good"),
     "a missing module": ({"backend": "import nowhere"}, "needs nowhere at build time"),
-    "torch": ({"backend": "import torch_of_nobody as torch"}, "pip wheel --no-build-isolation"),
     "no backend": ({"backend": ""}, "build_wheel"),
     "no TOML": ({"build_system": "[build-system"}, "pyproject.toml"),
     "no requires": ({"build_system": "[build-system]\nbuild-backend = 'x'"}, "requires"),

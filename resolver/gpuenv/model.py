@@ -518,12 +518,14 @@ class Pin(Value):
     """One package of a plan with the file that was chosen and the names that it depends on.
 
     `publishers` are the identities whose attestations of the file hold, as canonical JSON; () if
-    none was asked for.
+    none was asked for. `built_with` is the package that must be installed before a source
+    distribution can be built: it compiles code for it. "" for others.
     """
 
     wheel: Wheel
     dependencies: tuple[str, ...] = ()
     publishers: tuple[str, ...] = ()
+    built_with: str = ""
 
 
 class Rejection(Value):

@@ -75,6 +75,8 @@ class RuleRow(Value, forbid_unknown_fields=False):
     value: bool | str = ""
     gives: str = ""
     libraries: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
     source: str
 
 
@@ -515,10 +517,13 @@ class CompatibilityData:
         """
         return self._rule("system_cuda", version, platform, distribution=distribution)
 
-    def compiled_against(self, distribution: str) -> str:
-        """Return the framework that source distributions compile code against; "" for others."""
+    def compiled_against(self, distribution: str) -> RuleRow | None:
+        """Return the row of a project whose source distributions compile code for a framework.
+
+        `value` is the distribution of the framework; None for other projects.
+        """
         rows = self.rule_rows("compiled_against")
-        return next((str(row.value) for row in rows if distribution in row.distributions), "")
+        return next((row for row in rows if distribution in row.distributions), None)
 
     def _rule(
         self, table: str, version: str, platform: str, *, distribution: str = "", variant: str = ""

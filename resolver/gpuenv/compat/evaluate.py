@@ -115,6 +115,20 @@ def requested_library_reasons(
     return library_reasons(subject, library, host, data)
 
 
+def source_reasons(name: str, version: str, host: Host, data: CompatibilityData) -> Facts:
+    """R2 for a source distribution whose project compiles code for certain devices only.
+
+    Returns:
+        Reasons by host fact. Codes: those of the rule.
+    """
+    row = data.compiled_against(name)
+    if row is None or not row.capabilities or not host.gpus:
+        return {}
+    targets = tuple(capability.replace(".", "") for capability in row.capabilities)
+    code = Code(sass=targets, ptx=(), source=row.source)
+    return {"__sm": code_reasons(f"{name} {version}", code, host)}
+
+
 def _not_in_data(code: str, subject: str) -> Facts:
     need, have = "a release that the data knows", "not in the compatibility data"
     return {"__data": (Reason(code=code, subject=subject, need=need, have=have),)}

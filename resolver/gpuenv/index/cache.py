@@ -22,7 +22,7 @@ from platformdirs import user_cache_dir
 
 from ..serialize import text_digest
 
-FORMAT = 12
+FORMAT = 13
 _WAIT = 0.2  # seconds
 
 

@@ -3,8 +3,10 @@
 Sources, in this order: the metadata file that the index serves beside the wheel (PEP 658, 714); the
 end of the wheel, by range requests (a zip file has its directory there); the whole wheel. A source
 distribution is always read whole, for its PKG-INFO; if that leaves dependencies open, a build tells
-them. Results are cached by the file's sha256 without a limit of time, since the content of a hash
-does not change; those of a build also by the interpreter. Without a hash the URL is the key.
+them. A project that compiles code for a framework cannot be built before that is installed: what
+its source distribution states counts. Results are cached by the file's sha256 without a limit of
+time, since the content of a hash does not change; those of a build also by the interpreter. Without
+a hash the URL is the key.
 """
 
 from __future__ import annotations
@@ -17,26 +19,30 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from packaging.version import Version
 
+from ..compat.data import load
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
-from ..model import IndexOptions, Value, Wheel
+from ..model import IndexOptions, Requirement, Value, Wheel
 from ..requirements import source_urls
 from ..requirements.parse import shortened
 from ..requirements.pyproject import static_metadata
 from ..requirements.target import SDIST_SUFFIXES, split_label
 from ..requirements.versions import normalize_name, parse_requirement
+from ..serialize import parse_toml
 from . import source_trees
 from .cache import Cache, KeyedMemo
 from .http import GONE, OK, PARTIAL, Transport
 from .pages import OFFLINE_HINT, is_sdist, linked_files, parse_requires_python, repair_specifiers
 from .protocol import DIRECT_URL, Metadata
-from .source_builds import DAMAGED_SDIST, SourceBuilder, unpack
+from .source_builds import DAMAGED_SDIST, BuildFailedError, SourceBuilder, unpack
 from .urls import file_url_to_path, is_http_url, redact_url
 from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
 
@@ -134,15 +140,16 @@ class FileReader:
             cached = self._load(wheel, known_key)
             if cached is not None:
                 return cached
+        built_with = None
         if is_sdist(wheel.filename):
-            content, is_built = self._read_sdist(wheel)
+            content, is_built, built_with = self._read_sdist(wheel)
             key = built_key if is_built else key
         elif wheel.url.startswith("file:"):
             content = _read_local(file_url_to_path(wheel.url))
         else:
             content, size = self._fetch(wheel)
         try:
-            metadata = parse_metadata(content, wheel).replace(size=size)
+            metadata = _built_with(parse_metadata(content, wheel), built_with).replace(size=size)
         except UnusableFileError as error:
             if key is not None:
                 refused = _Stored(filename=wheel.filename, reason=error.reason)
@@ -215,14 +222,16 @@ class FileReader:
             _check_hash(wheel.filename, wheel.sha256, digest, wheel)
         return digest
 
-    def _read_sdist(self, wheel: Wheel) -> tuple[bytes, bool]:
-        """Return the metadata of a source distribution, and whether a build made it.
+    def _read_sdist(self, wheel: Wheel) -> tuple[bytes, bool, Requirement | None]:
+        """Return the metadata of a source distribution, whether a build made it, and `built_with`.
 
         Raises:
             UnusableFileError: it is no readable archive, or its build fails.
         """
-        if self._builder is not None:
-            self._builder.require_hope(wheel)  # before a download
+        builder = self._builder
+        row = load().compiled_against(wheel.name)
+        if builder is not None and row is None:
+            builder.require_hope(wheel)  # before a download
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
             if wheel.url.startswith("file:"):
                 path = file_url_to_path(wheel.url)
@@ -231,14 +240,30 @@ class FileReader:
                 path = os.path.join(folder, wheel.filename)
                 with open(path, "w+b") as file:
                     self._download(wheel, file)
-            content = read_sdist_metadata(path, wheel.filename)
+            files = _read_members(path, wheel.filename)
+            content = files.get("PKG-INFO")
             why = "it has no PKG-INFO" if content is None else _why_dynamic(content)
+            may_build = builder is not None and builder.may_build(wheel.name)
+            if row is not None and content is not None and (may_build or not why):
+                return _stated(content, files), False, _framework_of_build(str(row.value), files)
             if content is not None and not why:
-                return content, False
-            if self._builder is None or not self._builder.may_build(wheel.name):
+                return content, False, None
+            if builder is None or not may_build:
                 need, have = "a build to tell its dependencies", f"nothing is built here, and {why}"
                 raise _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
-            return self._builder.metadata(wheel, path, f"no wheel fits, and {why}"), True
+            try:
+                why = f"no wheel fits, and {why}"
+                return builder.metadata(wheel, path, why), True, None
+            except BuildFailedError as error:
+                # What a release requires is there when `sync` builds it.
+                module = _distribution_of(error.missing_module)
+                if module and content is not None:
+                    stated = _stated(content, files)
+                    required = {need.name for need in parse_metadata(stated, wheel).dependencies}
+                    if module in required or load().framework(module) is not None:
+                        return stated, True, _framework_of_build(module, files)
+                builder.remember(wheel.name, error)
+                raise
 
     def size(self, wheel: Wheel) -> int | None:
         """Return the bytes of a file, by a range request of one byte whose response has the length.
@@ -303,12 +328,12 @@ class FileReader:
         """Return a source tree with the name and version that its folder tells."""
         name = tree.name
         given = (content.decode() for content in self._known.get(name, ()))
+        framework = ""
         static = next((text for text in given if "\nVersion:" in text), static_metadata(folder))
         if static is not None:
             content = static.encode()
         elif self._builder is not None and self._builder.may_build(name):
-            why = "its pyproject.toml does not tell its version and dependencies"
-            content = self._builder.metadata(tree, folder, why)
+            content, framework = self._build_tree(self._builder, tree, folder)
         else:
             need, have = "a build to tell its dependencies", "nothing is built here"
             raise _unusable(redact_url(tree.url), need, have, code="needs-build")
@@ -320,7 +345,9 @@ class FileReader:
             raise InputError(message)
         filename = f"{own_name}-{version}{_suffix(tree.url)}"
         tree = tree.replace(name=own_name, version=version, filename=filename)
-        self._metadata.get((tree.url, tree.sha256), lambda: parse_metadata(content, tree))
+        built_with = Requirement(name=framework) if framework else None
+        metadata = _built_with(parse_metadata(content, tree), built_with)
+        self._metadata.get((tree.url, tree.sha256), lambda: metadata)
         return tree
 
     def _read_archive(self, name: str, url: str) -> Wheel:
@@ -344,6 +371,26 @@ class FileReader:
                 return self._named(tree, unpack(path, os.path.join(folder, "tree")))
             except DAMAGED_SDIST as error:
                 raise _unusable(redact_url(url), "a readable archive", f"none ({error})") from None
+
+    def _build_tree(self, builder: SourceBuilder, tree: Wheel, folder: str) -> tuple[bytes, str]:
+        """Return the metadata of a source tree by a build, and the package it is built with.
+
+        A setup.py that imports a framework gets one, as uv's extra-build-dependencies would give
+        it: nothing else tells what the project requires.
+        """
+        row = load().compiled_against(tree.name)
+        why = "its pyproject.toml does not tell its version and dependencies"
+        if row is None:
+            try:
+                return builder.metadata(tree, folder, why), ""
+            except BuildFailedError as error:
+                framework, requires = _distribution_of(error.missing_module), ["ninja", "packaging"]
+                if load().framework(framework) is None:
+                    raise
+        else:
+            framework, requires = str(row.value), [*row.requires]
+        why = f"{why}, and it compiles code for {framework}"
+        return builder.metadata(tree, folder, why, [framework, *requires]), framework
 
     def _read_direct(self, name: str, url: str) -> Wheel:
         wheels = linked_files([url], DIRECT_URL)
@@ -542,32 +589,88 @@ def read_wheel_metadata(file: BinaryIO | io.RawIOBase, filename: str, member: st
         raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
 
 
-def read_sdist_metadata(path: str, filename: str) -> bytes | None:
-    """Return NAME-VERSION/PKG-INFO of a source distribution, None if it has none.
+def _read_members(path: str, filename: str) -> dict[str, bytes]:
+    """Return the files of a source distribution that tell what it requires.
+
+    Returns:
+        {"PKG-INFO", "pyproject.toml" or "requires.txt": content}, as far as it has them. The last
+        one is the requirements that setuptools writes beside PKG-INFO.
 
     Raises:
         UnusableFileError: it is no readable archive.
     """
+    contents: dict[str, bytes] = {}
 
-    def is_metadata(member: str, size: int) -> bool:
+    def add(member: str, size: int, read: Callable[[], bytes]) -> None:
         folder, _, name = member.removeprefix("./").partition("/")
-        return bool(folder) and name == "PKG-INFO" and size <= MAX_METADATA_BYTES
+        if name.endswith(".egg-info/requires.txt"):
+            name = "requires.txt"
+        is_one = name in ("PKG-INFO", "pyproject.toml", "requires.txt")
+        if folder and is_one and size <= MAX_METADATA_BYTES and name not in contents:
+            contents[name] = read()
 
     try:
         if filename.endswith(".zip"):
             with zipfile.ZipFile(path) as zipped:
                 for info in zipped.infolist():
-                    if is_metadata(info.filename, info.file_size):
-                        return zipped.read(info)
-            return None
+                    add(info.filename, info.file_size, partial(zipped.read, info))
+            return contents
         with tarfile.open(path, "r:gz") as packed:
             for member in packed:
-                if member.isfile() and is_metadata(member.name, member.size):
-                    content = packed.extractfile(member)
-                    return content.read() if content is not None else b""
+                file = packed.extractfile(member) if member.isfile() else None
+                if file is not None:
+                    add(member.name, member.size, file.read)
     except DAMAGED_SDIST as error:
         raise _unusable(filename, "a readable archive", f"none ({error})") from None
-    return None
+    return contents
+
+
+def _stated(content: bytes, files: Mapping[str, bytes]) -> bytes:
+    """Return a PKG-INFO with the requirements that setuptools wrote beside it.
+
+    Old releases of setuptools write these into requires.txt only: sections are [extra:marker].
+    """
+    if b"\nRequires-Dist:" in content:
+        return content
+    lines, extra, marker = [], "", ""
+    for text in files.get("requires.txt", b"").decode(errors="replace").splitlines():
+        line = text.strip()
+        if line.startswith("["):
+            extra, _, marker = line.strip("[]").partition(":")
+        elif line:
+            parts = [f"({marker})"] * bool(marker) + [f'extra == "{extra}"'] * bool(extra)
+            lines.append(f"Requires-Dist: {line}" + (f"; {' and '.join(parts)}" if parts else ""))
+    return "".join(f"{line}\n" for line in lines).encode() + content
+
+
+def _framework_of_build(name: str, files: Mapping[str, bytes]) -> Requirement:
+    """Return what the build of a project requires of the framework that it compiles code for."""
+    with suppress(ValueError, InputError, AttributeError, TypeError):
+        text = files.get("pyproject.toml", b"").decode()
+        for line in parse_toml(text).get("build-system", {}).get("requires", ()):
+            requirement = parse_requirement(line)
+            if requirement.name == name and not requirement.url:
+                return requirement.replace(marker=None)
+    return Requirement(name=name)
+
+
+def _distribution_of(module: str) -> str:
+    """Return the distribution that has a module, as far as it has the name or is a framework's."""
+    for framework in load().all_frameworks():
+        if module == framework.import_name:
+            return framework.distribution
+    return normalize_name(module) if module else ""
+
+
+def _built_with(metadata: Metadata, framework: Requirement | None) -> Metadata:
+    """Return metadata with a package that must be installed before the file can be built."""
+    if framework is None:
+        return metadata
+    required = {need.name for need in metadata.dependencies if need.marker is None}
+    needs = () if framework.name in required and not framework.specifier else (framework,)
+    return metadata.replace(
+        dependencies=(*metadata.dependencies, *needs), built_with=framework.name
+    )
 
 
 def _suffix(url: str) -> str:

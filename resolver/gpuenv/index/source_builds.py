@@ -2,14 +2,17 @@
 
 pypa's `build` runs the backend (PEP 517) in an environment of its own, which has the build
 requirements only. uv installs these where it is present, otherwise pip, from the indexes of the
-user. A build runs code of the archive: in its own process group, with a time limit, and without the
-settings of pip and uv, which may have credentials. However gpuenv ends, the processes of a build
-end and its folder is removed (build_watcher).
+user. A project that compiles code for an installed package, such as torch, is built beside the
+environment that has it (`Beside`): the packages of that environment can be imported, too. A build
+runs code of the archive: in its own process group, with a time limit, and without the settings of
+pip and uv, which may have credentials. However gpuenv ends, the processes of a build end and its
+folder is removed (build_watcher).
 """
 
 from __future__ import annotations
 
-import importlib.resources  # noqa: F401  two threads that import it at once can deadlock
+import importlib.metadata
+import importlib.resources  # two threads that import it at once can deadlock
 import os
 import re
 import shutil
@@ -29,16 +32,17 @@ from threading import BoundedSemaphore
 from typing import Literal
 
 from .. import activity
-from ..compat.data import load
 from ..errors import InputError, Reason, UnusableFileError
 from ..interpreters import find_interpreter_of, find_pip, find_uv, venv_command
-from ..model import IndexOptions, Python, Wheel
-from ..prefix import interpreter_of
+from ..model import IndexOptions, Python, Value, Wheel
+from ..prefix import interpreter_of, sites
 from ..requirements.source_urls import is_editable
 from ..requirements.target import identify
+from ..requirements.versions import contains, normalize_name, parse_requirement
 from .default_index import DefaultIndex
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
+COMPILING = 8  # times as long may a build beside an environment take: flash-attn takes hours
 MOST_FAILURES = 3  # of a package; its other releases are not tried then
 TAIL = 20  # lines of the output of a failed build
 
@@ -54,7 +58,11 @@ DAMAGED_SDIST = (
 
 _WATCHER = os.path.join(os.path.dirname(__file__), "build_watcher.py")
 _MISSING_MODULE = re.compile(r"No module named '(\w+)")
-_ERROR_LINE = re.compile(r"\s*(?:\w+\.)*(?:\w*Error|\w*Exception|error|ERROR|fatal error)\b.*[:!]")
+_ERROR_LINE = re.compile(
+    r"\s*(?:\w+\.)*(?:\w*Error|\w*Exception|error|ERROR|fatal error)\b.*[:!]|"
+    r"\S+:\d+(?::\d+)?: (?:fatal )?error: |\S+\(\d+\): error"  # gcc, nvcc
+)
+_FAILED_COMMAND = re.compile(r"\S*(?:error|Error): Command ")  # what failed is above
 _LONGEST_LINE = 300
 _FRAME = " \t\u2570\u251c\u2500\u25b6\xd7\u2502"  # what uv draws around its errors
 # Settings of pip that would send build requirements elsewhere, and what hides or adds modules.
@@ -75,6 +83,24 @@ class BuildFailedError(UnusableFileError):
     def __init__(self, reason: Reason, output: str, missing_module: str = "") -> None:
         super().__init__(reason)
         self.output, self.missing_module = output, missing_module
+
+
+class Beside(Value):
+    """The environment that a project is built beside, because it compiles code for a package in it.
+
+    Attributes:
+        package: the distribution that it is compiled for.
+        folders: the folders of packages of the environment.
+        label: what the wheel depends on, as a file name: torch-2.15.0-cuda-13.2-for-9.0.
+        requires: what the build needs beside its stated build requirements.
+        variables: (name, value) of environment variables of the build.
+    """
+
+    package: str
+    folders: tuple[str, ...]
+    label: str
+    requires: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 class SourceBuilder:
@@ -116,65 +142,71 @@ class SourceBuilder:
         command = [self._python, "-I", "-c", code]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    def metadata(self, sdist: Wheel, archive: str, why: str) -> bytes:
+    def metadata(self, sdist: Wheel, archive: str, why: str, requires: Sequence[str] = ()) -> bytes:
         """Return the METADATA that a build makes.
 
         Args:
             sdist: the source distribution.
             archive: its file, whose hash was checked.
             why: why a build is needed, for the line that announces it.
+            requires: what the build needs beside its stated build requirements.
 
         Raises:
             BuildFailedError: it cannot be built.
         """
-        try:
-            return self._build(sdist, archive, "metadata", why)[0]
-        except BuildFailedError as error:
-            self._failures.setdefault(sdist.name, []).append(error)
-            raise
+        return self._build(sdist, archive, "metadata", why, requires=requires)[0]
+
+    def remember(self, name: str, error: BuildFailedError) -> None:
+        """Count a failure of a package."""
+        self._failures.setdefault(name, []).append(error)
 
     def require_hope(self, sdist: Wheel) -> None:
-        """Raise BuildFailedError if an isolated build is wrong, or those of other releases failed.
+        """Raise BuildFailedError if builds of other releases of a package failed.
 
         One is enough if a module is missing: its build requirements lack it in other releases, too.
         """
-        framework = load().compiled_against(sdist.name)
-        if framework:
-            raise BuildFailedError(_missing_module(sdist, framework), "", framework)
         failures = self._failures.get(sdist.name, [])
         if len(failures) >= MOST_FAILURES or any(error.missing_module for error in failures):
             reason = failures[0].reason
             raise BuildFailedError(reason.replace(subject=f"{sdist.name} {sdist.version}"), "")
 
-    def wheel(self, sdist: Wheel, archive: str, why: str) -> str:
+    def wheel(self, sdist: Wheel, archive: str, why: str, beside: Beside | None = None) -> str:
         """Return the path of a wheel of a source distribution; one that was built before is kept.
 
         Args:
             sdist, archive, why: as `metadata`.
+            beside: the environment whose packages the build may import; None isolates it.
 
         Raises:
             BuildFailedError: it cannot be built.
         """
-        kept = self.kept_wheel(sdist)
-        if kept is None:
-            self.require_hope(sdist)
+        kept = self.kept_wheel(sdist, beside)
         product = "an editable wheel" if is_editable(sdist) else "a wheel"
-        return kept or self._build(sdist, archive, product, why)[1]
+        return kept or self._build(sdist, archive, product, why, beside=beside)[1]
 
-    def kept_wheel(self, sdist: Wheel) -> str | None:
+    def kept_wheel(self, sdist: Wheel, beside: Beside | None = None) -> str | None:
         """Return the wheel that an earlier build of a source distribution made; None without."""
-        folder = self._place(sdist) if sdist.sha256 else ""
+        folder = self._place(sdist, beside) if sdist.sha256 else ""
         with suppress(OSError):
             for name in os.listdir(folder):
                 if name.endswith(".whl"):
                     return os.path.join(folder, name)
         return None
 
-    def _place(self, sdist: Wheel) -> str:
-        key = self.key.replace(" ", "-")
+    def _place(self, sdist: Wheel, beside: Beside | None) -> str:
+        key = self.key.replace(" ", "-") + (f"-{beside.label}" if beside is not None else "")
         return os.path.join(self._folder, "builds", "wheels", sdist.sha256 or "folders", key)
 
-    def _build(self, sdist: Wheel, archive: str, product: str, why: str) -> tuple[bytes, str]:
+    def _build(
+        self,
+        sdist: Wheel,
+        archive: str,
+        product: str,
+        why: str,
+        *,
+        beside: Beside | None = None,
+        requires: Sequence[str] = (),
+    ) -> tuple[bytes, str]:
         """Return (METADATA, the path of the wheel); the path is "" if only metadata was asked for.
 
         A backend without a hook for metadata builds a wheel for it, which is kept.
@@ -185,7 +217,8 @@ class SourceBuilder:
         # They are in the output already.
         warnings.filterwarnings("ignore", category=BuildBackendWarning)
         release = f"{sdist.name} {sdist.version}".strip() or "the project"
-        with _slots, _BuildFolder(self._folder) as folder:
+        limit = _time_limit() * (COMPILING if beside is not None else 1)
+        with _slots, _BuildFolder(self._folder, limit) as folder:
             activity.current.announce(f"building {product} of {release}: {why}")
             try:
                 source = unpack(archive, folder.path("source"))
@@ -193,11 +226,12 @@ class SourceBuilder:
                 problem = f"an archive that cannot be unpacked ({error})"
                 raise _failure(sdist, problem) from None
             try:
-                environment = _Environment(folder, self._python, self._install_settings())
+                settings = self._install_settings()
+                environment = _Environment(folder, self._python, settings, beside)
                 builder = ProjectBuilder.from_isolated_env(environment, source, runner=folder.hook)
                 rows = (text.partition("=") for text in self._options.build_with)
                 given = [requirement for name, _, requirement in rows if name == sdist.name]
-                environment.install([*builder.build_system_requires, *given])
+                environment.install([*builder.build_system_requires, *given, *requires])
                 kind: Literal["editable", "wheel"] = "editable" if is_editable(sdist) else "wheel"
                 environment.install(builder.get_requires_for_build(kind))
                 output = folder.path("output")
@@ -217,15 +251,15 @@ class SourceBuilder:
             wheels = [str(path) for path in Path(output).glob("*.whl")]
             # An index may give no hashes, and a folder has none.
             is_kept = bool(wheels and (sdist.sha256 or product != "metadata"))
-            return metadata, self._keep(sdist, wheels[0]) if is_kept else ""
+            return metadata, self._keep(sdist, wheels[0], beside) if is_kept else ""
 
-    def _keep(self, sdist: Wheel, wheel: str) -> str:
+    def _keep(self, sdist: Wheel, wheel: str, beside: Beside | None) -> str:
         name = os.path.basename(wheel)
         built, version = identify(name) or ("?", "?")
         # A source tree may tell neither before its build.
         if sdist.name not in ("", built) or sdist.version not in ("", version):
             raise _failure(sdist, f"a build that makes {name}")
-        place = os.path.join(self._place(sdist), name)
+        place = os.path.join(self._place(sdist, beside), name)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         os.replace(wheel, place)  # on the same file system: the folder of a build is in the cache
         return place
@@ -279,17 +313,12 @@ def _failure(sdist: Wheel, problem: str, output: str = "") -> BuildFailedError:
 
 
 def _missing_module(sdist: Wheel, module: str) -> Reason:
-    """Return that a build needs a module of the environment, and how to build it there."""
-    compiler = ""
-    if load().compiled_against(sdist.name):
-        compiler = f" with nvcc of the CUDA of {module}, and CUDA_HOME set"
-    command = f"pip wheel --no-build-isolation --no-deps {sdist.name}"
+    """Return that a build needs a module that neither its requirements nor the environment have."""
     return Reason(
         code="build-failed",
-        subject=f"{sdist.name} {sdist.version}",
+        subject=f"{sdist.name} {sdist.version}".rstrip(),
         need=f"{module} at build time",
-        have=f"an isolated build; install {module} first, then build a wheel{compiler} "
-        f"({command}), and give --find-links .",
+        have="build requirements that lack it",
     )
 
 
@@ -329,9 +358,18 @@ def _without_links(packed: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 class _Environment:
-    """The isolated environment of a build: build.env.IsolatedEnv, with the target's interpreter."""
+    """The environment of a build: build.env.IsolatedEnv, with the target's interpreter.
 
-    def __init__(self, folder: _BuildFolder, base: str, settings: Mapping[str, str]) -> None:
+    Beside another environment, it has the packages of that one as well. Its own come first.
+    """
+
+    def __init__(
+        self,
+        folder: _BuildFolder,
+        base: str,
+        settings: Mapping[str, str],
+        beside: Beside | None,
+    ) -> None:
         self._folder, self._settings = folder, settings
         path = folder.path("environment")
         uv = find_uv()
@@ -345,33 +383,81 @@ class _Environment:
             pip = ["-m", "pip"] if own is None else [own]
             self._install = [python, "-I", *pip, "install", "--quiet", "--no-input"]
         self.python_executable = python
+        self._variables = {"PATH": os.pathsep.join((os.path.dirname(python), *os.get_exec_path()))}
+        self._package, self._there = "", dict[str, str]()
+        if beside is None:
+            return
+        self._install_lines(beside.requires)
+        own_folder = sites(path)[0]
+        lines = "\n".join(beside.folders)
+        Path(own_folder, "beside.pth").write_text(lines, encoding="utf-8")
+        self._package = beside.package
+        for distribution in importlib.metadata.distributions(path=list(beside.folders)):
+            self._there[normalize_name(distribution.name)] = distribution.version
+        self._variables |= dict(beside.variables)
+        self._variables = _toolkit_of_wheels([own_folder, *beside.folders]) | self._variables
+        if "CUDA_HOME" in self._variables:
+            programs = os.path.join(self._variables["CUDA_HOME"], "bin")
+            self._variables["PATH"] = programs + os.pathsep + self._variables["PATH"]
 
     def make_extra_environ(self) -> Mapping[str, str]:
         """Return the variables of the backend: the programs of the environment come first."""
-        programs = os.path.dirname(self.python_executable)
-        return {"PATH": os.pathsep.join((programs, *os.get_exec_path()))}
+        return self._variables
 
     def install(self, requirements: Iterable[str]) -> None:
-        """Install build requirements.
+        """Install build requirements that the environment beside does not fulfill.
 
         Raises:
             subprocess.CalledProcessError: the installer failed.
+            build.BuildException: the package that code is compiled for is another release.
         """
-        lines = sorted(requirements)
-        if not lines:
-            return
-        path = self._folder.path("requirements.txt")
-        Path(path).write_text("\n".join(lines), encoding="utf-8")
-        self._folder.run([*self._install, "-r", path], self._settings)
+        from build import BuildException
+
+        lines = []
+        for text in sorted(requirements):
+            requirement = parse_requirement(text)
+            version = self._there.get(requirement.name)
+            if version is not None and contains(requirement.specifier, version):
+                continue
+            if requirement.name == self._package:
+                raise BuildException(f"{self._package} {version}; its build requires {text}")
+            lines.append(text)
+        self._install_lines(lines)
+
+    def _install_lines(self, lines: Sequence[str]) -> None:
+        if lines:
+            path = self._folder.path("requirements.txt")
+            Path(path).write_text("\n".join(lines), encoding="utf-8")
+            self._folder.run([*self._install, "-r", path], self._settings)
+
+
+def _toolkit_of_wheels(folders: Sequence[str]) -> dict[str, str]:
+    """Return the variables for what wheels have of a CUDA toolkit; {} if they have nothing.
+
+    A toolkit of the host may lack headers that they have (CPATH). CUDA_HOME is that of nvcc.
+
+    Args:
+        folders: folders of packages. The first one may have nvcc; all may have headers and
+            libraries, which then get the names that a linker looks for.
+    """
+    homes = [Path(place) for folder in folders for place in Path(folder).glob("nvidia/cu1?")]
+    headers = {"CPATH": os.pathsep.join(str(home / "include") for home in homes)} if homes else {}
+    if not homes or not (homes[0] / "bin" / "nvcc").exists():
+        return headers
+    for library in [file for home in homes for file in home.glob("lib/lib*.so.*")]:
+        name = homes[0] / "lib" / (library.name.partition(".so.")[0] + ".so")
+        if not name.exists():
+            name.symlink_to(library)
+    return {**headers, "CUDA_HOME": str(homes[0])}
 
 
 class _BuildFolder:
     """The folder of one build, and the process group of what runs in it."""
 
-    def __init__(self, cache: str) -> None:
+    def __init__(self, cache: str, limit: float) -> None:
         self._root = os.path.join(cache, "builds", "running", os.urandom(8).hex())
         self._log = self.path("output.txt")
-        self._deadline = time.monotonic() + _time_limit()
+        self._deadline = time.monotonic() + limit
         self._timed_out = ""
         self._watcher: subprocess.Popen[bytes] | None = None
         if os.name != "posix":
@@ -469,4 +555,6 @@ class _BuildFolder:
             return self._timed_out
         lines = [line.strip(_FRAME) for line in self.output().splitlines() if line.strip(_FRAME)]
         starts = [number for number, line in enumerate(lines) if _ERROR_LINE.match(line)]
+        whole = [number for number in starts if not _FAILED_COMMAND.match(lines[number])]
+        starts = whole or starts
         return " ".join(lines[starts[-1] if starts else -1 :])[:_LONGEST_LINE]

@@ -35,11 +35,16 @@ _CACHED = re.compile(r"(.*/)?__pycache__/([^/]+?)\.[^/]*\.pyc")
 
 
 class BuiltPackage(NamedTuple):
-    """A package of a lock. `record` is the sha256 of its RECORD after the installation."""
+    """A package of a lock.
+
+    `record` is the sha256 of its RECORD after the installation. `label` says what it was compiled
+    for (extensions.label).
+    """
 
     version: str
     sha256: str | None
     record: str
+    label: str = ""
 
 
 class Build(Value, forbid_unknown_fields=False):

@@ -16,9 +16,11 @@ from ..index.source_trees import folder_of
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url
 from ..interpreters import required_python
 from ..model import IndexOptions, Lock, Wheel
+from ..prefix import prefix_of
 from ..requirements.source_urls import is_tree
 from ..requirements.target import TargetEnvironment, split_label
 from .bundle import copy_file, file_name, is_in_bundle
+from .extensions import beside, built_with, require_device_code
 
 
 def sha256_of(path: str) -> str:
@@ -96,7 +98,8 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
 
     Args:
         lock: The lock.
-        python: The interpreter to build with; None is one of the lock's Python.
+        python: The interpreter of the environment; None is any one of the lock's Python. What is
+            compiled for a package of the environment then stays a source distribution.
         folder: A folder for the source distributions.
         options: Where build requirements come from.
 
@@ -115,19 +118,29 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
         if sdist.filename.endswith(".whl"):
             pins.append(pin)
             continue
+        package = built_with(pin)
+        if package and python is None:
+            activity.current.announce(
+                f"{sdist.name} {sdist.version} is compiled for {package} when it is installed"
+            )
+            pins.append(pin)
+            continue
+        place = beside(lock, pin, prefix_of(python)) if package and python else None
         archive = os.path.join(folder, sdist.filename)
         if is_tree(sdist.url):
             archive = folder_of(sdist.url, Cache().folder, offline=options.offline)
-        elif sdist.url.startswith("file:"):
+        elif sdist.url.startswith("file:") and not is_in_bundle(sdist.url):
             archive = file_url_to_path(sdist.url)
-        elif builder.kept_wheel(sdist) is None and not os.path.exists(archive):
+        elif builder.kept_wheel(sdist, place) is None and not os.path.exists(archive):
             with Transport(cert=default.cert) as transport:
                 fetch(sdist, archive, transport)
         dependents = [other.wheel.name for other in lock.pins if sdist.name in other.dependencies]
         dependent = " and ".join(dependents) or "the request"
         why = "it is a source tree" if is_tree(sdist.url) else "no wheel fits"
+        why = f"{why}; it is compiled for {package}" if package else f"{why}; it is for {dependent}"
         try:
-            path = builder.wheel(sdist, archive, f"{why}; it is for {dependent}")
+            path = builder.wheel(sdist, archive, why, place)
+            require_device_code(lock, pin, path)
         except BuildFailedError as error:
             if error.output:
                 activity.current.announce(f"the end of the output of the build:\n{error.output}")

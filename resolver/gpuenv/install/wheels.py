@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ..compat.extensions import may_describe_itself_as
 from ..compat.rows import Family
@@ -50,6 +50,7 @@ from .environment_files import (
     write_build,
     write_recorded_lock,
 )
+from .extensions import built_with, label, require_compilers
 from .installers import Installer, find_installer
 from .transaction import change, place_of, roll_back
 
@@ -114,6 +115,7 @@ def sync(
         work = _plan(lock, target, before, exact=exact, remove=remove, tolerated=tolerated)
         if base is None and approve is not None:
             approve(work.changes)
+        require_compilers(lock, work.install)
         if base is not None or work.install or work.dropped:
             stage = transaction.stage
             if base is None:
@@ -302,7 +304,7 @@ def _plan(
         exact = made and remove is None
     packages = read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
-    kept_names = _kept_names(target, packages, pins, build, exact=exact) - set(remove or ())
+    kept_names = _kept_names(target, packages, lock, build, exact=exact) - set(remove or ())
     for family in tolerated:  # its members are installed in their order
         members = pins.keys() & family.distributions
         if members - kept_names:
@@ -339,7 +341,7 @@ def _plan(
 def _kept_names(
     target: str,
     packages: Sequence[Package],
-    pins: Mapping[str, Pin],
+    lock: Lock,
     build: Build | None,
     *,
     exact: bool,
@@ -348,6 +350,7 @@ def _kept_names(
 
     They are those that nothing has changed since `sync` built them from the same files.
     """
+    pins = {pin.wheel.name: pin for pin in lock.pins}
     names = [package.name for package in packages]
     others = set(names) - pins.keys()
     if exact:
@@ -361,7 +364,8 @@ def _kept_names(
             if pin is None or names.count(package.name) > 1:
                 continue
             digest = record_digest(target, package.info)
-            is_same = known == (pin.wheel.version, pin.wheel.sha256, digest)
+            wheel = pin.wheel
+            is_same = known == (wheel.version, wheel.sha256, digest, label(lock, pin, target))
             if pin.wheel.sha256 is None and not is_editable(pin.wheel):
                 continue  # the files of a folder may have changed
             if is_same and is_unchanged(target, package, shared):
@@ -378,11 +382,14 @@ def _built_packages(
     """Return what the record says of each package. InstallError if one is not there."""
     infos = {package.name: package.info for package in packages}
     built = {}
-    for wheel in (pin.wheel for pin in lock.pins):
+    for pin in lock.pins:
+        wheel = pin.wheel
         digest = record_digest(stage, infos[wheel.name]) if wheel.name in infos else ""
         if not digest:
             raise InstallError(f"{tool} has not installed {wheel.name} {wheel.version}")
-        built[wheel.name] = BuiltPackage(wheel.version, wheel.sha256, digest)
+        built[wheel.name] = BuiltPackage(
+            wheel.version, wheel.sha256, digest, label(lock, pin, stage)
+        )
     return built
 
 
@@ -392,16 +399,19 @@ def _built_packages(
 def _in_order(lock: Lock, tolerated: Iterable[Family]) -> Iterator[Lock]:
     """Yield the parts of a lock that are installed one after the other.
 
-    The members of a tolerated family are in different parts, in their order: uv writes the files of
-    one part at the same time.
+    Packages that are compiled for another one come after it. The members of a tolerated family are
+    in different parts, in their order: uv writes the files of one part at the same time.
     """
     pins = {pin.wheel.name: pin for pin in lock.pins}
     later = []
     for family in tolerated:
         later += [name for name in family.distributions if name in pins][1:]
-    first = tuple(pin for name, pin in pins.items() if name not in later)
-    for part in (first, *((pins[name],) for name in later)):
-        yield lock.replace(pins=part)
+    first = [pin for name, pin in pins.items() if name not in later]
+    compiled = [pin for pin in first if built_with(pin)]
+    others = [pin for pin in first if pin not in compiled]
+    for part in (others, compiled, *([pins[name]] for name in later)):
+        if part:
+            yield lock.replace(pins=tuple(part))
 
 
 def _check_owners(

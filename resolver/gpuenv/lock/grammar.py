@@ -70,6 +70,13 @@ def check_sha256(name: str, sha256: object) -> str:
     )
 
 
+def check_built_with(name: str, package: object) -> str:
+    """Return the package that a source distribution is built with, "" for none; or ValueError."""
+    if package != "":
+        _check(_NAME, package, f"package {name}: built-with", "is no normalized name (PEP 503)")
+    return str(package)
+
+
 def _check_file(wheel: Wheel) -> None:
     subject = f"package {wheel.name}:"
     _check(_FILE_NAME, wheel.filename, subject, "is no file name of a package")

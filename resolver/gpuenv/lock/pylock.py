@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import tomli_w
@@ -39,10 +39,13 @@ if TYPE_CHECKING:
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _IDENTITIES = "attestation-identities"
+_BUILT_WITH = "built-with"
 VARIANTS_JSON = "variants-json"  # the table of a package that PEP 825 adds
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
 # What a lock says to whoever installs it. Other warnings are about the data or about the machine.
-_KEPT_WARNINGS = frozenset({"cpu-dependency", "gpu-unused", "replaced", "shared-paths"})
+_KEPT_WARNINGS = frozenset({
+    "compiled", "cpu-dependency", "gpu-unused", "replaced", "shared-paths",
+})  # fmt: skip
 
 
 def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
@@ -59,7 +62,7 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
         if pin.wheel.index != DIRECT and not variants_json:
             # Tools that do not know variant wheels take one under the ordinary name of its file.
             kept["filename"] = split_label(pin.wheel.filename)[0]
-        pins.append(Pin(wheel=Wheel(**kept), dependencies=pin.dependencies))
+        pins.append(pin.replace(wheel=Wheel(**kept)))
     return Lock(
         pins=tuple(pins),
         needs=plan.needs,
@@ -129,7 +132,7 @@ def installer_text(lock: Lock) -> str:
     document: Document = {
         "lock-version": "1.0",
         "created-by": "gpuenv",
-        "packages": [_package(pin.replace(dependencies=(), publishers=())) for pin in lock.pins],
+        "packages": [_package(Pin(wheel=pin.wheel)) for pin in lock.pins],
     }
     return tomli_w.dumps(document)
 
@@ -153,7 +156,7 @@ def _package(
         package["dependencies"] = [{"name": name} for name in pin.dependencies]
     if is_tree(wheel.url):
         del package["version"]  # PEP 751: that of a source tree is not sure
-        return package | _tree(wheel, folder)
+        return package | _tree(pin, folder)
     if wheel.index and wheel.index != DIRECT:
         package["index"] = wheel.index
     file: dict[str, object] = {} if wheel.index == DIRECT else {"name": wheel.filename}
@@ -171,12 +174,16 @@ def _package(
         package[VARIANTS_JSON] = variant_metadata
     if pin.publishers:
         package[_IDENTITIES] = [json.loads(text) for text in pin.publishers]
+    if pin.built_with:
+        package["tool"] = {"gpuenv": {_BUILT_WITH: pin.built_with}}
     return package
 
 
-def _tree(wheel: Wheel, folder: str | None) -> dict[str, object]:
+def _tree(pin: Pin, folder: str | None) -> dict[str, object]:
     """Return what a lock has of a source tree: its place, and the version that was solved for."""
-    tool = {"tool": {"gpuenv": {"version": wheel.version}}}
+    wheel = pin.wheel
+    own = {"version": wheel.version} | ({_BUILT_WITH: pin.built_with} if pin.built_with else {})
+    tool = {"tool": {"gpuenv": own}}
     if wheel.url.startswith("git+"):
         commit = read_commit(wheel.url)
         vcs = {
@@ -362,6 +369,7 @@ def _lock_of(
             wheel=_wheel(package, folder, has_label=package.name in described),
             dependencies=tuple(names),
             publishers=tuple(map(canonical_json, package.attestation_identities or ())),
+            built_with=grammar.check_built_with(package.name, _own(package).get(_BUILT_WITH, "")),
         )
         pins.append(pin)
     metadata = tuple((name, canonical_json(item)) for name, item in described.items())
@@ -420,6 +428,12 @@ def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
     return wheel
 
 
+def _own(package: Package) -> Mapping[str, Any]:
+    """Return [packages.tool.gpuenv], {} without one."""
+    own = (package.tool or {}).get("gpuenv", {})
+    return own if isinstance(own, dict) else {}
+
+
 def _wheel_of_tree(package: Package, folder: str) -> Wheel:
     vcs, directory, url = package.vcs, package.directory, ""
     if vcs is not None:
@@ -435,7 +449,7 @@ def _wheel_of_tree(package: Package, folder: str) -> Wheel:
     elif directory is not None:
         path = os.path.join(folder, directory.path, directory.subdirectory or "")
         url = path_to_file_url(os.path.abspath(path)) + EDITABLE * bool(directory.editable)
-    version = (package.tool or {}).get("gpuenv", {}).get("version")
+    version: Any = _own(package).get("version")
     wheel = Wheel(
         name=package.name,
         version=version,

@@ -38,6 +38,7 @@ _OTHER_FORMS = {
     "has more than one owner: {have}": ("two-owners",),
     ": {have}; this host needs {need}": ("cpu-build",),
     ": {have}; for a CUDA build add {need}": ("cpu-dependency",),
+    ": {have}, which needs {need}": ("compiled",),
     ": {have}, not {need}": ("other-build",),
     ": {have}": (
         *UNKNOWN_RELEASE,

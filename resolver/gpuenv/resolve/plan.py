@@ -11,7 +11,7 @@ from ..errors import Reason, is_doubt
 from ..model import Build, Choice, CudaVersion, Needs, Pin, Plan
 from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json, text_digest
-from .graph import FrameworkId, FrameworkRequirement, PackageRequirement, Release
+from .graph import Candidate, FrameworkId, FrameworkRequirement, PackageRequirement, Release
 from .release_facts import extra_markers
 from .solution import Solution
 
@@ -44,7 +44,11 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         request=store.request,
         host=store.host,
         pins=tuple(
-            Pin(wheel=candidate.wheel, dependencies=tuple(sorted(dependencies[name])))
+            Pin(
+                wheel=candidate.wheel,
+                dependencies=tuple(sorted(dependencies[name])),
+                built_with=_built_with(solution, candidate),
+            )
             for name, candidate in pinned.items()
         ),
         choices=_choices(solution),
@@ -58,6 +62,13 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         ),
     )
     return plan.replace(digest=digest(plan))
+
+
+def _built_with(solution: Solution, candidate: Candidate) -> str:
+    """Return the package that a source distribution compiles code for; "" for other files."""
+    if not candidate.needs_build:
+        return ""
+    return solution.store.index.metadata(candidate.wheel).built_with
 
 
 def _dependencies(solution: Solution) -> Iterator[tuple[str, str, str]]:
@@ -222,8 +233,24 @@ def _warnings(solution: Solution, dependencies: Mapping[str, Collection[str]]) -
         yield from filter(is_doubt, facts.reasons(release))
     for candidate in solution.pinned.values():
         yield from () if candidate.judged is None else candidate.judged.warnings
+    yield from _compiled(solution)
     yield from _not_judged(solution, dependencies)
     yield from _cpu_warnings(solution, dependencies)
+
+
+def _compiled(solution: Solution) -> Iterator[Reason]:
+    """Yield what is needed for each package that `sync` compiles for a framework.
+
+    Code: compiled.
+    """
+    for candidate in solution.pinned.values():
+        name = _built_with(solution, candidate)
+        if name:
+            framework = solution.pinned[name]
+            cuda = framework.build.cuda if framework.build is not None else None
+            need = "a C++ compiler" + (f" and nvcc of CUDA {cuda[0]}" if cuda else "")
+            have = f"sync compiles it for {framework.label}"
+            yield Reason(code="compiled", subject=candidate.label, need=need, have=have)
 
 
 def _not_judged(

@@ -122,6 +122,10 @@ class ReleaseFacts:
             subject = f"{release.name} {release.version}"
             reason = Reason(code="only-sdist", subject=subject, need="a wheel", have=have)
             return {"__file": (reason,)}
+        elif release.needs_build and not release.on_path:
+            name = release.name
+            facts = evaluate.source_reasons(name, release.version, self._host, self._data)
+            names = (name,)
         else:
             facts, names = self._candidate_facts(release), (release.name,)
             if release.judged is not None and release.judged.reasons:
