@@ -53,6 +53,7 @@ BLOCK = 1 << 16  # the least bytes of a range request
 MAX_METADATA_BYTES = 64 << 20  # protects against zip bombs
 MAX_VARIANT_BYTES = 16 << 20  # a release with thousands of variants has less
 
+_PROJECT_FILES = ("pyproject.toml", "setup.py")
 _CACHE_KIND = "metadata"
 _SIZES_KIND = "sizes"
 _HASHES_KIND = "hashes"  # of files without one on their page
@@ -332,6 +333,11 @@ class FileReader:
         static = next((text for text in given if "\nVersion:" in text), static_metadata(folder))
         if static is not None:
             content = static.encode()
+        elif not any(os.path.isfile(os.path.join(folder, file)) for file in _PROJECT_FILES):
+            place = redact_url(tree.url).partition("#")[0]
+            raise InputError(
+                f"{place}: has neither pyproject.toml nor setup.py, so it is no project"
+            )
         elif self._builder is not None and self._builder.may_build(name):
             content, framework = self._build_tree(self._builder, tree, folder)
         else:
