@@ -122,6 +122,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "requirements.txt").write_text("torch\nnumpy\n")
     (folder / "constraints.txt").write_text("numpy<3\n")
+    (folder / "Dockerfile").write_text("FROM python:3.12\n")
     for platform in ("linux-64", "noarch"):
         (folder / "channel" / platform).mkdir(parents=True)
         (folder / "channel" / platform / "repodata.json").write_text('{"packages": {}}')

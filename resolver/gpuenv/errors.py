@@ -135,8 +135,8 @@ def argument_text(text: str) -> str:
 class LockReport(Value):
     """Whether a lock file of any tool works on a host.
 
-    `packages` is the number of packages that it installs there; `changes` are single changes of the
-    host with which nothing fails any more, if they were looked for. Of a Dockerfile `created_by` is
+    `packages` is the number of packages that it installs there; `changes` are single changes with
+    which nothing fails any more, if they were looked for. Of a Dockerfile `created_by` is
     the base image, and `places` are FILE:LINE of each reason.
     """
 

@@ -21,7 +21,7 @@ from ..errors import (
 from ..lock.other_tools import read_any_lock
 from ..model import Host, IndexOptions, Plan, Rejection, Request
 from ..requirements.target import parse_requirement
-from . import environments
+from . import environments, wheels
 from .data import compatibility_data
 from .hosts import describe
 from .installing import lock_reasons, reasons_against, verify
@@ -138,7 +138,7 @@ def check_lock(
         path=path,
         host=host,
         created_by=lock.created_by,
-        packages=len(lock.pins),
+        packages=len(lock.packages),
         reasons=(*deciding_first(reasons), *deciding_first(rule_reasons)),
     )
 
@@ -148,7 +148,8 @@ def explain_lock(
 ) -> LockReport:
     """Check a lock as `check_lock` does.
 
-    If it fails, find single changes of the host with which nothing fails: at most one of each kind.
+    If it fails, find single changes with which nothing fails: of the host, at most one of each
+    kind, otherwise of the frameworks and companions.
     """
     report = check_lock(path, host, extras, groups)
     if report.works:
@@ -169,7 +170,28 @@ def explain_lock(
         for changed in (python, driver, gpu)
         if changed is not None
     ]
+    if not changes and not environments.is_conda_lock(path):
+        changes = _other_releases(report, read_any_lock(path, host, extras, groups).pins)
     return report.replace(changes=tuple(changes))
+
+
+def _other_releases(report: LockReport, pins: Iterable[tuple[str, str]]) -> list[Change]:
+    """Return single changes of the frameworks and companions of a lock that make them work."""
+    data = compatibility_data()
+    texts = [
+        f"{name}=={version}"
+        for name, version in pins
+        if data.framework_of(name) is not None or data.is_companion(name)
+    ]
+    frameworks, requirements = wheels.split_frameworks([], texts)
+    request = Request(frameworks=tuple(frameworks), requirements=tuple(requirements))
+    try:
+        environments.solve(request, report.host, IndexOptions(offline=True))
+    except NoSolutionError as error:
+        return list(error.explanation.changes)
+    except GpuEnvError:
+        pass  # nothing is known then
+    return []
 
 
 # ---- a failure -----------------------------------------------------------------------------------

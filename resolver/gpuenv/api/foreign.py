@@ -8,8 +8,7 @@ from ..compat import evaluate
 from ..errors import HostMismatchError, is_doubt
 from ..index.default_index import builtin_index
 from ..index.multi_index import MultiIndex, open_indexes
-from ..lock import foreign
-from ..lock.foreign import LockedPackage
+from ..lock.foreign import LockedPackage, tool_of
 from ..lock.other_tools import lock_of, read_any_lock
 from ..model import Choice, CudaVersion, Host, IndexOptions, Lock, Wheel
 from ..requirements.versions import same_version
@@ -18,7 +17,7 @@ from .data import compatibility_data
 
 def is_tool_lock(path: str) -> bool:
     """Return whether a file is a lock of wheels that another tool wrote; False if there is none."""
-    return bool(foreign.tool_of(path))
+    return bool(tool_of(path))
 
 
 def read_tool_lock(

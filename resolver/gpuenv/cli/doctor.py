@@ -20,12 +20,14 @@ from .. import doctor as doctor_values
 from ..doctor import catalog
 from ..errors import InputError
 from ..render import doctor as render
+from ..render.refusals import lock_json, lock_lines
 from .environments import exit_on_signals
 from .flags import EXISTING_TARGET, HOST, TIMED
 from .output import print_result
 from .parser import Argument, Command, Group
 from .requests import is_described, read_host
 
+LOCK_ENDINGS = (".lock", ".toml", ".yml", ".yaml")
 SILENCE = 1.0  # seconds without input on a pipe, after which a message says that it is read
 
 
@@ -43,7 +45,10 @@ class Doctor(Command):
         ("gpuenv doctor --target .venv", "Check an environment and the host"),
     )
     ARGUMENTS = (
-        Argument("[LOG]", "What the program printed: a file, or - for standard input"),
+        Argument(
+            "[LOG]",
+            "What the program printed: a file, or - for standard input; or a lock of any tool",
+        ),
         EXISTING_TARGET,
         Group(
             "",
@@ -80,6 +85,11 @@ class Doctor(Command):
         if arguments.origin == "here" and described:
             message = "--here uses this machine as it is: leave --gpu, --driver and --host out"
             raise InputError(message)
+        name = arguments.log or ""
+        if name.endswith(LOCK_ENDINGS) and (api.is_tool_lock(name) or api.is_conda_lock(name)):
+            report = api.explain_lock(name, read_host(arguments, need_gpu=False))
+            lines = lock_lines(report, with_changes=True)
+            return print_result(arguments, lock_json(report), lines, ok=report.works)
         with ExitStack() as stack:
             log = _open_log(arguments.log, stack)
             if arguments.origin and log is None:
@@ -146,8 +156,6 @@ def _open_log(name: str | None, stack: ExitStack) -> BinaryIO | None:
         log = _buffered(sys.stdin.buffer)
     elif os.path.isdir(name):
         raise InputError(f"{name}: is a folder, not a log")
-    elif name.endswith((".lock", ".toml")) and api.is_tool_lock(name):
-        raise InputError(f"{name}: is a lock, not a log", hint=f"gpuenv explain {name}")
     else:
         try:
             log = stack.enter_context(open(name, "rb"))  # noqa: SIM115  the stack closes it

@@ -216,8 +216,9 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
     documents = []
     reports = []
     if files:
-        host = read_host(arguments, need_gpu=True)
+        host = read_host(arguments, need_gpu=False)
         reports = [api.check_lock(path, host) for path in files]
+        api.require_gpu(host)  # after the locks were read: a damaged one is said first
     for report in reports:
         if not arguments.json:
             print_lines(refusals.lock_lines(report))

@@ -22,6 +22,7 @@ from ..model import (
 )
 from ..prefix import is_conda, is_venv
 from ..requirements.conda_projects import is_project_file, read_project_file
+from ..requirements.dockerfile import is_dockerfile
 from ..requirements.files import read_files
 from ..requirements.parse import (
     NameOf,
@@ -320,6 +321,10 @@ def read_requirement(text: str, name_of: NameOf | None = None) -> str:
     hint = FILES.get(os.path.splitext(text)[1].lower())
     if hint != FILES[".txt"] and api.is_tool_lock(text):
         hint = FILES[".lock"]
+    if is_dockerfile(text) or re.fullmatch(r"(Docker|Container)file", text):
+        hint = "what it installs: gpuenv explain {0}"
+    if hint is not None and not os.path.exists(text):
+        raise InputError(f"{text}: does not exist")
     if hint is not None:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):

@@ -215,10 +215,11 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
     if lock is not None and not arguments.host and any(facts):
         host = describe_from(lock.host, arguments, python=python)
     else:
-        host = read_host(arguments, need_gpu=True, conda=api.is_conda_lock(path))
+        host = read_host(arguments, need_gpu=False, conda=api.is_conda_lock(path))
         if lock is not None and python is None:
             host = host.replace(python=lock.host.python)
     report = api.explain_lock(path, host, tuple(arguments.extra), tuple(arguments.group))
+    api.require_gpu(host)  # after the lock was read: a damaged one is said first
     print_result(
         arguments, refusals.lock_json(report), refusals.lock_lines(report, with_changes=True)
     )

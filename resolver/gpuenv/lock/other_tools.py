@@ -1,19 +1,15 @@
-"""Locks that other tools wrote, judged for one host, and the files that they install there.
-
-PEP 751 (`pip lock`, `uv pip compile`, `uv export`) is read here; `foreign` reads the formats of uv,
-poetry, pdm, pipenv and pip.
-"""
+"""Locks that other tools wrote, judged for one host, and the files that they install there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, Reason
+from ..index.protocol import DIRECT_URL
 from ..index.urls import redact_url, split_credentials
-from ..model import Host, Lock, Needs, Pin, Value, Wheel, show_pair
+from ..model import Host, Lock, Needs, Pin, Wheel, show_pair
 from ..requirements.target import (
     SDIST_RANK,
     SDIST_SUFFIXES,
@@ -21,37 +17,29 @@ from ..requirements.target import (
     contains,
     identify,
     marker_environment,
+    version_key,
     wheel_tags,
 )
 from ..serialize import read_toml
-from . import foreign, grammar
-from .foreign import LockedFile, LockedPackage
-from .pylock import DIRECT, host_to_lock, validated, with_ordinary_names
-
-if TYPE_CHECKING:
-    from packaging.pylock import Package, Pylock
+from . import flat_locks, grammar, poetry_lock, uv_lock
+from .foreign import LockContents, LockedFile, LockedPackage, Wanted, parsed, tool_of
+from .pylock import host_to_lock, tree_wheel
 
 SOURCE = "PEP 751"
-
-
-class LockContents(Value):
-    """What a lock of any tool installs on one host.
-
-    `reasons` are what the files and markers of the lock say against the host. `indexes` may supply
-    every package.
-    """
-
-    path: str
-    created_by: str
-    packages: tuple[LockedPackage, ...]
-    reasons: tuple[Reason, ...] = ()
-    indexes: tuple[str, ...] = ()
-
-    @property
-    def pins(self) -> tuple[tuple[str, str], ...]:
-        """(name, version); a package without a version (a folder, a repository) is left out."""
-        pins = [(package.name, _version(package)) for package in self.packages]
-        return tuple((name, version) for name, version in pins if version is not None)
+_READERS: dict[str, Callable[[dict[str, Any], Wanted], LockContents]] = {
+    "uv": uv_lock.read,
+    "poetry": poetry_lock.read,
+    "pdm": flat_locks.of_pdm,
+    "pipenv": flat_locks.of_pipenv,
+    "pylock": flat_locks.of_pylock,
+}
+# The commands that write what is read in any case.
+_EXPORTS = {
+    "uv": "uv export --format pylock.toml -o pylock.toml",
+    "poetry": poetry_lock.EXPORT,
+    "pdm": flat_locks.PDM_EXPORT,
+    "pipenv": "pipenv requirements --hash > requirements.txt",
+}
 
 
 def read_any_lock(
@@ -59,8 +47,8 @@ def read_any_lock(
 ) -> LockContents:
     """Return what a lock of any tool installs: what the project needs, and its default groups.
 
-    Reason codes: lock-environment, lock-python, no-wheel-for-target, no-wheel-unknown (it must be
-    built).
+    Reason codes: lock-environment, lock-python, left-out, variant-unknown, no-wheel-for-target,
+    no-wheel-unknown (it must be built).
 
     Args:
         path: the lock.
@@ -69,112 +57,52 @@ def read_any_lock(
         groups: the dependency groups to add.
 
     Raises:
-        InputError: The file is no such lock, or a file in a PEP 751 lock has no hash.
+        InputError: it cannot be read, or what it installs on one host does not follow from it.
     """
-    environment = TargetEnvironment(host)
-    if foreign.tool_of(path) not in ("", "pylock"):
-        lock = foreign.select(path, host, extras, groups)
-        reasons = _python_reasons(lock.requires_python, host)
-        if lock.left_out:
-            have = f"its extras are left out ({', '.join(lock.left_out)}); --extra NAME adds one"
-            reasons.append(_reason("left-out", "lock", "", have))
-        for package in lock.packages:
-            if not package.hashes:
-                reasons += _file_reasons(package, environment)
-        return LockContents(
-            path=path,
-            created_by=lock.created_by,
-            packages=lock.packages,
-            reasons=tuple(reasons),
-            indexes=lock.indexes,
-        )
-    return _read_pylock(path, environment, extras, groups)
-
-
-def _read_pylock(
-    path: str, environment: TargetEnvironment, extras: Sequence[str], groups: Sequence[str]
-) -> LockContents:
-    host, document = environment.host, read_toml(path)
-    described = with_ordinary_names(document)
+    tool, wanted = tool_of(path) or "pylock", Wanted(path, host, extras, groups)
     try:
-        lock = validated(document)
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
-    variables: dict[str, str | Set[str]] = {**marker_environment(host)}
-    variables["extras"] = frozenset(extras)
-    variables["dependency_groups"] = frozenset((*(lock.default_groups or ()), *groups))
-    reasons = _environment_reasons(lock, host)
-    packages = []
-    for entry in lock.packages:
-        marker = entry.marker
-        if marker is None or marker.evaluate(variables, context="lock_file"):
-            package = _locked_package(entry, path)
-            reasons += _file_reasons(package, environment)
-            packages.append(package)
-    if lock.created_by != "gpuenv":
-        for name in described:
-            need, have = (
-                "a variant wheel that suits the host",
-                "a lock of another tool, whose variants are not evaluated",
-            )
-            reasons.append(_reason("variant-unknown", name, need, have))
-    return LockContents(
-        path=path, created_by=lock.created_by, packages=tuple(packages), reasons=tuple(reasons)
-    )
+        if tool == "pip":
+            contents = flat_locks.of_requirements(path, wanted)
+        elif tool == "pylock":
+            contents = flat_locks.of_pylock(read_toml(path), wanted)
+        else:
+            contents = _READERS[tool](parsed(path), wanted)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        message = " ".join(str(error).split())[:300]
+        if tool == "pylock":
+            raise InputError(f"{path}: {message}") from None
+        hint = f"lock it again, or export it: {_EXPORTS[tool]}" if tool in _EXPORTS else ""
+        message = f"{path}: is no lock of {tool} that can be read: {message}"
+        raise InputError(message, hint=hint) from None
+    names = set()
+    for package in contents.packages:
+        try:
+            version_key(package.version or "0")
+        except InputError as error:
+            raise InputError(f"{path}: package {package.name}: {error.message}") from None
+        if package.name in names:
+            hint = "name the extras and groups that decide: --extra NAME, --group NAME"
+            raise InputError(f"{path}: has two versions of {package.name} for this host", hint=hint)
+        names.add(package.name)
+    contents = contents.replace(path=path, left_out=wanted.left_out)
+    return contents.replace(reasons=tuple(_reasons(contents, host)))
 
 
-def _locked_package(entry: Package, path: str) -> LockedPackage:
-    from packaging.pylock import PackageArchive  # a solve does not read locks
-
-    files = []
-    for file in (*(entry.wheels or ()), entry.sdist, entry.archive):
-        if file is not None:
-            url = file.url or foreign.beside(path, file.path or "")
-            name = unquote(url.rpartition("/")[2])
-            if not isinstance(file, PackageArchive):
-                name = file.filename
-            digest = file.hashes.get("sha256", "")
-            files.append(LockedFile(filename=name, url=url, sha256=digest, size=file.size))
-    return LockedPackage(
-        name=str(entry.name),
-        version=None if entry.version is None else str(entry.version),
-        index=DIRECT if entry.archive else entry.index or "",
-        files=tuple(files),
-        sources="a repository" if entry.vcs else "a folder" if entry.directory else "",
-    )
-
-
-def _reason(code: str, subject: str, need: str, have: str) -> Reason:
-    return Reason(code=code, subject=subject, need=need, have=have, source=SOURCE)
-
-
-def _possible(host: Host) -> list[dict[str, str]]:
-    """Return the variables of a host.
-
-    Where only X.Y of Python is known, its first and a last release are tried: locks require
-    >=3.12.3 and the like.
-    """
-    python = host.python
-    short = show_pair(python.version)
+def _reasons(contents: LockContents, host: Host) -> list[Reason]:
+    """Return what the files and markers of a lock say against the host."""
+    # Where only X.Y of Python is known, its first and a last release are tried: locks require
+    # >=3.12.3 and the like.
+    python, short = host.python, show_pair(host.python.version)
     releases = [python]
     if python.full_version is None:
         releases = [python.replace(full_version=f"{short}.{patch}") for patch in (0, 99)]
-    return [marker_environment(host.replace(python=release)) for release in releases]
-
-
-def _python_reasons(required: str, host: Host) -> list[Reason]:
-    pythons = [variables["python_full_version"] for variables in _possible(host)]
-    if not required or any(contains(required, python) for python in pythons):
-        return []
-    have = f"Python {show_pair(host.python.version)}"
-    return [_reason("lock-python", "lock", f"Python {required}", have)]
-
-
-def _environment_reasons(lock: Pylock, host: Host) -> list[Reason]:
-    """Return what requires-python and the markers of a lock say against the host."""
-    possible, short = _possible(host), show_pair(host.python.version)
-    reasons = _python_reasons(str(lock.requires_python or ""), host)
-    markers = lock.environments or ()
+    possible = [marker_environment(host.replace(python=release)) for release in releases]
+    reasons = []
+    required, markers = contents.requires_python, contents.environments
+    if required and not any(contains(required, row["python_full_version"]) for row in possible):
+        reasons.append(_reason("lock-python", "lock", f"Python {required}", f"Python {short}"))
     if markers and not any(
         marker.evaluate(dict(variables), context="requirement")
         for variables in possible
@@ -182,16 +110,22 @@ def _environment_reasons(lock: Pylock, host: Host) -> list[Reason]:
     ):
         need, have = " or ".join(map(str, markers)), f"{host.platform}, Python {short}"
         reasons.append(_reason("lock-environment", "lock", need, have))
+    if contents.left_out:
+        have = f"its extras are left out ({', '.join(contents.left_out)}); --extra NAME adds one"
+        reasons.append(_reason("left-out", "lock", "", have))
+    environment = TargetEnvironment(host)
+    for package in contents.packages:
+        if not package.hashes:
+            reasons += _file_reasons(package, environment)
+    for name in contents.variants:
+        need = "a variant wheel that suits the host"
+        have = "a lock of another tool, whose variants are not evaluated"
+        reasons.append(_reason("variant-unknown", name, need, have))
     return reasons
 
 
-def _version(package: LockedPackage) -> str | None:
-    """Return the version of a package. The name of a wheel at a URL may add a build of torch."""
-    named = identify(package.files[0].filename) if package.index == DIRECT else None
-    version = package.version
-    if named is not None and (version is None or may_describe_itself_as(named[1], version)):
-        return named[1]
-    return version
+def _reason(code: str, subject: str, need: str, have: str) -> Reason:
+    return Reason(code=code, subject=subject, need=need, have=have, source=SOURCE)
 
 
 def _file_reasons(package: LockedPackage, environment: TargetEnvironment) -> list[Reason]:
@@ -203,8 +137,8 @@ def _file_reasons(package: LockedPackage, environment: TargetEnvironment) -> lis
     subject = f"{package.name} {package.version or ''}".rstrip()
     need = f"a wheel for Python {show_pair(host.python.version)} on {host.platform}"
     if (
-        package.sources
-        or package.index == DIRECT
+        package.tree
+        or package.index == DIRECT_URL
         or any(name.endswith(SDIST_SUFFIXES) for name in names)
     ):
         have = "sources, which have to be built there"
@@ -257,10 +191,11 @@ def _chosen(package: LockedPackage, environment: TargetEnvironment, find: FindFi
     Raises:
         ValueError: there is none, or its texts are not what they should be.
     """
-    name, version, files = package.name, _version(package), package.files
-    if package.sources or version is None:
-        sources = package.sources or "of no version"
-        raise ValueError(f"package {name} is {sources}: it has no file with a sha256")
+    name, version, files = package.name, package.release, package.files
+    if version is None:
+        raise ValueError(f"package {name} has no version in the lock: its build decides it")
+    if package.tree:
+        return tree_wheel(name, version, package.tree)
     if package.hashes or not all(file.url for file in files):
         files = tuple(
             LockedFile(

@@ -400,7 +400,8 @@ def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
     from packaging.pylock import PackageArchive
 
     if package.vcs is not None or package.directory is not None:
-        return _wheel_of_tree(package, folder)
+        version: Any = _own(package).get("version")
+        return tree_wheel(package.name, version, tree_url(package, folder))
     files = [*(package.wheels or ()), package.sdist, package.archive]
     given = [file for file in files if file is not None]
     if len(given) != 1:
@@ -434,29 +435,28 @@ def _own(package: Package) -> Mapping[str, Any]:
     return own if isinstance(own, dict) else {}
 
 
-def _wheel_of_tree(package: Package, folder: str) -> Wheel:
-    vcs, directory, url = package.vcs, package.directory, ""
-    if vcs is not None:
+def tree_url(package: Package, folder: str) -> str:
+    """Return the URL of the source tree of a package; paths start from the folder of the lock."""
+    vcs, directory = package.vcs, package.directory
+    if vcs is not None and directory is None and vcs.type == "git" and vcs.url:
         commit = Commit(
-            url=vcs.url or "",
+            url=vcs.url,
             commit=vcs.commit_id,
             revision=vcs.requested_revision or "",
             subdirectory=vcs.subdirectory or "",
         )
-        if vcs.type != "git" or not vcs.url or directory is not None:
-            raise ValueError(f"package {package.name}: only a git repository at a URL is read")
-        url = str(commit)
-    elif directory is not None:
-        path = os.path.join(folder, directory.path, directory.subdirectory or "")
-        url = path_to_file_url(os.path.abspath(path)) + EDITABLE * bool(directory.editable)
-    version: Any = _own(package).get("version")
+        return str(commit)
+    if vcs is not None or directory is None:
+        raise ValueError(f"package {package.name}: only a git repository at a URL is read")
+    path = os.path.join(folder, directory.path, directory.subdirectory or "")
+    return path_to_file_url(os.path.abspath(path)) + EDITABLE * bool(directory.editable)
+
+
+def tree_wheel(name: str, version: str, url: str) -> Wheel:
+    """Return a source tree as a wheel. ValueError if its texts are not what they should be."""
+    filename = f"{name}-{version}.tar.gz"
     wheel = Wheel(
-        name=package.name,
-        version=version,
-        filename=f"{package.name}-{version}.tar.gz",
-        url=url,
-        sha256=key_of(url),
-        index=DIRECT,
+        name=name, version=version, filename=filename, url=url, sha256=key_of(url), index=DIRECT
     )
     grammar.check_tree(wheel)
     return wheel

@@ -98,7 +98,7 @@ class _Reader:
         self.environ, self.name_of = environ, name_of
         self.texts: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         self.origins: dict[str, str] = {}
-        self.hashes: dict[str, set[str]] = {}
+        self.hashes: dict[tuple[str, str], set[str]] = {}  # by the name and its marker
         # (requirement, where) of those that need a hash in hash-checking mode
         self.need_hash: list[tuple[Requirement, str]] = []
         # Values by option. Of the two options about hash-checking, the last one that was given.
@@ -112,15 +112,18 @@ class _Reader:
             InputError: a requirement without a hash or a version in hash-checking mode.
         """
         options = self.options
+        hashes: dict[str, set[str]] = {}
+        for (name, _), digests in self.hashes.items():
+            hashes.setdefault(name, set()).update(digests)
         require_hashes = "--require-hashes" in options or (
-            bool(self.hashes) and "--no-require-hashes" not in options
+            bool(hashes) and "--no-require-hashes" not in options
         )
         for parsed, where in self.need_hash if require_hashes else ():
             is_pinned = parsed.url is not None or any(
                 clause.operator in ("==", "===") and not clause.version.endswith(".*")
                 for clause in parsed.specifier
             )
-            if normalize_name(parsed.name) not in self.hashes or not is_pinned:
+            if normalize_name(parsed.name) not in hashes or not is_pinned:
                 raise InputError(
                     f"{where}: {parsed} needs == and a --hash in hash-checking mode",
                     hint="one --hash, or --require-hashes, asks all of them for it, as in pip",
@@ -129,7 +132,7 @@ class _Reader:
             requirements=tuple(self.texts["requirements"]),
             constraints=tuple(self.texts["constraints"]),
             overrides=tuple(self.texts["overrides"]),
-            hashes=tuple((name, tuple(sorted(self.hashes[name]))) for name in sorted(self.hashes)),
+            hashes=tuple((name, tuple(sorted(hashes[name]))) for name in sorted(hashes)),
             require_hashes=require_hashes,
             index_url=None if self.index is None else self.index[0],
             extra_index_urls=tuple(dict.fromkeys(options.get("--extra-index-url", ()))),
@@ -203,9 +206,11 @@ class _Reader:
             if option != "--hash":  # pip ignores such an option, which nobody intends
                 raise InputError(f"{where}: {option} needs a line of its own")
         hashes = {_sha256(value, where) for value in options.get("--hash", ())}
-        if hashes:  # of a name in several lines only the common hashes are allowed
-            name = normalize_name(parsed.name)
-            self.hashes[name] = self.hashes.get(name, hashes) & hashes
+        if (
+            hashes
+        ):  # of a name in several lines that hold together only the common hashes are allowed
+            key = (normalize_name(parsed.name), str(parsed.marker or ""))
+            self.hashes[key] = self.hashes.get(key, hashes) & hashes
         # A marker may exclude a requirement. A URL with its own hash needs no other hash.
         has_hash = "sha256=" in (parsed.url or "")
         if kind == "requirements" and parsed.marker is None and not has_hash:

@@ -1,0 +1,155 @@
+"""uv.lock: walked from the project, with the markers of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from ..index.protocol import DIRECT_URL
+from ..requirements.source_urls import Commit
+from ..requirements.versions import normalize_name
+from ..serialize import from_plain
+from .foreign import Edge, LockContents, LockedPackage, Wanted, closure, locked_file
+
+
+class _Source(msgspec.Struct):
+    registry: str | None = None
+    git: str | None = None
+    url: str | None = None
+    path: str | None = None
+    directory: str | None = None
+    editable: str | None = None
+    virtual: str | None = None
+
+
+class _Dependency(msgspec.Struct):
+    name: str
+    version: str | None = None
+    source: _Source | None = None
+    marker: str | None = None
+    extra: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()  # of a requirement of a script or of a group without a project
+
+
+class _File(msgspec.Struct):
+    url: str | None = None
+    path: str | None = None
+    filename: str | None = None
+    hash: str | None = None
+    size: int | None = None
+
+
+class _Package(msgspec.Struct, rename="kebab"):
+    name: str
+    source: _Source
+    version: str | None = None
+    resolution_markers: tuple[str, ...] = ()
+    dependencies: tuple[_Dependency, ...] = ()
+    optional_dependencies: dict[str, tuple[_Dependency, ...]] = {}
+    dev_dependencies: dict[str, tuple[_Dependency, ...]] = {}
+    sdist: _File | None = None
+    wheels: tuple[_File, ...] = ()
+
+
+class _Manifest(msgspec.Struct, rename="kebab", frozen=True):
+    members: tuple[str, ...] = ()
+    requirements: tuple[_Dependency, ...] = ()
+    dependency_groups: dict[str, tuple[_Dependency, ...]] = {}
+
+
+class _Lock(msgspec.Struct, rename="kebab"):
+    version: int
+    package: tuple[_Package, ...] = ()
+    requires_python: str = ""
+    manifest: _Manifest = _Manifest()
+
+
+def read(document: dict[str, Any], wanted: Wanted) -> LockContents:
+    """Walk from the project, from all members of a workspace without one, or from a script."""
+    lock = from_plain(document, _Lock, "")
+    manifest, packages = lock.manifest, lock.package
+    roots = [package for package in packages if _is_project(package.source)]
+    roots = roots or [package for package in packages if package.name in manifest.members]
+    if not (roots or manifest.requirements or manifest.dependency_groups):
+        raise ValueError("it has no project")
+    # Rows of the lock by what adds them.
+    extras = [table for root in roots for table in root.optional_dependencies.items()]
+    groups = [table for root in roots for table in root.dev_dependencies.items()]
+    groups += manifest.dependency_groups.items()
+    wanted.require_known([name for name, _ in extras], [name for name, _ in groups])
+    active = {*wanted.extras}  # uv's markers name the extras and groups of conflicts so:
+    for root in roots:
+        for kind, names in (("extra", wanted.extras), ("group", wanted.groups)):
+            active |= {f"{kind}-{len(root.name)}-{root.name}-{name}" for name in names}
+
+    def holds(marker: str | None) -> bool:
+        return wanted.holds(marker, active)
+
+    def edges(rows: Iterable[_Dependency]) -> list[Edge[_Package]]:
+        return [
+            Edge(row.name, partial(fits, row), (*row.extra, *row.extras))
+            for row in rows
+            if holds(row.marker)
+        ]
+
+    def fits(row: _Dependency, package: _Package) -> bool:
+        """Return whether a package is the one of several releases that a dependency means."""
+        markers = package.resolution_markers
+        is_named = row.version in (None, package.version) and row.source in (None, package.source)
+        return is_named and (not markers or any(map(holds, markers)))
+
+    def below(package: _Package, extra: str) -> list[Edge[_Package]]:
+        table = package.optional_dependencies
+        return edges(table.get(extra, ()) if extra else package.dependencies)
+
+    waiting = [*manifest.requirements, *(row for root in roots for row in root.dependencies)]
+    for tables, names in ((extras, wanted.extras), (groups, wanted.groups)):
+        waiting += [row for name, rows in tables if normalize_name(name) in names for row in rows]
+    found = closure(packages, edges(waiting), below)
+    return LockContents(
+        created_by="uv",
+        packages=tuple(_locked(package, wanted) for package in found if package not in roots),
+        requires_python=lock.requires_python,
+    )
+
+
+def _is_project(source: _Source) -> bool:
+    """Return whether it is the project at the root of a workspace."""
+    return "." in (source.virtual, source.editable, source.directory)
+
+
+def _locked(package: _Package, wanted: Wanted) -> LockedPackage:
+    source, files = package.source, []
+    for file in [*package.wheels, *filter(None, [package.sdist])]:
+        url = file.url or source.url or ""
+        if source.path is not None:
+            url = wanted.beside(source.path)
+        elif file.path is not None:
+            url = wanted.beside(source.registry or "", file.path)
+        files.append(locked_file(file.filename or "", file.hash, url, file.size))
+    registry, folder, tree = source.registry or "", source.directory or source.virtual, ""
+    if source.git is not None:
+        tree = _commit(source.git)
+    elif folder is not None or source.editable is not None:
+        tree = wanted.folder(folder or source.editable or "", editable=folder is None)
+    return LockedPackage(
+        name=normalize_name(package.name),
+        version=package.version,
+        index=DIRECT_URL if source.url or source.path else registry if "://" in registry else "",
+        files=tuple(files),
+        tree=tree,
+    )
+
+
+def _commit(url: str) -> str:
+    """Return the tree of https://HOST/REPOSITORY?rev=main&subdirectory=python#COMMIT."""
+    plain, _, commit = url.partition("#")
+    plain, _, query = plain.partition("?")
+    details = dict(parse_qsl(query))
+    revision = next((details[key] for key in ("rev", "tag", "branch") if key in details), "")
+    folder = details.get("subdirectory", "")
+    return str(Commit(url=plain, commit=commit, revision=revision, subdirectory=folder))
