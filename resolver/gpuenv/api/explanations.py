@@ -176,12 +176,12 @@ def explain_lock(
 
 
 def _other_releases(report: LockReport, pins: Iterable[tuple[str, str]]) -> list[Change]:
-    """Return single changes of the frameworks and companions of a lock that make them work."""
+    """Return single changes of the frameworks of a lock that make these work."""
     data = compatibility_data()
     texts = [
         f"{name}=={version}"
         for name, version in pins
-        if data.framework_of(name) is not None or data.is_companion(name)
+        if data.framework_of(name) is not None or name in data.installers
     ]
     frameworks, requirements = wheels.split_frameworks([], texts)
     request = Request(frameworks=tuple(frameworks), requirements=tuple(requirements))

@@ -227,7 +227,8 @@ class SourceBuilder:
                 raise _failure(sdist, problem) from None
             try:
                 settings = self._install_settings()
-                environment = _Environment(folder, self._python, settings, beside)
+                flags = ["--no-index"] if self._options.no_index else []
+                environment = _Environment(folder, self._python, settings, flags, beside)
                 builder = ProjectBuilder.from_isolated_env(environment, source, runner=folder.hook)
                 rows = (text.partition("=") for text in self._options.build_with)
                 given = [requirement for name, _, requirement in rows if name == sdist.name]
@@ -282,8 +283,6 @@ class SourceBuilder:
         }
         if options.index_url:
             settings["PIP_INDEX_URL"] = options.index_url
-        if options.no_index:
-            settings["UV_NO_INDEX"] = settings["PIP_NO_INDEX"] = "1"
         if options.offline:  # uv then uses its cache
             settings["UV_OFFLINE"] = settings["PIP_NO_INDEX"] = "1"
         own = {name: value for name, value in os.environ.items() if name not in _DROPPED}
@@ -368,6 +367,7 @@ class _Environment:
         folder: _BuildFolder,
         base: str,
         settings: Mapping[str, str],
+        flags: Sequence[str],
         beside: Beside | None,
     ) -> None:
         self._folder, self._settings = folder, settings
@@ -382,6 +382,7 @@ class _Environment:
         else:
             pip = ["-m", "pip"] if own is None else [own]
             self._install = [python, "-I", *pip, "install", "--quiet", "--no-input"]
+        self._install += flags
         self.python_executable = python
         self._variables = {"PATH": os.pathsep.join((os.path.dirname(python), *os.get_exec_path()))}
         self._package, self._there = "", dict[str, str]()

@@ -84,8 +84,9 @@ def require_compilers(lock: Lock, pins: Iterable[Pin]) -> None:
             problem = f"nvcc of CUDA {cuda[0]}, as {name} has"
             hint = f"install the CUDA toolkit {show_pair(cuda)}, or set CUDA_HOME to one"
         if problem:
-            found = ", ".join(f"{kit.home} has {show_pair(kit.cuda)}" for kit in _toolkits(cuda))
             message = f"{wheel.name} {wheel.version} is compiled for {name}: this needs {problem}"
+            kits = _toolkits(cuda) if "nvcc" in problem else []
+            found = ", ".join(f"{kit.home} has {show_pair(kit.cuda)}" for kit in kits)
             raise InstallError(f"{message}; found {found or 'none'}", hint=hint)
 
 
