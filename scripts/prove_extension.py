@@ -3,9 +3,9 @@
     python scripts/prove_extension.py --wheels DIR ... --record docs/hosts/h200-extension.json
 
 `--wheels` are folders with the wheels of torch and of the build requirements (scripts/rewheel.py
-makes those of torch), and with the source distribution of torch-scatter. No network is asked. Every
+makes those of torch), and with the source distribution of torchsort. No network is asked. Every
 step is a process of the command line in a new folder: solve, a sync without nvcc, which must change
-nothing, a sync, a verification, a sum that torch computes, too, and a second sync.
+nothing, a sync, a verification, ranks that torch computes, too, and a second sync.
 """
 
 from __future__ import annotations
@@ -23,14 +23,11 @@ from records import write_record
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 USE = """
-import torch, torch_scatter
-generator = torch.Generator("cuda").manual_seed(1)
-source = torch.randn(1 << 20, generator=generator, device="cuda")
-index = torch.randint(0, 1000, (1 << 20,), generator=generator, device="cuda")
-ours = torch_scatter.scatter(source, index, dim=0, dim_size=1000, reduce="max")
-wanted = torch.full((1000,), -torch.inf, device="cuda")
-wanted = wanted.scatter_reduce(0, index, source, reduce="amax")
-print(torch.cuda.get_device_name(), "equal" if torch.equal(ours, wanted) else "different")
+import torch, torchsort
+generator = torch.Generator().manual_seed(1)
+source = torch.stack([torch.randperm(4096, generator=generator) for _ in range(64)]).double()
+ours = torchsort.soft_rank(source.cuda(), regularization_strength=0.1).cpu()
+print(torch.cuda.get_device_name(), "right" if torch.allclose(ours, source + 1) else "wrong")
 """
 
 
@@ -70,7 +67,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         sync = ("sync", "--target", "env", *places)
         host = json.loads(step("detect", "detect", "--json"))
-        step("solve", "solve", "torch", "torch-scatter", *places)
+        step("solve", "solve", "torch", "torchsort", *places)
         step("no compiler", *sync, status=4, CXX="no-such-compiler")
         is_unchanged = not os.path.exists(os.path.join(folder, "env"))
         step("sync", *sync)
@@ -81,7 +78,7 @@ def main() -> int:
         step("sync again", *sync)
         step("scan", "matrix", "scan", "env")
     is_right = all(row["exit"] == row["wanted"] for row in rows) and is_unchanged
-    is_right = is_right and "equal" in said
+    is_right = is_right and said.endswith("right\n")
     rows = [row for row in rows if row["step"] != "detect"]
     facts = {"date": time.strftime("%Y-%m-%d"), "gpus": [gpu["name"] for gpu in host["gpus"]]}
     record = {**facts, "driver": host["driver"], "right": is_right, "steps": rows}

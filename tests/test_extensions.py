@@ -141,6 +141,18 @@ def test_what_is_missing_is_said_first(
         assert "making" not in done.stderr and "/packages/" not in " ".join(server.paths()[-1:])
 
 
+def test_without_a_toolkit_nvcc_comes_from_wheels_of_the_index(folder: Path) -> None:
+    with IndexServer() as server:
+        add_torch(server, "2.15.0")
+        assert command(folder, server, "solve", "flash-attn", "torch").returncode == 0
+        before = contents(folder)
+        done = sync(folder, server, CUDA_HOME="/nowhere")
+        said = " ".join(done.stderr.split())
+        assert done.returncode == 4 and contents(folder) == before
+        assert "nvidia-cuda-nvcc" in said and "no CUDA 13 toolkit is here" in said
+        assert "install the CUDA toolkit 13." in said
+
+
 def test_a_module_that_a_release_requires_is_there_when_it_is_built(folder: Path) -> None:
     """The isolated build fails; nothing is known about the project in advance."""
     with IndexServer() as server:

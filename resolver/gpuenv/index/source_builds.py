@@ -94,6 +94,7 @@ class Beside(Value):
         label: what the wheel depends on, as a file name: torch-2.15.0-cuda-13.2-for-9.0.
         requires: what the build needs beside its stated build requirements.
         variables: (name, value) of environment variables of the build.
+        hint: what to change if the build fails.
     """
 
     package: str
@@ -101,6 +102,7 @@ class Beside(Value):
     label: str
     requires: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
+    hint: str = ""
 
 
 class SourceBuilder:

@@ -24,6 +24,7 @@ from ..model import Code, CudaVersion, Lock, Pin, Value, parse_pair, show_pair
 from ..prefix import sites
 
 _WHEELS_FROM = 13  # the first CUDA major whose wheels of nvidia-cuda-nvcc have all of a compiler
+_INSTALL_TOOLKIT = "install the CUDA toolkit {cuda}, or set CUDA_HOME to one"
 _PLACES = ("/usr/local/cuda-{cuda}", "/usr/local/cuda", "/opt/cuda")
 _GIB_OF_A_JOB = 4  # nvcc needs that much for the larger kernels of flash-attn
 Pair = tuple[int, int]
@@ -82,7 +83,7 @@ def require_compilers(lock: Lock, pins: Iterable[Pin]) -> None:
             problem, hint = "a C++ compiler", "install g++"
         elif cuda is not None and cuda[0] < _WHEELS_FROM and _toolkit(cuda) is None:
             problem = f"nvcc of CUDA {cuda[0]}, as {name} has"
-            hint = f"install the CUDA toolkit {show_pair(cuda)}, or set CUDA_HOME to one"
+            hint = _INSTALL_TOOLKIT.format(cuda=show_pair(cuda))
         if problem:
             message = f"{wheel.name} {wheel.version} is compiled for {name}: this needs {problem}"
             kits = _toolkits(cuda) if "nvcc" in problem else []
@@ -99,13 +100,17 @@ def beside(lock: Lock, pin: Pin, prefix: str) -> Beside:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") >> 30
     jobs = max(1, min(os.cpu_count() or 1, memory // _GIB_OF_A_JOB))
     variables = {"MAX_JOBS": os.environ.get("MAX_JOBS", str(jobs))}
-    cuda, capabilities = _cuda(lock, name), _capabilities(lock)
+    cuda, capabilities, hint = _cuda(lock, name), _capabilities(lock), ""
     if cuda is not None:
         toolkit = _toolkit(cuda)
         if toolkit is not None:
             variables["CUDA_HOME"] = toolkit.home
         else:
             release = f"=={show_pair(cuda)}.*"
+            hint = (
+                f"no CUDA {cuda[0]} toolkit is here, so nvcc comes from wheels; if they do not"
+                f" suffice, {_INSTALL_TOOLKIT.format(cuda=show_pair(cuda))}"
+            )
             requires = (*requires, f"nvidia-cuda-nvcc{release}", f"nvidia-cuda-cccl{release}")
         variables["TORCH_CUDA_ARCH_LIST"] = ";".join(map(show_pair, capabilities))
         variables["FORCE_CUDA"] = "1"  # a host that builds need not have a GPU
@@ -122,6 +127,7 @@ def beside(lock: Lock, pin: Pin, prefix: str) -> Beside:
         label=label(lock, pin, prefix),
         requires=requires,
         variables=tuple(variables.items()),
+        hint=hint,
     )
 
 

@@ -146,7 +146,8 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
                 activity.current.announce(f"the end of the output of the build:\n{error.output}")
             reason = error.reason
             message = f"{reason.subject}, for {dependent}, cannot be built: it needs {reason.need}"
-            raise InstallError(f"{message}; found {reason.have}") from None
+            hint = place.hint if place is not None else ""
+            raise InstallError(f"{message}; found {reason.have}", hint=hint) from None
         wheel = sdist.replace(
             filename=os.path.basename(path),
             url=path_to_file_url(path),
