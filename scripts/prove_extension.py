@@ -43,6 +43,7 @@ def main() -> int:
         word for folder in arguments.wheels for word in ("--find-links", os.path.abspath(folder))
     ]
     places = [*links, "--no-index"]
+    shown = {path: "FOLDER" for path in links[1::2]}
     cache = tempfile.mkdtemp()
     path = os.pathsep.join([os.path.join(HERE, "resolver"), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "PYTHONPATH": path, "GPUENV_CACHE_DIR": cache}
@@ -57,7 +58,10 @@ def main() -> int:
             check=False,
         )  # fmt: skip
         seconds = round(time.perf_counter() - start, 1)
-        text = [line.replace(folder, ".") for line in (done.stderr + done.stdout).splitlines()]
+        said = done.stderr + done.stdout
+        for path, name in {folder: ".", **shown}.items():
+            said = said.replace(path, name)
+        text = said.splitlines()
         rows.append({"step": name, "exit": done.returncode, "wanted": status, "seconds": seconds})
         rows[-1]["output"] = [line for line in text if "UUID" not in line][-12:]
         if name != "detect":
