@@ -43,7 +43,7 @@ def main() -> int:
         word for folder in arguments.wheels for word in ("--find-links", os.path.abspath(folder))
     ]
     places = [*links, "--no-index"]
-    shown = {path: "FOLDER" for path in links[1::2]}
+    shown = dict.fromkeys(links[1::2], "FOLDER")
     cache = tempfile.mkdtemp()
     path = os.pathsep.join([os.path.join(HERE, "resolver"), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "PYTHONPATH": path, "GPUENV_CACHE_DIR": cache}
@@ -59,8 +59,8 @@ def main() -> int:
         )  # fmt: skip
         seconds = round(time.perf_counter() - start, 1)
         said = done.stderr + done.stdout
-        for path, name in {folder: ".", **shown}.items():
-            said = said.replace(path, name)
+        for place, label in {folder: ".", **shown}.items():
+            said = said.replace(place, label)
         text = said.splitlines()
         rows.append({"step": name, "exit": done.returncode, "wanted": status, "seconds": seconds})
         rows[-1]["output"] = [line for line in text if "UUID" not in line][-12:]
