@@ -19,6 +19,7 @@ import tempfile
 import time
 from typing import Any
 
+from prove_host import without_uuids
 from records import write_record
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -84,8 +85,8 @@ def main() -> int:
     is_right = all(row["exit"] == row["wanted"] for row in rows) and is_unchanged
     is_right = is_right and said.endswith("right\n")
     rows = [row for row in rows if row["step"] != "detect"]
-    facts = {"date": time.strftime("%Y-%m-%d"), "gpus": [gpu["name"] for gpu in host["gpus"]]}
-    record = {**facts, "driver": host["driver"], "right": is_right, "steps": rows}
+    facts = {"date": time.strftime("%Y-%m-%d"), "host": without_uuids(host), "right": is_right}
+    record = {**facts, "steps": rows}
     write_record(record, arguments.record)
     return 0 if is_right else 1
 
