@@ -517,13 +517,17 @@ class CompatibilityData:
         """
         return self._rule("system_cuda", version, platform, distribution=distribution)
 
-    def compiled_against(self, distribution: str) -> RuleRow | None:
-        """Return the row of a project whose source distributions compile code for a framework.
+    def compiled_against(self, distribution: str, version: str) -> RuleRow | None:
+        """Return the row of a source distribution that compiles code for a framework.
 
-        `value` is the distribution of the framework; None for other projects.
+        `value` is the distribution of the framework; None for others. A source tree may have no
+        version: its row is the first, which is for the newest releases.
         """
-        rows = self.rule_rows("compiled_against")
-        return next((row for row in rows if distribution in row.distributions), None)
+        for row in self.rule_rows("compiled_against"):
+            is_meant = not (version and row.versions) or within(version, row.versions)
+            if distribution in row.distributions and is_meant:
+                return row
+        return None
 
     def _rule(
         self, table: str, version: str, platform: str, *, distribution: str = "", variant: str = ""

@@ -119,11 +119,18 @@ def source_reasons(name: str, version: str, host: Host, data: CompatibilityData)
     """R2 for a source distribution whose project compiles code for certain devices only.
 
     Returns:
-        Reasons by host fact. Codes: those of the rule.
+        Reasons by host fact. Codes: needs-gpu, those of the rule.
     """
-    row = data.compiled_against(name)
-    if row is None or not row.capabilities or not host.gpus:
+    row = data.compiled_against(name, version)
+    if row is None or not row.capabilities:
         return {}
+    if not host.gpus:
+        have = "a host without one"
+        return {
+            "__sm": (
+                Reason(code="needs-gpu", subject=f"{name} {version}", need="a GPU", have=have),
+            )
+        }
     targets = tuple(capability.replace(".", "") for capability in row.capabilities)
     code = Code(sass=targets, ptx=(), source=row.source)
     return {"__sm": code_reasons(f"{name} {version}", code, host)}

@@ -230,7 +230,7 @@ class FileReader:
             UnusableFileError: it is no readable archive, or its build fails.
         """
         builder = self._builder
-        row = load().compiled_against(wheel.name)
+        row = load().compiled_against(wheel.name, wheel.version)
         if builder is not None and row is None:
             builder.require_hope(wheel)  # before a download
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
@@ -384,7 +384,7 @@ class FileReader:
         A setup.py that imports a framework gets one, as uv's extra-build-dependencies would give
         it: nothing else tells what the project requires.
         """
-        row = load().compiled_against(tree.name)
+        row = load().compiled_against(tree.name, tree.version)
         why = "its pyproject.toml does not tell its version and dependencies"
         if row is None:
             try:

@@ -45,7 +45,7 @@ def built_with(pin: Pin) -> str:
     """
     if pin.wheel.filename.endswith(".whl"):
         return ""
-    row = load().compiled_against(pin.wheel.name)
+    row = load().compiled_against(pin.wheel.name, pin.wheel.version)
     return pin.built_with or ("" if row is None else str(row.value))
 
 
@@ -93,7 +93,7 @@ def require_compilers(lock: Lock, pins: Iterable[Pin]) -> None:
 
 def beside(lock: Lock, pin: Pin, prefix: str) -> Beside:
     """Return how a package is built beside the environment at `prefix`."""
-    name, row = built_with(pin), load().compiled_against(pin.wheel.name)
+    name, row = built_with(pin), load().compiled_against(pin.wheel.name, pin.wheel.version)
     requires = () if row is None else row.requires
     if row is None and load().framework(name) is not None:
         requires = ("ninja", "packaging", "wheel")

@@ -348,7 +348,8 @@ class CandidateStore:
             wheel = candidate.wheel
             links = self.data.links(wheel.name, wheel.version, self.host.platform, wheel.url)
             exact = [range_ for _, range_ in links.frameworks if "==" in range_] if links else []
-            is_source = candidate.needs_build and bool(self.data.compiled_against(wheel.name))
+            row = self.data.compiled_against(wheel.name, wheel.version)
+            is_source = candidate.needs_build and row is not None
             torch = shown_release(exact[0]) if exact else "0"
             return not is_source, version_key(public(wheel.version)), version_key(torch)
 
