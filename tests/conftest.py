@@ -55,8 +55,6 @@ LONG_TESTS = (
     "test_grid.py::test_every_plan_is_right_and_the_best_and_every_refusal_is_due",
     "test_grid.py::test_the_framework_named_first_is_as_new_as_it_can_be",
     "test_host_conditions.py::test_condition",
-    "test_resolution_tools.py::test_pip_resolves_the_same",
-    "test_resolution_tools.py::test_uv_resolves_the_same",
 )
 
 

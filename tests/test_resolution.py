@@ -15,7 +15,8 @@ from gpuenv.model import Host, Plan, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.solver import solve
-from tables import data_file, each
+from script_modules import load_script
+from tables import ROOT, data_file, each
 from universe import BASE, Universe
 
 TABLES = data_file("tables/resolution.json")
@@ -155,6 +156,16 @@ def test_there_are_enough_of_them() -> None:
     """A case that is lost on the way is noticed."""
     assert len(CASES) >= 300
     assert len({case["id"] for case in CASES}) == len(CASES)
+
+
+def test_pip_and_uv_resolve_the_same() -> None:
+    """A sample; the record is of all cases as they are now."""
+    script = load_script("compare_resolvers")
+    record = json.loads((ROOT / "docs" / "records" / "resolvers.json").read_text())
+    for result in (record, script.compare(cases=12, number_made=8)):
+        assert result["digest of the cases"] == script.digest_of_cases()
+        assert result["differences"] == {"pip": [], "uv": []}
+        assert result["made by chance"]["worse pins"] == 0
 
 
 EDITED = data_file("suggestions.toml")
