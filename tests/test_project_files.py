@@ -5,6 +5,7 @@ pins of the lock, or what the command says.
 """
 
 import json
+import platform
 import shlex
 import subprocess
 import tomllib
@@ -156,6 +157,67 @@ def test_source_trees_are_installed_and_only_folders_are_built_again(tmp_path: P
     again = run([*sync, "--find-links", "../other/repo"], work)
     assert again.returncode == 0 and "again   fixed 1.5" in again.stderr + again.stdout
     assert "building a wheel of far" not in again.stderr and "editable" not in again.stderr
+
+
+ASKS = """
+import os
+from importlib.metadata import version
+build_plain_wheel = build_wheel
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    found = config_settings, os.environ["MODE"], version("tool")
+    assert found == ({"a": ["1", "2"], "b": "3"}, "fast", "1.0"), found
+    return build_plain_wheel(folder)
+"""
+
+
+def test_sync_builds_with_what_the_project_says_and_a_backend_tells_a_profile(
+    tmp_path: Path,
+) -> None:
+    for index, releases in CASES["indexes"].items():
+        put(tmp_path / index, releases)
+    work = tmp_path / "work"
+    put_trees(tmp_path, {"mine": ["lib<3"], "work": [f"mine @ file://{tmp_path}/mine"]})
+    (tmp_path / "mine" / "backend.py").write_text(BUILDS + ASKS)
+    (work / "pyproject.toml").write_text(
+        f"""{BUILD_SYSTEM}
+[project]
+name = "x"
+version = "1"
+dynamic = ["dependencies"]
+[tool.uv]
+config-settings = {{a = ["1", "2"]}}
+config-settings-package = {{mine = {{b = "3"}}, other = {{b = "4"}}}}
+build-constraint-dependencies = ["tool<2"]
+[tool.uv.extra-build-dependencies]
+mine = ["tool"]
+[tool.uv.extra-build-variables]
+mine = {{MODE = "fast"}}
+[tool.gpuenv]
+project-dependencies = true
+python = "{platform.python_version().rpartition(".")[0]}"
+no-index = true
+find-links = ["../default"]
+[tool.gpuenv.profiles.ci]
+gpu = "none"
+glibc = "2.17"
+"""
+    )
+    locked = run(["lock"], work)
+    assert locked.returncode == 0, locked.stderr
+    lock = tomllib.loads((work / "pylock.ci.toml").read_text())
+    assert [*map(pin_of, lock["packages"])] == ["lib 2.0", "mine ../mine"]
+    index = ("--no-index", "--find-links", "../default", "--find-links", "../mine")
+    synced = run(["sync", "pylock.ci.toml", "--target", "env", *index], work)
+    assert synced.returncode == 0, synced.stderr
+    text = (work / "pylock.ci.toml").read_text()
+    for edited, problem in (
+        ("config * a", "no setting of a build"),
+        ("config * a=4", "was edited"),
+    ):
+        other = text.replace("config * a=1", edited)
+        (work / "other.toml").write_text(other)
+        refused = run(["sync", "other.toml", "--target", "env", *index], work)
+        assert refused.returncode and problem in refused.stderr
 
 
 def test_verify_accepts_what_an_override_allows(tmp_path: Path) -> None:

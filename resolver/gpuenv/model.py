@@ -452,8 +452,10 @@ class IndexOptions(Value):
     `find_links`. `package_indexes` are texts NAME=URL: a package that comes from this index only.
     With `merge_indexes` the releases of a package are those of all indexes. `known_metadata` are
     METADATA texts that replace those of files; one without a version is that of all releases.
-    `build_with` are texts NAME=REQUIREMENT: what a build of the package needs beside its build
-    requirements. Relative paths of requirements start from `folder`.
+    `build_settings` are texts KIND NAME TEXT about builds, of every package if NAME is *: a
+    requirement or constraint of the build, or a config (for the backend) or variable KEY=VALUE.
+    `exclude_newer_of` are texts NAME=DATE for single packages; NAME= excludes nothing. Relative
+    paths of requirements start from `folder`.
     """
 
     index_url: str | None = None
@@ -463,11 +465,12 @@ class IndexOptions(Value):
     package_indexes: tuple[str, ...] = ()
     merge_indexes: bool = False
     known_metadata: tuple[str, ...] = ()
-    build_with: tuple[str, ...] = ()
+    build_settings: tuple[str, ...] = ()
     folder: str = ""
     offline: bool = False
     refresh: bool = False
     exclude_newer: str | None = None
+    exclude_newer_of: tuple[str, ...] = ()
 
 
 class Choice(Value):
@@ -519,13 +522,15 @@ class Pin(Value):
 
     `publishers` are the identities whose attestations of the file hold, as canonical JSON; () if
     none was asked for. `built_with` is the package that must be installed before a source
-    distribution can be built: it compiles code for it. "" for others.
+    distribution can be built: it compiles code for it. "" for others. `build_settings` are
+    those of IndexOptions for a source distribution.
     """
 
     wheel: Wheel
     dependencies: tuple[str, ...] = ()
     publishers: tuple[str, ...] = ()
     built_with: str = ""
+    build_settings: tuple[str, ...] = ()
 
 
 class Rejection(Value):

@@ -18,7 +18,7 @@ from ..project.shared_versions import SharedVersion, share_versions, versions_of
 from ..resolve.plan import digest
 from ..resolve.requested import with_versions
 from ..serialize import read_input, read_toml
-from . import environments
+from . import environments, wheels
 from .data import compatibility_data, data_version, matrix_catalog
 from .hosts import with_python_of
 from .installing import lock_reasons
@@ -68,7 +68,7 @@ def read_project(folder: str = "") -> Project:
 
     InputError says what is wrong with it, and where.
     """
-    return read.read_project(folder, compatibility_data())
+    return read.read_project(folder, compatibility_data(), wheels.built_requirements)
 
 
 def has_profiles(folder: str = "") -> bool:

@@ -11,6 +11,7 @@ from ..index.default_index import without_default
 from ..index.multi_index import MultiIndex, open_indexes
 from ..index.own_indexes import OwnIndexes
 from ..index.protocol import Index
+from ..index.source_builds import build_settings_of
 from ..index.urls import path_to_file_url
 from ..lock.tool_settings import ToolSettings, capability_of, settings
 from ..model import Host, IndexOptions, Plan, Request
@@ -86,8 +87,13 @@ def solve(
         raise NoSolutionError(error.explanation.replace(reasons=reasons)) from None
     finally:
         index.stop_prefetch()
+    hashed = []
+    for pin in plan.pins:
+        name, is_wheel = pin.wheel.name, pin.wheel.filename.endswith(".whl")
+        settings = () if is_wheel else build_settings_of(name, options.build_settings)
+        hashed.append(pin.replace(wheel=index.hashed(pin.wheel), build_settings=settings))
     plan = plan.replace(
-        pins=tuple(pin.replace(wheel=index.hashed(pin.wheel)) for pin in plan.pins),
+        pins=tuple(hashed),
         warnings=(*plan.warnings, *index.failures()),
     )
     if any(pin.wheel.size is None for pin in plan.pins):

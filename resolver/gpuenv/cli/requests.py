@@ -373,7 +373,8 @@ def _merged(
             "find_links",
             "package_indexes",
             "known_metadata",
-            "build_with",
+            "build_settings",
+            "exclude_newer_of",
         ),
     )
     return request, options

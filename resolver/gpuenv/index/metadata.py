@@ -132,7 +132,7 @@ class FileReader:
     def _find(self, wheel: Wheel) -> Metadata:
         built_key = None
         if wheel.sha256 is not None and is_sdist(wheel.filename) and self._builder is not None:
-            built_key = f"{wheel.sha256} {self._builder.key}"
+            built_key = f"{wheel.sha256} {self._builder.key_of(wheel.name)}"
         key, size = wheel.sha256, None
         if key is None and is_http_url(wheel.url) and not is_sdist(wheel.filename):
             key = wheel.url  # a file of a page without hashes; --refresh reads it again
@@ -231,7 +231,10 @@ class FileReader:
         """
         builder = self._builder
         row = load().compiled_against(wheel.name, wheel.version)
-        if builder is not None and row is None:
+        framework = "" if row is None else str(row.value)
+        if builder is not None:
+            framework = framework or builder.compiles_for(wheel.name)
+        if builder is not None and not framework:
             builder.require_hope(wheel)  # before a download
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
             if wheel.url.startswith("file:"):
@@ -245,8 +248,9 @@ class FileReader:
             content = files.get("PKG-INFO")
             why = "it has no PKG-INFO" if content is None else _why_dynamic(content)
             may_build = builder is not None and builder.may_build(wheel.name)
-            if row is not None and content is not None and (may_build or not why):
-                return _stated(content, files), False, _framework_of_build(str(row.value), files)
+            if framework and content is not None and (may_build or not why):
+                stated = _stated(content, files)
+                return stated, row is None, _framework_of_build(framework, files)
             if content is not None and not why:
                 return content, False, None
             if builder is None or not may_build:
@@ -330,7 +334,10 @@ class FileReader:
         name = tree.name
         given = (content.decode() for content in self._known.get(name, ()))
         framework = ""
-        static = next((text for text in given if "\nVersion:" in text), static_metadata(folder))
+        static = next((text for text in given if "\nVersion:" in text), None)
+        if static is None:
+            bound = {text.partition("=")[0] for text in self._options.package_indexes}
+            static = static_metadata(folder, bound)
         if static is not None:
             content = static.encode()
         elif not any(os.path.isfile(os.path.join(folder, file)) for file in _PROJECT_FILES):
@@ -385,16 +392,18 @@ class FileReader:
         it: nothing else tells what the project requires.
         """
         row = load().compiled_against(tree.name, tree.version)
+        framework = builder.compiles_for(tree.name)
+        requires = ["ninja", "packaging"]
         why = "its pyproject.toml does not tell its version and dependencies"
-        if row is None:
+        if row is not None:
+            framework, requires = str(row.value), [*row.requires]
+        elif not framework:
             try:
                 return builder.metadata(tree, folder, why), ""
             except BuildFailedError as error:
-                framework, requires = _distribution_of(error.missing_module), ["ninja", "packaging"]
+                framework = _distribution_of(error.missing_module)
                 if load().framework(framework) is None:
                     raise
-        else:
-            framework, requires = str(row.value), [*row.requires]
         why = f"{why}, and it compiles code for {framework}"
         return builder.metadata(tree, folder, why, [framework, *requires]), framework
 

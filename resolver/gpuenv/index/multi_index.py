@@ -16,6 +16,7 @@ from ..compat.rows import IndexRow
 from ..errors import OfflineError, PackageIndexError, Reason
 from ..model import IndexOptions, Python, Requirement, Wheel
 from ..requirements.target import TargetEnvironment
+from ..requirements.tool_tables import FLAT
 from ..requirements.versions import is_prerelease
 from .cache import Cache
 from .default_index import default_index
@@ -28,6 +29,7 @@ from .protocol import DIRECT_URL, Index, Metadata
 from .snapshot import Snapshot
 from .source_builds import SourceBuilder
 from .sources import FindLinks, Merged, OfIndex, OwnIndex, SimpleIndex, Source, WithOwnBuilds
+from .urls import path_to_file_url
 from .variants import ReleaseVariants
 
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
@@ -382,6 +384,7 @@ def open_indexes(
         and options.index_url is None
         and not options.no_index
         and not options.exclude_newer
+        and not options.exclude_newer_of
         and not options.refresh
     )
     transport = Transport(cert=default.cert)
@@ -433,7 +436,8 @@ def _open_snapshot(folder: str, file_store: str, default_url: str) -> Snapshot:
 def open_index(
     url: str, pages: PageReader, options: IndexOptions, names: Collection[str] | None = None
 ) -> Source:
-    """Open an index by its URL: over HTTP, or a folder (file://; PEP 503 layout or flat).
+    """Open an index by its URL: over HTTP, a folder (file://; PEP 503 layout or flat), or a page
+    or a folder of files, after FLAT.
 
     Args:
         url: the URL.
@@ -444,6 +448,13 @@ def open_index(
     Raises:
         InputError: the folder does not exist, or `exclude_newer` is no date.
     """
-    if url.startswith("file://"):
-        return FindLinks([url], pages, index=url)
-    return SimpleIndex(url, pages, names=names, exclude_newer=options.exclude_newer)
+    if url.startswith(("file://", FLAT)):
+        place = url.removeprefix(FLAT)
+        return FindLinks([place], pages, index=place if "://" in place else path_to_file_url(place))
+    return SimpleIndex(
+        url,
+        pages,
+        names=names,
+        exclude_newer=options.exclude_newer,
+        exclude_newer_of=options.exclude_newer_of,
+    )

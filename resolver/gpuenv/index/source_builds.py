@@ -11,6 +11,7 @@ folder is removed (build_watcher).
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.resources  # two threads that import it at once can deadlock
 import os
@@ -32,6 +33,7 @@ from threading import BoundedSemaphore
 from typing import Literal
 
 from .. import activity
+from ..compat.data import load
 from ..errors import InputError, Reason, UnusableFileError
 from ..interpreters import find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Python, Value, Wheel
@@ -195,8 +197,25 @@ class SourceBuilder:
                     return os.path.join(folder, name)
         return None
 
+    def key_of(self, name: str) -> str:
+        """Return what the metadata and wheels of a package can depend on."""
+        settings = build_settings_of(name, self._options.build_settings)
+        digest = hashlib.sha256("\n".join(settings).encode()).hexdigest()[:16]
+        return f"{self.key} {digest}" if settings else self.key
+
+    def compiles_for(self, name: str) -> str:
+        """Return the framework that the user gives to the builds of a package; "" for none."""
+        names = (parse_requirement(text).name for text in self._given("requirement", name))
+        return next((other for other in names if load().framework(other) is not None), "")
+
+    def _given(self, kind: str, name: str) -> list[str]:
+        """Return the texts of one kind of what the user says about the builds of a package."""
+        rows = build_settings_of(name, self._options.build_settings)
+        return [row.split(" ", 2)[2] for row in rows if row.startswith(f"{kind} ")]
+
     def _place(self, sdist: Wheel, beside: Beside | None) -> str:
-        key = self.key.replace(" ", "-") + (f"-{beside.label}" if beside is not None else "")
+        key = self.key_of(sdist.name).replace(" ", "-")
+        key += f"-{beside.label}" if beside is not None else ""
         return os.path.join(self._folder, "builds", "wheels", sdist.sha256 or "folders", key)
 
     def _build(
@@ -230,19 +249,28 @@ class SourceBuilder:
             try:
                 settings = self._install_settings()
                 flags = ["--no-index"] if self._options.no_index else []
-                environment = _Environment(folder, self._python, settings, flags, beside)
+                if constraints := self._given("constraint", sdist.name):
+                    flags += ["-c", folder.write("constraints.txt", constraints)]
+                variables = self._given("variable", sdist.name)
+                environment = _Environment(
+                    folder, self._python, settings, flags, beside=beside, variables=variables
+                )
                 builder = ProjectBuilder.from_isolated_env(environment, source, runner=folder.hook)
-                rows = (text.partition("=") for text in self._options.build_with)
-                given = [requirement for name, _, requirement in rows if name == sdist.name]
+                given = self._given("requirement", sdist.name)
                 environment.install([*builder.build_system_requires, *given, *requires])
                 kind: Literal["editable", "wheel"] = "editable" if is_editable(sdist) else "wheel"
-                environment.install(builder.get_requires_for_build(kind))
-                output = folder.path("output")
-                if product == "metadata":
-                    metadata = Path(builder.metadata_path(output), "METADATA").read_bytes()
+                config = _config_settings(self._given("config", sdist.name))
+                environment.install(builder.get_requires_for_build(kind, config))
+                output, metadata = folder.path("output"), b""
+                is_wanted = product == "metadata"
+                place = builder.prepare("wheel", output, config) if is_wanted else None
+                if place is not None:
+                    metadata = Path(place, "METADATA").read_bytes()
                 else:
-                    builder.build(kind, output)
-                    metadata = b""
+                    built = builder.build("wheel" if is_wanted else kind, output, config)
+                    metadata = _metadata_of(built) if is_wanted else b""
+            except (zipfile.BadZipFile, KeyError):
+                raise _failure(sdist, "a build that makes no wheel", folder.output()) from None
             except BuildException as error:
                 problem = str(error).replace(f"{source} ", "")
                 raise _failure(sdist, problem, folder.output()) from None
@@ -289,6 +317,27 @@ class SourceBuilder:
             settings["UV_OFFLINE"] = settings["PIP_NO_INDEX"] = "1"
         own = {name: value for name, value in os.environ.items() if name not in _DROPPED}
         return own | {name: value for name, value in settings.items() if value}
+
+
+def build_settings_of(name: str, settings: Iterable[str]) -> tuple[str, ...]:
+    """Return what holds for the builds of a package (see IndexOptions)."""
+    return tuple(row for row in settings if row.split(" ", 2)[1] in ("*", name))
+
+
+def _config_settings(texts: Iterable[str]) -> dict[str, str | list[str]]:
+    """Return KEY=VALUE texts as a backend gets them: several values of a key as a list."""
+    settings: dict[str, list[str]] = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        settings.setdefault(key, []).append(value)
+    return {key: values if len(values) > 1 else values[0] for key, values in settings.items()}
+
+
+def _metadata_of(wheel: str) -> bytes:
+    """Return the METADATA of a wheel that a backend has built."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return archive.read(min(names, key=len, default=""))
 
 
 def _time_limit() -> float:
@@ -370,7 +419,9 @@ class _Environment:
         base: str,
         settings: Mapping[str, str],
         flags: Sequence[str],
+        *,
         beside: Beside | None,
+        variables: Sequence[str] = (),
     ) -> None:
         self._folder, self._settings = folder, settings
         path = folder.path("environment")
@@ -387,6 +438,8 @@ class _Environment:
         self._install += flags
         self.python_executable = python
         self._variables = {"PATH": os.pathsep.join((os.path.dirname(python), *os.get_exec_path()))}
+        given = {name: value for name, _, value in (text.partition("=") for text in variables)}
+        self._variables |= given
         self._package, self._there = "", dict[str, str]()
         if beside is None:
             return
@@ -397,7 +450,7 @@ class _Environment:
         self._package = beside.package
         for distribution in importlib.metadata.distributions(path=list(beside.folders)):
             self._there[normalize_name(distribution.name)] = distribution.version
-        self._variables |= dict(beside.variables)
+        self._variables |= dict(beside.variables) | given
         self._variables = _toolkit_of_wheels([own_folder, *beside.folders]) | self._variables
         if "CUDA_HOME" in self._variables:
             programs = os.path.join(self._variables["CUDA_HOME"], "bin")
@@ -429,8 +482,7 @@ class _Environment:
 
     def _install_lines(self, lines: Sequence[str]) -> None:
         if lines:
-            path = self._folder.path("requirements.txt")
-            Path(path).write_text("\n".join(lines), encoding="utf-8")
+            path = self._folder.write("requirements.txt", lines)
             self._folder.run([*self._install, "-r", path], self._settings)
 
 
@@ -492,6 +544,11 @@ class _BuildFolder:
     def path(self, name: str) -> str:
         """Return the path of a file in the folder."""
         return os.path.join(self._root, name)
+
+    def write(self, name: str, lines: Iterable[str]) -> str:
+        """Write a file, and return its path."""
+        Path(self.path(name)).write_text("\n".join(lines), encoding="utf-8")
+        return self.path(name)
 
     def hook(
         self,

@@ -69,6 +69,7 @@ class SimpleIndex(Source):
         exclude_newer: a date (UTC, the whole day is included) or an RFC 3339 time. Files that were
             uploaded at that time or later are left out, and files without an upload time, too. uv
             has the same rule.
+        exclude_newer_of: NAME=DATE for single packages, NAME= for no date.
 
     Raises:
         InputError: `exclude_newer` is no date.
@@ -81,10 +82,13 @@ class SimpleIndex(Source):
         *,
         names: Collection[str] | None = None,
         exclude_newer: str | None = None,
+        exclude_newer_of: Sequence[str] = (),
     ) -> None:
         self.label = redact_url(url)
         self.url = pages.transport.login(url).rstrip("/")
         self._reader, self._names = pages, names
+        dates = (text.partition("=")[::2] for text in exclude_newer_of)
+        self._cutoffs = {name: parse_cutoff(date) if date else None for name, date in dates}
         self._cutoff = parse_cutoff(exclude_newer) if exclude_newer is not None else None
         self._pages: KeyedMemo[str, Page | None] = KeyedMemo()
         self._files: dict[tuple[str, TargetEnvironment | None], list[Wheel]] = {}
@@ -139,13 +143,14 @@ class SimpleIndex(Source):
         return f"{self.url}/{quote(normalize_name(name), safe='')}/"
 
     def _is_old_enough(self, wheel: Wheel) -> bool:
-        if self._cutoff is None:
+        cutoff = self._cutoffs.get(wheel.name, self._cutoff)
+        if cutoff is None:
             return True
         try:
             uploaded = with_zone(datetime.fromisoformat(wheel.upload_time or ""))
         except ValueError:
             return False
-        return uploaded < self._cutoff
+        return uploaded < cutoff
 
 
 class OwnIndex(SimpleIndex):
@@ -170,8 +175,13 @@ class OwnIndex(SimpleIndex):
         options: IndexOptions,
         fits: Callable[[Wheel], bool],
     ) -> None:
-        names, cutoff = row.distributions, options.exclude_newer
-        super().__init__(url, pages, names=names, exclude_newer=cutoff)
+        super().__init__(
+            url,
+            pages,
+            names=row.distributions,
+            exclude_newer=options.exclude_newer,
+            exclude_newer_of=options.exclude_newer_of,
+        )
         self.row, self._fits = row, fits
 
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:

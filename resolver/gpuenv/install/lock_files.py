@@ -111,6 +111,8 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
         return lock
     default = default_index()
     wanted = python or required_python(lock) or sys.executable
+    settings = dict.fromkeys(row for pin in lock.pins for row in pin.build_settings)
+    options = options.replace(build_settings=(*options.build_settings, *settings))
     builder = SourceBuilder(wanted, options, default, Cache().folder)
     pins = []
     for pin in lock.pins:

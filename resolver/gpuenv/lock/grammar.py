@@ -21,6 +21,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.!+~-]*")
 # The characters of RFC 3986: no spaces, no line breaks, and no braces as in ${NAME}.
 _URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 _SCHEMES = ("https", "http", "file")
+_BUILD_SETTING = re.compile(
+    r"((requirement|constraint) [\w*-]+ [A-Za-z0-9]|(config|variable) [\w*-]+ [\w.+:-]+=)[^\r\n$]*"
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -75,6 +78,14 @@ def check_built_with(name: str, package: object) -> str:
     if package != "":
         _check(_NAME, package, f"package {name}: built-with", "is no normalized name (PEP 503)")
     return str(package)
+
+
+def check_build_settings(name: str, texts: object) -> tuple[str, ...]:
+    """Return what a lock says about the build of a package (IndexOptions); or ValueError."""
+    settings = texts if isinstance(texts, list) else [texts]
+    for text in settings:
+        _check(_BUILD_SETTING, text, f"package {name}: build-settings", "is no setting of a build")
+    return tuple(settings)
 
 
 def _check_file(wheel: Wheel) -> None:

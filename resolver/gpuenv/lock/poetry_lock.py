@@ -15,7 +15,7 @@ import msgspec
 from ..errors import InputError
 from ..index.protocol import DIRECT_URL
 from ..requirements.source_urls import Commit
-from ..requirements.versions import contains, normalize_name
+from ..requirements.versions import contains, normalize_name, poetry_specifier
 from ..serialize import from_plain, read_toml
 from .foreign import Edge, LockContents, LockedPackage, Wanted, closure, locked_file
 
@@ -75,7 +75,7 @@ def read(document: dict[str, Any], wanted: Wanted) -> LockContents:
     return LockContents(
         created_by="poetry",
         packages=tuple(_locked(package, lock, wanted) for package in packages),
-        requires_python="" if "||" in python else _specifier(python),
+        requires_python="" if "||" in python else poetry_specifier(python),
     )
 
 
@@ -165,24 +165,7 @@ def _fits(constraint: str, package: _Package) -> bool:
 
 def _admits(constraint: str, version: str) -> bool:
     """Return whether a constraint of Poetry admits a version."""
-    return any(contains(_specifier(part), version) for part in constraint.split("||"))
-
-
-def _specifier(part: str) -> str:
-    """Return a constraint of Poetry without || as a PEP 440 specifier."""
-    clauses = []
-    for clause in re.split(r"\s*,\s*|\s+(?=[<>=!~^])", part.strip()):
-        match = re.fullmatch(r"([\^~])\s*(\d+(?:\.\d+)*)", clause)
-        if match is not None:
-            numbers = [int(number) for number in match[2].split(".")]
-            place = min(1, len(numbers) - 1)
-            if match[1] == "^":
-                place = next((at for at, number in enumerate(numbers) if number), len(numbers) - 1)
-            upper = [*numbers[:place], numbers[place] + 1]
-            clauses.append(f">={match[2]},<{'.'.join(map(str, upper))}")
-        elif clause not in ("*", ""):
-            clauses.append(clause if clause[0] in "<>=!~" else f"=={clause}")
-    return ",".join(clauses)
+    return any(contains(poetry_specifier(part), version) for part in constraint.split("||"))
 
 
 def _locked(package: _Package, lock: _Lock, wanted: Wanted) -> LockedPackage:

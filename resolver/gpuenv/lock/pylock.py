@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _IDENTITIES = "attestation-identities"
 _BUILT_WITH = "built-with"
+_BUILD_SETTINGS = "build-settings"
 VARIANTS_JSON = "variants-json"  # the table of a package that PEP 825 adds
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
 # What a lock says to whoever installs it. Other warnings are about the data or about the machine.
@@ -174,16 +175,23 @@ def _package(
         package[VARIANTS_JSON] = variant_metadata
     if pin.publishers:
         package[_IDENTITIES] = [json.loads(text) for text in pin.publishers]
-    if pin.built_with:
-        package["tool"] = {"gpuenv": {_BUILT_WITH: pin.built_with}}
+    if own := _of_build(pin):
+        package["tool"] = {"gpuenv": own}
     return package
+
+
+def _of_build(pin: Pin) -> dict[str, object]:
+    """Return what a lock has of the build of a source distribution."""
+    own: dict[str, object] = {_BUILT_WITH: pin.built_with} if pin.built_with else {}
+    if pin.build_settings:
+        own[_BUILD_SETTINGS] = list(pin.build_settings)
+    return own
 
 
 def _tree(pin: Pin, folder: str | None) -> dict[str, object]:
     """Return what a lock has of a source tree: its place, and the version that was solved for."""
     wheel = pin.wheel
-    own = {"version": wheel.version} | ({_BUILT_WITH: pin.built_with} if pin.built_with else {})
-    tool = {"tool": {"gpuenv": own}}
+    tool = {"tool": {"gpuenv": {"version": wheel.version, **_of_build(pin)}}}
     if wheel.url.startswith("git+"):
         commit = read_commit(wheel.url)
         vcs = {
@@ -370,6 +378,9 @@ def _lock_of(
             dependencies=tuple(names),
             publishers=tuple(map(canonical_json, package.attestation_identities or ())),
             built_with=grammar.check_built_with(package.name, _own(package).get(_BUILT_WITH, "")),
+            build_settings=grammar.check_build_settings(
+                package.name, _own(package).get(_BUILD_SETTINGS, [])
+            ),
         )
         pins.append(pin)
     metadata = tuple((name, canonical_json(item)) for name, item in described.items())

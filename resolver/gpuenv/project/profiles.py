@@ -74,7 +74,8 @@ class Profile(Value):
     package_indexes: tuple[str, ...] = ()
     merge_indexes: bool = False
     known_metadata: tuple[str, ...] = ()
-    build_with: tuple[str, ...] = ()
+    build_settings: tuple[str, ...] = ()
+    exclude_newer_of: tuple[str, ...] = ()
     no_index: bool = False
     default_index_only: bool = False
     pre: bool = False

@@ -7,7 +7,7 @@ allowed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from ..requirements import pyproject
 from ..requirements.parse import RequirementSet, build_names, no_build_names
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..serialize import read_toml
-from .profiles import GLIBC, PLATFORM, Profile, Project, host_of
+from .profiles import GLIBC, PLATFORM, Profile, Project, host_of, index_options
 
 FILE = "pyproject.toml"
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -57,18 +57,23 @@ _PROFILE_KEYS = _SHARED_KEYS | {
 }
 
 
+Built = Callable[..., tuple[Sequence[str], str | None]]
+
+
 def has_table(data: Mapping[str, object]) -> bool:
     """Return whether a pyproject.toml has a [tool.gpuenv], right or wrong."""
     tools = data.get("tool")
     return isinstance(tools, dict) and "gpuenv" in tools
 
 
-def read_project(folder: str, data: CompatibilityData) -> Project:
+def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
     """Read the profiles of the pyproject.toml in a folder.
 
     Args:
         folder: the folder, "" for the working folder.
         data: the compatibility data, which knows the frameworks.
+        built: returns what the backend of the project says where no file tells it, as
+            `built_requirements` of the API does.
 
     Raises:
         InputError: the file has a mistake.
@@ -115,7 +120,8 @@ def read_project(folder: str, data: CompatibilityData) -> Project:
         if has_own:
             marker = TargetEnvironment(host).marker
             holds = partial(marker, extras=())
-            own = pyproject.read_project(path, extras, groups, holds=holds, start=folder)
+            ask = partial(built, host=host, options=index_options(profile, folder))
+            own = pyproject.read_project(path, extras, groups, holds=holds, start=folder, built=ask)
             profile = _with_project(profile, own, path)
         if not profile.frameworks and not profile.requirements:
             message = "asks for nothing: name frameworks or requirements"
@@ -245,7 +251,7 @@ def _with_project(profile: Profile, own: RequirementSet, path: str) -> Profile:
             raise InputError(message, hint=hint)
     lists = (
         "constraints", "overrides", "extra_index_urls", "find_links", "package_indexes",
-        "known_metadata", "build_with",
+        "known_metadata", "build_settings", "exclude_newer_of",
     )  # fmt: skip
     return profile.replace(
         **{kind: (*own.requirements, *getattr(profile, kind))},

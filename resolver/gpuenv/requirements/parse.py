@@ -43,7 +43,8 @@ class RequirementSet(Value):
         overrides: PEP 508 texts (see Overrides).
         hashes: (normalized name, its allowed sha256s).
         require_hashes: whether pip's hash-checking mode is on.
-        package_indexes, merge_indexes, known_metadata, build_with: as in IndexOptions.
+        package_indexes, merge_indexes, known_metadata: as in IndexOptions.
+        build_settings, exclude_newer_of: the same.
         origins: (text, "FILE:LINE") of each requirement and of --index-url.
     """
 
@@ -60,10 +61,11 @@ class RequirementSet(Value):
     no_build: tuple[str, ...] = ()
     no_binary: tuple[str, ...] = ()
     exclude_newer: str | None = None
+    exclude_newer_of: tuple[str, ...] = ()
     package_indexes: tuple[str, ...] = ()
     merge_indexes: bool = False
     known_metadata: tuple[str, ...] = ()
-    build_with: tuple[str, ...] = ()
+    build_settings: tuple[str, ...] = ()
     requires_python: str | None = None
     origins: tuple[tuple[str, str], ...] = ()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from packaging.dependency_groups import DependencyGroupResolver
@@ -131,8 +131,12 @@ def _read_document(path: str) -> tuple[str, _Document, dict[str, Any]]:
         raise InputError(f"{path}: {error}") from None
 
 
-def static_metadata(folder: str) -> str | None:
+def static_metadata(folder: str, bound: Collection[str] = ()) -> str | None:
     """Return the METADATA of the project in a folder; None if only a build can tell it.
+
+    Args:
+        folder: the folder.
+        bound: the packages whose index the project that is solved gives.
 
     Raises:
         InputError: it cannot be read, or it takes a requirement from an index of its own.
@@ -159,7 +163,7 @@ def static_metadata(folder: str) -> str | None:
         else:
             reader.add(project.dependencies)
         texts[extra] = list(reader.origins)
-    tools.refuse_indexes()
+    tools.refuse_indexes(bound)
     lines = ["Metadata-Version: 2.4", f"Name: {project.name}", f"Version: {project.version}"]
     lines += [f"Requires-Python: {project.requires_python}"] if project.requires_python else []
     lines += [f"Provides-Extra: {normalize_name(extra)}" for extra in extras]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from glob import glob
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -30,49 +31,28 @@ from .parse import (
     parse_cutoff,
     tree_name,
 )
-from .versions import normalize_name
+from .versions import normalize_name, poetry_specifier
 
 Table = Mapping[str, Any]
 Holds = Callable[[str], bool]  # whether a marker holds on the target
+FLAT = "flat+"  # before the URL of an index that is one page or folder for all packages
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+@cache
+def _known_keys() -> dict[str, dict[str, Any]]:
+    """Return {a table: what is honored, what has no effect, and the hints for what is refused}."""
+    path = os.path.join(os.path.dirname(__file__), "tool_keys.toml")
+    tables = parse_toml(read_input(path).decode())
+    return {
+        name: {
+            "honored": table["honored"].split(),
+            "no-effect": table["no-effect"].split(),
+            "refused": table.get("refused", {}),
+        }
+        for name, table in tables.items()
+    }
 
 
-# Keys of [tool.uv] that change nothing of what is solved, or that other tables decide.
-_WITHOUT_EFFECT = _words(
-    """
-    add-bounds allow-insecure-host audit build-backend cache-dir cache-keys check-url
-    compile-bytecode concurrent-builds concurrent-downloads concurrent-installs
-    dependency-groups dev-dependencies fork-strategy http-proxy https-proxy keyring-provider
-    link-mode managed native-tls no-cache no-proxy no-verify-hashes offline package pip preview
-    preview-features publish-url pypy-install-mirror python-downloads
-    python-downloads-json-url python-install-mirror python-preference reinstall
-    reinstall-package required-environments required-version system-certs torch-backend
-    trusted-publishing upgrade upgrade-package verify-hashes workspace
-    """
-)
-# Keys of [tool.uv] that are honored.
-_UV_READ = _words(
-    """
-    conflicts constraint-dependencies default-groups dependency-metadata environments
-    exclude-dependencies exclude-newer extra-build-dependencies extra-index-url find-links index
-    index-strategy index-url no-binary no-binary-package no-build no-build-isolation
-    no-build-isolation-package no-build-package no-index no-sources override-dependencies
-    prerelease resolution sources
-    """
-)
-# What helps where a key is not honored.
-_NOT_HONORED = {
-    "build-constraint-dependencies": "builds have no constraints here; give wheels of these "
-    "packages with --find-links",
-    "config-settings": "builds get no settings here; give wheels with --find-links",
-    "config-settings-package": "builds get no settings here; give wheels with --find-links",
-    "exclude-newer-package": "use one date for all: exclude-newer",
-    "extra-build-variables": "set the variables in the environment of gpuenv",
-    "no-sources-package": "take these packages out of tool.uv.sources",
-}
 # What the options of pixi are called in [tool.uv], and which of these are lists.
 _PIXI_OPTIONS = {
     "dependency-overrides": "override-dependencies",
@@ -112,13 +92,27 @@ class Indexes:
         self.extra: list[str] = []
         self.find_links: list[str] = []
 
-    def add(self, url: object, name: str, where: str, *, explicit: bool, default: bool) -> None:
-        """Add an index; one that is explicit supplies only what names it."""
+    def add(
+        self,
+        url: object,
+        name: str,
+        where: str,
+        *,
+        explicit: bool,
+        default: bool,
+        flat: bool = False,
+    ) -> None:
+        """Add an index; one that is explicit supplies only what names it.
+
+        One that is flat is a page or a folder with the files of all packages.
+        """
         if not isinstance(url, str):
             raise InputError(f"{where}: {name or 'an index'} has no url")
         if name:
-            self.urls[name] = url
-        if default:
+            self.urls[name] = FLAT + url if flat else url
+        if flat:
+            self.find_links += [] if explicit else [url]
+        elif default:
             self.default = self.default or url
         elif not explicit:
             self.extra.append(url)
@@ -159,9 +153,10 @@ class ToolTables:
         self.groups: dict[str, Any] = {}
         if "dev-dependencies" in self._uv:
             self.groups["dev"] = self._uv["dev-dependencies"]
+        self._poetry, self._pdm = _table(tools, "poetry", path), _table(tools, "pdm", path)
         self._read_uv()
-        self._read_poetry(_table(tools, "poetry", path))
-        self._read_pdm(_table(tools, "pdm", path))
+        self._read_poetry()
+        self._read_pdm()
 
     def _where(self, key: str) -> str:
         """Return FILE:LINE and the key, in the file that has most of it."""
@@ -210,12 +205,44 @@ class ToolTables:
         return folder, own
 
     def _check_keys(self) -> None:
-        for key, value in self._uv.items():
-            if key in _NOT_HONORED and value:
-                self._fail(f"tool.uv.{key}", "is not honored", _NOT_HONORED[key])
-            if key not in _UV_READ | _WITHOUT_EFFECT | _NOT_HONORED.keys():
+        """Raise InputError for a key of any table that is not honored."""
+        self._require_known("tool.uv", self._uv)
+        self._require_known("tool.poetry", self._poetry)
+        self._require_known("tool.pdm", self._pdm)
+        self._require_known("tool.pdm.resolution", self._pdm.get("resolution", {}))
+        for kind, rows in (
+            ("tool.uv.index", self._list("index")),
+            ("tool.poetry.source", self._poetry.get("source", ())),
+            ("tool.pdm.source", self._pdm.get("source", ())),
+        ):
+            for number, row in enumerate(rows):
+                self._require_known(f"{kind}[{number}]", row, kind)
+        for key, _, name, row in self._poetry_rows():
+            self._require_known(f"{key}.{name}", row, "tool.poetry.dependencies")
+
+    def _require_known(self, place: str, table: Table, kind: str = "") -> None:
+        """Raise InputError for a key that is not honored.
+
+        Args:
+            place: the key of the table.
+            table: the table.
+            kind: the name of such tables in tool_keys.toml, if it is not the place.
+        """
+        known = _known_keys()[kind or place]
+        for key, value in table.items():
+            plain = key.replace("_", "-")
+            if plain in known["refused"] and value:
+                self._fail(f"{place}.{key}", "is not honored", known["refused"][plain])
+            if not any(plain in keys for keys in known.values()):
                 hint = "gpuenv does not know whether it changes what is solved; take it out"
-                self._fail(f"tool.uv.{key}", "is not a known key", hint)
+                self._fail(f"{place}.{key}", "is not a known key", hint)
+
+    def _announce(self, key: str, problem: str) -> None:
+        """Say what a key does here."""
+        activity.current.announce(f"{self._where(key)}: {problem}")
+
+    def _check_values(self) -> None:
+        """Raise InputError for a value of [tool.uv] that is not honored."""
         if self._uv.get("resolution", "highest") != "highest":
             hint = "the newest releases that fit are taken; take it out"
             self._fail("tool.uv.resolution", "is not honored", hint)
@@ -223,8 +250,12 @@ class ToolTables:
         if strategy not in ("first-index", "unsafe-first-match", "unsafe-best-match"):
             self._fail("tool.uv.index-strategy", f"is {strategy!r}, which is not known")
         if self._uv.get("default-groups"):
-            where = self._where("tool.uv.default-groups")
-            activity.current.announce(f"{where}: a group is taken only with --group")
+            self._announce("tool.uv.default-groups", "a group is taken only with --group")
+        if self._uv.get("pip"):
+            self._announce("tool.uv.pip", "it is for uv pip, and is not read")
+        backend = self._uv.get("torch-backend", "auto")
+        if backend != "auto":
+            self._announce("tool.uv.torch-backend", f"--cuda {backend} takes this build")
         if self._uv.get("prerelease") == "disallow":
             hint = "pre-releases are taken only where a requirement names one; take it out"
             self._fail("tool.uv.prerelease", "disallow is not honored", hint)
@@ -232,15 +263,13 @@ class ToolTables:
     def _read_uv(self) -> None:
         for number, index in enumerate(self._list("index")):
             where = self._where(f"tool.uv.index[{number}]")
-            if index.get("format") == "flat":
-                self._indexes.find_links.append(str(index.get("url")))
-                continue
             self._indexes.add(
                 index.get("url"),
                 str(index.get("name", "")),
                 where,
                 explicit=bool(index.get("explicit")),
                 default=bool(index.get("default")),
+                flat=index.get("format") == "flat",
             )
         for url in self._list("extra-index-url"):
             self._indexes.add(url, "", self._path, explicit=False, default=False)
@@ -251,6 +280,8 @@ class ToolTables:
             for name, source in _table(self._uv, "sources", self._path).items():
                 rows = source if isinstance(source, list) else [source]
                 self._sources[normalize_name(name)] = rows
+        for name in self._list("no-sources-package"):
+            self._sources.pop(normalize_name(name), None)
 
     def _list(self, key: str) -> list[Any]:
         values = self._uv.get(key, [])
@@ -258,14 +289,14 @@ class ToolTables:
             self._fail(f"tool.uv.{key}", "must be a list")
         return values
 
-    def _read_poetry(self, poetry: Table) -> None:
-        """Read the sources of poetry. Its backend tells the dependencies.
+    def _read_poetry(self) -> None:
+        """Read the sources and groups of poetry. Its backend tells the other dependencies.
 
         A primary source replaces the default index, unless that is named beside it.
         """
         sources = [
             (f"tool.poetry.source[{number}]", source, source.get("priority", "primary"))
-            for number, source in enumerate(poetry.get("source", ()))
+            for number, source in enumerate(self._poetry.get("source", ()))
         ]
         defaults = [row for row in sources if row[1].get("name", "").lower() == "pypi"]
         for where, source, priority in sources:
@@ -281,21 +312,49 @@ class ToolTables:
                 explicit=priority == "explicit",
                 default=priority != "explicit" and not defaults,
             )
-        for name, entry in _table(poetry, "dependencies", self._path).items():
-            for row in entry if isinstance(entry, list) else [entry]:
-                index = row.get("source") if isinstance(row, dict) else None
-                if index is not None and str(index).lower() != "pypi":
-                    source = {"index": index}
-                    if "markers" in row:
-                        source["marker"] = row["markers"]
-                    self._sources.setdefault(normalize_name(name), []).append(source)
+        for key, group, name, row in self._poetry_rows():
+            if group and "||" in str(row.get("version", "")):
+                hint = "give each version as a row of its own, with a marker"
+                self._fail(f"{key}.{name}", "has a version with ||, which is not honored", hint)
+            marker = _poetry_marker(row)
+            source = {key: row[key] for key in (*_PLACES, *_DETAILS["git"]) if key in row}
+            source |= {"editable": row["develop"]} if "develop" in row else {}
+            if str(row.get("source", "pypi")).lower() != "pypi":
+                source = {"index": row["source"]}
+            if group:
+                self.groups.setdefault(group, []).append(_poetry_requirement(name, row, marker))
+                source |= {"group": group} if source else {}
+            if source if group else "index" in source:
+                source |= {"marker": marker} if marker else {}
+                self._sources.setdefault(normalize_name(name), []).append(source)
 
-    def _read_pdm(self, pdm: Table) -> None:
+    def _poetry_rows(self) -> Iterator[tuple[str, str, str, Table]]:
+        """Yield (the key of the table, its group, name, row) of each dependency of poetry."""
+        place, dev = "tool.poetry", self._poetry.get("dev-dependencies", {})
+        tables = [
+            (f"{place}.dependencies", "", self._poetry),
+            (f"{place}.dev-dependencies", "dev", {"dependencies": dev}),
+        ]
+        groups = _table(self._poetry, "group", self._path)
+        for group in groups:
+            names = [group]
+            for name in names:
+                table = _table(groups, name, self._path)
+                names += [name for name in table.get("include-groups", ()) if name not in names]
+                tables.append((f"{place}.group.{name}.dependencies", group, table))
+        for key, group, table in tables:
+            for name, entry in _table(table, "dependencies", self._path).items():
+                for row in entry if isinstance(entry, list) else [entry]:
+                    if name != "python":
+                        yield key, group, name, row if isinstance(row, dict) else {"version": row}
+
+    def _read_pdm(self) -> None:
         """Read the sources, overrides and groups of pdm."""
+        pdm = self._pdm
         for number, source in enumerate(pdm.get("source", ())):
             where = f"tool.pdm.source[{number}]"
             names = source.get("include_packages", source.get("include-packages", ()))
-            if any("*" in name for name in names) or "exclude_packages" in source:
+            if any("*" in name for name in names):
                 hint = "name each package in include_packages"
                 self._fail(where, "has patterns of packages, which are not honored", hint)
             if source.get("type") == "find_links":
@@ -448,9 +507,13 @@ class ToolTables:
                 return os.path.relpath(member, self._folder or ".")
         return self._fail(key, "names a member that tool.uv.workspace.members does not have")
 
-    def refuse_indexes(self) -> None:
-        """Raise InputError if a requirement is bound to an index: only those of a project are."""
-        for name in self._bound:
+    def refuse_indexes(self, bound: Collection[str]) -> None:
+        """Raise InputError if a requirement is bound to an index, as only those of a project are.
+
+        Args:
+            bound: the packages whose index the project that is solved gives.
+        """
+        for name in self._bound.keys() - bound:
             hint = "give the source in the project that is solved"
             self._fail(f"tool.uv.sources.{name}", "names an index, which is not honored", hint)
 
@@ -464,6 +527,7 @@ class ToolTables:
                 conflicts, or a key is not honored.
         """
         self._check_keys()
+        self._check_values()
         environments = self._list("environments")
         if isinstance(self._uv.get("environments"), str):
             environments = [self._uv["environments"]]
@@ -485,6 +549,10 @@ class ToolTables:
                 self._fail("tool.uv.conflicts", f"excludes {' with '.join(both)}", "give one")
         if (newest := self._uv.get("exclude-newer")) is not None:
             parse_cutoff(str(newest), self._where("tool.uv.exclude-newer"))
+        newest_of = _table(self._uv, "exclude-newer-package", self._path)
+        for name, date in newest_of.items():
+            if date is not False:
+                parse_cutoff(str(date), self._where(f"tool.uv.exclude-newer-package.{name}"))
         texts = {}
         for kind in ("constraint", "override"):
             key = f"{kind}-dependencies"
@@ -509,10 +577,13 @@ class ToolTables:
             ),
             no_binary=build_names([*no_binary, *self._list("no-binary-package")]),
             exclude_newer=None if newest is None else str(newest),
+            exclude_newer_of=tuple(
+                f"{normalize_name(name)}={date or ''}" for name, date in newest_of.items()
+            ),
             package_indexes=tuple(f"{name}={url}" for name, url in sorted(self._bound.items())),
             merge_indexes=str(self._uv.get("index-strategy")).startswith("unsafe"),
             known_metadata=tuple(map(self._metadata, self._list("dependency-metadata"))),
-            build_with=tuple(self._build_requirements()),
+            build_settings=tuple(self._build_settings()),
         )
 
     def _metadata(self, row: Table) -> str:
@@ -530,14 +601,31 @@ class ToolTables:
             lines.append(f"Requires-Dist: {checked_requirement(text, where)}")
         return "\n".join([*lines, "", ""])
 
-    def _build_requirements(self) -> Iterator[str]:
-        """Yield extra-build-dependencies as NAME=REQUIREMENT."""
+    def _build_settings(self) -> Iterator[str]:
+        """Yield what the project says about builds."""
+        key = "build-constraint-dependencies"
+        for text in self._list(key):
+            checked = checked_requirement(text, self._where(f"tool.uv.{key}"))
+            yield f"constraint * {checked}"
         key = "extra-build-dependencies"
         for name, rows in _table(self._uv, key, self._path).items():
+            where, package = self._where(f"tool.uv.{key}.{name}"), normalize_name(name)
             for row in rows:
-                text = row.get("requirement") if isinstance(row, dict) else row
-                where = self._where(f"tool.uv.{key}.{name}")
-                yield f"{normalize_name(name)}={checked_requirement(str(text), where)}"
+                text = str(row.get("requirement") if isinstance(row, dict) else row)
+                checked = checked_requirement(text, where)
+                yield f"requirement {package} {checked}"
+        kinds = {"config-settings-package": "config", "extra-build-variables": "variable"}
+        for key, kind in kinds.items():
+            for name, pairs in _table(self._uv, key, self._path).items():
+                yield from _settings_of(kind, normalize_name(name), pairs)
+        yield from _settings_of("config", "*", _table(self._uv, "config-settings", self._path))
+
+
+def _settings_of(kind: str, package: str, pairs: Table) -> Iterator[str]:
+    """Yield KEY=VALUE settings of a package; a value can be a list."""
+    for key, value in pairs.items():
+        for text in value if isinstance(value, list) else [value]:
+            yield f"{kind} {package} {key}={text}"
 
 
 def _members(root: str, workspace: Table) -> list[str]:
@@ -563,6 +651,28 @@ def _pixi_requirement(name: str, value: str | Table) -> str:
     extras, version = ",".join(row.get("extras", ())), str(row.get("version", "*"))
     text = name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)
     return text + (f" ; {row['env-markers']}" if "env-markers" in row else "")
+
+
+def _poetry_requirement(name: str, row: Table, marker: str) -> str:
+    """Return a dependency of poetry as PEP 508 has it, without its source."""
+    extras = ",".join(row.get("extras", ()))
+    text = f"{name}[{extras}]" if extras else name
+    text += poetry_specifier(str(row.get("version", "*")))
+    return f"{text} ; {marker}" if marker else text
+
+
+def _poetry_marker(row: Table) -> str:
+    """Return where a dependency of poetry holds, as a marker; "" for everywhere."""
+    parts = [row["markers"]] if "markers" in row else []
+    parts += [f"sys_platform == '{row['platform']}'"] if "platform" in row else []
+    alternatives = []
+    for part in str(row.get("python", "*")).split("||"):
+        clauses = re.findall(r"([<>=!~]+)\s*([^,\s]+)", poetry_specifier(part))
+        texts = (f"python_full_version {operator} '{version}'" for operator, version in clauses)
+        alternatives.append(" and ".join(texts))
+    if all(alternatives):
+        parts.append(" or ".join(alternatives))
+    return " and ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
 
 
 def _excluding(name: str) -> str:

@@ -110,6 +110,23 @@ def corrected_requirement(text: str) -> str:
     return f"{mistaken[1]}=={mistaken[2] or mistaken[3]}" if mistaken else ""
 
 
+def poetry_specifier(part: str) -> str:
+    """Return a constraint of Poetry without || as a PEP 440 specifier."""
+    clauses = []
+    for clause in re.split(r"\s*,\s*|\s+(?=[<>=!~^])", part.strip()):
+        match = re.fullmatch(r"([\^~])\s*(\d+(?:\.\d+)*)([^+=]*)(?:\+.*)?", clause)
+        if match is not None:
+            numbers = [int(number) for number in match[2].split(".")]
+            place = min(1, len(numbers) - 1)
+            if match[1] == "^":
+                place = next((at for at, number in enumerate(numbers) if number), len(numbers) - 1)
+            upper = [*numbers[:place], numbers[place] + 1]
+            clauses.append(f">={match[2]}{match[3]},<{'.'.join(map(str, upper))}")
+        elif clause not in ("*", ""):
+            clauses.append(clause if clause[0] in "<>=!~" else f"=={clause}")
+    return ",".join(clauses)
+
+
 @cache
 def parse_requirement(text: str) -> Requirement:
     """Return a PEP 508 text as a Requirement.
