@@ -2,19 +2,21 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 
+import forked
+from gpuenv.__main__ import main
+from gpuenv.api.data import compatibility_data
+from gpuenv.compat import data as matrix
 from index_server import IndexServer, make_sdist, make_wheel
 from tables import ROOT, cases, data_file
+from test_cli import command_environment, import_what_commands_use
 
 TABLES = data_file("companion_indexes.toml")
 HOST = ("--driver", "590.44.01", "--python", "3.12", "--glibc", "2.39",
@@ -64,16 +66,8 @@ def page(shape: str, folder: str, files: list[File]) -> tuple[str, bytes]:
 
 
 @pytest.fixture
-def server() -> Iterator[IndexServer]:
-    with IndexServer() as server:
-        yield server
-
-
-@pytest.fixture
 def solve(server: IndexServer, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Run `gpuenv solve`; every index of companions is on the server."""
-    (tmp_path / "resolver").mkdir()
-    (tmp_path / "resolver" / "gpuenv").symlink_to(ROOT / "resolver" / "gpuenv")
     data = tmp_path / "matrix_data"
     data.mkdir()
     for path in (ROOT / "matrix_data").iterdir():
@@ -85,22 +79,18 @@ def solve(server: IndexServer, tmp_path: Path) -> Callable[..., dict[str, Any]]:
         row["files"] = [text.replace("https:/", server.base) for text in row.get("files", ())]
     (data / "tables.json").write_text(json.dumps(tables))
 
+    import_what_commands_use()
+
+    def entry_point() -> None:
+        matrix.data_folder = lambda: str(data)
+        compatibility_data.cache_clear()
+        main()
+
     def run(command: str) -> dict[str, Any]:
         gpu = "" if "--gpu" in command else "--gpu A100"
-        arguments = [*HOST, *f"{gpu} {command} --json".split()]
-        environ = {
-            "PYTHONPATH": str(tmp_path / "resolver"),
-            "GPUENV_CACHE_DIR": str(tmp_path / "cache"),
-            "PIP_INDEX_URL": server.url,
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuenv", "solve", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={**os.environ, **environ},
-        )
+        words = ["gpuenv", "solve", *HOST, *f"{gpu} {command} --json".split()]
+        environment = command_environment(tmp_path / "work", {"PIP_INDEX_URL": server.url})
+        done = forked.run(entry_point, words, tmp_path, environment)
         lock = tmp_path / "pylock.toml"
         packages = tomllib.loads(lock.read_text())["packages"] if lock.exists() else []
         lock.unlink(missing_ok=True)
