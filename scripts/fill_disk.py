@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
 
-import kills  # noqa: E402  of tests/
+import kills  # noqa: E402
 from records import write_record  # noqa: E402
 
 ERRORS = (errno.ENOSPC, errno.EDQUOT)

@@ -468,7 +468,7 @@ def with_conda(job: dict[str, Any], folder: Path, conda: conda_stand_in.Conda) -
     settings.write_text(text)
     job = {**job, "folder": str(folder), "condarc": text, "CONDARC": str(settings)}
     (folder / "job.json").write_text(json.dumps(job))
-    conda.env["PYTHONPATH"] += f"{os.pathsep}{TESTS}"
+    conda.env["PYTHONPATH"] += f"{os.pathsep}{TESTS}{os.pathsep}{ROOT / 'scripts'}"
     code = "import runpy, sys; runpy.run_module('conda_users', run_name='__main__')"
     done = conda.python_runs(code, str(folder / "job.json"), timeout=3000)
     if done.returncode:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import conda_prefixes
-import conda_users
 from conda_prefixes import (
     CASES,
     DATA,
@@ -29,7 +28,10 @@ from gpuenv.index import urls
 from gpuenv.install import conda_history, conda_prefix
 from gpuenv.lock import conda_formats
 from gpuenv.resolve.conda import solvers
+from script_modules import load_script
 from tables import cases, data_file
+
+conda_users = load_script("conda_users")
 
 pytestmark = pytest.mark.usefixtures("one_rattler")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from py_mini_racer import MiniRacer
 
-import browser
 from gpuenv import api
 from gpuenv.compat.architectures import JETSON
 from gpuenv.errors import InputError, NoSolutionError, OfflineError
@@ -17,7 +16,10 @@ from gpuenv.model import IndexOptions, Request
 from gpuenv.render.values import reasons_json
 from gpuenv_explorer import pages
 from gpuenv_explorer.tables import Tables
+from script_modules import load_script
 from tables import data_file
+
+browser = load_script("browser")
 
 PLATFORM = "linux-x86_64"
 FIELDS = ("framework", "gpus", "driver", "python", "platform")

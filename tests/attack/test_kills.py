@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-import kills
+from script_modules import load_script
+
+kills = load_script("kills")
 
 
 def test_sync_is_killed(tmp_path: Path) -> None:

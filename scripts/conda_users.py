@@ -21,7 +21,7 @@ from gpuenv.install import conda_history, conda_pins, conda_prefix
 from gpuenv.requirements import conda_versions
 
 USERS: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "data" / "conda_users.toml").read_text()
+    (Path(__file__).parent.parent / "tests" / "data" / "conda_users.toml").read_text()
 )["environment"]
 STEPS = ("install", "sync", "repair", "rollback")
 Make = Callable[[str, list[dict[str, Any]]], None]
