@@ -41,7 +41,7 @@ def make_wheel(
     requires_python: str | None = None,
     padding: int = 0,
     metadata: str | None = None,
-    files: Mapping[str, str] | None = None,
+    files: Mapping[str, str | bytes] | None = None,
 ) -> tuple[str, bytes]:
     """(file name, content) of a wheel. `padding` bytes of its content stand before its metadata."""
     stem = f"{name.replace('-', '_')}-{version}"

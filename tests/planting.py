@@ -3,8 +3,6 @@
 The releases are downloaded once (2.3 GB together; uv keeps them).
 """
 
-import base64
-import hashlib
 import os
 import shutil
 import sys
@@ -18,6 +16,7 @@ from gpuenv.index.snapshot import Snapshot
 from gpuenv.install import wheels
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
 from native_build import build
+from small_wheels import record_of
 from tables import data_file
 
 RELEASES = {
@@ -121,14 +120,11 @@ def info_of(name: str, version: str) -> str:
 
 def add(site: Path, name: str, version: str, paths: Sequence[str]) -> None:
     """The metadata of a distribution that has these files, as they are now."""
+    info = info_of(name, version)
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    put(site / info_of(name, version) / "METADATA", metadata.encode())
-    rows = [f"{info_of(name, version)}/RECORD,,\n"]
-    for path in [*paths, f"{info_of(name, version)}/METADATA"]:
-        data = (site / path).read_bytes()
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(data)}\n")
-    put(site / info_of(name, version) / "RECORD", "".join(rows).encode())
+    put(site / info / "METADATA", metadata.encode())
+    files = {path: (site / path).read_bytes() for path in [*paths, f"{info}/METADATA"]}
+    put(site / info / "RECORD", record_of(files, info).encode())
 
 
 def stand_in(site: Path, name: str, stubs: Path) -> None:

@@ -10,8 +10,19 @@ from pathlib import Path
 
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
+from index_server import provided
 
 HERE = (sys.version_info[0], sys.version_info[1])
+
+
+def record_of(files: Mapping[str, str | bytes], info: str) -> str:
+    """The RECORD of a distribution with these files; `info` is its .dist-info folder."""
+    rows = [f"{info}/RECORD,,\n"]
+    for path, content in files.items():
+        data = content.encode() if isinstance(content, str) else content
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(data)}\n")
+    return "".join(rows)
 
 
 def make_wheel(
@@ -28,7 +39,8 @@ def make_wheel(
     stem = f"{name.replace('-', '_')}-{version}.dist-info"
     module = name.replace("-", "_")
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
+    fields = [*(f"Requires-Dist: {text}" for text in requires), *provided(requires)]
+    metadata += "".join(f"{field}\n" for field in fields)
     texts = {
         f"{module}.py": f"import sys\nversion = {version!r}\n"
         "def main():\n    print(version, sys.prefix)\n",
@@ -39,13 +51,10 @@ def make_wheel(
     }
     if script is not None:
         texts[f"{stem}/entry_points.txt"] = f"[console_scripts]\n{script} = {module}:main\n"
-    rows = [f"{stem}/RECORD,,\n"]
+    texts[f"{stem}/RECORD"] = record_of(texts, stem)
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in texts.items():
             archive.writestr(file, text)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest())
-            rows.append(f"{file},sha256={digest.rstrip(b'=').decode()},{len(text)}\n")
-        archive.writestr(f"{stem}/RECORD", "".join(rows))
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return Wheel(name=name, version=version, filename=path.name, url=path.as_uri(), sha256=sha256)
 

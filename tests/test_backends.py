@@ -1,13 +1,10 @@
 """Installing locks: real uv and real pip, real environments, tiny wheels on file URLs."""
 
-import base64
-import hashlib
 import os
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,46 +12,7 @@ import pytest
 from gpuenv.errors import InstallError
 from gpuenv.install import environment_files, wheels
 from gpuenv.lock import pylock
-from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
-from small_wheels import installed
-
-VERSION = (sys.version_info[0], sys.version_info[1])
-
-
-def make_wheel(folder: Path, name: str, version: str, body: str = "") -> Wheel:
-    """A wheel with one module, its hash and its URL."""
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{name}.py": body or f"version = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: "
-        "py3-none-any\n",
-    }
-    record = ""
-    with zipfile.ZipFile(path, "w") as wheel:
-        for file, text in files.items():
-            wheel.writestr(file, text)
-            digest = (
-                base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest())
-                .rstrip(b"=")
-                .decode()
-            )
-            record += f"{file},sha256={digest},{len(text)}\n"
-        wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Wheel(name=name, version=version, filename=path.name, url=path.as_uri(), sha256=sha256)
-
-
-def make_lock(*wheels_: Wheel, python: tuple[int, int] = VERSION) -> Lock:
-    return Lock(
-        pins=tuple(Pin(wheel=wheel) for wheel in wheels_),
-        needs=Needs(python=python, platform="linux-x86_64"),
-        choices=(),
-        host=Host(python=Python(version=python)),
-        frameworks=(),
-        digest="d" * 64,
-    )
+from small_wheels import installed, make_lock, make_wheel
 
 
 @pytest.fixture(params=["uv", "pip"])

@@ -1,12 +1,9 @@
 """What the data says of companions: scan_companions.py reads wheels, companion_rows.py compiles."""
 
-import io
 import json
 import os
 import subprocess
 import sys
-import zipfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 
 from gpuenv.api.data import compatibility_data
 from gpuenv.requirements.target import TargetEnvironment
-from index_server import File, IndexServer
+from index_server import IndexServer
 from script_modules import load_script
 
 ROOT = Path(__file__).parent.parent
@@ -72,14 +69,7 @@ def library(folder: Path, defines: str, calls: str, links: str, text: str) -> by
     return (folder / "x.so").read_bytes()
 
 
-def wheel(name: str, version: str, requires: Sequence[str], files: Mapping[str, Any]) -> File:
-    buffer, info = io.BytesIO(), f"{name}-{version}.dist-info"
-    head = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {x}" for x in requires)]
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in files.items():
-            archive.writestr(path, content)
-        archive.writestr(f"{info}/METADATA", "\n".join([*head, "", ""]))
-    return File(f"{name}-{version}-py3-none-manylinux_2_28_x86_64.whl", buffer.getvalue())
+TAG = "py3-none-manylinux_2_28_x86_64"
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc")
@@ -94,8 +84,8 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
         for version, defines in TORCH.items():
             content = library(tmp_path, defines, "", "", "")
             files = {"torch/lib/libtorch_cpu.so": content}
-            server.projects.setdefault("torch", []).append(wheel("torch", version, [], files))
-        server.projects["tensorflow"] = [wheel("tensorflow", "2.20.0", [], {})]
+            server.add("torch", version, files=files, tag=TAG)
+        server.add("tensorflow", "2.20.0", tag=TAG)
         for (name, version), (calls, links, requires, texts) in COMPANIONS.items():
             text = "module compiled against ABI version" if name == "arrays" else ""
             text += "numpy._core._multiarray_umath" if version == "1.2" else ""
@@ -104,7 +94,7 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
                 f"{name}/x.so": content,
                 **{p: f"__version__ = '{t}'" for p, t in texts.items()},
             }
-            server.projects.setdefault(name, []).append(wheel(name, version, requires, files))
+            server.add(name, version, requires, files=files, tag=TAG)
         command = [
             sys.executable,
             str(ROOT / "scripts" / "scan_companions.py"),

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from gpuenv.lock import pylock
 from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.render.checks import LONGEST, hook_line
+from small_wheels import make_lock, make_wheel
 from tables import ROOT, cases, data_file
-from test_backends import make_lock, make_wheel
 from test_cli import run_process as run
 from test_verification import CLEAN, install, running_with, site_of, wait_until
 
@@ -195,7 +195,7 @@ def machine(tmp_path: Path) -> Path:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gpuenv "$@"\n')
     program.chmod(0o755)
     (tmp_path / "app").mkdir()
-    lock = make_lock(make_wheel(tmp_path, "train", "1.0", "print('trained')\n"))
+    lock = make_lock(make_wheel(tmp_path, "train", "1.0", files={"train.py": "print('trained')\n"}))
     pylock.write_texts({str(tmp_path / "app" / "pylock.toml"): pylock.dumps(lock)})
     return tmp_path
 

@@ -1,7 +1,5 @@
 """Installed files are compared with their RECORDs and with the host, in real environments."""
 
-import base64
-import hashlib
 import importlib.metadata
 import os
 import sys
@@ -21,6 +19,7 @@ from gpuenv.verify import installed
 from gpuenv.verify.rule_checks import suitability_checks
 from gpuenv.verify.runner import Children
 from gpuenv.verify.survey import Distribution, Survey, read_distributions, read_survey
+from small_wheels import record_of
 from tables import data_file, each
 
 TABLES = data_file("tables/installed.json")
@@ -51,19 +50,12 @@ def add(
     site, info = site_of(env), f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
-    rows = [f"{info}/RECORD,,\n", f"{name}/__pycache__/gone.cpython-311.pyc,,\n"]
-    for path, text in {
-        **files,
-        f"{info}/METADATA": metadata,
-        f"{info}/INSTALLER": installer,
-    }.items():
+    texts = {**files, f"{info}/METADATA": metadata, f"{info}/INSTALLER": installer}
+    for path, text in texts.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_text(text)
-        digest = (
-            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        )
-        rows.append(f"{path},sha256={digest},{len(text)}\n")
-    (site / info / "RECORD").write_text("".join(rows))
+    gone = f"{name}/__pycache__/gone.cpython-311.pyc,,\n"
+    (site / info / "RECORD").write_text(record_of(texts, info) + gone)
 
 
 def asked(env: Path, *, fast: bool = False) -> tuple[Survey, list[Check]]:

@@ -1,19 +1,16 @@
 """A made-up framework: one data file and one probe, added to a copy of gpuenv, are enough."""
 
-import base64
-import hashlib
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from script_modules import load_script
+from small_wheels import make_wheel
 from tables import HERE, ROOT
 
 compile_matrix = load_script("compile_matrix")
@@ -75,35 +72,6 @@ print("gpuenv-probe: " + json.dumps(answer))
 """
 
 
-def wheel(
-    folder: Path, name: str, version: str, content: str, requires: tuple[str, ...] = ()
-) -> None:
-    """A wheel of one module that installs and whose RECORD is right."""
-    info = f"{name}-{version}.dist-info"
-    head = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}", "Provides-Extra: fast"]
-    files = {
-        f"{name}.py": content,
-        f"{info}/METADATA": "\n".join(
-            [*head, *(f"Requires-Dist: {one}" for one in requires), "", ""]
-        ),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: "
-        "py3-none-any\n",
-    }
-    lines = []
-    for path, text in files.items():
-        digest = (
-            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        )
-        lines.append(f"{path},sha256={digest},{len(text)}")
-    files[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,", ""])
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}-{version}-py3-none-any.whl").write_bytes(buffer.getvalue())
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """gpuenv as it is installed: the package, with the data inside it."""
@@ -146,8 +114,10 @@ def gpuenv(site: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[
 
 def test_builds_of_a_made_up_framework(site: Path, tmp_path: Path) -> None:
     work, links = tmp_path / "work", tmp_path / "links"
+    links.mkdir()
     for version, error in (("1.0", "1e-9"), ("2.0", "1e-9")):
-        wheel(links, "madeup", version, f"__version__ = {version!r}\nERROR = {error}\n")
+        text = f"__version__ = {version!r}\nERROR = {error}\n"
+        make_wheel(links, "madeup", version, files={"madeup.py": text})
     before = gpuenv(site, work, "solve", "--framework", "madeup", "--gpu", "none")
     assert (before.returncode, "no framework has that name" in before.stderr) == (2, True)
     add(site, DATA)
@@ -171,10 +141,11 @@ def test_builds_of_a_made_up_framework(site: Path, tmp_path: Path) -> None:
 
 def test_a_made_up_framework_is_locked_installed_and_verified(site: Path, tmp_path: Path) -> None:
     work, links = tmp_path / "work", tmp_path / "links"
-    wheel(
-        links, "madeup", "1.0", "__version__ = '1.0'\nERROR = 1e-9\n", ("helper ; extra == 'fast'",)
-    )
-    wheel(links, "helper", "3.0", "")
+    links.mkdir()
+    text = "__version__ = '1.0'\nERROR = 1e-9\n"
+    requires = ["helper ; extra == 'fast'"]
+    make_wheel(links, "madeup", "1.0", requires=requires, files={"madeup.py": text})
+    make_wheel(links, "helper", "3.0")
     add(site, WAYS)
     flags = ["--find-links", str(links), "--offline", "--gpu", "none", "--python", HERE]
     solved = gpuenv(site, work, "solve", "--framework", "madeup", *flags)

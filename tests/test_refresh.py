@@ -1,19 +1,17 @@
 """The maintainers' round: missing releases are scanned, become rows and are compared."""
 
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fatbin_maker import binary, library
-from index_server import File, IndexServer
+from index_server import IndexServer
 from tables import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -54,25 +52,14 @@ DOCUMENTED = {
 }  # fmt: skip
 
 
-def wheel(folder: Path, name: str, version: str, targets: list[str], *requires: str) -> File:
-    """A wheel with one library of three fat binaries, all with the same targets."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    content = b"".join(binary([{"sass": target} for target in targets]) for _ in range(3))
-    built = library(folder / f"{stem}.so", {".nv_fatbin": content})
-    head = [
-        "Metadata-Version: 2.4",
-        f"Name: {name}",
-        f"Version: {version}",
-        *(f"Requires-Dist: {x}" for x in requires),
-    ]
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("spark/version.py", "cuda = '12.8'\n")
-        archive.writestr("spark/libspark.so", built)
-        archive.writestr(f"{stem}.dist-info/METADATA", "\n".join([*head, "", ""]))
-        archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\n")
-        archive.writestr(f"{stem}.dist-info/RECORD", "")
-    return File(f"{stem}-py3-none-manylinux_2_28_x86_64.whl", buffer.getvalue())
+def add(
+    server: IndexServer, folder: Path, name: str, version: str, targets: str, *requires: str
+) -> None:
+    """Add a wheel with one library of three fat binaries, all with the same targets."""
+    content = b"".join(binary([{"sass": target} for target in targets.split()]) for _ in range(3))
+    built = library(folder / f"{name}.so", {".nv_fatbin": content})
+    files = {"spark/version.py": "cuda = '12.8'\n", "spark/libspark.so": built}
+    server.add(name, version, requires, files=files, tag="py3-none-manylinux_2_28_x86_64")
 
 
 @pytest.fixture
@@ -107,12 +94,8 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[IndexServer]:
     with IndexServer("html", metadata=None) as server:
-        server.projects["spark-cuda12"] = [
-            wheel(tmp_path, "spark-cuda12", "1.0", ["75", "90"], CUDNN)
-        ]
-        server.projects["nvidia-cudnn-cu12"] = [
-            wheel(tmp_path, "nvidia-cudnn-cu12", "9.8.0.87", ["50", "75", "90"])
-        ]
+        add(server, tmp_path, "spark-cuda12", "1.0", "75 90", CUDNN)
+        add(server, tmp_path, "nvidia-cudnn-cu12", "9.8.0.87", "50 75 90")
         yield server
 
 

@@ -1,7 +1,5 @@
 """Verification of environments with planted faults: real interpreters, stand-ins for cuDNN."""
 
-import base64
-import hashlib
 import os
 import shutil
 import signal
@@ -20,6 +18,7 @@ from gpuenv.model import Check, Choice, Gpu, Host, Lock, Needs, Pin, Python, Whe
 from gpuenv.verify.environment import verify
 from gpuenv.verify.loader import Origins, variable_check
 from native_build import build
+from small_wheels import record_of
 from tables import cases, data_file
 
 HERE = (sys.version_info[0], sys.version_info[1])
@@ -82,12 +81,8 @@ def write_record(site: Path, name: str, version: str, paths: Sequence[Path]) -> 
     (site / info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     )
-    rows = []
-    for path in [*paths, info / "METADATA"]:
-        data = (site / path).read_bytes()
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(data)}\n")
-    (site / info / "RECORD").write_text("".join(rows) + f"{info}/RECORD,,\n")
+    files = {str(path): (site / path).read_bytes() for path in [*paths, info / "METADATA"]}
+    (site / info / "RECORD").write_text(record_of(files, str(info)))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Variant wheels (PEP 825), the file that describes the variants of a release, and providers."""
 
-import base64
-import hashlib
 import io
 import json
 import os
@@ -15,6 +13,7 @@ from typing import Any
 import gpuenv
 from gpuenv.model import Host
 from native_build import build, nvml_script
+from small_wheels import record_of
 
 Properties = Mapping[str, Mapping[str, Sequence[str]]]
 
@@ -69,11 +68,7 @@ def make_variant(
     }
     if label and document is not None:
         content[f"{info}/variant.json"] = json.dumps(document).encode()
-    rows = []
-    for path, data in content.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(data)}\n")
-    content[f"{info}/RECORD"] = "".join([*rows, f"{info}/RECORD,,\n"]).encode()
+    content[f"{info}/RECORD"] = record_of(content, info).encode()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, data in content.items():
