@@ -92,3 +92,22 @@ def test_processes_that_write_and_read_at_once_see_whole_entries_only(tmp_path: 
     names = {path.name for path in (tmp_path / f"v{FORMAT}" / "pages").iterdir()}
     keys = ["shared", *(f"own-{number}-{turn}" for number in range(1, 5) for turn in range(150))]
     assert names == set(map(text_digest, keys))
+
+
+def test_threads_that_use_a_type_first_do_not_crash() -> None:
+    """They do with msgspec alone: it shows what it knows of a type before that is complete."""
+    script = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import msgspec
+from gpuenv.serialize import decode
+sys.setswitchinterval(1e-6)
+with ThreadPoolExecutor(8) as pool:
+    for _ in range(100):
+        inner = msgspec.defstruct("Inner", [(f"f{i}", int | str | None, None) for i in range(30)])
+        kind = msgspec.defstruct("Kind", [("a", list[inner]), ("b", dict[str, inner])])
+        data = b'{"a": [{}], "b": {"x": {}}}'
+        assert len({*map(repr, pool.map(lambda _: decode(data, kind), range(8)))}) == 1
+"""
+    resolver = Path(__file__).parents[1] / "resolver"
+    subprocess.run([sys.executable, "-c", script], cwd=resolver, check=True)

@@ -9,9 +9,12 @@ import json
 import os
 import re
 import stat
+import threading
 import time
 import tomllib
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -142,6 +145,30 @@ def read_toml(path: str) -> dict[str, Any]:
 
 
 _Kind = TypeVar("_Kind")
+_first_use = threading.Lock()
+
+
+def decode(data: bytes, kind: type[_Kind], form: ModuleType = msgspec.json) -> _Kind:
+    """Return the value of a type that bytes have, in any thread.
+
+    Args:
+        data: the bytes.
+        kind: the type.
+        form: msgspec.json or msgspec.msgpack.
+
+    Raises:
+        msgspec.DecodeError: the bytes have no such value.
+    """
+    hashable: Any = kind  # mypy thinks that some types are not
+    return cast(_Kind, _decoder(hashable, form).decode(data))
+
+
+@cache
+def _decoder(kind: type[Any], form: ModuleType) -> Any:
+    # HACK: two threads that use a type for the first time crash msgspec 0.22, because it shows what
+    # it knows of a type before that is complete.
+    with _first_use:
+        return form.Decoder(kind)
 
 
 def from_plain(data: object, kind: type[_Kind], where: str) -> _Kind:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..compat.architectures import reaches_floor
 from ..compat.data import CompatibilityData
 from ..errors import Change, InputError, LockReport, NoSolutionError, Reason, is_doubt
-from ..model import Host, IndexOptions, Plan, Request, show_pair
+from ..model import CudaVersion, Host, IndexOptions, Plan, Request, show_pair
 from ..requirements.dockerfile import Dockerfile, Install
 from ..requirements.target import parse_requirement
 from . import environments, wheels
@@ -62,7 +62,15 @@ def explain_dockerfile(
             plan = environments.solve(request, host, options)
         except NoSolutionError as error:
             changes = error.explanation.changes
-            findings += [(_line(file, reason), reason) for reason in error.explanation.reasons]
+            for reason in error.explanation.reasons:
+                line = _line(file, reason)
+                if reason.code == "no-wheel-for-target" and not file.python:
+                    continue  # another Python may have the wheel
+                unknown = None
+                if reason.code in ("no-version", "not-in-index") and line in _other_indexes(file):
+                    have = "not judged: another index of the command can have it"
+                    unknown = _reason("file-unknown", reason.subject, "", have)
+                findings.append((line, unknown or reason))
     if plan is not None:
         findings += _of_cudnn(file, plan, data)
         findings += [(_line(file, reason), reason) for reason in filter(is_doubt, plan.warnings)]
@@ -101,6 +109,16 @@ def _with_framework(request: Request, file: Dockerfile) -> Request:
     )
 
 
+def _other_indexes(file: Dockerfile) -> set[int]:
+    """Return the lines of the commands that name an index that is not read, or a variable."""
+    return {
+        install.line
+        for install in file.installs
+        if any("$" in name for name, _ in install.unread)
+        or not all(map(_TAG.search, install.indexes))
+    }
+
+
 def _line(file: Dockerfile, reason: Reason) -> int:
     """Return the line that a reason is about: that of a requirement, otherwise of the image."""
     data = compatibility_data()
@@ -122,21 +140,27 @@ def _reason(code: str, subject: str, need: str, have: str) -> Reason:
 def _of_image(file: Dockerfile, host: Host, data: CompatibilityData) -> Iterator[_Finding]:
     """Yield what speaks against the base image, and what its tag does not show."""
     image = file.image
-    if file.cuda is not None and host.gpus and host.driver is not None:
-        floor = data.driver_floor(file.cuda, "linux")
-        if floor is not None and not reaches_floor(host, floor[0], file.cuda):
-            subject, have = f"CUDA {show_pair(file.cuda)} of the image", f"driver {host.driver}"
-            need = f"driver {floor[0]} or newer"
-            yield file.line, _reason("driver-floor", subject, need, have)
-    if "alpine" in image:
-        have = "has musl, and the wheels of frameworks need glibc"
-        yield file.line, _reason("glibc", image, "glibc", have)
+    yield from _below_floor(file.line, file.cuda, "of the image", host, data)
+    if "alpine" in image and any(install.requirements for install in file.installs):
+        yield file.line, _reason("glibc", "wheels of frameworks", "glibc", f"musl: {image}")
     unknown = [] if file.python else [f"Python (judged for {show_pair(host.python.version)})"]
     if file.cuda is None and not re.search(r"(?:^|/)python:", image):
         unknown.append("CUDA, cuDNN and nvcc")
     if unknown:
         have = f"its tag does not show {' and '.join(unknown)}"
         yield file.line, _reason("image-unknown", image, "", have)
+
+
+def _below_floor(
+    line: int, cuda: CudaVersion | None, whose: str, host: Host, data: CompatibilityData
+) -> Iterator[_Finding]:
+    """Yield that the driver of the host is too old for a CUDA version (R1)."""
+    floor = data.driver_floor(cuda, "linux") if cuda is not None else None
+    if cuda is None or floor is None or not host.gpus or host.driver is None:
+        return
+    if not reaches_floor(host, floor[0], cuda):
+        need, have = f"driver {floor[0]} or newer", f"driver {host.driver}"
+        yield line, _reason("driver-floor", f"CUDA {show_pair(cuda)} {whose}", need, have)
 
 
 def _of_install(
@@ -149,11 +173,10 @@ def _of_install(
             yield from ((line, reason) for reason in check_lock(install.lock, host).reasons)
         except InputError as error:
             yield line, _reason("file-unknown", install.lock, "", f"not judged: {error.message}")
-    for name in (*install.unread, *install.sources):
-        have = "not judged: it cannot be read here"
-        if name in install.sources:
-            have = "not judged: only its build shows what it needs"
-        yield line, _reason("file-unknown", name, "", have)
+    of_build = ((name, "only its build shows what it needs") for name in install.sources)
+    for name, why in (*install.unread, *of_build):
+        yield line, _reason("file-unknown", name, "", f"not judged: {why}")
+    yield from _below_floor(line, install.cuda, "of conda", host, data)
     is_cpu = any(match[1] == "cpu" for match in map(_TAG.search, install.indexes) if match)
     of_image = parse_requirement(file.framework) if file.framework else None
     for text in install.requirements:
@@ -199,7 +222,7 @@ def _of_builds(
     """Yield why what is built with the framework of the environment lacks nvcc, or has another."""
     cuda = next((choice.cuda for choice in plan.choices if choice.cuda), None) if plan else None
     for line, text in built:
-        name = re.split(r"[=<>!~\[ ]", text)[0]
+        name = text if "/" in text else re.split(r"[=<>!~\[ ]", text)[0]
         is_known = data.is_companion(name)
         if file.kind in ("base", "runtime"):
             need = "nvcc" if is_known else "nvcc, if it has CUDA code"

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 import msgspec
 from platformdirs import user_cache_dir
 
-from ..serialize import text_digest
+from ..serialize import decode, text_digest
 
 FORMAT = 13
 _WAIT = 0.2  # seconds
@@ -56,7 +56,7 @@ class Cache:
         except OSError:
             return None
         if start == _checksum(path, data):
-            return msgspec.msgpack.decode(data, type=content)
+            return decode(data, content, msgspec.msgpack)
         self.remove(kind, key)
         return None
 

@@ -23,6 +23,7 @@ from ..errors import OfflineError, PackageIndexError
 from ..model import IndexOptions, Value, Wheel
 from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment, identify, wheel_tags
 from ..requirements.versions import version_key
+from ..serialize import decode
 from .cache import Cache
 from .http import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport
 from .urls import redact_url
@@ -126,7 +127,7 @@ def parse_page(body: bytes, content_type: str, url: str, index: str = "") -> Pag
     start = body[:1024].lstrip()
     if media_type.endswith("json") or (not media_type and start.startswith(b"{")):
         try:
-            page = msgspec.json.decode(body, type=_JsonPage)
+            page = decode(body, _JsonPage)
         except (RecursionError, msgspec.DecodeError):
             raise ValueError("its JSON does not follow PEP 691") from None
         files, version = page.files, str(page.meta.get("api-version", "1.0"))

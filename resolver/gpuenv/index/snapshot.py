@@ -15,12 +15,11 @@ from difflib import get_close_matches
 from operator import itemgetter
 from typing import TypeVar
 
-import msgspec
-
 from ..errors import DataError
 from ..model import Host, Python, Value, Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.versions import parse_requirement, version_key
+from ..serialize import decode
 from .protocol import Metadata
 from .sources import Source
 
@@ -172,7 +171,7 @@ class Snapshot(Source):
     def _read(self, path: str, kind: type[_Content]) -> _Content:
         try:
             with open(os.path.join(self.folder, path), "rb") as file:
-                return msgspec.json.decode(file.read(), type=kind)
+                return decode(file.read(), kind)
         except (OSError, ValueError) as error:
             raise self._damaged(path, str(error)) from None
 

@@ -11,12 +11,14 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
 
 from ..errors import InputError
 from ..model import CudaVersion, Value, parse_pair
-from ..serialize import read_input
+from ..serialize import parse_toml, read_input
 from .files import read_files
-from .parse import checked_requirement
+from .parse import RequirementSet, checked_requirement
 
 _FILE_NAME = re.compile(r"(?i)(dockerfile|containerfile)(\..+)?|.+\.(dockerfile|containerfile)")
 _CONTENT = re.compile(r"\A(?:\s*#.*\n|\s*ARG .*\n|\s*\n)*FROM \S+")
@@ -30,40 +32,31 @@ _PYTHON = re.compile(r"(?:^|/)python:(\d\.\d+)|[:-]py(?:thon)?(3\.\d+)")
 _FRAMEWORK = re.compile(r"(?:^|/)(pytorch|tensorflow)/(?:pytorch|tensorflow):(\d+(?:\.\d+)+)")
 _KIND = re.compile(r"[:-](base|runtime|devel)(?:-|$)")
 _DISTRIBUTIONS = {"pytorch": "torch"}
-# {what names a distribution of Linux: (glibc, its python3)}: packages glibc and python3 of each.
-_SYSTEMS = {
-    "ubuntu18.04": ("2.27", "3.6"), "ubuntu20.04": ("2.31", "3.8"), "ubuntu22.04": ("2.35", "3.10"),
-    "ubuntu24.04": ("2.39", "3.12"), "bullseye": ("2.31", "3.9"), "bookworm": ("2.36", "3.11"),
-    "trixie": ("2.41", "3.13"), "ubi8": ("2.28", ""), "rockylinux8": ("2.28", ""),
-    "ubi9": ("2.34", "3.9"), "rockylinux9": ("2.34", "3.9"),
-}  # fmt: skip
 # Python that a command names: apt-get install python3.11, --python 3.12, conda's python=3.10.
 _NAMED_PYTHON = re.compile(r"(?:\bpython|--python[ =])=*(3\.\d+)")
 _SYSTEM_PYTHON = re.compile(r"\binstall\b[^;&]*\spython3(?:-\w+)?(?=\s|$)")
 _CUDNN_FOLDER = re.compile(r"/usr/lib/\w+-linux-gnu|cudnn")  # of the images of nvidia/cuda
 _LONGEST_TEXT = 100_000  # characters of an instruction
-_LOCKS = {"uv": "uv.lock", "poetry": "poetry.lock", "pdm": "pdm.lock", "pipenv": "Pipfile.lock"}
 _CONDA = frozenset({"conda", "mamba", "micromamba"})
-_PIP = re.compile(r"(?:.*/)?pip3?(?:\.\d+)?")
-_PYTHON_COMMAND = re.compile(r"(?:.*/)?python3?(?:\.\d+)?")
-# Options of pip and uv that have a value in the next word.
-_VALUED = frozenset({
-    "-r", "-c", "-i", "-f", "-e", "-t", "-C", "--requirement", "--requirements",
-    "--constraint", "--index-url", "--extra-index-url", "--find-links", "--editable",
-    "--target", "--prefix", "--root", "--timeout", "--retries", "--trusted-host", "--python",
-    "--cache-dir", "--torch-backend", "--index", "--default-index", "--index-strategy",
-    "--platform", "--abi", "--python-version", "--implementation", "--no-binary",
-    "--only-binary", "--upgrade-strategy", "--cert", "--src", "--progress-bar", "--proxy",
-    "--config-settings", "--report", "--no-build-isolation-package", "-p", "--group",
-    "--build-constraint", "--override", "--overrides", "--link-mode", "--exclude-newer",
-})  # fmt: skip
-_INDEX_OPTIONS = (
-    "-i", "--index-url", "--extra-index-url", "--index", "--default-index", "--torch-backend"
-)  # fmt: skip
+_CONDA_CUDA = re.compile(r"(?:cudatoolkit|pytorch-cuda|cuda-version|cuda-toolkit)=+(\d+\.\d+)")
+_PIP = re.compile(r"pip3?(?:\.\d+)?")
+_PYTHON_COMMAND = re.compile(r"python3?(?:\.\d+)?")
+_RUN_BY_CONDA = re.compile(rf"{_PIP.pattern}|{_PYTHON_COMMAND.pattern}|uv")
+_PREFIXES = ("sudo", "then", "do", "else", "exec", "time", "{", "(", "!")
+_ABSENT = "it is not beside the Dockerfile"
+_ARCHIVE = re.compile(r"\.(?:tar\.\w+|zip|tgz)$")
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    """Return dockerfile.toml: the options of pip and uv, locks, and distributions of Linux."""
+    path = os.path.join(os.path.dirname(__file__), "dockerfile.toml")
+    facts = parse_toml(read_input(path).decode())
+    return facts | {key: frozenset(facts[key].split()) for key in ("valued", "indexes")}
 
 
 class Install(Value):
-    """One command of pip or uv that installs something, or one of a tool that installs its lock.
+    """One command that installs something.
 
     Attributes:
         line: its line.
@@ -71,8 +64,9 @@ class Install(Value):
         sources: requirements that are built from a repository, a folder or an archive.
         indexes: the URLs of its indexes, and of --torch-backend its tag.
         is_isolated: whether builds get an environment of their own.
-        lock: the path of the lock; "" for a command of pip.
-        unread: files that are not beside the Dockerfile, and commands of conda.
+        lock: the path of the lock of a tool that installs one; "" for others.
+        cuda: the CUDA version that it names to conda.
+        unread: (what is not judged, why).
     """
 
     line: int
@@ -81,7 +75,8 @@ class Install(Value):
     indexes: tuple[str, ...] = ()
     is_isolated: bool = True
     lock: str = ""
-    unread: tuple[str, ...] = ()
+    cuda: CudaVersion | None = None
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 class Dockerfile(Value):
@@ -169,7 +164,7 @@ def read_dockerfile(path: str) -> Dockerfile:
             stages[-1].commands[line] = _shell_text(rest, own)
     if not stages:
         raise InputError(f"{path}: has no FROM, so it is no Dockerfile")
-    return _described(stages[-1], os.path.dirname(path))
+    return _described(stages[-1], path)
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
@@ -216,9 +211,7 @@ def _assignments(text: str) -> Iterator[tuple[str, str]]:
 def _stage(text: str, line: int, stages: Sequence[_Stage]) -> _Stage:
     words = [word for word in text.split() if not word.startswith("--")]
     platform = re.search(r"--platform=\S*(arm64|aarch64)", text)
-    if not words:
-        raise InputError(f"line {line}: FROM names no image")
-    image = words[0]
+    image = words[0] if words else ""
     name = words[2] if len(words) > 2 else ""
     stage = _Stage(name, image, line, "linux-aarch64" if platform else "linux-x86_64")
     for other in stages:
@@ -240,12 +233,15 @@ def _shell_text(text: str, variables: dict[str, str]) -> str:
     return _replaced(text, variables)
 
 
-def _described(stage: _Stage, folder: str) -> Dockerfile:
+def _described(stage: _Stage, path: str) -> Dockerfile:
     image, text = stage.image, "\n".join(stage.commands.values())
+    if not image:
+        raise InputError(f"{path}:{stage.line}: FROM names no image")
     cuda, cudnn, kind = _CUDA.search(image), _CUDNN.search(image), _KIND.search(image)
     python, framework = _PYTHON.search(image), _FRAMEWORK.search(image)
     glibc, system_python = next(
-        (facts for name, facts in _SYSTEMS.items() if name in image.replace(":", "")), ("", "")
+        (facts for name, facts in _facts()["systems"].items() if name in image.replace(":", "")),
+        ("", ""),
     )
     named = _NAMED_PYTHON.search(text)
     version = (python[1] or python[2]) if python else named[1] if named else ""
@@ -268,7 +264,7 @@ def _described(stage: _Stage, folder: str) -> Dockerfile:
             install
             for line, command in sorted(stage.commands.items())
             for words in _simple_commands(command)
-            if (install := _install(words, line, folder, stage.variables)) is not None
+            if (install := _install(words, path, line, stage.variables)) is not None
         ),
     )
 
@@ -284,48 +280,88 @@ def _words(text: str) -> list[str]:
 
 
 def _simple_commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a shell text, those of `sh -c TEXT` too."""
     words: list[str] = []
+    is_comment = False
     for word in [*_words(text), ";"]:
+        is_comment = word != ";" and (is_comment or word.startswith("#"))
+        if is_comment:
+            continue
         if set(word) <= {*";&|"}:
+            shell, *options = words or [""]
+            is_nested = os.path.basename(shell) in ("sh", "bash") and len(options) > 1
+            if is_nested and re.fullmatch(r"-\w*c", options[-2]):
+                yield from _simple_commands(options[-1])
             yield words
             words = []
-        elif words or not (word in ("sudo", "then", "do", "{", "(") or re.match(r"\w+=", word)):
+        elif words or not (word in _PREFIXES or re.match(r"\w+=", word)):
             words.append(word)
 
 
+def _plain(words: Sequence[str]) -> list[str]:
+    """Return a command as the program itself is called: of python -m pip, conda run and uv pip."""
+    program, *rest = words or [""]
+    program, verb = os.path.basename(program), rest[0] if rest else ""
+    if program in _CONDA and verb == "run":
+        start = next((at for at, word in enumerate(rest) if _RUN_BY_CONDA.fullmatch(word)), None)
+        return [] if start is None else _plain(rest[start:])
+    if _PYTHON_COMMAND.fullmatch(program) and verb == "-m":
+        return rest[1:]
+    if (program, verb) == ("uv", "add"):
+        return ["pip", "install", *rest[1:]]
+    return rest if (program, verb) == ("uv", "pip") else [program, *rest]
+
+
 def _install(
-    words: Sequence[str], line: int, folder: str, variables: dict[str, str]
+    words: Sequence[str], path: str, line: int, variables: dict[str, str]
 ) -> Install | None:
-    """Return what a command installs if it is one of pip, uv or a tool with a lock."""
-    if len(words) > 2 and _PYTHON_COMMAND.fullmatch(words[0]) and words[1] == "-m":
-        words = words[2:]
-    if len(words) > 1 and words[1] in ("sync", "install") and words[0] in _LOCKS:
-        name = _LOCKS[words[0]]
-        path = os.path.join(folder, name)
-        is_there = os.path.isfile(path)
-        return Install(line=line, lock=path if is_there else "", unread=() if is_there else (name,))
-    if len(words) > 1 and words[0] in _CONDA and words[1] in ("install", "create", "env"):
-        return Install(line=line, unread=(" ".join(words[:2]),))
-    if words[:2] == ["uv", "pip"]:
-        words = words[1:]
-    if len(words) < 2 or not _PIP.fullmatch(words[0]) or words[1] != "install":
-        return None
-    requirements, sources, unread = [], [], []
-    indexes = [variables[name] for name in ("PIP_INDEX_URL", "UV_INDEX_URL") if name in variables]
-    for option, value in _arguments(words[2:]):
-        if option in ("-e", "--editable") or (not option and re.search(r"[/$]", value)):
+    """Return what a command installs; None for a command that is not known to install packages."""
+    program, verb, *rest = (*_plain(words), "", "")
+    install = Install(line=line)
+    lock = _facts()["locks"].get(program)
+    if _PIP.fullmatch(program) and verb == "install":
+        return _arguments_of_pip(rest, path, line, variables)
+    if lock is not None and verb in ("sync", "install"):
+        place = os.path.join(os.path.dirname(path), lock)
+        is_there = os.path.isfile(place)
+        unread = () if is_there else ((lock, _ABSENT),)
+        return install.replace(lock=place if is_there else "", unread=unread)
+    if program in _CONDA and verb in ("install", "create", "env"):
+        unread = ((f"{program} {verb}", "packages of conda are not read here"),)
+        cuda = _CONDA_CUDA.search(" ".join(rest))
+        return install.replace(cuda=parse_pair(cuda[1]) if cuda else None, unread=unread)
+    if verb in ("install", "add") and program in ("mim", "poetry", "pdm"):
+        return install.replace(unread=((f"{program} {verb}", "its arguments are not read here"),))
+    is_old = _PYTHON_COMMAND.fullmatch(program) and verb.endswith("setup.py")
+    return install.replace(sources=(verb,)) if is_old else None
+
+
+def _arguments_of_pip(
+    words: Sequence[str], path: str, line: int, variables: dict[str, str]
+) -> Install:
+    requirements, sources, unread = [], [], list[tuple[str, str]]()
+    names = _facts()["indexes"]
+    indexes = [value for name, value in variables.items() if name in names]
+    for option, value in _arguments(words):
+        if option in ("-e", "--editable") or (not option and _is_source(value)):
             sources.append(value)
+        elif "$" in value:
+            unread += [(value, "the value of the variable is not known")] if not option else []
+        elif not option and value.endswith((".whl", ".toml")):
+            unread.append((value, "the file is not read here"))
         elif not option:
-            requirements.append(checked_requirement(value, f"line {line}"))
-        elif option in _INDEX_OPTIONS:
+            try:
+                requirements.append(checked_requirement(value, f"{path}:{line}"))
+            except InputError as error:
+                unread.append((value, error.message.partition(": ")[2]))
+        elif option in names:
             indexes.append(value)
         elif option in ("-r", "--requirement", "--requirements"):
-            places = (os.path.join(folder, value), os.path.join(folder, os.path.basename(value)))
-            file = next(filter(os.path.isfile, places), None)
-            if file is None:
-                unread.append(value)
+            try:
+                read = _file(value, os.path.dirname(path))
+            except InputError as error:
+                unread.append((value, error.message))
                 continue
-            read = read_files([file])
             requirements += read.requirements
             indexes += [*filter(None, [read.index_url]), *read.extra_index_urls]
     return Install(
@@ -338,14 +374,40 @@ def _install(
     )
 
 
+def _is_source(text: str) -> bool:
+    """Return whether an argument is a project that is built: a folder, repository or archive."""
+    path = text.partition("[")[0]
+    is_place = path in (".", "..") or "/" in path or _ARCHIVE.search(path) is not None
+    return is_place and not text.endswith((".whl", ".toml"))
+
+
+def _file(name: str, folder: str) -> RequirementSet:
+    """Read a requirements file that is beside the Dockerfile, wherever it is in the image.
+
+    Raises:
+        InputError: it is not there, or it cannot be read.
+    """
+    places = (os.path.join(folder, name), os.path.join(folder, os.path.basename(name)))
+    file = next(filter(os.path.isfile, places), None)
+    if file is None:
+        raise InputError(_ABSENT)
+    return read_files([file])
+
+
 def _arguments(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (option, value) of a command; the option of a requirement is ""."""
     rest = iter(words)
     for word in rest:
         option, equals, value = word.partition("=")
-        if not word.startswith("-"):
-            yield "", word
-        elif option in _VALUED and not equals:
+        if re.match(r"\d*[<>]", word):  # a redirection, with the file in the next word or in it
+            if word.endswith((">", "<")):
+                next(rest, "")
+        elif not word.startswith("-"):
+            if word.strip():
+                yield "", word
+        elif option in _facts()["valued"] and not equals:
             yield option, next(rest, "")
+        elif re.match(r"-[rciefC][^-]", word):
+            yield word[:2], word[2:]
         else:
             yield option, value

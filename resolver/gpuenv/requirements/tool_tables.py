@@ -40,13 +40,13 @@ FLAT = "flat+"  # before the URL of an index that is one page or folder for all 
 
 @cache
 def _known_keys() -> dict[str, dict[str, Any]]:
-    """Return {a table: what is honored, what has no effect, and the hints for what is refused}."""
+    """Return {a table: its keys, whether plugins add some, and hints for what is refused}."""
     path = os.path.join(os.path.dirname(__file__), "tool_keys.toml")
     tables = parse_toml(read_input(path).decode())
     return {
         name: {
-            "honored": table["honored"].split(),
-            "no-effect": table["no-effect"].split(),
+            "keys": frozenset((table["honored"] + " " + table["no-effect"]).split()),
+            "plugins": table.get("plugins", False),
             "refused": table.get("refused", {}),
         }
         for name, table in tables.items()
@@ -233,9 +233,11 @@ class ToolTables:
             plain = key.replace("_", "-")
             if plain in known["refused"] and value:
                 self._fail(f"{place}.{key}", "is not honored", known["refused"][plain])
-            if not any(plain in keys for keys in known.values()):
+            if plain not in known["keys"] and plain not in known["refused"]:
                 hint = "gpuenv does not know whether it changes what is solved; take it out"
-                self._fail(f"{place}.{key}", "is not a known key", hint)
+                if not known["plugins"]:
+                    self._fail(f"{place}.{key}", "is not a known key", hint)
+                self._announce(f"{place}.{key}", "it is not a known key, and is not read")
 
     def _announce(self, key: str, problem: str) -> None:
         """Say what a key does here."""
