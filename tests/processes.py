@@ -1,15 +1,26 @@
-"""The processes below this one, as /proc knows them: which of them a test has left behind."""
+"""Programs that tests run, and the processes below this one that a test has left behind."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
+from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
+
+
+def run_program(
+    command: Sequence[str | Path], timeout: float = 120, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, whatever its status. The options are those of subprocess."""
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=timeout, **options
+    )
 
 
 def adopt_orphans() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 import gpuenv
 from gpuenv.errors import InputError, argument_text
+from processes import run_program
 from tables import ROOT, data_file
 
 PAGE = (ROOT / "docs" / "api.md").read_text()
@@ -24,13 +24,10 @@ USES = data_file("api_uses.toml")
 
 def test_the_examples_run(tmp_path: Path) -> None:
     (tmp_path / "examples.py").write_text("\n".join(EXAMPLES))
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "examples.py"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT / "resolver"), "GPUENV_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     first, *_ = lines = done.stdout.splitlines()
@@ -101,13 +98,10 @@ def test_mypy_accepts_the_program_and_rejects_each_wrong_use(tmp_path: Path) -> 
     program, wrong = USES["program"], USES["wrong"]
     (tmp_path / "program.py").write_text(program + "\n".join(wrong) + "\n")
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"]
-    done = subprocess.run(
+    done = run_program(
         [*command, "--cache-dir", str(ROOT / ".mypy_cache"), "--no-error-summary"],
         cwd=tmp_path,
         env={"MYPYPATH": str(ROOT / "resolver"), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line}
     first = program.count("\n") + 1

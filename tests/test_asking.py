@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from index_server import File, IndexServer, make_wheel
+from processes import run_program
 from tables import HERE, data_file, each
 from test_cli import contents, run
 
@@ -297,7 +298,7 @@ def test_pip_installs_a_lock_with_a_wheel_by_its_url(folder: Path) -> None:
             "--no-deps",
         ]
         command += ["--no-index", "--no-cache-dir", "--quiet", "-r", "pylock.toml", "--report", "-"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        done = run_program(command, cwd=folder)
         assert done.returncode == 0, done.stderr
         rows = json.loads(done.stdout)["install"]
         assert {row["metadata"]["name"]: row["metadata"]["version"] for row in rows} == pins(folder)

@@ -19,6 +19,7 @@ import forked
 import gpuenv
 from gpuenv.__main__ import main as entry_point
 from gpuenv.cli import all_commands, load_command
+from processes import run_program
 from tables import cases, data_file
 
 CASES: list[dict[str, Any]] = data_file("cli.json")
@@ -40,15 +41,7 @@ def run_process(
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m gpuenv` as a new process, for tests that are about the process."""
     command = [sys.executable, "-m", "gpuenv", *args]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=command_environment(folder, environment),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_program(command, cwd=folder, env=command_environment(folder, environment))
 
 
 def run(args: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ import pytest
 from gpuenv.api.data import compatibility_data
 from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer
+from processes import run_program
 from script_modules import load_script
 
 ROOT = Path(__file__).parent.parent
@@ -104,9 +105,7 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
         command += ["--cache", str(tmp_path / "cache")]
         environment = {**os.environ, "PIP_INDEX_URL": server.url}
         for names in (["stable", "cxx", "front", "arrays"], []):  # the second time nothing is new
-            done = subprocess.run(
-                [*command, *names], env=environment, capture_output=True, text=True, check=False
-            )
+            done = run_program([*command, *names], env=environment)
             assert done.returncode == 0, done.stderr
             assert done.stderr.count(".whl") == (len(COMPANIONS) if names else 0), done.stderr
     rows = load_script("companion_rows").companion_rows(DOCUMENT, data)

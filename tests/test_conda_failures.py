@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ import conda_channel
 from gpuenv.cli import main
 from gpuenv.errors import PackageIndexError
 from gpuenv.resolve.conda import rattler_process, solvers
+from processes import run_program
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 SUBDIRS = ("linux-64", "noarch")
@@ -241,7 +241,7 @@ if sys.argv[1] != "exit":
 def test_the_child_ends_with_its_parent(ending: str) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     command = [sys.executable, "-c", PARENT, ending]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    done = run_program(command, env=env)
     child, *holders = map(int, done.stdout.split())
     assert ends(child)
     for holder in holders:  # it held the input open until now

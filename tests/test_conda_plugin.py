@@ -17,6 +17,7 @@ import pytest
 
 from conda_stand_in import BROKEN, SITE, Conda, contents, real_conda
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
+from processes import run_program
 from tables import ROOT, data_file
 
 CASES = data_file("conda_plugin.json")
@@ -418,7 +419,7 @@ def child(
 ) -> subprocess.CompletedProcess[str]:
     """Run code that has the plugin as `plugin` and finds conda in the given folders."""
     found = os.pathsep.join(map(str, [*paths, ROOT / "resolver"]))
-    return subprocess.run(
+    return run_program(
         [
             sys.executable,
             "-c",
@@ -426,10 +427,6 @@ def child(
             *arguments,
         ],
         env={**os.environ, "PYTHONPATH": found, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
     )
 
 

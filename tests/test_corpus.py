@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from processes import run_program
 from script_modules import load_script
 from tables import data_file, each
 
@@ -29,7 +30,7 @@ corpus = load_script("corpus")
 
 def replay(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), "replay", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return run_program(command, timeout=300)
 
 
 def result(**changes: Any) -> dict[str, Any]:

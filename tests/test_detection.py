@@ -25,6 +25,7 @@ from gpuenv.errors import InputError
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.serialize import to_plain
 from native_build import build, nvml_script
+from processes import run_program
 from tables import cases, data_file, each
 
 TABLES = data_file("tables/detection.json")
@@ -86,11 +87,10 @@ def stubs(native: Path) -> Stubs:
 
 def run(code: str, arguments: object, env: dict[str, str]) -> Any:
     """What a fresh interpreter prints as JSON."""
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", code, json.dumps(arguments)],
-        env={"PYTHONPATH": str(RESOLVER), "PATH": "", **env}, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+        env={"PYTHONPATH": str(RESOLVER), "PATH": "", **env},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout)

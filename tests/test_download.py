@@ -20,6 +20,7 @@ from gpuenv.cli import main
 from gpuenv.install import environment_files
 from gpuenv.model import Lock, Python
 from index_server import IndexServer
+from processes import run_program
 from small_wheels import make_lock, make_wheel, write_lock
 
 CPU = ["--gpu", "none", "--no-verify"]
@@ -170,14 +171,7 @@ def test_a_bundle_needs_only_python(
     running.mkdir()
     number = os.open(running, os.O_RDONLY)
     fcntl.flock(number, fcntl.LOCK_EX)
-    done = subprocess.run(
-        [*isolate, *python, *words],
-        cwd=image,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program([*isolate, *python, *words], cwd=image, env=variables)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ok"]
     packages = environment_files.read_packages(str(image / "env"))
@@ -216,7 +210,7 @@ def test_a_bundle_for_another_python(
         assert compiled == [f"program/{module}"]
         assert archive.read(f"program/{module}") == b"for 3.99"
     command = [sys.executable, "-I", "-S", str(tmp_path / "env.pyz"), "--target", "env"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_program(command, cwd=tmp_path)
     assert done.returncode == 1 and "msgspec" in done.stderr
     assert "start the bundle with the Python that its lock is for" in done.stderr
 

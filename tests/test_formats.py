@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.render.checks import FORMATS, NPD_CHARACTERS, Outcome, Report
+from processes import run_program
 from tables import data_file
 
 HOST = Host(
@@ -155,9 +156,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
     def gpuenv(*arguments: str) -> Any:
         command = [sys.executable, "-m", "gpuenv", "verify", "--no-device", *arguments]
-        return subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
-        )
+        return run_program(command, cwd=folder, timeout=60)
 
     return gpuenv
 

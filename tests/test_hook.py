@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from gpuenv.lock import pylock
 from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.render.checks import LONGEST, hook_line
+from processes import run_program
 from small_wheels import make_lock, make_wheel
 from tables import ROOT, cases, data_file
 from test_cli import run_process as run
@@ -215,9 +216,7 @@ def shell(
         **environment,
     }
     command = ["sh", "-c", *words] if isinstance(line, str) else words
-    return subprocess.run(
-        command, cwd=machine / "app", env=env, capture_output=True, text=True, check=False
-    )
+    return run_program(command, cwd=machine / "app", env=env)
 
 
 def steps(name: str, pattern: str) -> list[str]:

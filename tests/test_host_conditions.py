@@ -7,7 +7,6 @@ does.
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import venv
@@ -20,6 +19,7 @@ from gpuenv.verify.cudnn_log import calls, reasons
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import PROBES, Children
 from native_build import build, nvml_script
+from processes import run_program
 from tables import cases, data_file
 from test_verification import (
     CLEAN,
@@ -127,13 +127,10 @@ def test_condition(
         str(HERE),
         str(target.parent),
     ]
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", VERIFY, json.dumps(arguments)],
         env=variables_of(case, native, tmp_path),
-        capture_output=True,
-        text=True,
         timeout=100,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     checks = json.loads(done.stdout)
@@ -223,23 +220,14 @@ def test_a_fleet_sees_one_bit_that_no_tolerance_does(
             variables["CUDNN_STUB_BIT"] = "1"
         command = [sys.executable, "-m", "gpuenv"]
         verify_node = ["verify", "--json", "--target", str(environments[9])]
-        done = subprocess.run(
-            [*command, *verify_node],
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        done = run_program([*command, *verify_node], env=variables, timeout=100)
         document = json.loads(done.stdout)
         assert [one for one in document["checks"] if one["status"] == "fail"] == []
         assert [path for path in document["libraries"] if path.endswith("/libcudnn.so.9")] != []
         lines.append(json.dumps({"node": node, **document}))
-    done = subprocess.run(
+    done = run_program(
         [*command, "fleet", "verify", "--from", "-", "--json"],
-        input="\n".join(lines), env=variables, capture_output=True, text=True, timeout=100,
-        check=False,
-    )  # fmt: skip
+        input="\n".join(lines), env=variables, timeout=100)  # fmt: skip
     outliers = [one for one in json.loads(done.stdout)["outliers"] if one["what"] != "time"]
     assert done.returncode == 1
     assert {(one["node"], one["what"], one["agree"]) for one in outliers} == {

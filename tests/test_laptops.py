@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from processes import run_program
 from test_cli import command_environment, run_process
 
 SCRIPT = Path(__file__).parent / "laptop.py"
@@ -28,15 +29,11 @@ def run(platform: str, args: list[str], folder: Path) -> subprocess.CompletedPro
         "PYTHONIOENCODING": "ascii",
         "TMPDIR": str(folder / "temporary files"),
     }
-    return subprocess.run(
+    return run_program(
         [sys.executable, *STRICT_ENCODINGS, str(SCRIPT), platform, *args],
         cwd=folder,
         env=command_environment(folder, environment),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
 
 

@@ -9,7 +9,6 @@ import gzip
 import io
 import os
 import shlex
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from gpuenv.errors import PackageIndexError
 from gpuenv.index import http
 from gpuenv.index.http import Transport, describe_failure, refuse_insecure_redirect
 from gpuenv.render.text import Line, visible
+from processes import run_program
 from tables import ROOT, cases, data_file
 from test_cli import contents, run
 
@@ -189,13 +189,10 @@ def test_an_input_without_end(
 @pytest.mark.parametrize("case", CASES["output"], ids=lambda case: str(case["shell"]))
 def test_outputs_that_take_nothing(case: dict[str, Any], tmp_path: Path) -> None:
     command = case["shell"].replace("{gpuenv}", f"{sys.executable} -m gpuenv")
-    done = subprocess.run(
+    done = run_program(
         ["/bin/bash", "-c", command],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT / "resolver")},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=60,
     )
     assert done.returncode == case["status"], done.stderr

@@ -18,6 +18,7 @@ from gpuenv.compat.extensions import release_of
 from gpuenv.errors import DataError
 from gpuenv.model import parse_pair, parse_release
 from gpuenv.requirements.target import PLATFORMS
+from processes import run_program
 from script_modules import load_script
 from tables import ROOT, data_file
 
@@ -53,7 +54,7 @@ def rows() -> list[tuple[str, dict[str, Any]]]:
 
 def compile_tables(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(COMPILE), *flags, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_program(command)
 
 
 @pytest.fixture

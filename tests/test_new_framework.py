@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from processes import run_program
 from script_modules import load_script
 from small_wheels import make_wheel
 from tables import HERE, ROOT
@@ -101,15 +102,7 @@ def gpuenv(site: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[
     base = {key: value for key, value in os.environ.items() if key not in dropped}
     environment = base | {"PYTHONPATH": str(site), "GPUENV_CACHE_DIR": str(folder.parent / "cache")}
     command = [sys.executable, "-m", "gpuenv", *args]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_program(command, cwd=folder, env=environment)
 
 
 def test_builds_of_a_made_up_framework(site: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gpuenv.probes import _reference as reference
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import LAUNCHER, PROBES
 from native_build import build
+from processes import run_program
 from tables import data_file
 from test_verification import (
     CLEAN,
@@ -179,7 +180,7 @@ def install_real(folder: Path) -> None:
         "--python",
         folder / "bin" / "python",
     ]
-    done = subprocess.run([*command, *REAL.values()], capture_output=True, text=True, check=False)
+    done = run_program([*command, *REAL.values()])
     if done.returncode != 0 and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,7 @@ from gpuenv.errors import TamperedError
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from index_server import IndexServer
+from processes import run_program
 from tables import HERE, ROOT, cases, data_file, each
 from test_cli import contents, run
 
@@ -440,14 +441,10 @@ def test_newer_data_is_a_note(repo: Path, call: Call) -> None:
 
 def run_tool(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a module of this Python, which succeeds."""
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", *command.split()],
         cwd=folder,
         env={**os.environ, "UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done
@@ -702,15 +699,7 @@ def test_hooks_run_under_pre_commit(repo: Path, tmp_path: Path) -> None:
             "--all-files",
             "--verbose",
         ]
-        return subprocess.run(
-            command,
-            cwd=repo,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return run_program(command, cwd=repo, env=environment)
 
     done = hook("gpuenv-lock-check")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from fatbin_maker import binary, library
 from index_server import IndexServer
+from processes import run_program
 from tables import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -103,7 +104,7 @@ def refresh(data: Path, server: IndexServer, *flags: str) -> subprocess.Complete
     command = [sys.executable, str(ROOT / "scripts" / "refresh_matrix.py"), "--folder", str(data)]
     environment = {**os.environ, "PIP_INDEX_URL": server.url, "PYTHONPATH": str(ROOT / "resolver")}
     command += ["--cache", str(data.parent / "cache"), "--jobs", "1", *flags]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return run_program(command, env=environment)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -149,5 +150,5 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
 @pytest.mark.parametrize("script", ["derive_rows.py", "support_table.py", "causes_page.py"])
 def test_what_scripts_write_is_fresh(script: str) -> None:
     command = [sys.executable, str(ROOT / "scripts" / script), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from examples import examples
 from fatbin_maker import content, library
 from gpuenv.binaries import fat_binaries
+from processes import run_program
 from tables import cases, data_file
 
 ROOT = Path(__file__).parents[1]
@@ -227,7 +228,7 @@ def fetch_tools(folder: Path) -> None:
         "-r",
         str(folder / "tools.txt"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     if done.returncode and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1:]}")
     assert done.returncode == 0, done.stderr

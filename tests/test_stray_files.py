@@ -1,13 +1,13 @@
 """Files of another project, in the working folder of the tests, above it and at home."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from gpuenv.cli import main
+from processes import run_program
 from small_wheels import content
 from stray_files import plant
 from tables import ROOT
@@ -46,13 +46,8 @@ def test_stray_files_change_no_result_and_no_test_changes_them(tmp_path: Path) -
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-c", str(ROOT / "pyproject.toml"), *(str(ROOT / "tests" / one) for one in TESTS)]
-    done = subprocess.run(
-        command,
-        cwd=working,
-        env={**variables, "HOME": str(home), "STRAY_FILES": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_program(
+        command, cwd=working, env={**variables, "HOME": str(home), "STRAY_FILES": "1"}
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert content(tmp_path) == before

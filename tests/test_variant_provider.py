@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from processes import run_program
 from tables import cases, data_file
 from variant_maker import provider_answers, summary, transcript, with_values
 
@@ -56,9 +56,7 @@ def test_a_variable_of_another_form_is_named() -> None:
     variables = {"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "hopper", "PYTHONPATH": str(PROVIDER)}
     code = "from gpuenv_variant_provider import NvidiaProvider as p; p.get_supported_configs()"
     command = [sys.executable, "-S", "-c", code]
-    process = subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, check=False
-    )
+    process = run_program(command, env={**os.environ, **variables})
     assert process.returncode == 1
     assert (
         "NV_VARIANT_PROVIDER_FORCE_SM_ARCH has 'hopper', which is not of the form X.Y"
