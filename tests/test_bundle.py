@@ -163,7 +163,7 @@ def test_the_report_of_an_environment(env_folder: Path) -> None:
         "OTHER": "qyother",
     }
     done = run(
-        ["verify", "--no-device", "--target", "env", "--bundle", "report.md", "--json"],
+        "verify --no-device --target env --bundle report.md --json",
         folder,
         **planted,
     )

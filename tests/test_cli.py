@@ -8,8 +8,10 @@ import importlib
 import json
 import os
 import pkgutil
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +38,25 @@ SOLVE = [
 ]
 
 
+def words_of(command: str | Sequence[str]) -> Sequence[str]:
+    """The words of a command that is written as a user types it."""
+    return shlex.split(command) if isinstance(command, str) else command
+
+
 def run_process(
-    args: list[str], folder: Path, **environment: str
+    args: str | Sequence[str], folder: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m gpuenv` as a new process, for tests that are about the process."""
-    command = [sys.executable, "-m", "gpuenv", *args]
+    command = [sys.executable, "-m", "gpuenv", *words_of(args)]
     return run_program(command, cwd=folder, env=command_environment(folder, environment))
 
 
-def run(args: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    args: str | Sequence[str], folder: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command line in a fork of this process, which has imported gpuenv already."""
     import_what_commands_use()
-    command = ["gpuenv", *args]
+    command = ["gpuenv", *words_of(args)]
     return forked.run(entry_point, command, folder, command_environment(folder, environment))
 
 
@@ -136,7 +145,7 @@ def test_solve_json_is_the_contract(folder: Path) -> None:
 
 def test_a_refusal_under_json_is_one_document(folder: Path) -> None:
     done = run(
-        ["solve", "--framework", "torch", "--gpu", "V100", "--driver", "595.45.04", "--json"],
+        "solve --framework torch --gpu V100 --driver 595.45.04 --json",
         folder,
     )
     assert done.returncode == 3
@@ -174,7 +183,7 @@ def test_detect_without_a_gpu_and_back_through_a_file(folder: Path) -> None:
     flags = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
     done = run(["detect", *flags, "-o", "host.json"], folder)
     assert done.returncode == 0, done.stderr
-    solved = run(["solve", "--framework", "torch", "--host", "host.json"], folder)
+    solved = run("solve --framework torch --host host.json", folder)
     assert "torch 2.15.0" in solved.stdout
 
 

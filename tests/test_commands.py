@@ -79,7 +79,7 @@ def test_the_tree_of_a_lock(locked: Path) -> None:
         "(*) is shown in full above",
     ]
     assert lines[6].startswith("3 packages, ")
-    assert run(["tree", "--depth", "1"], locked).stdout.splitlines()[:2] == [
+    assert run("tree --depth 1", locked).stdout.splitlines()[:2] == [
         "alpha 1.0",
         "beta 1.0",
     ]
@@ -89,17 +89,17 @@ def test_the_tree_of_a_lock(locked: Path) -> None:
 
 
 def test_why_a_package_is_in_a_lock(locked: Path) -> None:
-    assert run(["why", "Gamma"], locked).stdout.splitlines() == [
+    assert run("why Gamma", locked).stdout.splitlines() == [
         "gamma 1.0 is in the lock because of",
         "  alpha 1.0 -> gamma 1.0",
         "  beta 1.0 -> gamma 1.0",
     ]
-    assert run(["why", "alpha"], locked).stdout.splitlines()[1] == "  alpha 1.0 (asked for)"
+    assert run("why alpha", locked).stdout.splitlines()[1] == "  alpha 1.0 (asked for)"
     document = run_json(["why", "gamma"], locked)
     assert document["required_by"] == ["alpha", "beta"]
-    missing = run(["why", "delta"], locked)
+    missing = run("why delta", locked)
     assert missing.returncode == 2 and "gpuenv tree" in missing.stderr
-    part_of_a_name = run(["why", "amm"], locked)
+    part_of_a_name = run("why amm", locked)
     assert part_of_a_name.returncode == 2 and "did you mean gamma?" in part_of_a_name.stderr
 
 
@@ -135,7 +135,7 @@ def test_dry_run_and_stdout(folder: Path) -> None:
 
 def test_lock_adds_and_removes_requirements(folder: Path, index: IndexServer) -> None:
     (folder / "pyproject.toml").write_text(PROJECT.format(url=index.url))
-    done = run(["lock", "--add", "delta>=1", "--add", "beta", "--remove", "alpha"], folder)
+    done = run("lock --add delta>=1 --add beta --remove alpha", folder)
     assert done.returncode == 0, done.stderr
     text = (folder / "pyproject.toml").read_text()
     expected = PROJECT.format(url=index.url).replace('    "alpha",  # needed\n', "")
@@ -190,11 +190,11 @@ def test_a_wrong_setting_is_one_line(
 
 def test_the_cache(locked: Path) -> None:
     folder = locked.parent / "cache"
-    assert run(["cache", "dir"], locked).stdout == f"{folder}\n"
+    assert run("cache dir", locked).stdout == f"{folder}\n"
     size = run_json(["cache", "size"], locked)
     assert size["folder"] == str(folder) and size["files"]
     (folder / "mine.txt").write_text("stays")
-    assert "removed" in run(["cache", "clean"], locked).stdout
+    assert "removed" in run("cache clean", locked).stdout
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
     assert run_json(["cache", "size"], locked)["files"] == 1
 
@@ -216,15 +216,15 @@ def test_help_and_version(folder: Path) -> None:
     everything = run(["help"], folder).stdout
     assert run(["--help"], folder).stdout == everything
     assert all(f"  {name} " in everything for name in all_commands())
-    assert run(["help", "solve"], folder).stdout == run(["solve", "--help"], folder).stdout
+    assert run("help solve", folder).stdout == run("solve --help", folder).stdout
     assert run(["-V"], folder).stdout == run(["--version"], folder).stdout
-    wrong = run(["help", "slove"], folder)
+    wrong = run("help slove", folder)
     assert wrong.returncode == 2 and "did you mean solve?" in wrong.stderr
 
 
 @each("words completions", TABLES["completion_in_bash"])
 def test_completion_in_bash(folder: Path, words: list[str], completions: list[str]) -> None:
-    (folder / "gpuenv.bash").write_text(run(["completion", "bash"], folder).stdout)
+    (folder / "gpuenv.bash").write_text(run("completion bash", folder).stdout)
     script = (
         f"source ./gpuenv.bash; COMP_WORDS=(gpuenv {' '.join(words)}); "
         f'COMP_CWORD={len(words)}; _shtab_gpuenv; echo "${{COMPREPLY[@]}}"'

@@ -102,7 +102,7 @@ def test_a_library_that_hangs_is_over_at_the_limit(folder: Path, cache: Path) ->
     install(site_of(folder / "env"), cache, HANG)
     marker = f"marker-{os.getpid()}-{folder}"
     done = run(
-        ["verify", "--hook", "--no-device", "--target", "env", "--timeout", "2"],
+        "verify --hook --no-device --target env --timeout 2",
         folder,
         MARKER=marker,
     )

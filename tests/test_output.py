@@ -147,7 +147,7 @@ def test_quiet_and_verbose(work: Path) -> None:
     assert "(-v says why)" in plain and "(-v says why)" not in verbose
     assert "nvidia-cudnn-cu13" in verbose and "nvidia-cudnn-cu13" not in plain
     assert plain.splitlines()[-1] == "next: gpuenv sync pylock.toml --target .venv"
-    refused = run_process(["solve", "torch", "--gpu", "H1000", "-q"], work)
+    refused = run_process("solve torch --gpu H1000 -q", work)
     assert refused.returncode == 2 and "H1000" in refused.stderr
 
 

@@ -209,7 +209,7 @@ def test_an_interpreter_of_a_system_that_manages_its_packages(tmp_path: Path) ->
     python.write_text(f"#!/bin/sh\necho 'gpuenv-probe: {json.dumps(answer)}'\n")
     python.chmod(0o755)
     (tmp_path / "work").mkdir()
-    done = run(["pip", "install", "alpha", "--python", str(python)], tmp_path / "work")
+    done = run(f"pip install alpha --python {python}", tmp_path / "work")
     assert done.returncode == 2
     assert "EXTERNALLY-MANAGED" in done.stderr
 

@@ -75,9 +75,9 @@ def call(
     """Run the command line in this process, which is fast. test_cli has real processes."""
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
 
-    def command(folder: Path, *args: str) -> Done:
+    def command(folder: Path, text: str, *words: str) -> Done:
         monkeypatch.chdir(folder)
-        status = main(args)
+        status = main([*text.split(), *words])
         out, err = capsys.readouterr()
         return Done(status, out, err)
 
@@ -90,7 +90,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("locked") / "repo"
     folder.mkdir()
     (folder / "pyproject.toml").write_text(REPO)
-    done = run(["lock", "--offline"], folder, HTTPS_PROXY="http://127.0.0.1:9")
+    done = run("lock --offline", folder, HTTPS_PROXY="http://127.0.0.1:9")
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -139,12 +139,12 @@ def test_dependencies_of_the_project_are_locked_with_it(tmp_path: Path, call: Ca
     more = 'requirements = ["filelock"]\nproject-dependencies = true\ngroups = ["dev"]'
     text = text.replace("requirements = []", more)
     (tmp_path / "pyproject.toml").write_text(text + '[dependency-groups]\ndev = ["packaging"]\n')
-    done = call(tmp_path, "lock", "ci", "--offline")
+    done = call(tmp_path, "lock ci --offline")
     assert done.status == 0, done.err
     assert {"torch", "pillow", "packaging", "filelock"} <= {*pins(tmp_path / "pylock.ci.toml")}
     assert len(gpuenv.read_lock(str(tmp_path / "pylock.ci.toml")).choices) == 1
     replaced(tmp_path / "pyproject.toml", '"pillow"]', '"pillow<99"]')
-    done = call(tmp_path, "lock", "--check", "ci")
+    done = call(tmp_path, "lock --check ci")
     assert done.status == 1
     assert "requirements: pillow<99 was added, pillow was removed" in done.out
 
@@ -173,7 +173,7 @@ def test_each_profile_gets_the_build_of_its_host(locked: Path, call: Call) -> No
 def test_locking_again_changes_no_byte_and_says_so(repo: Path, call: Call) -> None:
     before = contents(repo)
     times = {name: (repo / name).stat().st_mtime_ns for name in LOCKS}
-    done = call(repo, "lock", "--offline")
+    done = call(repo, "lock --offline")
     assert done.status == 0
     assert [line.split(",")[0] for line in done.out.splitlines()] == [
         "pylock.v100.toml: unchanged", "pylock.h100.toml: unchanged", "pylock.ci.toml: unchanged",
@@ -186,23 +186,23 @@ def test_a_failing_profile_is_named_and_nothing_is_written(repo: Path, call: Cal
     replaced(repo / "pyproject.toml", 'frameworks = ["torch"]', 'frameworks = ["torch>=2.14"]')
     before = contents(repo)
     for args in ([], ["h100", "v100"]):
-        done = call(repo, "lock", "--offline", *args)
+        done = call(repo, "lock --offline", *args)
         assert (done.status, done.out) == (3, "")
         assert done.err.startswith("gpuenv: profile v100: no environment for ")
         assert "driver 580.65.06 or newer" in done.err
         assert contents(repo) == before
-    assert call(repo, "lock", "--offline", "h100").status == 0
+    assert call(repo, "lock --offline h100").status == 0
 
 
 def test_the_document_of_lock(repo: Path, call: Call) -> None:
     replaced(repo / "pyproject.toml", "requirements = []", 'requirements = ["pillow"]')
-    document = json.loads(call(repo, "lock", "--offline", "--json").out)
+    document = json.loads(call(repo, "lock --offline --json").out)
     assert [one["profile"] for one in document["profiles"]] == ["v100", "h100", "ci"]
     for one in document["profiles"]:
         assert one["status"] == "written"
         assert [change["name"] for change in one["changes"]] == ["pillow"]
         assert one["changes"][0]["was"] is None and one["download_bytes"] > 0
-    document = json.loads(call(repo, "lock", "--offline", "--json").out)
+    document = json.loads(call(repo, "lock --offline --json").out)
     assert {one["status"] for one in document["profiles"]} == {"unchanged"}
 
 
@@ -239,21 +239,21 @@ def test_what_holds_is_kept_until_it_is_upgraded(
     server.add("alpha", "2.0", ["beta"])
     server.add("beta", "2.0")
     replaced(folder / "pyproject.toml", '["alpha"]', '["alpha", "gamma"]')
-    done = call(folder, "lock", "--refresh")
+    done = call(folder, "lock --refresh")
     assert pins(lock) == {"alpha": "1.0", "beta": "1.0", "gamma": "1.0"}
     assert done.out.splitlines()[:2] == [f"{lock.name}: 1 of 3 packages change", "  + gamma 1.0"]
-    done = call(folder, "lock", "--refresh", "--upgrade", "alpha")
+    done = call(folder, "lock --refresh --upgrade alpha")
     assert pins(lock) == {"alpha": "2.0", "beta": "1.0", "gamma": "1.0"}
     assert "  alpha 1.0 -> 2.0" in done.out.splitlines()
     replaced(
         folder / "pyproject.toml", '"gamma"', '"gamma", "beta>1"'
     )  # a pin that no longer holds moves by itself
-    assert call(folder, "lock", "--refresh").status == 0
+    assert call(folder, "lock --refresh").status == 0
     assert pins(lock) == {"alpha": "2.0", "beta": "2.0", "gamma": "1.0"}
     server.add("alpha", "3.0", [])
     server.add("gamma", "2.0", [])
     replaced(folder / "pyproject.toml", ', "beta>1"', "")
-    done = call(folder, "lock", "ci", "--refresh", "--upgrade")
+    done = call(folder, "lock ci --refresh --upgrade")
     assert pins(lock) == {"alpha": "3.0", "gamma": "2.0"}
     assert "  - beta 2.0" in done.out.splitlines()
 
@@ -282,7 +282,7 @@ def test_pins_of_an_edited_lock_are_not_kept(indexed: tuple[Path, IndexServer], 
     assert call(folder, "lock").status == 0
     replaced(folder / "pylock.ci.toml", 'created-by = "gpuenv"', 'created-by = "me"')
     server.add("alpha", "2.0")
-    done = call(folder, "lock", "--refresh")
+    done = call(folder, "lock --refresh")
     assert done.status == 0
     assert "pylock.ci.toml: was edited after it was locked: its pins are not kept" in done.err
     assert pins(folder / "pylock.ci.toml") == {"alpha": "2.0"}
@@ -293,13 +293,13 @@ def test_pins_of_an_edited_lock_are_not_kept(indexed: tuple[Path, IndexServer], 
 
 def test_fresh_locks(repo: Path, call: Call) -> None:
     before = contents(repo)
-    done = call(repo, "lock", "--check")
+    done = call(repo, "lock --check")
     assert (done.status, done.err) == (0, "")
     assert [line.split()[:3] for line in done.out.splitlines()] == [
         ["pylock.v100.toml", "is", "fresh"], ["pylock.h100.toml", "is", "fresh"],
         ["pylock.ci.toml", "is", "fresh"],
     ]  # fmt: skip
-    document = json.loads(call(repo, "lock", "--check", "--json").out)
+    document = json.loads(call(repo, "lock --check --json").out)
     assert document["ok"] is True and document["files"] == []
     assert [(one["profile"], one["status"]) for one in document["profiles"]] == [
         ("v100", "fresh"), ("h100", "fresh"), ("ci", "fresh"),
@@ -312,10 +312,10 @@ def test_a_stale_lock_says_what_changed(case: dict[str, Any], repo: Path, call: 
     text = (repo / "pyproject.toml").read_text()
     assert text.count(case["old"]) == 1
     (repo / "pyproject.toml").write_text(text.replace(case["old"], unescaped(case["new"])))
-    done = call(repo, "lock", "--check")
+    done = call(repo, "lock --check")
     assert (done.status, done.err) == (1, "")
     assert case["says"] in done.out.splitlines()
-    document = json.loads(call(repo, "lock", "--check", "h100", "--json").out)
+    document = json.loads(call(repo, "lock --check h100 --json").out)
     assert (document["ok"], document["profiles"][0]["status"]) == (False, "stale")
 
 
@@ -327,30 +327,17 @@ def test_an_edited_lock_is_found_and_not_installed(
     text, count = re.subn(case["old"], case["new"], path.read_text(), count=1)
     assert count == 1
     path.write_text(text)
-    done = call(repo, "lock", "--check")
+    done = call(repo, "lock --check")
     assert (done.status, done.err) == (1, "")
     assert "pylock.h100.toml was edited after it was locked" in done.out
     assert case.get("says", "") in done.out
     assert done.out.count("is fresh") == 2
     before = contents(repo)
-    done = call(
-        repo, "sync", path.name, "--target", "env", "--gpu", "H100", "--driver", "580.65.06"
-    )
+    done = call(repo, f"sync {path.name} --target env --gpu H100 --driver 580.65.06")
     assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert "pylock.h100.toml: was edited after it was locked" in done.err
     assert contents(repo) == before
-    done = call(
-        repo,
-        "lock",
-        "--check",
-        path.name,
-        "--gpu",
-        "H100",
-        "--driver",
-        "580.65.06",
-        "--python",
-        "3.12",
-    )
+    done = call(repo, f"lock --check {path.name} --gpu H100 --driver 580.65.06 --python 3.12")
     assert done.status in (1, 2)
 
 
@@ -391,32 +378,22 @@ def test_no_edit_of_a_value_goes_unseen(locked: Path, data: st.DataObject) -> No
 
 def test_missing_unreadable_and_foreign_locks_are_told_apart(repo: Path, call: Call) -> None:
     (repo / "pylock.v100.toml").unlink()
-    done = call(repo, "lock", "--check")
+    done = call(repo, "lock --check")
     assert (done.status, done.out.splitlines()[0]) == (
         1,
         "pylock.v100.toml is missing: run gpuenv lock v100",
     )
     (repo / "pylock.v100.toml").write_text("lock-version = ")
-    done = call(repo, "lock", "--check")
+    done = call(repo, "lock --check")
     assert done.status == 2
     assert done.out.startswith("pylock.v100.toml is not TOML")
     text = (repo / "pylock.h100.toml").read_text().partition("[tool.gpuenv]")[0]
     (repo / "pylock.v100.toml").write_text(text)
-    done = call(repo, "lock", "--check", "v100")
+    done = call(repo, "lock --check v100")
     assert (done.status, "has no [tool.gpuenv]" in done.out) == (2, True)
-    by_hand = [
-        "--framework",
-        "torch",
-        "--gpu",
-        "V100",
-        "--driver",
-        "550.54.14",
-        "--python",
-        "3.12",
-        "--offline",
-    ]
-    assert call(repo, "solve", *by_hand, "-o", "pylock.v100.toml").status == 0
-    done = call(repo, "lock", "--check", "v100")
+    by_hand = "--framework torch --gpu V100 --driver 550.54.14 --python 3.12 --offline"
+    assert call(repo, f"solve {by_hand} -o pylock.v100.toml").status == 0
+    done = call(repo, "lock --check v100")
     assert (done.status, done.out.split(":")[0]) == (1, "pylock.v100.toml is stale")
 
 
@@ -425,14 +402,14 @@ def test_newer_data_is_a_note(repo: Path, call: Call) -> None:
     lock = gpuenv.read_lock(str(path))
     old = lock.replace(data="matrix 2020-01-01.00000000, index snapshot 2020-01-01+000000000000")
     path.write_text(pylock.dumps(old))
-    done = call(repo, "lock", "--check")
+    done = call(repo, "lock --check")
     assert done.status == 0
     assert f"  newer data: {lock.data}" in done.out
     path.write_text(
         pylock.dumps(lock.replace(data="matrix 2999-01-01.0, index snapshot 2999-01-01+0"))
     )
-    assert "newer data" not in call(repo, "lock", "--check").out
-    done = call(repo, "lock", "ci", "--offline")
+    assert "newer data" not in call(repo, "lock --check").out
+    done = call(repo, "lock ci --offline")
     assert done.out.splitlines()[0].endswith("packages change") and "  data matrix 2999" in done.out
 
 
@@ -494,7 +471,7 @@ ON_H100 = ["--gpu", "H100", "--driver", "580.65.06", "--python", HERE, "--platfo
 def test_locks_of_pip_and_uv_are_judged(
     name: str, flags: list[str], codes: set[str], foreign: Path, call: Call
 ) -> None:
-    done = call(foreign, "lock", "--check", name, *flags, "--json")
+    done = call(foreign, "lock --check", name, *flags, "--json")
     (document,) = json.loads(done.out)["files"]
     assert document["created_by"] == ("pip" if "pip" in name else "uv")
     found = {reason["code"] for reason in document["reasons"]}
@@ -503,7 +480,7 @@ def test_locks_of_pip_and_uv_are_judged(
     } == codes
     assert done.status == (1 if codes else 0)
     assert document["ok"] is not bool(codes)
-    text = call(foreign, "lock", "--check", name, *flags).out
+    text = call(foreign, "lock --check", name, *flags).out
     assert text.splitlines()[0].startswith(f"{name} ({document['created_by']}, ")
     assert ("would not work on linux-x86_64" in text) is bool(codes)
 
@@ -573,7 +550,7 @@ def test_init_adds_profiles(case: dict[str, Any], folder: Path, call: Call) -> N
         files.append(f"{number}.json")
         host = gpuenv.describe(python="3.12", platform="linux-x86_64", **facts)
         write_host(host, str(folder / files[-1]))
-    done = call(folder, "init", "--json", *case.get("args", ()), *files)
+    done = call(folder, "init --json", *case.get("args", ()), *files)
     assert done.status == 0, done.err
     document = json.loads(done.out)
     assert document["profiles"] == list(case["profiles"])
@@ -587,7 +564,7 @@ def test_init_adds_profiles(case: dict[str, Any], folder: Path, call: Call) -> N
     names = [profile.name for profile in gpuenv.read_project(str(folder)).profiles]
     assert names == ["v100", *case["profiles"]]
     if "--name" not in case.get("args", ()):  # a second time there is nothing to add
-        done = call(folder, "init", "--json", *case.get("args", ()), *files)
+        done = call(folder, "init --json", *case.get("args", ()), *files)
         assert json.loads(done.out)["profiles"] == []
         assert path.read_bytes() == content
 
@@ -614,9 +591,7 @@ def test_init_then_lock_then_check(folder: Path) -> None:
 def test_sync_says_what_fits_none(repo: Path, call: Call) -> None:
     (repo / "pylock.v100.toml").unlink()
     before = contents(repo)
-    done = call(
-        repo, "sync", "--target", "env", "--gpu", "H100", "--driver", "550.54.14", "--glibc", "2.35"
-    )
+    done = call(repo, "sync --target env --gpu H100 --driver 550.54.14 --glibc 2.35")
     assert (done.status, done.out) == (1, "")
     lines = done.err.splitlines()
     assert lines[0].startswith(
@@ -634,7 +609,7 @@ def test_sync_says_what_fits_none(repo: Path, call: Call) -> None:
 def test_sync_takes_the_lock_that_fits(flags: list[str], said: str, repo: Path, call: Call) -> None:
     (repo / "full").mkdir()
     (repo / "full" / "x").write_text("")  # a target that cannot be used: nothing is downloaded
-    done = call(repo, "sync", "--target", "full", *flags, "--glibc", "2.35")
+    done = call(repo, "sync --target full --glibc 2.35", *flags)
     assert done.status == 2
     assert done.out.splitlines() == [said]
 
@@ -645,7 +620,7 @@ def test_a_locked_profile_is_installed_by_gpuenv_pip_and_uv(
     folder, lock = indexed[0], "pylock.ci.toml"
     done = run(["lock"], folder)
     assert done.returncode == 0, done.stderr
-    done = run(["sync", "--target", "env", "--no-verify", "--gpu", "none"], folder)
+    done = run("sync --target env --no-verify --gpu none", folder)
     assert done.returncode == 0, done.stderr
     assert "pylock.ci.toml fits this host" in done.stdout
     assert len([*(folder / "env").rglob("alpha-1.0.dist-info")]) == 1

@@ -124,13 +124,13 @@ gpu = "none"
     pins = ["base 1.0", "lib 1.0", "mine packages/mine editable"]
     assert [*map(pin_of, lock["packages"])] == pins
     assert "mine @ ./packages/mine#editable" in lock["tool"]["gpuenv"]["requirements"]
-    assert run(["lock", "--check", "--project", str(work)], tmp_path).returncode == 0
+    assert run(f"lock --check --project {work}", tmp_path).returncode == 0
     text = (work / "pyproject.toml").read_text()
     added = '[[tool.uv.index]]\nurl = "https://me:secret@a.test/simple"\n'
     (work / "pyproject.toml").write_text(text + added)
     refused = run(["lock"], work)
     assert "an index has credentials" in refused.stderr and "secret" not in refused.stderr
-    exported = tomllib.loads(run(["export", "pylock.ci.toml", "--to", "uv"], work).stdout)
+    exported = tomllib.loads(run("export pylock.ci.toml --to uv", work).stdout)
     place = {"path": str(work / "packages" / "mine"), "editable": True}
     assert exported["tool"]["uv"]["sources"]["mine"] == place
 
@@ -234,7 +234,7 @@ def test_verify_accepts_what_an_override_allows(tmp_path: Path) -> None:
     assert synced.returncode == 0, synced.stderr
 
     def dependencies() -> str:
-        rows = json.loads(run(["verify", "--json", "--target", "env"], work).stdout)["checks"]
+        rows = json.loads(run("verify --json --target env", work).stdout)["checks"]
         return next(row["status"] for row in rows if row["name"] == "dependencies")
 
     assert dependencies() == "pass"

@@ -170,15 +170,15 @@ def test_the_environment_that_is_meant_without_naming_it(env_folder: Path, tmp_p
 
 
 def test_what_follows_the_dashes_is_the_commands(env_folder: Path, tmp_path: Path) -> None:
-    done = run(["run", "--target", "env", "--", "echo", "--", "--json", "-x"], tmp_path)
+    done = run("run --target env -- echo -- --json -x", tmp_path)
     assert (done.returncode, done.stdout) == (0, "-- --json -x\n")
 
 
 def test_the_flags_end_at_the_command(env_folder: Path, tmp_path: Path) -> None:
-    done = run(["run", "--target", "env", "echo", "--", "--json", "--target", "x"], tmp_path)
+    done = run("run --target env echo -- --json --target x", tmp_path)
     assert (done.returncode, done.stdout) == (0, "-- --json --target x\n")
     (tmp_path / "x.py").write_text("import sys; print(sys.prefix, sys.argv[1:])")
-    done = run(["run", "--target", "env", "python", "x.py", "--flag"], tmp_path)
+    done = run("run --target env python x.py --flag", tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{env_folder} ['--flag']\n")
 
 
@@ -206,7 +206,7 @@ def test_json_says_what_would_be_and_runs_nothing(env_folder: Path, tmp_path: Pa
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "libcudnn.so.9").touch()
     variables = {"LD_LIBRARY_PATH": str(tmp_path / "other")}
-    done = run(["run", "--json", "--target", "env", "--", "touch", "made"], tmp_path, **variables)
+    done = run("run --json --target env -- touch made", tmp_path, **variables)
     document = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "made").exists()
