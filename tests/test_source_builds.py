@@ -43,8 +43,9 @@ def built(folder: Path, target: str = "env") -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("kind", [".tar.gz", ".zip"])
-@pytest.mark.parametrize("options", [OLD, {"dynamic": ["Requires-Dist"]}], ids=["old", "dynamic"])
+@pytest.mark.parametrize(
+    ("kind", "options"), [(".tar.gz", OLD), (".zip", {"dynamic": ["Requires-Dist"]})]
+)
 def test_from_the_request_to_the_environment(
     folder: Path,
     kind: str,
@@ -133,11 +134,9 @@ def test_one_that_cannot_be_built(
     options: dict[str, Any],
     says: str,
 ) -> None:
-    """It is rejected, not the solve; alone it is a refusal that names the cause."""
+    """The refusal names the cause."""
     with IndexServer() as server:
         server.add("sources", "1.0")
-        server.add("app", "1.0", ["sources>=2"])
-        server.add("app", "0.9", ["sources"])
         server.add_sdist("sources", "2.0", **OLD, **options)
         done = solve(folder, server, "sources>=2", "--json")
         assert (done.returncode, contents(folder)) == (3, {}), done.stderr
@@ -145,6 +144,15 @@ def test_one_that_cannot_be_built(
         assert (reason["code"], reason["subject"]) == ("build-failed", "sources 2.0")
         assert says in f"needs {reason['need']}; {reason['have']}"
         assert "Traceback" not in done.stderr
+    assert builds_left(folder) == []
+
+
+def test_an_older_release_in_place_of_one_that_cannot_be_built(folder: Path) -> None:
+    with IndexServer() as server:
+        server.add("sources", "1.0")
+        server.add("app", "1.0", ["sources>=2"])
+        server.add("app", "0.9", ["sources"])
+        server.add_sdist("sources", "2.0", **OLD, **BROKEN["an error"][0])
         done = solve(folder, server, "sources", "app", "--json")
         assert done.returncode == 0, done.stderr
         warnings = json.loads(done.stdout)["warnings"]
@@ -152,7 +160,6 @@ def test_one_that_cannot_be_built(
             ("newer-not-built", "sources 1.0", "2.0"),
             ("newer-not-built", "app 0.9", "1.0"),
         }
-    assert builds_left(folder) == []
 
 
 def test_an_archive_that_is_none(folder: Path) -> None:
@@ -245,14 +252,21 @@ def test_a_build_gets_no_settings_of_installers(folder: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is left")
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("begun", ["watcher", "environment", "backend"])
-def test_a_killed_build_leaves_nothing(
-    folder: Path,
-    sent: signal.Signals,
-    begun: str,
-) -> None:
-    """`begun` is what has begun when the signal comes; the backend starts a process of its own."""
+@pytest.mark.parametrize(
+    ("begun", "sent"),
+    [
+        ("watcher", signal.SIGKILL),
+        ("environment", signal.SIGKILL),
+        ("environment", signal.SIGINT),
+        ("backend", signal.SIGKILL),
+        ("backend", signal.SIGTERM),
+    ],
+)
+def test_a_killed_build_leaves_nothing(folder: Path, begun: str, sent: signal.Signals) -> None:
+    """`begun` is what has begun when the signal comes; the backend starts a process of its own.
+
+    scripts/prove_builds.py kills at random moments.
+    """
     marker = folder / "backend"
     backend = f"open({str(marker)!r}, 'w').close()\nimport subprocess\n"
     seconds = f"97.{os.getpid()}"  # of this test only
