@@ -213,12 +213,14 @@ class Conda:
         }
         self.info = json.loads(self.run("info", "--json").stdout)
         self.python = os.path.join(self.info["root_prefix"], "bin", "python")
-        self.solver = "libmamba"
+        found = "libmamba"
         if not self.lacks("conda_rattler_solver"):
-            self.solver = "rattler"
+            found = "rattler"
         elif self.lacks("libmambapy", "conda_libmamba_solver"):
-            self.solver = "classic"
-        self.env["CONDA_SOLVER"] = self.solver
+            found = "classic"
+        self.solver = os.environ.get("GPUENV_TEST_CONDA_SOLVER", found)
+        with (folder / "condarc").open("a") as file:
+            file.write(f"solver: {self.solver}\n")
 
     def lacks(self, *modules: str) -> list[str]:
         """Those of the modules that conda's Python does not have."""

@@ -177,12 +177,9 @@ def test_a_spec_can_name_its_channel(solver: solvers.Solver, tmp_path: Path) -> 
             assert (versions["numpy"] == "9") == is_own, spec
         with pytest.raises(NoSolutionError) as refusal:
             plan("own::pytorch")
-        with pytest.raises(InputError, match="bioconda::numpy: no channel of the request") as error:
-            plan("bioconda::numpy")
     reason = refusal.value.explanation.reasons[0]
     assert (reason.code, reason.have) == ("no-release", "no package of that name")
     assert reason.need == f"{own}::pytorch"
-    assert error.value.hint == "add --channel bioconda"
 
 
 class Careless:
@@ -191,7 +188,7 @@ class Careless:
     name = "careless"
 
     def __init__(self, inner: solvers.Solver) -> None:
-        self.inner, self.channels = inner, inner.channels
+        self.inner, self.channels, self.limits = inner, inner.channels, ()
 
     def records(self, names: Any) -> Any:
         return [one for one in self.inner.records(names) if one["name"] != "cuda-version"]

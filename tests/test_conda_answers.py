@@ -9,7 +9,7 @@ import pytest
 import conda_prefixes
 from conda_prefixes import HOST
 from gpuenv.cli import main
-from gpuenv.conda_plugin import _with_channels, health_check
+from gpuenv.conda_plugin import health_check
 from gpuenv.model import Choice
 from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
@@ -101,21 +101,6 @@ def test_the_environment_of_another_tool_is_verified_without_conda(
     checks = json.loads(output)["checks"]
     failed = {check["subject"] for check in checks if check["status"] == "fail"}
     assert (status, failed) == (1 if failing else 0, {*failing}), output
-
-
-OF_CONDA = ["--channel", "of-conda"]
-# what is typed after `conda gpuenv` -> what gpuenv gets
-TYPED = TABLES["typed"]
-AS_TYPED = TABLES["as_typed"]
-
-
-@pytest.mark.parametrize("name", [*TYPED, *AS_TYPED], ids=str)
-def test_conda_gpuenv_asks_the_channels_of_conda(
-    name: str | list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpuenv.conda_plugin.channel_flags", lambda: OF_CONDA)
-    typed, expected = TYPED[name] if isinstance(name, str) else (name, name)
-    assert _with_channels(typed) == expected
 
 
 # ---- two cuDNNs ----------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_a_pixi_workspace_is_read(tmp_path: Path) -> None:
     path = tmp_path / "pixi.toml"
     path.write_text(PIXI)
     project = conda_projects.read_project_file(str(path), "linux-x86_64")
-    specs = ("requests >=2.3,<3 h0*", "numpy", "curl 8.9.0", "openssl 3.*")
+    specs = ("requests >=2.3,<3 h0*", "numpy", "CHANNEL::curl 8.9.0", "openssl 3.*")
     assert (project.channels, project.specs) == (("CHANNEL",), specs)
     assert project.wheels == ("leaf-kit[a,b]>=1",)
     assert "zlib" in conda_projects.read_project_file(str(path), "win-amd64").specs
@@ -428,7 +428,7 @@ def test_the_commands_of_the_documentation(
     statuses = []
     for command in commands:
         more = [channel if text == "CHANNEL" else text for text in MORE[command[0]]]
-        if "--pip" in command or "-r" in command:
+        if "--pip" in command or (command[-1] == "environment.yml" and "-r" in command):
             more += ["--find-links", str(tmp_path), "--no-index"]
         # The channel has no cuda-version 12.8.
         typed = [text.replace("PREFIX", "env").replace("12.8", "12.9") for text in command]

@@ -69,7 +69,8 @@ def solved(channel: str, links: Path, tmp_path: Path) -> Any:
             "--format",
             form,
         ]
-        command += ["--find-links", str(links), "--offline", *HOST, "-o", str(path), *more]
+        command += ["--offline", *HOST, "-o", str(path), *more]
+        command += ["--find-links", str(links)] if pip else []
         return main([*command, *(flag for one in pip for flag in ("--pip", one))]), path
 
     return solve

@@ -31,8 +31,8 @@ for number, case in enumerate(job["cases"]):
     conda_prefixes.describe(target, case, rows)
     os.environ.update(case.get("environment", {}))
     if "condarc" in case:
-        (folder / "my.condarc").write_text(job["condarc"] + case["condarc"])
-        os.environ["CONDARC"] = str(folder / "my.condarc")
+        (folder / "my.yml").write_text(job["condarc"] + case["condarc"])
+        os.environ["CONDARC"] = str(folder / "my.yml")
     if "lock" in case:
         conda_prefixes.make_lock(lock, case["lock"], rows)
         command = ["sync", str(lock)]
@@ -74,7 +74,6 @@ def answers(
     conda_rows: dict[str, Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Any]:
-    assert conda.lacks("rattler") == ["rattler"] or conda.solver == "rattler"
     folder = tmp_path_factory.mktemp("cases")
     job = {
         "rows": conda_rows,

@@ -435,12 +435,14 @@ class Request(Value):
 class CondaOptions(Value):
     """What a request for a conda environment adds.
 
-    `channels` are URLs or names, best first; () is the default channel. `keep_python` keeps the
+    `channels` are URLs or names, best first; () is the default channel. With `configured_channels`,
+    those of the settings of the conda that runs gpuenv follow. `keep_python` keeps the
     host's Python version; otherwise the solver chooses one. `wheels` are PEP 508 texts of wheels to
     install beside the conda packages.
     """
 
     channels: tuple[str, ...] = ()
+    configured_channels: bool = False
     keep_python: bool = False
     wheels: tuple[str, ...] = ()
 

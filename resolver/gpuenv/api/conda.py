@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Sequence
 
+from ..compat.conda_records import channel_name
 from ..errors import Explanation, InputError, NoSolutionError, NotVerifiedError, TamperedError
 from ..index.multi_index import MultiIndex
 from ..install import conda as installer
@@ -13,7 +15,7 @@ from ..install import conda_changes, conda_history, conda_pins, conda_prefix, in
 from ..install import wheels as wheel_installer
 from ..install.wheels import Approve, Progress, Prove
 from ..lock import conda_formats, pylock
-from ..model import EnvironmentChanges, Host, IndexOptions, Lock, PackageChange, Plan, Request
+from ..model import CondaOptions, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import interpreter_of, is_conda
 from ..requirements import conda_versions
 from ..requirements.conda_projects import read_project_file
@@ -25,6 +27,8 @@ from . import wheels
 from .data import carriers, compatibility_data
 
 DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
+# What conda's channel "defaults" stands for, unless conda's settings say otherwise.
+ANACONDA_CHANNELS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
 
 
 # ---- solve ---------------------------------------------------------------------------------------
@@ -44,7 +48,7 @@ def solve(
     if keep and prefix is not None and is_conda(prefix):
         into = _existing_prefix(prefix, request)
     with _open_solver(request, host, options) as solver:
-        solver.into = into
+        solver.into, solver.limits = into, _limits(request, "" if into is None else into.path)
         try:
             python = _kept_python(request, host)
             plan = solve_with(solver, request, host, python=python, changes=changes)
@@ -75,9 +79,41 @@ def _open_solver(request: Request, host: Host, options: IndexOptions) -> solvers
 
 
 def channels(request: Request) -> tuple[str, ...]:
-    """Return the channels of a request, best first."""
-    named = request.conda.channels if request.conda is not None else ()
-    return named or DEFAULT_CHANNELS
+    """Return the channels of a request, best first: the named ones, then those of its specs."""
+    conda = request.conda or CondaOptions()
+    named = conda.channels or DEFAULT_CHANNELS
+    if conda.configured_channels and solvers.inside_conda():
+        named = tuple(dict.fromkeys((*conda.channels, *solvers.configured_channels())))
+    named = tuple(itertools.chain(*map(_expanded, named)))
+    known = {*named, *map(channel_name, named)}
+    specs = [*map(conda_versions.channel_of, request.requirements)]
+    if "defaults" in specs:
+        raise InputError("defaults::PACKAGE: stands for several channels", hint="name one of them")
+    return (*named, *dict.fromkeys(name for name in specs if name and name not in known))
+
+
+def _expanded(channel: str) -> tuple[str, ...]:
+    """Return the channels that a name stands for."""
+    return ANACONDA_CHANNELS if channel == "defaults" else (channel,)
+
+
+def _limits(request: Request, prefix: str) -> tuple[str, ...]:
+    """Return the pins of an environment and of conda's settings, and the user's constraints.
+
+    InputError for a constraint with a marker or a URL: conda has neither.
+    """
+    pins = [pin for _, pin in conda_pins.read_pins(prefix, os.environ)]
+    limits = [planning.portable_spec(*conda_versions.split(pin)) for pin in pins]
+    packages = {name: package for package, name in carriers().distributions.items()}
+    packages |= carriers().packages
+    for text in request.constraints:
+        parsed = parse_requirement(text)
+        if parsed.marker or parsed.url or parsed.extras:
+            message = f"{text}: a constraint on conda packages is a name with versions"
+            raise InputError(message)
+        if parsed.specifier:
+            limits.append(f"{packages.get(parsed.name, parsed.name)} {parsed.specifier}")
+    return tuple(limits)
 
 
 def _kept_python(request: Request, host: Host) -> tuple[int, int] | None:
@@ -131,14 +167,8 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
     for name, record in installed.items():
         packages.append((name, str(record.get("version")), str(record.get("build"))))
         specs.append(name if name in replaced else earlier.get(name, name))
-    pins = [pin for _, pin in conda_pins.read_pins(prefix, os.environ)]
-
-    def portable(texts: Sequence[str]) -> tuple[str, ...]:
-        return tuple(planning.portable_spec(*conda_versions.split(text)) for text in texts)
-
-    return solvers.ExistingPrefix(
-        path=prefix, packages=frozenset(packages), specs=portable(specs), pins=portable(pins)
-    )
+    portable = tuple(planning.portable_spec(*conda_versions.split(text)) for text in specs)
+    return solvers.ExistingPrefix(path=prefix, packages=frozenset(packages), specs=portable)
 
 
 def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) -> Plan:
@@ -162,6 +192,7 @@ def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) 
     into = _existing_prefix(prefix, nothing)
     refusal: NoSolutionError | None = None
     with _open_solver(request, host, options) as solver:
+        solver.limits = _limits(request, prefix)
         for attempt in planning.repairs(installed, carriers()):
             wanted = request.replace(
                 frameworks=attempt.frameworks, requirements=attempt.requirements
@@ -192,7 +223,6 @@ def _solve_wheels(
     own = request.replace(
         frameworks=(),
         requirements=tuple(texts),
-        constraints=(),
         hashes=(),
         require_hashes=False,
         preferences=(),
@@ -323,11 +353,9 @@ def sync(
     new = installer.check(target)
     before = None if new else conda_history.read_state(target)
     requested = _requested_specs(lock)
-    planned = None
-    if not new:
-        planned = changes(lock, target, exact=exact)
-        if approve is not None:
-            approve(planned)
+    planned = changes(lock, target, exact=exact)
+    if not new and approve is not None:
+        approve(planned)
     if leaving:
         # Remove the wheels first: the new conda packages may have the same names.
         wheel_installer.add(
@@ -382,9 +410,7 @@ def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
 
 def changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChanges:
     """Return what `sync` would change."""
-    if installer.check(target):
-        added = [PackageChange(name=pin.wheel.name, after=pin.wheel.version) for pin in lock.pins]
-        return EnvironmentChanges(target=target, add=tuple(added))
+    installer.check(target)
     return conda_changes.plan_changes(
         lock,
         target,

@@ -100,7 +100,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         message = f"there is no command {name}{suggestion(name, all_commands())}"
         if name.startswith("-"):
             message = f"{name}: a flag stands after its command"
-        print(f"gpuenv: {message} (see gpuenv --help)", file=sys.stderr)
+        print(f"gpuenv: {message} (see {program_name()} --help)", file=sys.stderr)
         sys.exit(InputError.exit_status)
     parser = command_parser(name)
     settings = find_settings(name, parser, _all_flags)
@@ -115,6 +115,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         known = [flag for action in parser.shown_actions() for flag in action.option_strings]
         parser.error(f"there is no flag {flags[0]}{suggestion(flags[0], known)}")
     arguments.unknown, arguments.command_line = unknown, command_line
+    arguments.settings = settings
     return arguments
 
 
@@ -142,11 +143,16 @@ def command_parser(name: str) -> Parser:
     """Return the parser of a command."""
     command = load_command(name)
     parser = Parser(
-        prog=f"gpuenv {name}", description=command.DESCRIPTION, examples=command.EXAMPLES
+        prog=f"{program_name()} {name}", description=command.DESCRIPTION, examples=command.EXAMPLES
     )
     parser.set_defaults(run=command.run, reports_unknown=False)
     command.add_arguments(parser)
     return parser
+
+
+def program_name() -> str:
+    """Return how the user calls gpuenv: the conda plugin sets "conda gpuenv"."""
+    return os.environ.get("GPUENV_PROGRAM", "gpuenv")
 
 
 def _all_flags() -> set[str]:
@@ -161,7 +167,7 @@ def suggestion(word: str, known: Sequence[str]) -> str:
 
 def program_lines() -> list[str]:
     """Return the help of the program: its commands, each in a line."""
-    lines = [PROGRAM, "", "Usage: gpuenv COMMAND [OPTIONS]"]
+    lines = [PROGRAM, "", f"Usage: {program_name()} COMMAND [OPTIONS]"]
     for group, names in command_groups().items():
         lines += ["", f"{group}:"]
         lines += [f"  {command:<12}{load_command(command).HELP}" for command in names]

@@ -109,6 +109,7 @@ class Install(Command):
         prefix = arguments.target if request.conda is not None else None
         plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
         lock = api.lock(plan)
+        _refuse_of_wheels(arguments, lock)
         if arguments.require_attestations:
             lock = api.attested(lock, options)
         how = _installing(arguments, lock, plan.host, options)
@@ -322,19 +323,27 @@ def _with_local_files(arguments: Namespace, lock: Lock, *, no_index: bool = Fals
         InputError: with `no_index`, a file is in none of the folders; or a file is at a URL without
             https that no flag allows.
     """
-    folders = arguments.find_links
-    if lock.wheels is not None:
-        beside = downloads.with_local_files(lock.wheels, folders, no_index=no_index)
-        return lock.replace(wheels=beside)
-    if not lock.conda:
-        files = downloads.with_local_files(lock, folders, no_index=no_index)
-        indexes = [*arguments.extra_index_url, *filter(None, [arguments.index_url])]
-        own = os.path.dirname(arguments.lock or "")
-        downloads.refuse_unnamed_places(files, indexes, folders, own)
-        return files
-    if folders or no_index:
-        raise InputError("--find-links and --no-index are for locks of wheels")
-    return lock
+    _refuse_of_wheels(arguments, lock)
+    wheels, folders = lock.wheels if lock.conda else lock, arguments.find_links
+    if wheels is None:
+        return lock
+    files = downloads.with_local_files(wheels, folders, no_index=no_index)
+    if lock.conda:
+        return lock.replace(wheels=files)
+    indexes = [*arguments.extra_index_url, *filter(None, [arguments.index_url])]
+    downloads.refuse_unnamed_places(files, indexes, folders, os.path.dirname(arguments.lock or ""))
+    return files
+
+
+def _refuse_of_wheels(arguments: Namespace, lock: Lock) -> None:
+    """Raise InputError for a flag that says nothing about the conda packages of a lock."""
+    names = ["index_url", "extra_index_url", "python_downloads"] if lock.conda else []
+    if lock.conda and lock.wheels is None:
+        names += ["find_links", "no_index", "installer"]
+    for name in names:
+        value = getattr(arguments, name, None)
+        if value and value != "auto" and name not in arguments.settings:
+            raise InputError(f"--{name.replace('_', '-')}: says nothing about conda packages")
 
 
 # ---- installation --------------------------------------------------------------------------------

@@ -38,6 +38,24 @@ OF_PROJECT = Group(
     Argument("--group NAME ...", "Use a dependency group of the project, too"),
 )
 
+# The fields of a request and of its indexes that conda packages cannot honor, with their flags:
+# those that are refused without wheels beside the packages, and those that are always refused.
+OF_WHEELS = {
+    "overrides": "--override",
+    "index_url": "--index-url",
+    "extra_index_urls": "--extra-index-url",
+    "find_links": "--find-links",
+    "no_index": "--no-index",
+    "default_index_only": "--default-index-only",
+    "no_build": "--no-build",
+    "no_binary": "--no-binary",
+}
+ALWAYS_OF_WHEELS = {
+    "exclude_newer": "--exclude-newer",
+    "hashes": "--hash",
+    "require_hashes": "--require-hashes",
+}
+
 # ---- what to solve for ---------------------------------------------------------------------------
 
 OFFLINE = Argument("--offline", "Use no network")
@@ -122,7 +140,7 @@ SOLVE = (
         "--format",
         "Write this format; without -o, requirements go to stdout",
         choices=FORMATS,
-        default="pylock",
+        default="",
     ),
     Argument(
         "--require-attestations",

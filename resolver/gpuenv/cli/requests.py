@@ -21,7 +21,7 @@ from ..model import (
     show_pair,
 )
 from ..prefix import is_conda, is_venv
-from ..requirements.conda_projects import is_project_file, read_project_file
+from ..requirements.conda_projects import CondaProject, is_project_file, read_project_file
 from ..requirements.dockerfile import is_dockerfile
 from ..requirements.files import read_files
 from ..requirements.parse import (
@@ -35,7 +35,7 @@ from ..requirements.pyproject import read_project
 from ..requirements.target import TargetEnvironment
 from ..resolve.conda import virtual_packages
 from ..resolve.requested import NICKNAMES, frameworks_of_flags
-from .flags import HOST_FLAGS
+from .flags import ALWAYS_OF_WHEELS, HOST_FLAGS, OF_WHEELS
 
 DEFAULT_PATHS = {
     "pylock": "pylock.toml",
@@ -127,52 +127,85 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     """Read what `gpuenv solve` and `gpuenv install` solve for: wheels or conda packages."""
     if wants_conda(arguments):
         return read_conda_request(arguments)
-    if arguments.pip:
-        message = f"--pip {arguments.pip[0]}: is for --backend conda"
-        raise InputError(message, hint="with pip it is a REQUIREMENT")
+    refuse_conda_flags(arguments)
     refuse_nicknames(arguments.requirement)
     return read_request(arguments, lambda: read_host(arguments, need_gpu=True))
 
 
-def read_conda_request(
-    arguments: Namespace, *, with_wheels: bool = True
-) -> tuple[Request, IndexOptions, Host]:
+def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
     """Read a request for conda packages, and for the wheels of --pip beside them."""
-    project_files = list(filter(is_project_file, arguments.requirements))
-    if project_files:  # of conda or pixi
-        platform = read_host(arguments, need_gpu=True, conda=True).platform
-        for path in project_files:
-            project = read_project_file(path, platform)
-            arguments.requirement = [*arguments.requirement, *project.specs]
-            arguments.pip = [*arguments.pip, *project.wheels]
-            arguments.channel = [*arguments.channel, *project.channels]
-        others = [path for path in arguments.requirements if path not in project_files]
-        arguments.requirements = others
-    request, options, host = read_request(
-        arguments, lambda: read_host(arguments, need_gpu=True, conda=True), conda=True
-    )
-    conda = _conda_options(arguments, arguments.pip if with_wheels else ())
-    return request.replace(conda=conda), options, host
+    paths = arguments.requirements
+    project_files = list(filter(is_project_file, paths))
+    arguments.requirements = [path for path in paths if path not in project_files]
+
+    @cache
+    def host_of_flags() -> Host:
+        return read_host(arguments, need_gpu=True, conda=True)
+
+    projects = [read_project_file(path, host_of_flags().platform) for path in project_files]
+    asked = any(project.specs or project.wheels for project in projects)
+    request, options, host = read_request(arguments, host_of_flags, conda=True, asked=asked)
+    specs = [spec for project in projects for spec in project.specs]
+    request = request.replace(requirements=(*request.requirements, *specs))
+    wheels = [
+        *map(read_requirement, getattr(arguments, "pip", ())),
+        *(text for project in projects for text in project.wheels),
+    ]
+    _refuse_ignored(arguments, request, options, with_wheels=bool(wheels))
+    return request.replace(conda=_conda_options(arguments, projects, wheels)), options, host
 
 
 def read_repair_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
     """Read how to solve for what is in an environment, which has the requirements itself."""
-    request = _request_of_flags(arguments).replace(conda=_conda_options(arguments, ()))
+    names = ("framework", "requirement", "requirements", "constraints", "overrides", "project")
+    if any(getattr(arguments, name) for name in (*names, "pip", "extra", "group", "cuda")):
+        message = "--repair: solves for what is in the environment; give no REQUIREMENT"
+        raise InputError(message)
+    request, options = _request_of_flags(arguments), read_index_options(arguments)
+    _refuse_ignored(arguments, request, options, with_wheels=False)
     host = read_host(arguments, need_gpu=True, conda=True)
-    return request, read_index_options(arguments), host
+    return request.replace(conda=_conda_options(arguments, (), ())), options, host
 
 
-def _conda_options(arguments: Namespace, wheels: Sequence[str]) -> CondaOptions:
+def _refuse_ignored(
+    arguments: Namespace, request: Request, options: IndexOptions, *, with_wheels: bool
+) -> None:
+    """Raise InputError for what a solve of conda packages would ignore.
+
+    Settings of wheels in variables and in the config file are for the solves that have wheels.
+    """
+
+    def given(name: str) -> bool:
+        return bool(getattr(options, name, None) or getattr(request, name, None))
+
+    refused = [flag for name, flag in ALWAYS_OF_WHEELS.items() if given(name)]
+    hint = "it is for wheels: leave it out"
+    if not refused and not with_wheels:
+        optional = OF_WHEELS if arguments.backend == "auto" else arguments.settings
+        refused = [flag for name, flag in OF_WHEELS.items() if given(name) and name not in optional]
+        hint += ", or add wheels: --pip REQUIREMENT"
+    if refused:
+        raise InputError(f"{refused[0]}: says nothing about conda packages", hint=hint)
+
+
+def _conda_options(
+    arguments: Namespace, projects: Sequence[CondaProject], wheels: Sequence[str]
+) -> CondaOptions:
+    """Return what a request for conda packages adds. The channels of flags come first."""
     channels = list(arguments.channel)
     for place, channel in enumerate(channels):
         if "://" not in channel and (os.sep in channel or "." in channel):
             if not os.path.isdir(channel):
                 raise InputError(f"--channel {channel}: no such folder")
             channels[place] = path_to_file_url(os.path.abspath(channel))
+    configured = all(project.with_configured for project in projects)
+    for project in projects:
+        channels += project.channels
     return CondaOptions(
-        channels=tuple(channels),
+        channels=tuple(dict.fromkeys(channels)),
+        configured_channels=configured and not arguments.channel,
         keep_python=arguments.python is not None,
-        wheels=tuple(map(read_requirement, wheels)),
+        wheels=tuple(wheels),
     )
 
 
@@ -184,6 +217,15 @@ def wants_conda(arguments: Namespace) -> bool:
     return conda_format or is_conda_backend(arguments)
 
 
+def refuse_conda_flags(arguments: Namespace) -> None:
+    """Raise InputError for a flag of conda where wheels are solved for, other than by "auto"."""
+    optional = ("channel", "pip") if arguments.backend == "auto" else arguments.settings
+    for name in ("channel", "pip"):
+        texts = getattr(arguments, name, ())
+        if texts and name not in optional:
+            raise InputError(f"--{name} {texts[0]}: is for --backend conda")
+
+
 def is_conda_backend(arguments: Namespace) -> bool:
     """Return whether --backend is conda, or auto where a conda environment is active."""
     if arguments.backend == "auto":
@@ -192,7 +234,11 @@ def is_conda_backend(arguments: Namespace) -> bool:
 
 
 def read_request(
-    arguments: Namespace, read_host: Callable[[], Host], *, conda: bool = False
+    arguments: Namespace,
+    read_host: Callable[[], Host],
+    *,
+    conda: bool = False,
+    asked: bool = False,
 ) -> tuple[Request, IndexOptions, Host]:
     """Read the request, the options of its indexes, and the host.
 
@@ -200,6 +246,7 @@ def read_request(
         arguments: the parsed flags of `flags.REQUEST`.
         read_host: returns the host; it is called when the request is known to be one.
         conda: whether frameworks may have the names of conda's packages.
+        asked: whether something is asked for that the flags do not name.
 
     Raises:
         InputError: a file or a text cannot be read, or nothing is asked for.
@@ -215,7 +262,9 @@ def read_request(
     folder = arguments.project
     named = (arguments.framework, arguments.requirement, arguments.requirements)
     if folder is None and (
-        arguments.extra or arguments.group or (not any(named) and os.path.isfile("pyproject.toml"))
+        arguments.extra
+        or arguments.group
+        or (not asked and not any(named) and os.path.isfile("pyproject.toml"))
     ):
         folder = "."
     files = []
@@ -246,7 +295,7 @@ def read_request(
     if options.no_index and not options.find_links:
         hint = "name a folder of wheels: --find-links DIR"
         raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
-    if not request.frameworks and not request.requirements:
+    if not asked and not request.frameworks and not request.requirements:
         raise InputError(
             "nothing to solve: give --framework NAME or a REQUIREMENT",
             hint="or -r FILE, or --project in a project",
@@ -327,7 +376,7 @@ def read_requirement(text: str, name_of: NameOf | None = None) -> str:
         raise InputError(f"{text}: does not exist")
     if hint is not None:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
-    if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
+    if "::" in text or not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
         return text
     return checked_requirement(text, "the command line", name_of)
 
@@ -390,13 +439,13 @@ def read_output(arguments: Namespace) -> tuple[str, str | None]:
     """
     form, path = arguments.format, arguments.output
     if wants_conda(arguments):
-        if form == "requirements":
+        if form in ("requirements", "pylock"):
             hint = "conda takes conda-explicit or conda-lock"
-            raise InputError(f"--format requirements is for pip: {hint}")
-        if form == "pylock":
-            form = "conda-explicit"
+            raise InputError(f"--format {form} is for pip: {hint}")
+        form = form or "conda-explicit"
     elif form == "requirements":
         return form, None if path == "-" else path
+    form = form or "pylock"
     path = path or DEFAULT_PATHS[form]
     if path == "-":
         return form, None

@@ -33,6 +33,7 @@ from .requests import (
     read_repair_request,
     read_request,
     read_solve_request,
+    refuse_conda_flags,
     refuse_nicknames,
 )
 
@@ -70,6 +71,8 @@ class Solve(Command):
         """Solve and write the lock."""
         repaired = arguments.repair
         if repaired is not None:
+            if arguments.backend == "pip":
+                raise InputError("--repair: repairs environments of conda packages")
             arguments.backend = "conda"
         form, path = read_output(arguments)
         if arguments.variants_json and form != "pylock":
@@ -79,10 +82,6 @@ class Solve(Command):
             request, options, host = read_solve_request(arguments)
             plan = api.solve(request, host, options, prefix=active_conda_prefix())
         else:
-            flags = ("framework", "requirement", "requirements", "constraints", "overrides")
-            if any(getattr(arguments, flag) for flag in (*flags, "project", "pip")):
-                message = "--repair: solves for what is in the environment; give no REQUIREMENT"
-                raise InputError(message)
             request, options, host = read_repair_request(arguments)
             plan = api.repair(request, host, options, prefix=repaired)
         data = api.compatibility_data()
@@ -108,8 +107,8 @@ class Solve(Command):
 
 def _sync_command(lock: Lock, path: str, arguments: Namespace) -> str:
     """Return the command that installs a lock. It names the places of local and http files."""
-    # The proposed folder is not the one that gpuenv runs in.
-    target = "env" if os.path.abspath(".venv") == sys.prefix else ".venv"
+    # The proposed folder is not the one that gpuenv runs in, and no .venv has conda packages.
+    target = "env" if lock.conda or os.path.abspath(".venv") == sys.prefix else ".venv"
     words = ["gpuenv", "sync", path, "--target", target]
     urls = [] if lock.conda else [pin.wheel.url for pin in lock.pins]
     own = os.path.abspath(os.path.dirname(path))
@@ -175,9 +174,9 @@ class Explain(Command):
 
 def _explain_request(arguments: Namespace) -> int:
     if is_conda_backend(arguments):
-        arguments.pip = []
-        request, options, host = read_conda_request(arguments, with_wheels=False)
+        request, options, host = read_conda_request(arguments)
     else:
+        refuse_conda_flags(arguments)
         refuse_nicknames(arguments.requirement)
         arguments.framework, arguments.requirement = api.split_frameworks(
             arguments.framework, arguments.requirement

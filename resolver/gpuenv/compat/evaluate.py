@@ -19,6 +19,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Reason, is_doubt
 from ..model import (
+    EVERY_FRAMEWORK,
     Build,
     Code,
     CudaVersion,
@@ -28,6 +29,7 @@ from ..model import (
     Value,
     WheelVariant,
     parse_release,
+    show_pair,
 )
 from ..requirements.target import normalize_name
 from . import rules, variants
@@ -48,6 +50,35 @@ _CUDNN = "nvidia-cudnn-cu"
 
 
 # ---- one release on a host ---------------------------------------------------------------------
+
+
+def other_build_reason(
+    chosen: Mapping[str, str],
+    framework: str,
+    subject: str,
+    tags: Sequence[str],
+    cuda: CudaVersion | None,
+) -> Reason | None:
+    """Return the reason against a build that is not the one that the user chose by hand.
+
+    Args:
+        chosen: the builds of a Request.
+        framework: the framework.
+        subject: how the reason names the build.
+        tags: the names of the build, best first; "" for an unknown one.
+        cuda: its CUDA; None for a CPU build.
+    """
+    wanted = chosen.get(framework, chosen.get(EVERY_FRAMEWORK))
+    names = tags if cuda is None else (*tags, show_pair(cuda), str(cuda[0]))
+    if wanted is None or wanted in names:
+        return None
+    have = tags[0] or "an unknown build"
+    if cuda is not None:
+        have += f", for CUDA {show_pair(cuda)}"
+    need = f"the build {wanted}, which was chosen by hand"
+    if wanted[0].isdigit():
+        need = f"for CUDA {wanted}, which was chosen by hand"
+    return Reason(code="other-build", subject=subject, need=need, have=have)
 
 
 def build_reasons(

@@ -11,41 +11,27 @@ gpuenv itself runs in child processes, through its command line.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
-
-from gpuenv_conda_plugin import import_conda
 
 # ---- conda gpuenv -------------------------------------------------------------------------------
 
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run gpuenv with the arguments behind `conda gpuenv`, and return its exit status."""
-    child = subprocess.Popen(command(_with_channels(_typed_arguments(arguments))))
+    typed = _typed_arguments(arguments)
+    env = {**os.environ, "GPUENV_PROGRAM": "conda gpuenv"}
+    if typed[:1] == ["explain"]:  # `--backend pip` explains wheels
+        env.setdefault("GPUENV_BACKEND", "conda")
+    child = subprocess.Popen(command(typed), env=env)
     while True:
         try:
             status = child.wait()
         except KeyboardInterrupt:  # the child has got the signal, too, and ends
             continue
         return status if status >= 0 else 128 - status
-
-
-def _with_channels(arguments: list[str]) -> list[str]:
-    """Add the channels of conda's settings to the arguments of a command that solves for conda.
-
-    `conda gpuenv explain` explains conda's packages; `--backend pip` asks for wheels.
-    """
-    texts = [text.replace("=", " ", 1) for text in arguments]
-    line = " ".join(texts)
-    if arguments[:1] == ["explain"] and "--backend" not in line:
-        arguments = ["explain", "--backend", "conda", *arguments[1:]]
-    elif arguments[:1] not in (["solve"], ["install"]) or "--backend conda" not in line:
-        return arguments
-    # environment.yml names its own channels.
-    if "--channel" in line or ".yml" in line:
-        return arguments
-    return [*arguments[:1], *channel_flags(), *arguments[1:]]
 
 
 def _typed_arguments(arguments: Sequence[str]) -> list[str]:
@@ -70,13 +56,3 @@ def command(arguments: Sequence[str]) -> list[str]:
     -P keeps a folder `gpuenv` in the user's working folder from being imported.
     """
     return [sys.executable, "-P", "-m", "gpuenv", *arguments]
-
-
-def channel_flags() -> list[str]:
-    """Return the flags of gpuenv for the channels of conda's settings."""
-    flags = []
-    # gpuenv reads one channel at a time: what "defaults" stands for is left to its own default.
-    for channel in import_conda("base.context").context.channels:
-        if channel != "defaults":
-            flags += ["--channel", str(channel)]
-    return flags

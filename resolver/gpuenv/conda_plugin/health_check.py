@@ -11,7 +11,7 @@ from typing import Any
 from gpuenv_conda_plugin import import_conda
 
 from ..prefix import find_interpreter
-from . import channel_flags, command
+from . import command
 from .checks import DETECT_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
 from .packages import cudnn_wheels, installed_packages, watched_among
 
@@ -69,7 +69,7 @@ def _repair(prefix: str, confirm: Callable[[str], None]) -> bool:
     """Install other builds. Return whether it was done."""
     with tempfile.TemporaryDirectory() as folder:
         lock = os.path.join(folder, "explicit.txt")
-        solve = ["solve", "--repair", prefix, "-o", lock, *channel_flags()]
+        solve = ["solve", "--repair", prefix, "-o", lock, "--quiet"]
         if subprocess.run(command(solve), cwd=folder, check=False).returncode:
             print("gpuenv: no builds fit this host and the environment; nothing was changed.")
             return False

@@ -25,13 +25,13 @@ def read_pins(target: str, env: Mapping[str, str]) -> tuple[Pin, ...]:
     """Return the pins that hold for a prefix.
 
     Args:
-        target: The prefix.
+        target: The prefix; "" for one that is not made yet.
         env: The environment variables: they name files of settings, and can be a setting.
 
     Raises:
         InputError: A file cannot be read.
     """
-    pins = list(_pins_of_prefix(target))
+    pins = list(_pins_of_prefix(target)) if target else []
     for path in dict.fromkeys(_settings_files(env)):
         pins += [(f"{_KEY} of {path}", spec) for spec in _pins_of_settings(path)]
     specs = filter(None, map(str.strip, env.get(_VARIABLE, "").split("&")))

@@ -155,7 +155,7 @@ def _conda_lock_text(lock: Lock) -> str:
                 "channels": [{"url": url, "used_env_vars": []} for url in channels],
                 "platforms": [subdir],
                 "sources": [],
-                "custom_metadata": {"gpuenv": _own_json(lock)},
+                "custom_metadata": {"created_by": "gpuenv", "gpuenv": _own_json(lock)},
             },
             "package": [_conda_lock_package(pin, subdir) for pin in lock.pins],
         }

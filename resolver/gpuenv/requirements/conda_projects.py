@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import InputError
 from ..model import Value
 from ..serialize import load_yaml, parse_toml, read_input
+from .parse import checked_requirement
 
 PIXI_TOML = "pixi.toml"
 _KEYS = {"name", "prefix", "channels", "dependencies", "variables", "platforms", "category"}
@@ -23,11 +24,15 @@ Table = Mapping[str, Any]
 
 
 class CondaProject(Value):
-    """What a project file of conda or pixi asks for; `wheels` are PEP 508 texts."""
+    """What a project file of conda or pixi asks for; `wheels` are PEP 508 texts.
+
+    `with_configured` says that conda adds the channels of its settings.
+    """
 
     channels: tuple[str, ...] = ()
     specs: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
+    with_configured: bool = False
 
 
 def is_project_file(path: str) -> bool:
@@ -80,7 +85,8 @@ def _read_environment(path: str) -> CondaProject:
     return CondaProject(
         channels=tuple(channel for channel in channels if channel != "nodefaults"),
         specs=tuple(specs),
-        wheels=tuple(wheels),
+        wheels=tuple(checked_requirement(text, path) for text in wheels),
+        with_configured="nodefaults" not in channels,
     )
 
 
@@ -96,7 +102,7 @@ def _read_pixi_toml(path: str, platform: str) -> CondaProject:
         for table in tables:
             channels += map(_channel, table.get("channels", ()))
         specs = [
-            _spec(name, value, channels)
+            _spec(name, value)
             for table in tables
             for key in _PIXI_SPECS
             for name, value in _rows(table, key)
@@ -142,16 +148,15 @@ def _channel(entry: str | Table) -> str:
     return entry if isinstance(entry, str) else str(entry["channel"])
 
 
-def _spec(name: str, value: str | Table, channels: list[str]) -> str:
+def _spec(name: str, value: str | Table) -> str:
     """Return a dependency as conda's spec. ValueError if it is none of a package in a channel."""
     table = {"version": value} if isinstance(value, str) else value
-    if table.get("channel") in channels and len(channels) == 1:
-        table = {key: table[key] for key in table if key != "channel"}
-    unknown = sorted(table.keys() - {"version", "build"})
+    unknown = sorted(table.keys() - {"version", "build", "channel"})
     if unknown:
-        raise ValueError(f"{name}: {unknown[0]} is not read; version and build are")
+        raise ValueError(f"{name}: {unknown[0]} is not read; version, build and channel are")
     version = "".join(str(table.get("version", "*")).split())
-    return " ".join((name, version, *filter(None, [table.get("build")]))).removesuffix(" *")
+    spec = " ".join((name, version, *filter(None, [table.get("build")]))).removesuffix(" *")
+    return f"{table['channel']}::{spec}" if "channel" in table else spec
 
 
 def _wheel(name: str, value: str | Table) -> str:

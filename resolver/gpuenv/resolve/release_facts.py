@@ -11,7 +11,7 @@ from itertools import chain
 from ..compat import evaluate
 from ..compat.evaluate import Facts, Package
 from ..errors import OfflineError, Reason, UnusableFileError, deciding_first, is_doubt
-from ..model import EVERY_FRAMEWORK, Build, Host, Library, Requirement, Wheel, show_pair
+from ..model import Build, Host, Library, Requirement, Wheel, show_pair
 from ..requirements.target import parse_requirement
 from ..requirements.versions import contains
 from .candidates import CandidateStore, is_exact
@@ -148,18 +148,8 @@ class ReleaseFacts:
         else:
             return None
         chosen = dict(self.store.request.builds)
-        wanted = chosen.get(framework, chosen.get(EVERY_FRAMEWORK))
         cuda = None if build is None else build.cuda
-        names = [tag] if cuda is None else [tag, show_pair(cuda), str(cuda[0])]
-        if wanted is None or wanted in names:
-            return None
-        have = tag or "an unknown build"
-        if cuda is not None:
-            have += f", for CUDA {show_pair(cuda)}"
-        need = f"the build {wanted}, which was chosen by hand"
-        if wanted[0].isdigit():
-            need = f"for CUDA {wanted}, which was chosen by hand"
-        return Reason(code="other-build", subject=subject, need=need, have=have)
+        return evaluate.other_build_reason(chosen, framework, subject, (tag,), cuda)
 
     def _candidate_facts(self, candidate: Candidate) -> Facts:
         if candidate.variant is not None and candidate.build is not None and candidate.build.cuda:

@@ -58,9 +58,18 @@ class CandidateStore:
     """The records of a request, judged for a host."""
 
     def __init__(
-        self, records: Sequence[Record], host: Host, matrix: CompatibilityData, carriers: Carriers
+        self,
+        records: Sequence[Record],
+        host: Host,
+        matrix: CompatibilityData,
+        carriers: Carriers,
+        *,
+        builds: Mapping[str, str],
+        limits: Sequence[str],
     ) -> None:
+        """`builds` are those of Request, `limits` those of Solver."""
         self.host, self.matrix, self.carriers = host, matrix, carriers
+        self.builds, self.limits = builds, limits
         self.by_name: dict[str, list[Record]] = {}
         for record in records:
             self.by_name.setdefault(record["name"], []).append(record)
@@ -100,7 +109,15 @@ class CandidateStore:
         return candidates
 
     def _candidate(self, requested: FrameworkSpec, row: Row) -> Candidate:
-        reasons = list(conda_parts.row_reasons(row, self.host, self.matrix))
+        tags = (row.variant, row.variant.replace("cuda", "cu"))
+        other_build = evaluate.other_build_reason(
+            self.builds, row.framework, row.subject, tags, row.cuda
+        )
+        reasons = [
+            *filter(None, [other_build]),
+            *self._limit_reasons(row),
+            *conda_parts.row_reasons(row, self.host, self.matrix),
+        ]
         limits, preferences = [], []
         for dependency in row.depends:
             name, _, _ = conda_versions.split(dependency)
@@ -120,6 +137,14 @@ class CandidateStore:
             limits=tuple(limits),
             preferences=tuple(preferences),
         )
+
+    def _limit_reasons(self, row: Row) -> Iterator[Reason]:
+        """Yield the limits that exclude a release. Code: pinned."""
+        names = (row.name, self.carriers.packages[row.framework])
+        for limit in self.limits:
+            name, version_range, _ = conda_versions.split(limit)
+            if name in names and not conda_versions.contains(version_range, row.version):
+                yield Reason(code="pinned", subject=row.subject, need=limit, have=row.version)
 
     def _matching(self, dependency: str, name: str) -> list[Record]:
         def is_match(record: Record) -> bool:

@@ -73,11 +73,10 @@ def parse_request(
     python: tuple[int, int] | None,
     channels: Sequence[str] = (),
 ) -> ParsedRequest:
-    """Parse a request. With `channels`, a spec can name only one of these.
+    """Parse a request, whose specs may name one of the channels.
 
     Raises:
-        InputError: No conda package is known for a framework, a spec names another channel, or
-            nothing is requested.
+        InputError: No conda package is known for a framework, or nothing is requested.
     """
     frameworks = [_framework_of_flag(text, carriers) for text in request.frameworks]
     specs = []
@@ -98,6 +97,8 @@ def parse_request(
             specs.append(on_channel(channel, portable_spec(name, spec, build)))
     if not frameworks and not specs:
         raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
+    if request.builds and not frameworks:
+        raise InputError("--cuda chooses builds of frameworks", hint="ask for cuda-version=X.Y")
     return ParsedRequest(
         request=request, frameworks=tuple(frameworks), specs=tuple(specs), python=python
     )
@@ -106,15 +107,10 @@ def parse_request(
 def _channel_of(spec: str, channels: Sequence[str]) -> str:
     """Return the channel that a spec names, as `channels` has it: conda-forge may be a URL."""
     name = conda_versions.channel_of(spec)
-    if not name or not channels:
-        return name
     for channel in channels:
-        if name in (channel, conda_records.channel_name(channel)):
+        if name and name in (channel, conda_records.channel_name(channel)):
             return channel
-    raise InputError(
-        f"{spec}: no channel of the request has that name: {', '.join(channels)}",
-        hint=f"add --channel {name}",
-    )
+    return name
 
 
 def requested_specs(
@@ -294,7 +290,14 @@ class _Search:
         self.carriers = search_input.carriers
         self.solver = search_input.solver
         self.admits = search_input.admits
-        self.store = CandidateStore(search_input.records, self.host, self.matrix, self.carriers)
+        self.store = CandidateStore(
+            search_input.records,
+            self.host,
+            self.matrix,
+            self.carriers,
+            builds=dict(self.parsed.request.builds),
+            limits=self.solver.limits,
+        )
         self.virtual = virtual_packages.of_host(self.host)
         self.refusals: list[Reason] = []  # why combinations have no usable closure
 

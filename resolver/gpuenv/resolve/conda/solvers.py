@@ -22,6 +22,12 @@ from .rattler_process import RattlerProcess
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
 CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
 SPEC_HINT = "numpy, or numpy>=2"
+# How conda's cache of repodata is used.
+_CACHE_VARIABLES = {
+    "fetch": {},
+    "offline": {"CONDA_OFFLINE": "true"},
+    "refresh": {"CONDA_LOCAL_REPODATA_TTL": "0"},
+}
 
 
 class RefusedError(Exception):
@@ -32,13 +38,12 @@ class ExistingPrefix(Value):
     """An environment that a closure is added to.
 
     `packages` are (name, version, build). `specs` name every package, with what users asked for.
-    `pins` are the specs of its pins. `fixed` are the specs of packages that must not change.
+    `fixed` are the specs of packages that must not change.
     """
 
     path: str
     packages: frozenset[tuple[str, str, str]]
     specs: tuple[str, ...]
-    pins: tuple[str, ...]
     fixed: tuple[str, ...] = ()
 
     def staying(self, specs: Sequence[str]) -> list[str]:
@@ -54,22 +59,10 @@ class ExistingPrefix(Value):
             )
         ]
 
-    def limits(self) -> list[str]:
-        """Return the pins and the earlier requests of packages that are there."""
+    def requests(self) -> list[str]:
+        """Return the earlier requests that limit a package."""
         names = {name for name, _, _ in self.packages}
-        pins = [pin for pin in self.pins if conda_versions.name_of(pin) in names]
-        return pins + [spec for spec in self.specs if spec not in names]
-
-    def require_limits(self, records: Sequence[Any]) -> None:
-        """Raise RefusedError if a record of conda is not what a pin or a request permits."""
-        by_name = {record.name: record for record in records}
-        for spec in (*self.pins, *self.specs):
-            record = by_name.get(conda_versions.name_of(spec))
-            if record is None:
-                continue
-            if not conda_versions.matches(spec, record.name, record.version, record.build):
-                have = f"{record.name} {record.version}"
-                raise RefusedError(f"the constraint {spec} is not met by {have}")
+        return [spec for spec in self.specs if spec not in names]
 
     def added(self, records: Sequence[Record], specs: Sequence[str]) -> list[Record]:
         """Return the records that the specs need, and those that change the environment.
@@ -95,14 +88,17 @@ class Solver(Protocol):
 
     `channels` are the names or URLs of the channels that it reads.
 
+    `limits` are specs that hold for packages of a closure and add none: pins and constraints.
+
     `into` is the environment that closures are added to: its packages are kept, and changed only if
-    a closure needs it. It may be set between two solves.
+    a closure needs it. Both may be set between two solves.
 
     A solver is a context manager: at the end of the block, what it started is ended.
     """
 
     name: str
     channels: Sequence[str]
+    limits: Sequence[str]
     into: ExistingPrefix | None
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
@@ -177,6 +173,7 @@ class RattlerSolver:
     ) -> None:
         """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
         self.channels: Sequence[str] = tuple(channels)
+        self.limits: Sequence[str] = ()
         self.into: ExistingPrefix | None = None
         # Sent before the first request.
         self._opening: dict[str, object] | None = {
@@ -226,10 +223,9 @@ class RattlerSolver:
         """As Solver.solve."""
         into = self.into
         request: dict[str, object] = {"do": "solve", "virtual": [*virtual], "installed": ""}
-        request |= {"specs": [*specs], "constraints": [*constraints]}
+        request |= {"specs": [*specs], "constraints": [*constraints, *self.limits]}
         if into is not None:
             request |= {"specs": [*specs, *into.specs, *into.fixed], "installed": into.path}
-            request["constraints"] = [*constraints, *into.pins]
         answer = self._request(request)
         if "refused" in answer:
             raise RefusedError(str(answer["refused"]))
@@ -305,8 +301,9 @@ class CondaSolver:
         self.channels: Sequence[str] = [*channels]
         self._subdirs = [*subdirs]
         self.name = backend or _configured_backend()
+        self.limits: Sequence[str] = ()
         self.into: ExistingPrefix | None = None
-        self._variables = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
+        self._variables = _CACHE_VARIABLES[cache]
 
     def __enter__(self) -> Self:
         return self
@@ -337,15 +334,18 @@ class CondaSolver:
         """As Solver.solve.
 
         conda has no constraints on packages that nothing requires, so they become specs. Planning
-        constrains only packages that the closure has anyway. conda reads the packages and the
-        history of an existing environment itself.
+        constrains only packages that the closure has anyway. The limits become conda's pins. conda
+        reads the packages and the history of an existing environment itself.
         """
         variables = {**self._variables, **override_variables(virtual)}
+        if self.limits:
+            variables["CONDA_PINNED_PACKAGES"] = "&".join(self.limits)
         with CondaVariables(variables):
             try:
                 records = self._final_state([*specs, *constraints])
             except Exception as error:
                 raise translated(error, self.name) from None
+        self._require_limits(records)
         real = [record for record in records if not record.name.startswith("__")]
         plain = [_plain_record(record) for record in real]
         return plain if self.into is None else self.into.added(plain, specs)
@@ -358,7 +358,7 @@ class CondaSolver:
 
             with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
                 return self._solved(os.path.join(folder, "prefix"), specs, "create")
-        specs = [*specs, *into.limits(), *into.fixed]
+        specs = [*specs, *into.requests(), *into.fixed]
         try:
             # conda may also change packages that could stay.
             records = self._solved(into.path, [*specs, *into.staying(specs)], "install")
@@ -366,8 +366,18 @@ class CondaSolver:
             if not isinstance(translated(error, self.name), RefusedError):
                 raise
             records = self._solved(into.path, specs, "install")
-        into.require_limits(records)
         return records
+
+    def _require_limits(self, records: Sequence[Any]) -> None:
+        """Raise RefusedError if conda chose what a limit or an earlier request does not permit."""
+        by_name = {record.name: record for record in records}
+        for spec in (*self.limits, *(() if self.into is None else self.into.specs)):
+            record = by_name.get(conda_versions.name_of(spec))
+            if record is None:
+                continue
+            if not conda_versions.matches(spec, record.name, record.version, record.build):
+                have = f"{record.name} {record.version}"
+                raise RefusedError(f"the constraint {spec} is not met by {have}")
 
     def _solved(self, prefix: str, specs: Sequence[str], command: str) -> Sequence[Any]:
         from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
@@ -394,15 +404,30 @@ class CondaSolver:
 
 
 def _configured_backend() -> str:
-    """Return conda's setting `solver`; classic where that solver is not installed."""
+    """Return conda's setting `solver`. InputError if that solver is not installed."""
     from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
     from conda.exceptions import CondaError  # type: ignore[import-not-found,unused-ignore]
 
+    _reset_context()
     try:
         context.plugin_manager.get_cached_solver_backend(context.solver)
     except CondaError:
-        return "classic"
+        message = f"conda's setting solver is {context.solver}, which is not installed"
+        raise InputError(message, hint="conda config --set solver classic, or install it") from None
     return str(context.solver)
+
+
+def configured_channels() -> tuple[str, ...]:
+    """Return the channels of conda's settings: the URLs that "defaults" and the like stand for."""
+    from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
+    from conda.models.channel import Channel  # type: ignore[import-not-found,unused-ignore]
+
+    _reset_context()
+    names: list[str] = []
+    for name in context.channels:
+        channel = Channel(name)
+        names += [str(name)] if channel.base_url else channel.base_urls
+    return tuple(dict.fromkeys(names))
 
 
 _REFUSALS = {
@@ -414,7 +439,7 @@ _REFUSALS = {
 
 
 def translated(error: Exception, name: str) -> Exception:
-    """Return what an error of conda is to gpuenv; an error of another kind is returned as it is.
+    """Return what an error of conda is to gpuenv: its solvers raise errors of any class.
 
     The classes are compared by name: their modules differ between versions of conda.
     """
@@ -431,9 +456,7 @@ def translated(error: Exception, name: str) -> Exception:
     if "SyntaxError" in classes:  # conda evaluates the lists of specs in its history
         message = f"conda cannot read the file conda-meta/history of the environment: {text}"
         return InputError(message, hint="repair or delete its last lines")
-    if classes & {"CondaError", "MambaNativeException"}:
-        return PackageIndexError(f"{name}: {text}")
-    return error
+    return PackageIndexError(f"{name}: {text or type(error).__name__}")
 
 
 def override_variables(virtual: Sequence[Virtual]) -> dict[str, str]:
