@@ -46,8 +46,7 @@ def explain_dockerfile(
         findings += _of_install(install, file, host, data)
         built += [(install.line, text) for text in install.sources]
         if install.is_isolated:
-            texts = (*request.requirements, *install.requirements)
-            request = request.replace(requirements=texts)
+            request = _then_installed(request, install.requirements, data)
         else:
             built += [(install.line, text) for text in install.requirements]
         tags = [match[1] for match in map(_TAG.search, install.indexes) if match]
@@ -85,6 +84,23 @@ def explain_dockerfile(
         places=tuple(f"{path}:{line}" for line, _ in findings),
         changes=changes,
     )
+
+
+def _then_installed(request: Request, texts: Sequence[str], data: CompatibilityData) -> Request:
+    """Return the request with what a later command installs.
+
+    As with pip, its pins take the place of earlier versions, also of those that installed packages
+    require. A framework must still be what these require.
+    """
+    pins = {
+        need.name: text for text in texts if "==" in (need := parse_requirement(text)).specifier
+    }
+    earlier = request.requirements
+    kept = [text for text in earlier if parse_requirement(text).name not in pins]
+    overrides = {parse_requirement(text).name: text for text in request.overrides}
+    if earlier:
+        overrides |= {name: pins[name] for name in pins if data.framework_of(name) is None}
+    return request.replace(requirements=(*kept, *texts), overrides=tuple(overrides.values()))
 
 
 def _with_framework(request: Request, file: Dockerfile) -> Request:
