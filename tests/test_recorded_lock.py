@@ -69,7 +69,7 @@ def test_the_recorded_lock_is_verified_and_not_that_of_the_working_folder(
     assert verify(capsys, str(locks["2.0"]), "--target", str(env))["status"] == 1
 
 
-def test_without_a_named_environment_the_lock_of_the_working_folder_counts(
+def test_a_lock_of_the_working_folder_counts_where_none_is_recorded(
     locks: dict[str, Path],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -78,6 +78,8 @@ def test_without_a_named_environment_the_lock_of_the_working_folder_counts(
     sync(Path("env"), locks["1.0"])
     assert verify(capsys)["named"][0] == "pass"  # the recorded lock
     Path("pylock.toml").write_bytes(locks["2.0"].read_bytes())
+    assert verify(capsys)["named"][0] == "pass"
+    (Path("env") / environment_files.FILE).unlink()
     seen = verify(capsys)
     assert (seen["status"], seen["named"][0]) == (1, "fail") and "2.0" in seen["named"][1]
 

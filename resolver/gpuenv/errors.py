@@ -227,6 +227,13 @@ class HostMismatchError(GpuEnvError):
         self.reasons = reasons
 
 
+class StaleLockError(GpuEnvError):
+    """A lock or an environment is older than what the project asks for. Nothing was done."""
+
+    code = "stale"
+    exit_status = 1
+
+
 class DeclinedError(GpuEnvError):
     """The user answered no. Nothing was installed."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 from collections.abc import Mapping
 
 from .errors import InputError
@@ -91,12 +92,15 @@ def interpreter(target: str) -> str:
 def active_environment(env: Mapping[str, str]) -> str | None:
     """Return the folder of the default environment; None if there is none.
 
-    It is the active environment, else that of the python on PATH, else ./.venv.
+    It is the active environment, else that of the python on PATH, else ./.venv. That of gpuenv
+    itself does not count: it is on PATH so that the command is found.
     """
     active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX") or environment_on_path(env)
-    if active:
-        return active
-    return ".venv" if is_venv(".venv") else None
+    own = os.path.realpath(sys.prefix)
+    for folder in (active, ".venv" if is_venv(".venv") else None):
+        if folder and os.path.realpath(folder) != own:
+            return folder
+    return None
 
 
 # ---- what an environment owns -------------------------------------------------------------------

@@ -75,6 +75,7 @@ __all__ = [
     "tool_settings",
     "verify",
     "with_python_of",
+    "with_recorded",
     "write_lock",
     "write_profile_locks",
 ]
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
         shared_path_reasons,
         sync,
         verify,
+        with_recorded,
     )
     from .projects import (
         add_profiles,

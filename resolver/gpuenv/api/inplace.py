@@ -21,6 +21,7 @@ from ..install import conda_history, environment_files, inplace_install, transac
 from ..install import wheels as wheel_installer
 from ..install.wheels import Progress, Prove
 from ..model import Host, IndexOptions, Lock, Needs, PackageChange, Plan, Request, Value
+from ..prefix import is_conda, is_venv, prefix_of
 from ..probes.answers import Interpreter
 from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
@@ -64,7 +65,7 @@ def installable_python(python: str | None) -> str:
         python = loader_env.active_environment(os.environ)
         if python is None:
             hint = "activate one, or name its interpreter: --python EXE"
-            raise InputError("no environment is active to install into", hint=hint)
+            raise InputError("no environment is active (gpuenv's own does not count)", hint=hint)
     elif python.replace(".", "").removesuffix("t").isdigit():
         hint = "name the environment's interpreter"
         raise InputError(f"--python {python}: is a version", hint=hint)
@@ -77,7 +78,8 @@ class InplaceTarget:
     """An environment that has packages already.
 
     Raises:
-        InputError: the packages of the environment belong to the system.
+        InputError: the packages of the environment belong to the system, or the interpreter is
+            that of another environment.
         InstallError: the interpreter gives no answer.
     """
 
@@ -93,6 +95,11 @@ class InplaceTarget:
             raise InputError(message, hint="make an environment")
         self.python = python
         self.prefix = interpreter["prefix"]
+        named = prefix_of(python)
+        is_environment = is_venv(named) or is_conda(named)
+        if is_environment and os.path.realpath(named) != os.path.realpath(self.prefix):
+            message = f"{python}: is a link to the Python of {self.prefix}, not one of {named}"
+            raise InputError(message, hint="name the environment that is meant: --python EXE")
         self.installed: dict[str, inplace_install.Installed] = {}
         for row in read_distributions(interpreter["path"]):
             distribution = inplace_install.Installed(

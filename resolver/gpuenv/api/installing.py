@@ -15,8 +15,10 @@ from ..install import wheels as wheel_installer
 from ..install.wheels import WAIT, Approve, Progress, Prove
 from ..lock import conda_formats, pylock
 from ..lock.host_fit import fit, variant_fit
-from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock
+from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Request
 from ..prefix import find_interpreter, is_conda, is_venv, prefix_of
+from ..project.profiles import preferences
+from ..requirements.versions import parse_requirement
 from ..resolve.requested import unknown_framework
 from ..verify import environment
 from . import conda
@@ -123,6 +125,7 @@ class Installing(TypedDict, total=False):
     python: str | None
     installer: str
     exact: bool | None
+    unneeded: Sequence[str]
     wait: float
     approve: Approve | None
     prove: Prove | None
@@ -188,6 +191,7 @@ def sync(
             installer: "auto", "uv" or "pip".
             exact: whether to remove what the lock does not name. None removes it from environments
                 of wheels that gpuenv made.
+            unneeded: packages that are removed although `exact` is false; of wheels only.
             wait: seconds to wait for another run on the same target; of wheels only.
             approve: is called with the changes of an existing environment before anything is
                 written; it raises an error to decline them.
@@ -289,6 +293,32 @@ def install(
 
     how["prove"] = prove_and_write
     return sync(lock, target, host=host, **how)
+
+
+def with_recorded(request: Request, recorded: Lock) -> Request:
+    """Return a request for what an environment was made for, too.
+
+    What the request itself names is as it says. The versions of all others are kept if they fit.
+
+    Args:
+        request: the request.
+        recorded: the lock of the environment.
+    """
+    named = {_name(text) for text in (*request.frameworks, *request.requirements)}
+    merged = {
+        key: (*getattr(request, key), *texts)
+        for key in ("frameworks", "requirements")
+        if (texts := [text for text in getattr(recorded, key) if _name(text) not in named])
+    }
+    for key in ("constraints", "overrides", "no_build", "no_binary"):
+        merged[key] = tuple(dict.fromkeys((*getattr(request, key), *getattr(recorded, key))))
+    kept = preferences(recorded, sorted(named) or None)
+    return request.replace(**merged, preferences=(*request.preferences, *kept))
+
+
+def _name(text: str) -> str:
+    """Return the name of a requirement; the text itself of a path or a URL."""
+    return text if "/" in text or "\\" in text else parse_requirement(text).name
 
 
 def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:

@@ -31,6 +31,24 @@ PROGRAM = "gpuenv: GPU environments that are known to work"
 SYSTEM_FAILURE = 4
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
+# What other tools call what gpuenv does.
+OF_OTHER_TOOLS = {
+    "add": "lock --add REQUIREMENT",
+    "remove": "lock --remove NAME",
+    "uninstall": "lock --remove NAME",
+    "update": "lock --upgrade",
+    "upgrade": "lock --upgrade",
+    "list": "tree",
+    "freeze": "tree",
+    "compile": "solve",
+    "resolve": "solve",
+    "create": "install",
+    "check": "verify",
+    "info": "detect",
+    "shell": "run",
+    "activate": "run",
+    "exec": "run",
+}
 OF_OTHERS = "Projects and clusters"  # the group of the commands of other packages
 
 
@@ -97,7 +115,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         print_errors(program_lines())
         sys.exit(InputError.exit_status)
     if name not in COMMANDS and name not in added_commands():
-        message = f"there is no command {name}{suggestion(name, all_commands())}"
+        message = f"there is no command {name}{command_suggestion(name)}"
         if name.startswith("-"):
             message = f"{name}: a flag stands after its command"
         print(f"gpuenv: {message} (see {program_name()} --help)", file=sys.stderr)
@@ -163,6 +181,12 @@ def suggestion(word: str, known: Sequence[str]) -> str:
     """Return "; did you mean NAME?" with the names that are close to a word; "" if none is."""
     close = get_close_matches(word, known, n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def command_suggestion(word: str) -> str:
+    """Return "; use gpuenv COMMAND" or "; did you mean NAME?" for an unknown command."""
+    same = OF_OTHER_TOOLS.get(word)
+    return f"; use gpuenv {same}" if same else suggestion(word, all_commands())
 
 
 def program_lines() -> list[str]:

@@ -8,10 +8,11 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from .. import api, loader_env
+from .. import api
 from ..api.installing import Installing
-from ..errors import DeclinedError, HostMismatchError, InputError, NotVerifiedError
+from ..errors import DeclinedError, GpuEnvError, HostMismatchError, InputError, NotVerifiedError
 from ..install import downloads
 from ..install.wheels import WAIT
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
@@ -37,6 +38,7 @@ from .requests import (
     read_output,
     read_solve_request,
 )
+from .state import UP_TO_DATE, find_lock, require_fresh
 
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
 
@@ -47,9 +49,12 @@ WAITING = Argument(
     type=waiting_seconds,
     default=WAIT,
 )
+TARGET = Argument(
+    "--target DIR", "The environment: a new or an existing one (default: .venv)", default=".venv"
+)
 # The arguments of `gpuenv sync`, which `gpuenv install` has, too.
 INSTALL = (
-    Argument("--target DIR", "The environment: a new or an existing one", required=True),
+    TARGET,
     WAITING,
     Argument(
         "--exact",
@@ -90,7 +95,8 @@ class Install(Command):
     HELP = "Solve, sync and verify in one step"
     DESCRIPTION = (
         "Choose an environment as `gpuenv solve` does, install it as `gpuenv sync` does, verify "
-        "it, and write its lock."
+        "it, and write its lock. What the environment was made for stays; --exact installs only"
+        " what is named."
     )
     EXAMPLES = (
         ("gpuenv install torch --target .venv", "Make an environment for this host"),
@@ -106,6 +112,11 @@ class Install(Command):
                 "--format requirements and -o - are for gpuenv solve: an installation has a lock"
             )
         request, options, host = read_solve_request(arguments)
+        recorded = None
+        if request.conda is None and not arguments.exact and is_venv(arguments.target):
+            recorded = api.recorded_lock(arguments.target)
+        if recorded is not None:
+            request = api.with_recorded(request, recorded)
         prefix = arguments.target if request.conda is not None else None
         plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
         lock = api.lock(plan)
@@ -113,15 +124,22 @@ class Install(Command):
         if arguments.require_attestations:
             lock = api.attested(lock, options)
         how = _installing(arguments, lock, plan.host, options)
+        if recorded is not None:
+            names = {pin.wheel.name for pin in recorded.pins}
+            how["unneeded"] = sorted(names - {pin.wheel.name for pin in lock.pins})
+            how["exact"] = False
         api.check_target(
             lock, arguments.target, python=how["python"], installer=arguments.installer
         )
         if not arguments.json:
             print_report(plans.solution_lines(plan, (), verbose=arguments.verbose > 0))
 
+        is_other = os.path.lexists(path) and not _is_lock(path, recorded)
+
         def print_paths(paths: Sequence[str]) -> None:
             if not arguments.json:
-                print_report([f"wrote {' and '.join(paths)}"])
+                replaced = ", in place of another lock" if is_other else ""
+                print_report([f"wrote {' and '.join(paths)}{replaced}"])
 
         def install() -> None:
             host, target = plan.host, arguments.target
@@ -154,6 +172,7 @@ class Sync(Command):
         *INSTALL,
         *PLACES,
         OF_PROJECT,
+        *UP_TO_DATE,
         Argument("--no-index", "Use only the files of --find-links, no network"),
         Argument("--dry-run", "Print what would change; change nothing"),
     )
@@ -229,7 +248,7 @@ class Download(Command):
         folder, bundle = arguments.dir, arguments.bundle
         if not (folder or bundle):
             raise InputError("-d DIR or --bundle FILE is missing")
-        lock = api.read_lock(arguments.lock)
+        _, lock = find_lock(arguments.lock)
         files = _with_local_files(arguments, lock)
         if lock.conda:
             raise InputError("the lock is of conda packages: only wheels can be downloaded")
@@ -270,7 +289,7 @@ class Rollback(Command):
     EXAMPLES = (
         ("gpuenv rollback --target .venv", "Return to the environment before the last sync"),
     )
-    ARGUMENTS = (Argument("--target DIR", "The environment", required=True), WAITING)
+    ARGUMENTS = (TARGET, WAITING)
 
     def run(self, arguments: Namespace) -> int:
         """Exchange the environment and the previous one."""
@@ -278,6 +297,12 @@ class Rollback(Command):
         api.rollback(target, wait=arguments.wait, progress=step_printer(arguments))
         line = f"{target}: the environment before the last sync is back"
         return print_result(arguments, {"target": target}, [line])
+
+
+def _is_lock(path: str, lock: Lock | None) -> bool:
+    with suppress(GpuEnvError):
+        return lock is not None and api.read_lock(path).pins == lock.pins
+    return False
 
 
 # ---- the lock and its files ----------------------------------------------------------------------
@@ -302,6 +327,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     if arguments.lock is None and api.has_profiles():
         host = read_host(arguments, need_gpu=False, keep_python=False)
         fitting = api.fitting_lock("", host, arguments.target)
+        require_fresh(fitting.state, arguments)
         lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)
         step_printer(arguments)("\n".join(lines))
         lock, options = fitting.lock, fitting.index_options()
@@ -419,14 +445,6 @@ def report_not_verified(error: NotVerifiedError) -> int:
 
 
 # ---- for all commands that use environments ------------------------------------------------------
-
-
-def active_environment(hint: str) -> str:
-    """Return the folder of the active environment. InputError with the hint if there is none."""
-    target = loader_env.active_environment(os.environ)
-    if target is None:
-        raise InputError("no environment is active", hint=hint)
-    return target
 
 
 def doctor_step(target: str) -> str:

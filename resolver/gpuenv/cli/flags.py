@@ -29,7 +29,11 @@ HOST = Group(
 PROJECT = Argument(
     "--project DIR", "The folder of pyproject.toml (default: the working folder)", default=""
 )
-LOCK = Argument("[LOCK]", "The lock file (default: pylock.toml)", default="pylock.toml")
+LOCK = Argument(
+    "[LOCK]",
+    "The lock file (default: that of the project for this host, pylock.toml, or the one that is"
+    " recorded in the environment)",
+)
 
 # What of a project the lock of another tool is read for.
 OF_PROJECT = Group(

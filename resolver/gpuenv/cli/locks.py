@@ -17,6 +17,7 @@ from .flags import INDEXES, LOCK
 from .output import print_json, print_result
 from .parser import Argument, Command, positive_count
 from .requests import read_index_options
+from .state import find_lock
 
 
 class ShowTree(Command):
@@ -35,7 +36,7 @@ class ShowTree(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the tree."""
-        lock = api.read_lock(arguments.lock)
+        _, lock = find_lock(arguments.lock)
         tree = Tree(lock)
         lines = trees.tree_lines(tree, lock, arguments.depth)
         return print_result(arguments, trees.tree_json(tree), lines)
@@ -51,7 +52,7 @@ class Why(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the paths."""
-        tree = Tree(api.read_lock(arguments.lock))
+        tree = Tree(find_lock(arguments.lock)[1])
         paths, name = tree.paths_to(arguments.name), normalize_name(arguments.name)
         lines = trees.why_lines(tree, name, paths)
         return print_result(arguments, trees.why_json(tree, name, paths), lines)
@@ -70,8 +71,7 @@ class Outdated(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the packages that differ."""
-        path = arguments.lock
-        lock = api.read_lock(path)
+        path, lock = find_lock(arguments.lock)
         if lock.conda:
             raise InputError("a conda lock cannot be solved again", hint="use gpuenv solve")
         request = Request(
@@ -112,7 +112,7 @@ class Export(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Write the tables; 3 if the tool cannot express the lock."""
-        lock, tool, path = api.read_lock(arguments.lock), arguments.tool, arguments.output
+        lock, tool, path = find_lock(arguments.lock)[1], arguments.tool, arguments.output
         if lock.conda:
             if tool not in conda_projects.TOOLS:
                 raise InputError(f"{tool} takes wheels, and the lock has conda packages")

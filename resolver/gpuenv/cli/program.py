@@ -13,7 +13,7 @@ from .. import api
 from ..errors import InputError
 from ..index.cache import cache_folder
 from ..render.values import quantity_text, size
-from . import PROGRAM, all_commands, command_parser, load_command, program_lines, suggestion
+from . import PROGRAM, all_commands, command_parser, command_suggestion, load_command, program_lines
 from .output import print_json, print_lines, print_report
 from .parser import Argument, Command, Parser
 
@@ -31,7 +31,7 @@ class Help(Command):
         name, known = arguments.command, all_commands()
         if name is not None and name not in known:
             hint = "gpuenv help lists the commands"
-            raise InputError(f"there is no command {name}{suggestion(name, known)}", hint=hint)
+            raise InputError(f"there is no command {name}{command_suggestion(name)}", hint=hint)
         if arguments.json:
             names = known if name is None else [name]
             print_json({command: load_command(command).HELP for command in names})

@@ -450,7 +450,10 @@ def read_output(arguments: Namespace) -> tuple[str, str | None]:
     if path == "-":
         return form, None
     if form == "pylock" and not re.fullmatch(r"pylock(\.[^.]+)?\.toml", os.path.basename(path)):
-        raise InputError(f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml")
+        name = os.path.basename(path).partition(".")[0]
+        hint = f"name it pylock.{name}.toml" if name else ""
+        message = f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml"
+        raise InputError(message, hint=hint)
     require_folder(path, "give another -o")
     return form, path
 

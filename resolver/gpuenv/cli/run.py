@@ -17,11 +17,11 @@ from ..render.changes import shadow_lines
 from ..requirements.pyproject import Script, read_script
 from ..requirements.target import TargetEnvironment
 from ..serialize import canonical_json, text_digest, to_plain
-from .environments import active_environment
 from .flags import EXISTING_TARGET, HOST, OFFLINE, TIMEOUT
 from .output import print_errors, print_json
 from .parser import Argument, Command, Group, Parser
 from .requests import read_host
+from .state import UP_TO_DATE, environment, require_current
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shells
 
@@ -43,6 +43,7 @@ class Run(Command):
     )
     ARGUMENTS = (
         EXISTING_TARGET,
+        *UP_TO_DATE,
         Group(
             "For a script with inline metadata",
             OFFLINE,
@@ -83,7 +84,9 @@ class Run(Command):
             target = _script_environment(arguments, script, command[0])
             command = ["python", *command]
         elif target is None:
-            target = active_environment("name one: --target DIR")
+            is_quiet = arguments.quiet or arguments.json
+            target = environment("name one: --target DIR", announced=not is_quiet)
+            require_current(target, arguments)
         prefix = loader_env.environment_folder(target)
         changed, shadows = loader_env.variables(os.environ, prefix)
         values = {name: value for name, value in changed.items() if value is not None}

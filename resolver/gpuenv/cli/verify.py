@@ -25,7 +25,6 @@ from ..render.checks import Format, Outcome, Report
 from ..resolve.conda import virtual_packages
 from .bundle import write_bundle
 from .environments import (
-    active_environment,
     doctor_step,
     exit_on_signals,
     on_end_signals,
@@ -35,6 +34,7 @@ from .flags import EXISTING_TARGET, OF_PROJECT, TIMEOUT
 from .output import print_json
 from .parser import Argument, Command, Group, seconds
 from .requests import require_folder
+from .state import PYLOCK, environment
 
 HOOK_TIMEOUT = 60.0  # seconds for all checks
 # Seconds beyond the limit in which the child ends its own children and reports what it saw.
@@ -61,7 +61,8 @@ class Verify(Command):
         Argument(
             "[LOCK]",
             "The lock of the wheels or of the conda environment (default: the one that gpuenv"
-            " recorded in the environment; pylock.toml, if it exists and no environment is named)."
+            " recorded in the environment; pylock.toml, if there is none and no environment is"
+            " named)."
             " It may be a lock of another tool",
         ),
         Group("", EXISTING_TARGET, Argument("--python EXE", "The environment's interpreter")),
@@ -101,6 +102,13 @@ class Verify(Command):
             if os.path.isdir(arguments.bundle):
                 raise InputError(f"--bundle {arguments.bundle}: is a folder")
             require_folder(arguments.bundle, "give another path", flag="--bundle ")
+        if not (arguments.python or arguments.target):
+            is_text = arguments.format == "text" and not (arguments.quiet or arguments.hook)
+            hint = "name one: --target DIR or --python EXE"
+            arguments.target = environment(hint, announced=is_text)
+            is_recorded = arguments.lock or api.recorded_lock(arguments.target)
+            if not is_recorded and os.path.isfile(PYLOCK):
+                arguments.lock = PYLOCK
         if arguments.hook or arguments.format in render_checks.FORMATS:
             make_report = render_checks.FORMATS.get(arguments.format, render_checks.hook)
             report = verify_in_time(arguments, arguments.timeout or HOOK_TIMEOUT, make_report)
@@ -111,8 +119,7 @@ class Verify(Command):
         if arguments.json:
             print_json(render_checks.verification_json(checks, host))
             return 0 if render_checks.ok(checks) else 1
-        target = arguments.python or arguments.target or active_environment("")
-        return print_checks(arguments, checks, doctor_step(target))
+        return print_checks(arguments, checks, doctor_step(arguments.python or arguments.target))
 
 
 def verify_environment(
@@ -130,10 +137,6 @@ def verify_environment(
     """
     begin = time.monotonic()
     path, target = arguments.lock, arguments.python or arguments.target
-    if target is None:
-        if path is None and os.path.isfile("pylock.toml"):
-            path = "pylock.toml"
-        target = active_environment("name one: --target DIR or --python EXE")
     of_tool = path is not None and api.is_tool_lock(path)
     lock = None
     if not of_tool:

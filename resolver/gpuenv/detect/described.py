@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 from ..compat.data import CompatibilityData
@@ -16,6 +17,22 @@ _PLATFORM_OF_SERVERS = "linux-x86_64"
 _OLDEST_BRANCH = 100  # a driver release with a smaller first number is a CUDA version
 # Facts about detected devices. They say nothing about described ones.
 _DEVICE_SOURCES = ("virtualization", "visible-devices", "device-order", "mig", "l4t")
+_OTHER_VENDORS = re.compile(
+    r"(?i)(amd|radeon|instinct|rx ?\d|mi ?\d|intel|arc|gaudi|apple|m[1-9]\b)"
+)
+_COUNT = re.compile(r"^\d+\s*[x*]\s*|\s*[x*]\s*\d+$")  # of "2x H100"
+_LIKE_DIGITS = str.maketrans("oil", "011")
+_ARCHITECTURES = {  # NVIDIA, "Your GPU Compute Capability"
+    "maxwell": "sm_50 or sm_52",
+    "pascal": "sm_60 (P100) or sm_61",
+    "volta": "sm_70",
+    "turing": "sm_75",
+    "ampere": "sm_80 (A100) or sm_86",
+    "ada": "sm_89",
+    "lovelace": "sm_89",
+    "hopper": "sm_90",
+    "blackwell": "sm_100 (B200), sm_103 (B300), sm_120 (RTX 50) or sm_121 (GB10)",
+}
 
 
 def describe(
@@ -174,13 +191,25 @@ def _parse_gpus(texts: Sequence[str], data: CompatibilityData) -> tuple[Gpu, ...
         if capability is not None:
             known = f"sm_{capability[0]}{capability[1]}", capability
         if known is None:
-            hint = "give its compute capability, as sm_90"
-            close_names = data.close_names(text) if text else ()
-            if close_names:
-                hint = f"did you mean {' or '.join(close_names)}? Otherwise {hint}"
-            raise InputError(f"--gpu {text!r} is not a known GPU", hint=hint)
+            raise InputError(f"--gpu {text!r} is not a known GPU", hint=_gpu_hint(text, data))
         gpus.append(Gpu(name=known[0], compute_capability=known[1], index=index))
     return tuple(gpus)
+
+
+def _gpu_hint(text: str, data: CompatibilityData) -> str:
+    """Return what the user may have meant by an unknown GPU."""
+    if _OTHER_VENDORS.match(text):
+        return "gpuenv is for GPUs of NVIDIA; --gpu none chooses for the CPU"
+    targets = _ARCHITECTURES.get(text.lower())
+    if targets is not None:
+        return f"it is an architecture: give the GPU, or {targets}"
+    single = _COUNT.sub("", text)
+    if single != text and data.known_gpu(single) is not None:
+        return f"give it once for each GPU: --gpu {single} --gpu {single}"
+    typed = data.known_gpu(single.lower().translate(_LIKE_DIGITS))
+    close_names = (typed[0].upper(),) if typed is not None else data.close_names(single)
+    hint = "give its compute capability, as sm_90"
+    return f"did you mean {' or '.join(close_names)}? Otherwise {hint}" if close_names else hint
 
 
 def _parse_capability(text: str) -> ComputeCapability | None:

@@ -87,7 +87,8 @@ class Transaction(Value):
 
 def place_of(target: str) -> str:
     """Return the folder that a target names: of a link, the folder that it leads to."""
-    return os.path.realpath(target) if os.path.islink(target) else os.path.abspath(target)
+    path = os.path.abspath(target)  # without a slash at its end, which follows a link
+    return os.path.realpath(path) if os.path.islink(path) else path
 
 
 @contextlib.contextmanager

@@ -68,6 +68,7 @@ def sync(
     python: str | None = None,
     exact: bool | None = None,
     remove: Collection[str] | None = None,
+    unneeded: Collection[str] = (),
     record: str = "",
     wait: float = WAIT,
     approve: Approve | None = None,
@@ -89,6 +90,7 @@ def sync(
             that gpuenv made.
         remove: None for a whole lock. Otherwise the lock has only what is added or changed, these
             distributions are removed, and all others stay.
+        unneeded: Distributions that are removed although `exact` is false.
         record: The text of the lock, which the environment keeps; "" for a part of a lock.
         wait: Seconds to wait for another run on the same target.
         approve: Called with the changes of an existing environment; raises an error to decline.
@@ -112,7 +114,9 @@ def sync(
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
         before = read_build(target)
-        work = _plan(lock, target, before, exact=exact, remove=remove, tolerated=tolerated)
+        work = _plan(
+            lock, target, before, exact=exact, remove=remove, unneeded=unneeded, tolerated=tolerated
+        )
         if base is None and approve is not None:
             approve(work.changes)
         require_compilers(lock, work.install)
@@ -296,6 +300,7 @@ def _plan(
     *,
     exact: bool | None,
     remove: Collection[str] | None = None,
+    unneeded: Collection[str] = (),
     tolerated: Sequence[Family] = (),
 ) -> _Work:
     """Compare a lock with what is installed, and with the record of the environment."""
@@ -304,7 +309,8 @@ def _plan(
         exact = made and remove is None
     packages = read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
-    kept_names = _kept_names(target, packages, lock, build, exact=exact) - set(remove or ())
+    kept_names = _kept_names(target, packages, lock, build, exact=exact)
+    kept_names -= {*(remove or ()), *unneeded}
     for family in tolerated:  # its members are installed in their order
         members = pins.keys() & family.distributions
         if members - kept_names:

@@ -43,7 +43,7 @@ def edited(
         raise InputError(message, hint="gpuenv init writes one")
     keys = [key for key in ("frameworks", "requirements") if key in own]
     arrays = [_array(own, key, f"{path}: tool.gpuenv") for key in keys]
-    project = document.get("project") if own.get("project-dependencies") else None
+    project = document.get("project") if own.get("project-dependencies", True) else None
     if isinstance(project, AbstractTable):
         arrays.append(_array(project, "dependencies", f"{path}: project"))
 

@@ -76,7 +76,7 @@ def begin(
         message = f"--framework {frameworks[0]}: {path} has a [tool.gpuenv] with its own"
         raise InputError(message, hint="edit the table")
     table = _table(document, "tool", "gpuenv")
-    if not {"frameworks", "requirements", "project-dependencies"} & set(table):
+    if not {"frameworks", "requirements"} & set(table) and "project" not in document:
         hint = 'name some: frameworks = ["torch"]'
         raise InputError(f"{path}: has a [tool.gpuenv] without frameworks", hint=hint)
     profiles = _table(table, "profiles")
@@ -126,9 +126,7 @@ def _first_table(
             raise InputError(f"--framework {text}: unknown framework; known are {known}")
     fields: dict[str, object] = {"frameworks": frameworks}
     others = [text for parsed, text in _valid(in_files) if parsed.name not in data.installers]
-    if _strings(_table(document, "project").get("dependencies")):
-        fields["project-dependencies"] = True
-    elif others:
+    if others and not _strings(_table(document, "project").get("dependencies")):
         fields["requirements"] = list(dict.fromkeys(others))
     fields["python"] = python
     profiles: dict[str, str] = {}

@@ -93,10 +93,10 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
             "profiles", ": there is no profile to lock for", f'{hint} and driver = "580.65.06"'
         )
     _check_indexes(top)
-    has_own = top.values.get("project-dependencies")
+    has_own = top.values.get("project-dependencies", "project" in document)
     extras, groups = top.values.get("extras", ()), top.values.get("groups", ())
     if (extras or groups) and not has_own:
-        top.fail("extras" if extras else "groups", " needs project-dependencies = true")
+        top.fail("extras" if extras else "groups", " needs [project]")
     profiles: dict[str, Profile] = {}
     for name, fields in top.values["profiles"].items():
         if not name or not set(name) <= NAME_CHARACTERS:

@@ -1,0 +1,142 @@
+"""Which environment and which lock a command uses, and what becomes of them, as users type it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from small_wheels import make_wheel
+from tables import each
+from test_cli import run
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+PROJECT = f"""
+[project]
+name = "demo"
+version = "1"
+dependencies = ["alpha"]
+requires-python = ">=3.9"
+
+[tool.gpuenv]
+python = "{PYTHON}"
+no-index = true
+find-links = ["links"]
+
+[tool.gpuenv.profiles.cpu]
+gpu = "none"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels. No environment is active, and gpuenv's own is first on PATH."""
+    (tmp_path / "links").mkdir()
+    for name in ("alpha", "beta", "gamma"):
+        make_wheel(tmp_path / "links", name, "1.0")
+    make_wheel(tmp_path / "links", "alpha", "2.0")
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    own = str(Path(sys.prefix, "bin"))
+    monkeypatch.setenv("PATH", os.pathsep.join([own, *os.get_exec_path()]))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def gpuenv(text: str, status: int = 0) -> str:
+    """Return what a command prints."""
+    done = run(text, Path.cwd(), PATH=os.environ["PATH"])
+    said = done.stdout + done.stderr
+    assert done.returncode == status, said
+    return said
+
+
+def installed(folder: Path) -> list[str]:
+    infos = folder.glob("lib/python3*/site-packages/*.dist-info")
+    return sorted(info.name.removesuffix(".dist-info") for info in infos)
+
+
+def install(words: str, status: int = 0) -> str:
+    return gpuenv(f"install {words} --gpu none --no-index --find-links links", status)
+
+
+def test_the_environment_of_gpuenv_itself_is_never_meant(folder: Path) -> None:
+    for command in ("verify", "run true", "pip install alpha --dry-run"):
+        assert "gpuenv's own does not count" in gpuenv(command, 2)
+    install("alpha")
+    assert "environment: .venv" in gpuenv("verify --no-device")
+    said = gpuenv("run python -c 'import sys;print(sys.prefix)'")
+    assert str(folder / ".venv") in said
+
+
+def test_an_installation_adds_to_an_environment(folder: Path) -> None:
+    """What it was made for keeps its version; what others installed stays; --exact removes."""
+    install("alpha==1.0 --target env")
+    python = str(folder / "env/bin/python")
+    beta = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index"]
+    subprocess.run([*beta, "--find-links", "links", "beta"], check=True)
+    install("gamma --target env")
+    assert installed(folder / "env") == ["alpha-1.0", "beta-1.0", "gamma-1.0"]
+    assert "alpha 1.0" in gpuenv("tree pylock.toml")
+    install("alpha>1 --target env")
+    assert installed(folder / "env") == ["alpha-2.0", "beta-1.0", "gamma-1.0"]
+    assert "in place of another lock" in install("gamma --target other")
+    install("gamma --target env --exact --yes")
+    assert installed(folder / "env") == ["gamma-1.0"]
+
+
+def test_a_link_to_an_environment_stays_a_link(folder: Path) -> None:
+    (folder / "real").mkdir()
+    (folder / "link").symlink_to("real")
+    install("alpha --target link/")
+    assert (folder / "link").is_symlink() and installed(folder / "real") == ["alpha-2.0"]
+
+
+def test_a_stale_lock_is_refused(folder: Path) -> None:
+    """The dependencies of [project] are locked; `--frozen` takes an old lock."""
+    project = folder / "pyproject.toml"
+    project.write_text(PROJECT)
+    gpuenv("lock")
+    gpuenv("sync")
+    assert installed(folder / ".venv") == ["alpha-2.0"]
+    assert "alpha 2.0" in gpuenv("tree") and "asked for" in gpuenv("why alpha")
+    project.write_text(PROJECT.replace('["alpha"]', '["alpha", "beta"]'))
+    for command in ("sync", "run true", "sync -q"):
+        said = gpuenv(command, 1)
+        assert "pylock.cpu.toml is stale" in said and "run gpuenv lock cpu" in said
+    gpuenv("run --frozen true")
+    gpuenv("sync --frozen")
+    gpuenv("lock")
+    assert "run gpuenv sync" in gpuenv("run true", 1)
+    gpuenv("sync")
+    gpuenv("run true")
+    assert installed(folder / ".venv") == ["alpha-2.0", "beta-1.0"]
+
+
+def test_the_recorded_lock_is_used_where_no_file_is(folder: Path) -> None:
+    install("alpha --target .venv")
+    (folder / "pylock.toml").unlink()
+    assert "alpha 2.0" in gpuenv("tree")
+    assert "asked for" in gpuenv("why alpha")
+
+
+ADVICE = {
+    "two of them": ("2x H100", "--gpu H100 --gpu H100"),
+    "of AMD": ("mi300x", "gpuenv is for GPUs of NVIDIA"),
+    "an architecture": ("Hopper", "sm_90"),
+    "letters like digits": ("H1OO", "did you mean H100?"),
+}
+
+
+@each("gpu says", ADVICE)
+def test_what_a_wrong_gpu_may_mean(gpu: str, says: str) -> None:
+    done = run(["solve", "torch", "--driver", "580.65.06", "--gpu", gpu], Path.cwd())
+    assert done.returncode == 2 and says in done.stderr
+
+
+def test_commands_of_other_tools(folder: Path) -> None:
+    assert "use gpuenv lock --remove NAME" in gpuenv("uninstall", 2)
+    assert "name it pylock.x.toml" in gpuenv("solve alpha --gpu none -o x.toml", 2)
