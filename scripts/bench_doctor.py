@@ -182,7 +182,7 @@ def chunks(kind: str, size: int, spent: list[float]) -> Iterator[bytes]:
         yield raw
 
 
-_read: Read = functools.partial(read_log, with_failure=True)  # as `gpuenv doctor` reads
+_read: Read = functools.partial(read_log)  # as `gpuenv doctor` reads
 
 
 def _copied(stream: Iterator[bytes]) -> tuple[Fact, ...]:
@@ -197,7 +197,7 @@ def _former(path: str) -> Read:
     module.__package__ = "gpuenv.doctor"
     with open(path, encoding="utf-8") as stream:
         exec(compile(stream.read(), path, "exec"), module.__dict__)  # noqa: S102  the user names it
-    read: Read = functools.partial(module.read_log, with_failure=True)
+    read: Read = functools.partial(module.read_log)
     return read
 
 

@@ -19,13 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
 from gpuenv.doctor.catalog import Cause, causes  # noqa: E402
+from gpuenv.doctor.judge import CUDNN_TESTS, REFUTED_BY_FAILURE, UNKNOWN_CAUSE  # noqa: E402
 from gpuenv.doctor.model import PROBE_TESTS, TESTS  # noqa: E402
-from gpuenv.doctor.verdicts import (  # noqa: E402
-    CUDNN_TESTS,
-    FOLLOWS,
-    REFUTED_BY_FAILURE,
-    UNKNOWN_CAUSE,
-)
 from registry import write  # noqa: E402
 
 FOLDER = ROOT / "docs" / "causes"
@@ -183,8 +178,8 @@ def runners(test: str) -> str:
 
 def related(cause: Cause, known: Mapping[str, Cause]) -> Iterator[str]:
     """Yield the causes behind this one, those that follow from it, and those with its tests."""
-    before = set(FOLLOWS.get(cause.id, ()))
-    after = {follower for follower, first in FOLLOWS.items() if cause.id in first}
+    before = set(cause.behind)
+    after = {other.id for other in causes().values() if cause.id in other.behind}
     own_tests = {*cause.fails, *cause.passes}
     same_tests = set()
     for candidate in known.values():

@@ -18,10 +18,10 @@ import time
 
 from gpuenv.doctor.catalog import messages
 from gpuenv.doctor.cudnn_calls import HandleTracker
+from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import LogReader
 from gpuenv.doctor.model import Fact
 from gpuenv.doctor.stream import blocks, cleaned
-from gpuenv.doctor.verdicts import diagnose
 from gpuenv.verify.cudnn_log import calls, reasons
 
 CUDNN = (

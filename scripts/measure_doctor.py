@@ -33,8 +33,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from bench_doctor import KINDS
 from gpuenv.doctor import read_log
+from gpuenv.doctor.judge import UNKNOWN_CAUSE, diagnose
 from gpuenv.doctor.model import Diagnosis
-from gpuenv.doctor.verdicts import UNKNOWN_CAUSE, diagnose
 from gpuenv.model import Value
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -191,7 +191,7 @@ def _own_cases(rows: Iterable[Mapping[str, Any]]) -> list[Report]:
 
 def answer(report: Report, text: str) -> Answer:
     """Return the doctor's answer to a form of a report."""
-    diagnosis = diagnose(read_log([text], with_failure=True), ())
+    diagnosis = diagnose(read_log([text]), ())
     named = [verdict for verdict in diagnosis.verdicts if verdict.cause != UNKNOWN_CAUSE]
     if not named:
         return Answer(cause="", confidence="", result=_result_without_cause(report, diagnosis))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuenv.doctor.catalog import Cause, causes
+from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from gpuenv.doctor.verdicts import diagnose
 from script_modules import load_script
 from tables import ROOT, data_file, together
 

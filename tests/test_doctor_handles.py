@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuenv.doctor.cudnn_calls import HandleTracker
+from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from gpuenv.doctor.verdicts import diagnose
 from tables import cases
 
 HERE = Path(__file__).parent / "data" / "cudnn_handles"

@@ -22,8 +22,8 @@ from gpuenv import cli
 from gpuenv.compat.data import load
 from gpuenv.compat.evaluate import known_builds
 from gpuenv.doctor import host_facts
+from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from gpuenv.doctor.verdicts import diagnose
 from tables import data_file
 from test_host_conditions import variables_of
 from test_verification import file_name, install, member_file, place, site_of

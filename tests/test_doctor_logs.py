@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuenv.doctor.catalog import messages
+from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import MAX_FACTS, read_log
 from gpuenv.doctor.stream import BLOCK
-from gpuenv.doctor.verdicts import diagnose
-from tables import data_file, each, together
+from tables import data_file, together
 
 TABLES = data_file("tables/doctor_logs.json")
 
@@ -45,7 +45,7 @@ def ordinary(seed: int) -> str:
 
 @together(range(90))
 def test_a_log_without_a_fault_gets_no_verdict(seed: int) -> None:
-    found = diagnose(read_log([ordinary(seed)], with_failure=True), ())
+    found = diagnose(read_log([ordinary(seed)]), ())
     assert (found.verdicts, found.abstained) == ((), False), ordinary(seed)
 
 
@@ -80,12 +80,14 @@ def test_where_chunks_end_is_no_matter(size: int) -> None:
     lines[3000] = FAULT
     raw = "\n".join(lines).encode()
     facts = read_log(raw[at : at + size] for at in range(0, len(raw), size))
-    assert [(fact.subject, fact.where) for fact in facts] == [("driver_too_old", "log line 3001")]
+    stated = [(fact.subject, fact.where) for fact in facts if fact.kind == "says"]
+    assert stated == [("driver_too_old", "log line 3001")]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig"])
 def test_a_log_of_windows_is_read(encoding: str) -> None:
-    (fact,) = read_log([("words\r\n" * 9 + FAULT + "\r\n").encode(encoding)])
+    facts = read_log([("words\r\n" * 9 + FAULT + "\r\n").encode(encoding)])
+    (fact,) = [fact for fact in facts if fact.kind == "says"]
     assert (fact.subject, fact.where) == ("driver_too_old", "log line 10")
 
 
@@ -154,24 +156,10 @@ PIECES = st.one_of(
 def test_any_text_is_read(text: str) -> None:
     found = diagnose(read_log([text]), ())
     assert all(verdict.evidence for verdict in found.verdicts)
-    assert not (found.abstained and not found.next_tests and found.outside is None)
+    assert found.verdicts or found.abstained or not found.failures
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=8))
 def test_any_bytes_are_read(chunks: list[bytes]) -> None:
     assert len(read_log(chunks)) <= MAX_FACTS
-
-
-def years(log: str) -> list[str]:
-    facts = read_log([f"{log}\nCUDA error: no kernel image is available"])
-    return sorted(fact.value for fact in facts if fact.kind == "year")
-
-
-@each("log expected", TABLES["years"])
-def test_years(log: str, expected: list[str]) -> None:
-    assert years(log) == expected
-
-
-def test_a_late_date_is_not_read() -> None:
-    assert years("noise of a log\n" * 4000 + "2018-10-05 end") == []

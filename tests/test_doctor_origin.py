@@ -10,11 +10,10 @@ import pytest
 import gpuenv
 import planting
 from gpuenv import doctor
-from gpuenv.doctor.catalog import causes, failure_words
-from gpuenv.doctor.failure_words import FailureReader, shows_failure
+from gpuenv.doctor.catalog import causes
+from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.origin import find_origin, has_no_gpu, other_packages
-from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.render import doctor as render
 from tables import cases, data_file, each, together
@@ -96,7 +95,7 @@ def test_the_origin_decides_what_is_evidence(case: dict[str, Any], tmp_path: Pat
 @together(LOGS, sampled=True)
 def test_a_machine_without_a_gpu_changes_no_diagnosis(log: str) -> None:
     found = gpuenv.examine(io.BytesIO(log.encode()), NO_GPU)
-    assert found.diagnosis == diagnose(read_log([log.encode()], with_failure=True), ())
+    assert found.diagnosis == diagnose(read_log([log.encode()]), ())
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
@@ -126,37 +125,3 @@ def test_an_environment_with_other_versions_is_another_one(
     log: str, installed: list[tuple[str, str]], differs: bool
 ) -> None:
     assert bool(other_packages(read_log([log]), installed)) is differs
-
-
-# ---- failures that no message explains ----------------------------------------------------------
-
-
-@together(LINES["failures"])
-def test_a_failure_is_found_by_its_words(line: str) -> None:
-    facts = read_log([f"epoch 1\n{line}\nepoch 2\n"], with_failure=True)
-    found = diagnose([fact for fact in facts if fact.kind != "suggests"], ())
-    assert found.abstained and found.next_tests, line
-    assert found.failures[0] == f"log line 2: {line.strip()}"
-    assert {verdict.confidence for verdict in diagnose(facts, ()).verdicts} <= {"possible"}
-
-
-@together(LINES["ordinary"])
-def test_an_ordinary_line_shows_no_failure(line: str) -> None:
-    assert not shows_failure(line)
-
-
-def test_a_failure_and_its_subject_are_in_one_line_and_near() -> None:
-    assert shows_failure("GPU" + " " * 50 + "failed")
-    assert not shows_failure("GPU" + " " * 150 + "failed")
-    reader = FailureReader()
-    reader.read(b"GPU\nfailed\rGPU\n", 1)
-    assert reader.facts == []
-
-
-def test_the_forms_are_in_small_letters_and_bounded() -> None:
-    words = failure_words()
-    for text, rest in (*words.failures, *words.subjects, *words.alone):
-        assert text == text.lower() and rest == rest.lower()
-        assert "*" not in rest and "+" not in rest
-    for form in words.harmless:
-        assert "*" not in form and "+" not in form

@@ -15,7 +15,7 @@ import pytest
 
 import gpuenv
 from gpuenv.doctor.check_facts import check_facts
-from gpuenv.doctor.verdicts import diagnose
+from gpuenv.doctor.judge import diagnose
 from gpuenv.model import Check, Host, Python
 from planting import (
     CUDNN,

@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 from .. import api, loader_env
 from .. import doctor as doctor_values
 from ..doctor import catalog
-from ..errors import InputError
+from ..errors import GpuEnvError, InputError
+from ..model import Host
 from ..render import doctor as render
 from ..render.refusals import lock_json, lock_lines
 from .environments import exit_on_signals
@@ -94,9 +95,7 @@ class Doctor(Command):
             log = _open_log(arguments.log, stack)
             if arguments.origin and log is None:
                 raise InputError(f"--{arguments.origin} says where a log is from: name the log")
-            if target is not None:
-                arguments.python = loader_env.interpreter(target)
-            host = read_host(arguments, need_gpu=False)
+            host = _host(arguments, target)
             flags: list[str] = []  # for the command that is proposed
             for gpu in arguments.gpu:
                 flags += ["--gpu", gpu]
@@ -124,6 +123,18 @@ class Doctor(Command):
         )
         document, is_well = render.doctor_json(examination, causes), render.well(examination)
         return print_result(arguments, document, lines, ok=is_well)
+
+
+def _host(arguments: Namespace, target: str | None) -> Host:
+    """Return the host. An environment whose Python does not answer is evidence, no bad input."""
+    named = arguments.python
+    if target is not None:
+        try:
+            arguments.python = loader_env.interpreter(target)
+            return read_host(arguments, need_gpu=False)
+        except GpuEnvError:
+            arguments.python = None if named == target else named
+    return read_host(arguments, need_gpu=False)
 
 
 def _environment(arguments: Namespace) -> str | None:

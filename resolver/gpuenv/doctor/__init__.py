@@ -1,31 +1,30 @@
-"""Finds the cause of a failure from the facts of a log and of the host.
+"""Finds the cause of a failure from the facts of a log, of the host and of the environment.
+
+Only what programs print is read, not what people write. Messages become facts (messages/*.toml).
+Facts of the host, of the environment and of its binaries have the same form. Rules say what follows
+from facts. causes.toml describes the causes. Nothing else decides.
 
 stream: unpacks a log, removes codes and escapes, and cuts the log into blocks of whole lines.
 pasted: restores the lines of a pasted log, and finds the prefixes that launchers put before lines.
-prefilter: finds the lines that may hold a message.
 log_reader: reads the facts of a log.
-failure_words: finds failures that no message explains, and words that suggest causes.
-origin: says whether a log is from this machine.
-dates: finds the years that a log states or shows.
 cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
+origin: says whether a log is from this machine.
 host_facts: turns detection, packages, compatibility rules and variables into facts.
 check_facts: turns the checks of `gpuenv verify` and the probe tests into facts.
 facts: looks up the facts of one diagnosis by kind.
 case_versions: compares the GPUs, drivers, CUDA versions and releases that a case names.
-rules, build_rules, architecture_rules, library_rules: draw conclusions (findings) from facts.
-verdicts: makes verdicts of the findings, the best first.
-advice: states what the facts mean for the fix.
-remedy: solves anew for the frameworks that are installed or that a log names.
-diagnosis: composes all of these.
-catalog: reads the causes, the messages and the releases of matrix_data/doctor.
-status_codes: reads status numbers, Xids and forms of versions.
-model: defines the values.
+rules, library_rules: what follows from facts; the rules that are rows are in rules.toml.
+judge: makes the diagnosis: what the host rules out, and what is best shown.
+advice: what the facts add to a fix.
+remedy: solves for a new environment.
+diagnosis: composes all this.
+catalog: reads the data in matrix_data/doctor.
 """
 
 from .catalog import Cause, causes
+from .judge import diagnose
 from .log_reader import read_log
 from .model import KINDS, PROBE_TESTS, TESTS, Diagnosis, Fact, Verdict
-from .verdicts import diagnose
 
 __all__ = [
     "KINDS",

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ..compat.architectures import sass_runs
-from .build_rules import named_broken_release
 from .case_versions import first_after_cudnn, gpu_capabilities
 from .catalog import (
     Advice,
     Owner,
     advice_rows,
+    broken_releases,
     capability_of,
     compilers,
     cuda_of_ptx,
@@ -27,6 +27,7 @@ from .catalog import (
 )
 from .facts import Case
 from .model import Finding
+from .rules import broken_release
 from .status_codes import version_tuple
 
 # Packages that load cuDNN, the one whose releases most often differ from the others' first.
@@ -76,7 +77,7 @@ def advice_row(case: Case, finding: Finding) -> Advice | None:
             continue
         if row.least and not any(gpu >= version_tuple(row.least) for gpu in gpus):
             continue
-        cuda = case.first("cuda-built") or case.first("cuda-named")
+        cuda = case.first("cuda-built")
         return row.replace(says=row.says.replace("{cuda}", f" ({cuda.value})" if cuda else ""))
     return None
 
@@ -111,7 +112,7 @@ def _owners(case: Case) -> Iterator[str]:
 def _package_of_cudnn(case: Case, name: str, owner: Owner) -> str:
     """Name the packages of cuDNN that have a library, for the CUDA version that a log names."""
     major = linux_name(name).partition(".so.")[2].partition(".")[0]
-    named = {fact.value.partition(".")[0] for fact in case.of_kind("cuda-built", "cuda-named")}
+    named = {fact.value.partition(".")[0] for fact in case.of_kind("cuda-built")}
     packages = dict(zip(owner.cuda, owner.packages, strict=True))
     chosen = [packages[cuda] for cuda in owner.cuda if cuda in named] or owner.packages
     rest = ", for the CUDA version of the build" if len(chosen) > 1 else ""
@@ -124,7 +125,7 @@ def _users_of_cudnn(case: Case, *, is_other_installed: bool = False) -> Iterator
 
     Of the newest major version, this matters if another one is installed.
     """
-    for fact in case.of_kind("library-missing", "library-wanted"):
+    for fact in case.of_kind("library-missing"):
         library, _, version = linux_name(fact.subject).partition(".so.")
         major = version.partition(".")[0]
         if not library.startswith("libcudnn") or not major.isdigit():
@@ -148,9 +149,9 @@ def _alternatives(words: Sequence[str]) -> str:
 
 def _broken_release(case: Case) -> Iterator[str]:
     """Say that a release uses no GPU whatever is installed, and which one to use."""
-    named = named_broken_release(case)
-    if named is not None:
-        release = named[1]
+    package = broken_release(case)
+    if package is not None:
+        release = broken_releases()[package.subject, package.value]
         yield (
             f"{release.distribution} {release.version} is known to be broken: {release.reason}. "
             f"Use {release.distribution} {release.instead}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 from ..compat.data import load
@@ -20,26 +20,10 @@ from .model import Fact
 from .status_codes import version_tuple
 
 Capability = tuple[int, ...]  # a compute capability: (9, 0)
-CUDNN_BEFORE_AMPERE = 7  # a major version; 8.0 is the first with code for compute capability 8.0
 # Since CUDA 11.0, a driver supports the later minor versions of its own major version.
 MINOR_VERSION_COMPATIBILITY = (11, 0)
 # Without any code list, a GPU newer than this is more likely newer than the build than older.
 LAST_COMMON_CAPABILITY = (7, 5)
-
-
-def driver_older_than_named(
-    case: Case,
-    is_older: Callable[[tuple[int, ...], tuple[int, ...]], bool],
-) -> tuple[Fact, Fact] | None:
-    """Return the CUDA version that a log names and the driver that is older, or None."""
-    drivers = {driver_cuda(fact): fact for fact in case.of_kind("driver-cuda", "driver")}
-    named = {version_tuple(fact.value): fact for fact in case.of_kind("cuda-named", "toolkit")}
-    if not drivers or not named or case.of_kind("cuda-built"):
-        return None
-    driver, cuda = max(drivers), max(named)
-    if not drivers[driver].from_log or not is_older(driver, cuda):
-        return None
-    return named[cuda], drivers[driver]
 
 
 def driver_cuda(fact: Fact) -> tuple[int, ...]:
@@ -47,16 +31,17 @@ def driver_cuda(fact: Fact) -> tuple[int, ...]:
     return version_tuple(cuda_of_driver(fact.value) if fact.kind == "driver" else fact.value)
 
 
+def newest_driver(case: Case, *, of_log: bool = False) -> tuple[tuple[int, ...], Fact] | None:
+    """Return the highest CUDA version that a driver of the case supports, and its fact."""
+    facts = [fact for fact in case.of_kind("driver-cuda", "driver") if fact.from_log or not of_log]
+    drivers = {driver_cuda(fact): fact for fact in facts}
+    drivers.pop((), None)
+    return (max(drivers), drivers[max(drivers)]) if drivers else None
+
+
 def is_driver_older(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
     """Whether a driver for one CUDA version does not support builds for another."""
-    if not driver:
-        return False
     return cuda[0] > driver[0] or driver < cuda < MINOR_VERSION_COMPATIBILITY
-
-
-def is_older_than_ptx(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
-    """Whether a driver cannot compile PTX of a CUDA version: it needs the same minor version."""
-    return bool(driver) and driver[:2] < cuda[:2]
 
 
 def compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capability] | None:
@@ -78,14 +63,9 @@ def gpu_capabilities(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:
         if len(version) > 1:
             yield (version[0], version[1]), fact
     for fact in case.of_kind("gpu"):
-        capability = capability_of_name(fact.value)
+        capability = highest_capability_of(fact.value) or capability_of_series(fact.value)
         if capability:
             yield capability, fact
-
-
-def capability_of_name(name: str) -> tuple[int, int] | None:
-    """Return the compute capability of a GPU by its name, or None for an unknown name."""
-    return highest_capability_of(name) or capability_of_series(name)
 
 
 def newest_capability(framework: str, version: tuple[int, ...]) -> Capability | None:
@@ -122,14 +102,6 @@ def first_after_cudnn(distribution: str, major: int) -> str:
         if loads and cudnn == (major + 1,):
             return release
     return ""
-
-
-def gpu_above(case: Case, highest: Capability) -> Fact | None:
-    """Return the first GPU with a higher compute capability, or None."""
-    for capability, gpu in gpu_capabilities(case):
-        if capability > highest:
-            return gpu
-    return None
 
 
 def newest_releases(case: Case) -> dict[str, tuple[tuple[int, ...], Fact]]:

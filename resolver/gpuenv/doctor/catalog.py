@@ -11,9 +11,9 @@ from typing import Any
 from ..compat.data import data_folder
 from ..model import Value
 from ..serialize import read_toml
+from .model import Fact
 from .status_codes import cuda_version, cudnn_version, version_tuple
 
-DIGITS = b"0123456789"
 _TERM = re.compile("%[a-z]+%")
 # DLLs of CUDA and cuDNN: cudart64_80, cudart64_110, cudart64_12, nvrtc64_112_0, cudnn64_9.
 _DLL = re.compile(r"(\w+?)64_(\d{1,3})(?:_\d)?\.dll")
@@ -35,12 +35,12 @@ class Cause(Value):
     """A cause of failures.
 
     Attributes:
-        rank: orders causes with the same confidence; the highest comes first.
         scope: what has to change: environment, host or program.
         root: the fix needs an administrator.
         solve: a new solve helps.
         proves, refutes: what a person can check by hand.
         fails, passes: the tests that prove the cause by failing, and rule it out by passing.
+        behind: causes that bring this one about; one of them comes first if it is as sure.
         looks: general forms of the messages by which people meet the cause.
         log: what a log alone does not tell about it, or "".
     """
@@ -48,7 +48,6 @@ class Cause(Value):
     id: str
     title: str
     layer: str
-    rank: int
     scope: str
     root: bool
     solve: bool
@@ -56,6 +55,7 @@ class Cause(Value):
     refutes: tuple[str, ...]
     fix: str
     fails: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
     looks: tuple[str, ...] = ()
     log: str = ""
@@ -96,7 +96,7 @@ class BrokenRelease(Value):
 
 
 class Message(Value):
-    """The general form of a message, and the cause or the facts that it states.
+    """The general form of a message, and the facts that it states.
 
     The head of messages/terms.toml describes the fields.
     """
@@ -104,19 +104,11 @@ class Message(Value):
     name: str
     needles: tuple[bytes, ...]
     pattern: str
-    cause: str = ""
-    sure: str = ""
-    facts: tuple[tuple[str, str, str], ...] = ()
+    facts: tuple[tuple[str, str, str], ...]
     lines: int = 0
-    alike: bool = False
     every: bool = False
-
-    @property
-    def numbered(self) -> tuple[bytes, ...]:
-        """Return the needles with digits. A line that differs in digits only may lack them."""
-        if self.alike:
-            return ()
-        return tuple(needle for needle in self.needles if needle != needle.translate(None, DIGITS))
+    numbers: bool = False
+    once: bool = False
 
     def compiled(self) -> re.Pattern[str]:
         """Return the pattern, compiled at its first use."""
@@ -126,46 +118,6 @@ class Message(Value):
 @cache
 def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
-
-
-class FailureWords(Value):
-    """The forms of failure_words.toml, whose head describes them."""
-
-    failures: tuple[tuple[str, str], ...]
-    subjects: tuple[tuple[str, str], ...]
-    unrelated: tuple[str, ...]
-    short: tuple[tuple[str, str], ...]
-    negations: tuple[tuple[str, str], ...]
-    success: tuple[str, ...]
-    alone: tuple[tuple[str, str], ...]
-    harmless: tuple[str, ...]
-    suggestions: tuple[tuple[str, str], ...]
-
-
-@cache
-def failure_words() -> FailureWords:
-    """Return the words that show a failure.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    data = _read("doctor", "failure_words.toml")
-    suggestions = [
-        (cause, _with_terms(pattern, data["terms"]))
-        for cause, patterns in data["suggestions"].items()
-        for pattern in patterns
-    ]
-    return FailureWords(
-        failures=tuple((text, rest) for text, rest in data["failures"]),
-        subjects=tuple((text, rest) for text, rest in data["subjects"]),
-        unrelated=tuple(data["unrelated"]),
-        short=tuple((text, rest) for text, rest in data["short"]),
-        negations=tuple((text, rest) for text, rest in data["negations"]),
-        success=tuple(data["success"]),
-        alone=tuple((text, rest) for text, rest in data["alone"]),
-        harmless=tuple(data["harmless"]),
-        suggestions=tuple(suggestions),
-    )
 
 
 @cache
@@ -179,6 +131,62 @@ def causes() -> Mapping[str, Cause]:
     for row in _read("doctor", "causes.toml")["cause"]:
         by_id[row["id"]] = Cause(**_with_tuples(row))
     return by_id
+
+
+class Condition(Value):
+    """The facts that one condition of a rule means. "" stands for any text."""
+
+    kinds: tuple[str, ...]
+    subject: str = ""
+    value: str = ""
+    origin: str = ""
+
+    def meets(self, fact: Fact) -> bool:
+        """Return whether a fact of one of the kinds meets the condition."""
+        if self.origin and fact.from_log is not (self.origin == "log"):
+            return False
+        pairs = ((self.subject, fact.subject), (self.value, fact.value))
+        return all(not form or _exact(form).fullmatch(text) for form, text in pairs)
+
+
+class Rule(Value):
+    """A row of rules.toml, whose head describes the fields."""
+
+    cause: str
+    confidence: str
+    when: tuple[Condition, ...]
+    unless: tuple[Condition, ...] = ()
+
+
+@cache
+def _exact(form: str) -> re.Pattern[str]:
+    return re.compile(form)
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Return the rules that are rows.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    return tuple(
+        Rule(
+            cause=row["cause"],
+            confidence=row["confidence"],
+            when=tuple(map(_condition, row["when"])),
+            unless=tuple(map(_condition, row.get("unless", ()))),
+        )
+        for row in _read("doctor", "rules.toml")["rule"]
+    )
+
+
+def _condition(row: Sequence[str]) -> Condition:
+    kinds, *rest = row
+    return Condition(
+        kinds=tuple(kinds.split("|")) if kinds else (),
+        **dict(zip(("subject", "value", "origin"), rest, strict=False)),
+    )
 
 
 @cache
@@ -209,20 +217,22 @@ def messages() -> tuple[Message, ...]:
 
 
 def _message(row: Row, terms: Mapping[str, str]) -> Message:
-    facts = [(kind, subject, value) for kind, subject, value in row.get("facts", ())]
     pattern = row["pattern"]
     if isinstance(pattern, list):
         pattern = "|".join(pattern)
+    facts = []
+    for kind, subject, *value in row["facts"]:
+        # What a message says of a cause carries the name of the message.
+        facts.append((kind, subject, value[0] if value else row["name"]))
     return Message(
         name=row["name"],
         needles=tuple(needle.encode() for needle in row["needles"]),
         pattern=_with_terms(pattern, terms),
-        cause=row.get("cause", ""),
-        sure=row.get("sure", ""),
         facts=tuple(facts),
         lines=row.get("lines", 0),
-        alike=row.get("alike", False),
         every=row.get("every", False),
+        numbers=row.get("numbers", False),
+        once=row.get("once", False),
     )
 
 
@@ -388,38 +398,6 @@ def newest_capabilities(framework: str) -> list[tuple[tuple[int, ...], tuple[int
         for row in rows
         if row["framework"] == framework
     ]
-
-
-def year_of_release(framework: str, version: tuple[int, ...]) -> int:
-    """Return the year of a release of a framework or of CUDA; 0 if unknown."""
-    year = 0
-    for row in _releases()["released"]:
-        if row["framework"] == framework and version >= version_tuple(row["version"]):
-            year = int(row["year"])
-    return year
-
-
-def year_of_gpu(capability: tuple[int, ...]) -> int:
-    """Return the year of the first GPUs of an architecture; 0 for those before Kepler."""
-    rows = [(version_tuple(row["capability"]), row["year"]) for row in _releases()["architecture"]]
-    return max((year for first, year in rows if capability >= first), default=0)
-
-
-class DatedForm(Value):
-    """A form of dates, whose group 1 is a year or a time, or a text that came in `year`."""
-
-    needles: tuple[str, ...]
-    pattern: str
-    year: int
-
-
-@cache
-def dated_forms() -> tuple[DatedForm, ...]:
-    """Return what shows the year of a log."""
-    return tuple(
-        DatedForm(needles=tuple(row["needles"]), pattern=row["pattern"], year=row.get("year", 0))
-        for row in _releases()["dated"]
-    )
 
 
 class Advice(Value):

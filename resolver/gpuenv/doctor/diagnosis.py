@@ -14,6 +14,7 @@ from typing import BinaryIO, Protocol
 
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import known_builds, pin_reasons
+from ..errors import GpuEnvError
 from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Check, Host, Value, show_pair
 from ..verify import probe_tests
@@ -21,12 +22,13 @@ from ..verify.survey import Survey
 from . import check_facts, host_facts
 from .catalog import causes
 from .facts import Case
+from .judge import diagnose
 from .log_reader import read_log
 from .model import Diagnosis, Fact
 from .origin import Origin, find_origin, other_packages
+from .other_binaries import other_binary_facts
 from .remedy import CAUSES_OF_BUILDS, Describe, Remedy, Solve, find_remedy, remedy_for_log
 from .stream import unpacked
-from .verdicts import diagnose
 
 DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
 _CHUNK = 1 << 16  # bytes of a log that are read at once
@@ -65,6 +67,7 @@ class Examination(Value):
     """The diagnosis, and everything that was observed for it.
 
     Attributes:
+        facts: what was read from the log, and what was seen of the host and the environment.
         target: the environment that was examined, or None.
         checks: the checks of the environment.
         test_results: the probe tests that were run.
@@ -76,6 +79,7 @@ class Examination(Value):
     """
 
     diagnosis: Diagnosis
+    facts: tuple[Fact, ...]
     host: Host
     target: str | None
     checks: tuple[Check, ...]
@@ -135,6 +139,9 @@ def examine(
             timeout=timeout,
         )
     facts = _facts_of_machine(host, environment, scope, root)
+    if scope.uses_devices and host.gpus and _lacks_code(log_facts):
+        named = [fact.value for fact in log_facts if fact.kind == "file-named"]
+        facts += other_binary_facts(host, stages.data, named=named, env=os.environ)
     if log is not None:
         facts = _without_doubtful(facts, log_facts)
     facts += _facts_of_tests(environment)
@@ -156,6 +163,7 @@ def examine(
             )
     return Examination(
         diagnosis=diagnosis,
+        facts=(*log_facts, *facts),
         host=host,
         target=target if installed else None,
         checks=environment.checks,
@@ -164,6 +172,14 @@ def examine(
         shadows=_shadows(os.environ, installed) if scope.is_evidence else (),
         origin=origin,
         other_environment=environment.difference,
+    )
+
+
+def _lacks_code(log_facts: Iterable[Fact]) -> bool:
+    """Whether a log states that a binary has no code for the GPU, or PTX that is too new."""
+    return any(
+        fact.kind == "architecture-missing" or fact.value in ("unsupported-ptx", "invalid-image")
+        for fact in log_facts
     )
 
 
@@ -195,7 +211,7 @@ def _read(
     """Return the facts of a log and where it comes from; without a log, no facts and None."""
     if log is None:
         return (), None
-    facts = read_log(unpacked(_chunks(log)), with_failure=True)
+    facts = read_log(unpacked(_chunks(log)))
     return facts, find_origin(facts, host, stated=stated, described=described)
 
 
@@ -248,20 +264,33 @@ def _examine_environment(
         device: whether the checks use the devices.
         probe: whether the probe tests run.
     """
-    installed = probe_tests.survey(target, timeout=timeout)
+    try:
+        installed = probe_tests.survey(target, timeout=timeout)
+    except (GpuEnvError, OSError) as error:
+        return _Environment(facts=(_broken(target, error),))
     difference = other_packages(named_in_log, installed.versions.items())
     if difference:
         return _Environment(difference=difference)
-    checks = stages.verify(target, host, device=device, timeout=timeout)
+    try:
+        checks = stages.verify(target, host, device=device, timeout=timeout)
+        facts = tuple(_facts_of_environment(installed, host, checks, stages.data))
+    except (GpuEnvError, OSError) as error:
+        checks, facts = (), (_broken(target, error),)
     results: tuple[probe_tests.Shown, ...] = ()
     if probe:
         results = probe_tests.tests(installed, host, timeout=timeout)
     return _Environment(
         installed=installed,
         checks=checks,
-        facts=tuple(_facts_of_environment(installed, host, checks, stages.data)),
+        facts=facts,
         test_results=results,
     )
+
+
+def _broken(target: str, error: Exception) -> Fact:
+    """Return the fact that an environment cannot be examined. Its state is evidence, no error."""
+    text = f"{target} cannot be examined: {error}"
+    return host_facts.fact("test", "environment", "fail", "host: the environment", text)
 
 
 def _shadows(env: Mapping[str, str], installed: Survey | None) -> tuple[Shadow, ...]:
@@ -373,7 +402,7 @@ def _without_doubtful(facts: Iterable[Fact], log_facts: Sequence[Fact]) -> list[
     """
     doubted_passes = _doubted_tests(log_facts)
     log = Case(log_facts, ())
-    log_shows_no_fault = not (log.faults() or log.unexplained())
+    log_shows_no_fault = not log.faults()
     kept = []
     for fact in facts:
         if fact.kind == "test":

@@ -7,65 +7,41 @@ from collections.abc import Iterable, Sequence
 
 from ..model import Value
 from .model import TESTS, Fact
+from .status_codes import version_tuple
 
 _TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device outweighs any pass
 # Kinds of facts that show NVIDIA's driver or one of its GPUs.
 NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
 LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations may fail
-LEAST_BYTES_OF_HANDLE = 128 << 20  # with less, a handle of cuDNN cannot be created
 # CUDA libraries: a failure to load one of these is a fault. TensorRT and others are optional.
 _CUDA_LIBRARY = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")
-# Symptoms that no rule takes for a failure.
-_CONDITIONS = frozenset(
+_STATED = ("says", "hints", "maybe")
+# Symptoms by which something failed. The others are conditions, which may explain a failure.
+_FAILURES = frozenset(
     {
-        "unexplained",
+        "cudnn-start",
+        "cudnn-call",
+        "load",
+        "launch",
+        "nccl",
+        "invalid-image",
+        "no-device",
         "cuda-unavailable",
-        "compat-path",
-        "uvm-reloaded",
-        "suspended",
-        "growth",
-        "preallocated",
-        "cuda-asked",
-        "took-cpu",
-        "started-without-gpu",
-        "started-with-gpu",
-        "in-container",
-        "cudnn-not-installed",
-        "memory-suffices",
-        "memory-short",
-        "other-gpu",
-        "nvidia-gpu",
-        "jit-compiled",
-        "reported-unavailable",
-        "musl",
-        "smi-on-disk",
-        "smi-not-started",
-        "stub-path",
-        "libraries-of-host",
-        "gpu-lost-later",
-        "gpu-works-on-host",
-        "fails-on-host",
-        "no-gpu-seen",
-        "kernel-updated",
-        "driver-updated",
-        "hosted-runner",
-        "machine-without-gpu",
-        "module-held-back",
-        "older-release-works",
-        "worked-before",
-        "seen-by-another-process",
-        "early-status",
-        "cuda-available",
-        "gpu-backend",
-        "hosted-notebook",
-        "gpu-used-elsewhere",
-        "machine-changed",
-        "driver-in-container",
-        "java-class-not-initialized",
-        "gpu-is-new",
-        "extension-for-torch",
-        "dnn-library-refused",
+        "failed",
+        "crashed",
     }
+)
+_FAULT_KINDS = (
+    *_STATED,
+    "status",
+    "library-missing",
+    "symbol-missing",
+    "architecture-missing",
+    "out-of-memory",
+    "libc-wanted",
+    "xid",
+    "cudnn-reason",
+    "handle",
 )
 # Facts of the host about something that is not there: results of tests, and other facts.
 _TESTS_OF_PRESENCE = frozenset(
@@ -88,20 +64,6 @@ _ABSENCES = frozenset(
         ("cuda-built", "none"),
     }
 )
-_FAULT_KINDS = (
-    "status",
-    "says",
-    "hints",
-    "maybe",
-    "library-missing",
-    "symbol-missing",
-    "architecture-missing",
-    "out-of-memory",
-    "libc-wanted",
-    "xid",
-    "cudnn-reason",
-    "handle",
-)
 
 
 def is_absence(fact: Fact) -> bool:
@@ -120,16 +82,6 @@ class Memory(Value):
     total: int
     fact: Fact
 
-    @property
-    def mostly_free(self) -> bool:
-        """Whether more than a quarter is free, so that memory is not what is short."""
-        return is_mostly_free(self.free, self.total)
-
-    @property
-    def nearly_full(self) -> bool:
-        """Whether the free memory is too small for cuDNN to start."""
-        return is_nearly_full(self.free, self.total)
-
 
 def is_mostly_free(free: int, total: int) -> bool:
     """Whether more than a quarter of the memory is free."""
@@ -145,11 +97,16 @@ class Case:
     """All facts of one diagnosis: `log` and `host` hold them by origin."""
 
     def __init__(self, log: Iterable[Fact], host: Iterable[Fact]) -> None:
-        self.log, self.host = tuple(log), tuple(host)
+        observed = tuple(host)
+        worst = _worst_results(observed)  # of each test, the other results do not count
+        self.log = tuple(log)
+        self.host = tuple(
+            fact for fact in observed if fact.kind != "test" or worst[fact.subject] is fact
+        )
         self._by_kind: dict[str, list[Fact]] = {}
         for fact in (*self.host, *self.log):
             self._by_kind.setdefault(fact.kind, []).append(fact)
-        self._tests = _worst_results(self.host)
+        self._tests = worst
 
     def of_kind(self, *kinds: str) -> list[Fact]:
         """Return all facts of the kinds; for each kind, the host's first."""
@@ -172,9 +129,19 @@ class Case:
         """Return the facts of a kind that have the subject."""
         return [fact for fact in self.of_kind(kind) if fact.subject == subject]
 
+    def stated(self, cause: str, *messages: str) -> list[Fact]:
+        """Return what messages say of a cause: of all messages, or of those with these names."""
+        facts = [fact for kind in _STATED for fact in self.about(kind, cause)]
+        return [fact for fact in facts if not messages or fact.value in messages]
+
     def symptoms(self, *names: str) -> list[Fact]:
         """Return the symptoms with these names."""
         return [fact for fact in self.of_kind("symptom") if fact.subject in names]
+
+    def newest(self, kind: str, subject: str = "") -> Fact | None:
+        """Return the fact of a kind with the highest version, or None."""
+        facts = [fact for fact in self.of_kind(kind) if subject in ("", fact.subject)]
+        return max(facts, key=lambda fact: version_tuple(fact.value), default=None)
 
     def passed(self, test: str) -> Fact | None:
         """Return the host's fact that a test passed, or None."""
@@ -190,12 +157,10 @@ class Case:
             return None
         return result
 
-    def untested(self, names: Sequence[str]) -> tuple[str, ...]:
+    def untested(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of the tests that neither passed nor failed, in the order of TESTS."""
-        return tuple(name for name in TESTS if name in names and not self._is_decided(name))
-
-    def _is_decided(self, test: str) -> bool:
-        return bool(self.passed(test) or self.failed(test))
+        open_tests = {name for name in names if not (self.passed(name) or self.failed(name))}
+        return tuple(name for name in TESTS if name in open_tests)
 
     def faults(self) -> list[Fact]:
         """Return the facts which show that something failed, whatever the cause."""
@@ -203,40 +168,9 @@ class Case:
         failed = [fact for fact in self.host if (fact.kind, fact.value) == ("test", "fail")]
         return faults + failed
 
-    def unexplained(self) -> list[Fact]:
-        """Return the lines of the log with signs of a failure from which no rule concludes."""
-        return self.symptoms("unexplained", "cuda-unavailable")
-
     def memory(self) -> list[Memory]:
         """Return the memory at the time of the failure (from the log), or else of the host now."""
         return _memory_of_log(self.log) or _memory_of_host(self.host)
-
-    def free_memory_fact(self) -> Fact | None:
-        """Return the fact that more than a quarter of the memory of every GPU is free, or None.
-
-        A measurement in the log outweighs the host's memory now. Words of the log do not.
-        """
-        rows = self.memory()
-        if rows and all(row.mostly_free for row in rows):
-            return rows[0].fact
-        if _memory_of_log(self.log):
-            return None
-        return self.passed("free-memory")
-
-    def failed_allocation(self, *, above_total: bool) -> Fact | None:
-        """Return the first failed allocation that no GPU's free memory holds, or None.
-
-        It is larger than the whole memory of any GPU if `above_total`, else it is not.
-        """
-        rows = self.memory()
-        if not rows:
-            return None
-        most_free, largest = max(row.free for row in rows), max(row.total for row in rows)
-        for fact in self.of_kind("wanted-bytes"):
-            wanted = int(fact.value) if fact.value.isdigit() else 0
-            if wanted > most_free and (wanted > largest) is above_total:
-                return fact
-        return None
 
 
 def _worst_results(host: Iterable[Fact]) -> dict[str, Fact]:
@@ -260,7 +194,7 @@ def _is_fault(fact: Fact) -> bool:
     if not fact.from_log:
         return False
     if fact.kind == "symptom":
-        return fact.subject not in _CONDITIONS
+        return fact.subject in _FAILURES
     if fact.kind == "library-missing":
         return _CUDA_LIBRARY.match(fact.subject) is not None
     return True
@@ -275,11 +209,8 @@ def _memory_of_log(facts: Sequence[Fact]) -> list[Memory]:
         total = totals.get(fact.where)
         if total:
             rows.append(Memory(free=free, total=total, fact=fact))
-    return rows or _memory_of_smi(facts)
-
-
-def _memory_of_smi(facts: Sequence[Fact]) -> list[Memory]:
-    rows = []
+    if rows:
+        return rows
     for fact in facts:
         if fact.kind == "smi-memory":
             used, total = (int(part) << 20 for part in fact.value.split(" "))
@@ -301,16 +232,6 @@ def _memory_of_host(facts: Sequence[Fact]) -> list[Memory]:
 def _sizes(facts: Iterable[Fact], kind: str) -> list[tuple[Fact, int]]:
     """Return the facts of a kind with their values as numbers of bytes."""
     return [(fact, int(fact.value)) for fact in facts if fact.kind == kind and fact.value.isdigit()]
-
-
-def unsure_of(case: Case, cause: str) -> list[Fact]:
-    """Return the facts of messages that suggest a cause and do not state it."""
-    return [*case.about("hints", cause), *case.about("maybe", cause)]
-
-
-def with_names(case: Case, cause: str, names: Sequence[str]) -> list[Fact]:
-    """Return the facts of messages that suggest a cause, by the names of the messages."""
-    return [fact for fact in unsure_of(case, cause) if fact.value in names]
 
 
 def first_of(facts: Sequence[Fact]) -> Fact | None:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..model import Value
-from .case_versions import libraries_of_build
+from .case_versions import libraries_of_build, newest_releases
 from .catalog import library_owner, linux_name
-from .facts import Case, first_of, unsure_of, with_names
+from .facts import Case, first_of
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
 
@@ -40,23 +40,11 @@ _SYMBOL_OF_CUDA = re.compile(
 )
 _SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital there: cublasCreate
 _CUDNN_MAJORS_OF_TORCH = ("8", "9")
+# Programs whose wheels bring no CUDA, or only with an extra.
+_WITHOUT_OWN_CUDA = ("tensorflow", "onnxruntime", "ctranslate2")
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # A message of cuDNN: it does not find the driver's library by the name libcuda.so.
-WITHOUT_LIBCUDA_NAME = "cudnn-without-libcuda"
-# Messages that some CUDA library did not load. They do not name it.
-PROVIDER_NOT_CREATED = ("cuda-provider-not-created",)
-LIBRARY_NOT_LOADED = ("dll-load-failed", "cannot-dlopen-some", *PROVIDER_NOT_CREATED)
-_UNNAMED_LIBRARIES = (
-    "java-library",
-    "native-library",
-    "unable-to-load-cuda-library",
-    *LIBRARY_NOT_LOADED,
-)
-_OF_RELEASE = ("runtime-symbol-not-found",)  # messages that one release of a library is not there
-# Words of a package that was not loaded, or of a build that failed.
-_LOAD_OR_BUILD = re.compile(
-    r"(?i)\b(?:import|load|nvcc|ninja|setup\.py|make|cpp_ext\w*|compil\w*|buil[dt]\w*|link\w*)\b"
-)
+_WITHOUT_LIBCUDA_NAME = "cudnn-without-libcuda"
 
 
 class _LibraryName(Value):
@@ -83,8 +71,6 @@ def _compare_cudnn(
     loaded_version, built_version = version_tuple(loaded.value), version_tuple(built.value)
     if not loaded_version or not built_version or loaded_version == built_version:
         return
-    if loaded.subject == "words" and not (case.faults() or case.unexplained()):
-        return
     same_major = loaded_version[:1] == built_version[:1]
     finding = proved
     if loaded.value in [fact.value for fact in builds]:
@@ -92,8 +78,6 @@ def _compare_cudnn(
         same_major, finding = True, likely
     elif (package := _newer_package(case, loaded, built)) is not None:
         yield likely("lib_shadowing", loaded, package)
-        finding = likely
-    elif loaded.subject == "words":
         finding = likely
     elif loaded.subject == "torch" and loaded.from_log:
         # torch ships its own cuDNN, so another library mostly shadows it.
@@ -218,37 +202,17 @@ def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
 
 
 def missing_libraries(case: Case) -> Iterator[Finding]:
-    """Explain missing libraries of cuDNN, of CUDA and of the driver.
-
-    A container without libraries of its own uses the host's, which the NVIDIA runtime mounts.
-    """
-    of_host = first_of(case.symptoms("libraries-of-host"))
-    if of_host is None:
-        yield from _missing_cudnn(case)
-        yield from _missing_cuda(case)
-        return
-    for missing in _missing_files(case):
-        yield likely("container_gpu_not_injected", missing, of_host)
-
-
-def _missing_cudnn(case: Case) -> Iterator[Finding]:
-    """Explain a missing library of cuDNN: one of a set, another major version, or no cuDNN."""
+    """Explain missing libraries of cuDNN, of CUDA and of the driver."""
     present = _cudnn_majors(case)
-    for missing in _missing_files(case):
-        library = _parse_name(_CUDNN_FILE, missing.subject)
-        if library is not None:
-            yield from _explain_missing_cudnn(case, missing, library.major, present)
-
-
-def _missing_files(case: Case) -> list[Fact]:
-    """Return the missing libraries, and those that a failing program needs."""
-    missing = case.of_kind("library-missing")
-    if missing:
-        return missing
-    installed = case.about("cuda-named", "installed") + case.about("cudnn-named", "installed")
-    if case.faults() or case.unexplained() or installed:
-        return case.of_kind("library-wanted")
-    return []
+    for missing in case.of_kind("library-missing"):
+        cudnn = _parse_name(_CUDNN_FILE, missing.subject)
+        cuda = _parse_name(_CUDA_FILE, missing.subject)
+        if cudnn is not None:
+            yield from _explain_missing_cudnn(case, missing, cudnn.major, present)
+        elif _DRIVER_FILE.match(missing.subject):
+            yield _explain_missing_driver(case, missing)
+        elif cuda is not None:
+            yield from _explain_missing_cuda(case, missing, cuda)
 
 
 def _cudnn_majors(case: Case) -> dict[str, Fact]:
@@ -266,25 +230,13 @@ def _cudnn_majors(case: Case) -> dict[str, Fact]:
     return present
 
 
-def _other_cudnn_package(case: Case, major: str | None) -> Fact | None:
-    """Return the log's package of cuDNN in another major version, or None."""
-    packages = [
-        fact
-        for fact in case.of_kind("package")
-        if fact.from_log and fact.subject.startswith("nvidia-cudnn")
-    ]
-    if any(fact.value.split(".")[0] == major for fact in packages):
-        return None
-    return first_of(packages)
-
-
 def _explain_missing_cudnn(
     case: Case, missing: Fact, major: str | None, present: dict[str, Fact]
 ) -> Iterator[Finding]:
     is_main = _CUDNN_MAIN_FILE.match(missing.subject) is not None
     wsl = case.first("wsl", value="yes")
     elsewhere = [fact for fact in case.of_kind("library-present") if _same_file(fact, missing)]
-    other = _other_cudnn(case, major, present)
+    other = _other_cudnn(case, major, present) if major and major not in present else None
     if wsl and "_cnn_infer.so.8" in missing.subject:
         # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.
         yield likely("wsl_driver_or_toolkit", missing, wsl)
@@ -300,115 +252,49 @@ def _explain_missing_cudnn(
         yield likely("cudnn_missing", missing)
         if not is_main:
             yield possible("cudnn_sublib_missing", missing)
-        if not is_main and case.first("version", subject="torch") is None:
-            yield possible("cudnn_major_mismatch", missing)
+            if case.first("version", subject="torch") is None:
+                yield possible("cudnn_major_mismatch", missing)
 
 
-def _other_cudnn(case: Case, major: str | None, present: dict[str, Fact]) -> Fact | None:
+def _other_cudnn(case: Case, major: str, present: dict[str, Fact]) -> Fact | None:
     """Return the fact that shows another major version of cuDNN than the one needed, or None."""
-    package = _other_cudnn_package(case, major) if major else None
-    if package or major in present:
-        return package
+    for fact in case.of_kind("package"):
+        if fact.from_log and fact.subject.startswith("nvidia-cudnn"):
+            return None if fact.value.split(".")[0] == major else fact
     if present:
         return next(iter(present.values()))
     torch = case.first("version", subject="torch")
     built = libraries_of_build("torch", version_tuple(torch.value)) if torch else {}
-    if "cudnn" in built and major in _CUDNN_MAJORS_OF_TORCH and major != str(built["cudnn"][0]):
-        return torch
-    named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
-    return named[0] if major and _only_others_named(named, major) else None
+    return torch if "cudnn" in built and built["cudnn"][0] != int(major) else None
 
 
-def _only_others_named(named: list[Fact], major: str) -> bool:
-    """Whether a log names major versions, and not this one."""
-    return bool(named) and all(fact.value != major for fact in named)
+def libraries_of_release(case: Case) -> Iterator[Finding]:
+    """Compare the CUDA of a release's builds with the toolkit that a log names.
 
-
-def stated_requirements(case: Case) -> Iterator[Finding]:
-    """Compare the versions that a message states as needed with those that a log names."""
-    if not (case.faults() or case.unexplained()):
-        return
-    for required in case.about("required", "cudnn"):
-        named = case.about("cudnn-named", "installed") or case.of_kind("cudnn-named")
-        named = [fact for fact in named if fact.from_log]
-        present = _cudnn_majors(case)
-        if _only_others_named(named, required.value):
-            yield likely("cudnn_major_mismatch", required, named[0])
-        elif present and required.value not in present:
-            yield likely("cudnn_major_mismatch", required, next(iter(present.values())))
-    yield from _stated_cuda(case)
-
-
-def _stated_cuda(case: Case) -> Iterator[Finding]:
-    """Compare the CUDA versions that programs need with the installed one.
-
-    This counts if a library does not load or a build fails.
+    This counts for releases without a CUDA of their own, if the log does not say what did not load.
     """
-    required = case.about("required", "cuda")
-    installed = case.of_kind("toolkit") + case.about("cuda-named", "installed")
-    installed = [fact for fact in installed if fact.from_log]
-    present = [version_tuple(fact.value) for fact in installed]
-    needed = [_needed_version(fact) for fact in required]
-    if not installed or any(_is_version_of(version, present) for version in needed):
+    failures = case.symptoms("cuda-unavailable", "load")
+    failures += case.stated("cuda_lib_missing", "dll-load-failed", "cannot-dlopen-some")
+    toolkit = case.newest("toolkit")
+    if not failures or toolkit is None or not toolkit.from_log:
         return
-    if _load_failures(case):
-        for fact in required:
-            yield likely("cuda_major_mismatch", fact, installed[0])
-
-
-def _needed_version(required: Fact) -> tuple[int, ...]:
-    """Return the CUDA version that a program needs; since CUDA 11, the major version alone."""
-    version = version_tuple(required.value)
-    return version if version < (_FIRST_WITHOUT_MINOR,) else version[:1]
-
-
-def _load_failures(case: Case) -> list[Fact]:
-    """Return the messages that a CUDA library did not load, or that a build failed."""
-    failed = with_names(case, "cuda_lib_missing", LIBRARY_NOT_LOADED)
-    failed += case.of_kind("library-missing") + case.symptoms("load")
-    return failed + [fact for fact in case.unexplained() if _LOAD_OR_BUILD.search(fact.text)]
+    for framework, (version, release) in newest_releases(case).items():
+        built = libraries_of_build(framework, version).get("cuda", ())
+        named = version_tuple(toolkit.value)
+        if framework in _WITHOUT_OWN_CUDA and built and named[: len(built)] != built[: len(named)]:
+            yield likely("cuda_major_mismatch", release, toolkit, failures[0])
 
 
 def _same_file(present: Fact, missing: Fact) -> bool:
     return present.subject == missing.subject and "site-packages/nvidia/" in present.value
 
 
-def _missing_cuda(case: Case) -> Iterator[Finding]:
-    """Explain a missing library of CUDA or of the driver."""
-    for missing in _missing_files(case):
-        if _DRIVER_FILE.match(missing.subject):
-            yield _explain_missing_driver(case, missing)
-            continue
-        library = _parse_name(_CUDA_FILE, missing.subject)
-        if library is not None:
-            yield from _explain_missing_cuda(case, missing, library)
-
-
-def unnamed_libraries(case: Case) -> Iterator[Finding]:
-    """Find a package that is built for another CUDA version than the installed one.
-
-    Its message does not name the library that did not load, as those of Java and of JAX.
-    """
-    installed = case.about("cuda-named", "installed")
-    failed = with_names(case, "cuda_lib_missing", _UNNAMED_LIBRARIES)
-    present = {version_tuple(fact.value)[:1] for fact in installed}
-    for named in [*case.about("cuda-named", ""), *case.about("cuda-named", "package")]:
-        if failed and installed and version_tuple(named.value)[:1] not in present:
-            yield likely("cuda_major_mismatch", failed[0], named, installed[0])
-            return
-    for package in case.about("cuda-named", "package"):
-        for fact in case.symptoms("java-class-not-initialized"):
-            yield possible("cuda_major_mismatch", fact, package)
-
-
 def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
-    container, wsl = case.first("container", value="yes"), case.first("wsl", value="yes")
+    container = case.first("container", value="yes")
     stubs = first_of(case.symptoms("stub-path"))
     if stubs:
         return likely("lib_shadowing", missing, stubs)
-    if wsl:
-        return likely("wsl_driver_or_toolkit", missing, wsl)
-    if container and not with_names(case, "driver_not_found", (WITHOUT_LIBCUDA_NAME,)):
+    if container and not case.stated("driver_not_found", _WITHOUT_LIBCUDA_NAME):
         return likely("container_gpu_not_injected", missing, container)
     return likely("driver_not_found", missing)
 
@@ -418,9 +304,8 @@ def _explain_missing_cuda(case: Case, missing: Fact, library: _LibraryName) -> I
     if packages:
         yield likely("mixed_cuda_wheels", missing, *packages)
     other_major = _other_major(case, library) or _other_cuda_named(case, missing)
-    hosted = first_of(case.symptoms("hosted-notebook")) if library.major else None
-    if other_major or hosted:
-        yield likely("cuda_major_mismatch", missing, other_major or hosted)
+    if other_major:
+        yield likely("cuda_major_mismatch", missing, other_major)
     else:
         yield likely("cuda_lib_missing", missing)
 
@@ -441,20 +326,12 @@ def _other_major(case: Case, wanted: _LibraryName) -> Fact | None:
 def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
     """Return the first CUDA version of the log if the missing file belongs to none of them.
 
-    The CUDA version of torch counts before all others. If the log has an installed toolkit and no
-    build, versions in words do not count: the program may need them.
+    The CUDA version of torch counts before all others.
     """
     fitting = _cudas_of_file(missing.subject)
-    toolkits = case.of_kind("toolkit") + case.about("cuda-named", "installed")
     builds = [fact for fact in case.of_kind("cuda-built") if fact.value != "none"]
-    named = toolkits if toolkits and not builds else case.of_kind("cuda-named") + toolkits + builds
     of_torch = [fact for fact in builds if fact.subject == "torch"]
-    named = [fact for fact in of_torch or named if fact.from_log]
-    # The name of a package says what it needs, and not what is there. That of nvidia-smi is what
-    # the driver supports.
-    named = [fact for fact in named if fact.subject != "package"] or named
-    of_driver = {(fact.where, fact.value) for fact in case.about("driver-cuda", "smi")}
-    named = [fact for fact in named if (fact.where, fact.value) not in of_driver]
+    named = [fact for fact in of_torch or case.of_kind("toolkit") + builds if fact.from_log]
     versions = [version_tuple(fact.value) for fact in named]
     if not fitting or any(_is_version_of(version, fitting) for version in versions):
         return None
@@ -504,50 +381,11 @@ def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None
     return _LibraryName(name=groups[0] or groups[2], major=groups[1] or groups[3])
 
 
-def refused_cudnn(case: Case) -> Iterator[Finding]:
-    """Explain a cuDNN that was found and did not start, if its status is not in the log."""
-    missing = [fact for fact in _missing_files(case) if _CUDNN_FILE.match(fact.subject)]
-    in_words = case.about("suggests", "cudnn_missing")
-    known = case.about("status", "cudnn") or case.of_kind("cudnn-loaded", "out-of-memory")
-    if missing or in_words or known:
-        return
-    for fact in case.symptoms("dnn-library-refused"):
-        yield likely("cudnn_runtime_older_than_build", fact)
-
-
-def unfound_symbols(case: Case) -> Iterator[Finding]:
-    """Explain a function of CUDA that is not found on a machine that has CUDA."""
-    hosted = first_of(case.symptoms("hosted-notebook"))
-    if hosted is None:
-        return
-    for fact in with_names(case, "cuda_lib_missing", _OF_RELEASE):
-        yield likely("cuda_major_mismatch", fact, hosted)
-
-
-def stated_absent_cudnn(case: Case) -> Iterator[Finding]:
-    """Find a cuDNN that is not installed in the words of a reporter, if cuDNN fails.
-
-    torch brings its own cuDNN, so that of the system matters less.
-    """
-    stated = first_of(case.symptoms("cudnn-not-installed"))
-    failed = [
-        *case.about("status", "cudnn"),
-        *case.symptoms("cudnn-start", "cudnn-call"),
-        *unsure_of(case, "cuda_lib_missing"),
-        *[fact for fact in case.about("says", "cpu_only_build") if "DNN" in fact.text],
-    ]
-    if stated and failed:
-        finding = possible if case.about("framework", "torch") else likely
-        yield finding("cudnn_missing", stated, failed[0])
-
-
-def absent_cudnn(case: Case) -> Iterator[Finding]:
-    """Explain why no cuDNN was found on the host: another major version, or none."""
-    absent = case.failed("cudnn-present")
-    if absent is None:
-        return
-    present = [fact for fact in case.of_kind("library-present") if "cudnn" in fact.subject]
-    if present:
-        yield proved("cudnn_major_mismatch", absent)
-    else:
-        yield proved("cudnn_missing", absent)
+RULES = (
+    cudnn_versions,
+    cudnn_packages,
+    missing_symbols,
+    loaded_files,
+    missing_libraries,
+    libraries_of_release,
+)

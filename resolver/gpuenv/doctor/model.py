@@ -119,8 +119,6 @@ KINDS: dict[str, str] = {
     "cudnn-built": "subject: '' or the framework; value: the cuDNN that it was built with, '9.3.0'",
     "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (the "
     "source does not say which); value: the driver release, '550.54.14'",
-    "driver-named": "value: the driver release that a person or a report of the environment names; "
-    "it may be another one than the loaded driver",
     "driver-cuda-least": "value: the CUDA version that a program asks of the driver, '12.0'",
     "cuda-least": "value: the oldest CUDA version that a program asks for (driver or toolkit)",
     "driver-least": "value: the oldest release of the driver that a program asks for, '535.54'",
@@ -134,28 +132,18 @@ KINDS: dict[str, str] = {
     "ptx": "subject: 'wanted' (what a program has) or 'known' (the newest that is understood); "
     "value: a version of PTX, '8.5'",
     "python": "value: a version of Python, '3.10'",
-    "year": "value: the year of the log, or an earlier one, '2019'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
-    "cuda-named": "subject: 'installed' if the words say so, 'package' if it is a part of a "
-    "package's name, or ''; value: a CUDA version in the words of a reporter, '11.2', which may be "
-    "that of anything",
-    "cudnn-named": "subject: 'installed' if the words say so, or ''; value: a major version of "
-    "cuDNN in the words of a reporter, '8'",
-    "required": "subject: cuda or cudnn; value: the major version that a message states as needed",
     "os": "value: 'windows'",
     "packages-folder": "value: a folder of installed packages, '/opt/x/site-packages'",
     # devices
     "gpu": "subject: index or ''; value: the name",
-    "gpu-works": "value: the name of a GPU on which the program works, in the words of a reporter",
     "capability": "subject: index, name or ''; value: compute capability, '12.0'",
     "architectures": "subject: framework or library; value: the compute capabilities that it has "
     "code for, separated by spaces, '7.5 8.0'",
     "architecture-range": "subject: framework; value: 'device lowest highest', the compute "
     "capability of a GPU, and the range that the build supports",
     "capability-least": "value: the lowest compute capability that a program asks for, '8.0'",
-    "capability-most": "value: the highest compute capability that a program knows, '8.6'",
-    "build-year": "value: the year of a program, in the words of a reporter, '2019'",
     "architecture-missing": "subject: framework, library, 'words' (of a reporter, that a program "
     "refuses a GPU) or ''; value: the message; there is no code for this GPU",
     "compute-mode": "subject: index; value: default, exclusive-process, exclusive-thread or "
@@ -176,20 +164,17 @@ KINDS: dict[str, str] = {
     "cudnn-reason": "subject: function; value: 'STATUS: reason', from cuDNN's own log",
     "handle": "subject: null, destroyed, forked or raced, the misuse of a cuDNN handle; value: the "
     "call",
+    "driver-named": "value: the driver release that a report of the environment names; it may be "
+    "another one than the loaded driver",
+    "file-named": "value: a file that a traceback or a message names",
+    "other-binary": "subject: newer, older or driver, what the GPU or the driver is for a binary "
+    "beside the framework; value: its path",
+    "words": "the text has nothing that a program printed",
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
-    "nccl, invalid-image, unexplained), or a condition that may explain one or rule out a cause "
-    "(cuda-unavailable, cuda-available, cuda-asked, took-cpu, reported-unavailable, "
-    "jit-compiled, musl, smi-on-disk, smi-not-started, stub-path, libraries-of-host, "
-    "early-status, started-without-gpu, started-with-gpu, in-container, other-gpu, nvidia-gpu, "
-    "compat-path, "
-    "uvm-reloaded, suspended, growth, preallocated, cudnn-not-installed, memory-suffices, "
-    "memory-short, gpu-lost-later, gpu-works-on-host, fails-on-host, no-gpu-seen, gpu-backend, "
-    "kernel-updated, driver-updated, hosted-runner, machine-without-gpu, module-held-back, "
-    "older-release-works, worked-before, seen-by-another-process); value: ''",
+    "nccl, invalid-image, no-device, cuda-unavailable, failed, crashed), or a condition that may "
+    "explain one or rule out a cause; value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
-    "library-wanted": "subject: file name of a library that a program needs, in the words of a "
-    "reporter",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",
     "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the "
     "environment",
@@ -217,10 +202,6 @@ KINDS: dict[str, str] = {
     "says": "subject: a cause; value: the name of the message, which has no other meaning",
     "hints": "subject: a cause; value: the name of the message, which mostly means that cause",
     "maybe": "subject: a cause; value: the name of the message, which may mean that cause",
-    "told": "subject: a cause; value: the name of the message, words of a reporter that mean that "
-    "cause if something failed",
-    "suggests": "subject: a cause; value: words near a failure that suggest it; counts only if "
-    "nothing else names a cause",
     "outside": "subject: an area of causes.toml; a failure that is not of the GPU's environment",
     # tests on the host
     "test": "subject: a key of TESTS; value: pass, fail or unknown; text: the observation",
@@ -270,3 +251,17 @@ PROBE_TESTS = (
     "other-stream",
     "each-device",
 )
+
+# Commands that show by hand what a test shows. `gpuenv verify` and `--probe` make the other tests.
+TEST_COMMANDS: dict[str, str] = {
+    "free-memory": "nvidia-smi --query-gpu=memory.free,memory.total --format=csv",
+    "nvml": "nvidia-smi -L",
+    "libcuda": "ldconfig -p | grep libcuda.so.1",
+    "cuinit": "python3 -c \"import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))\"",
+    "device-open": "ls -l /dev/nvidiactl && head -c 0 /dev/nvidiactl",
+    "fabric": "nvidia-smi -q | grep -A 3 Fabric",
+    "health": "nvidia-smi -q -d ECC,PAGE_RETIREMENT && dmesg | grep -i -e xid -e NVRM",
+    "visible-devices": "env | grep VISIBLE_DEVICES",
+    "driver-versions": "cat /proc/driver/nvidia/version && nvidia-smi",
+    "libc": "ldd --version",
+}

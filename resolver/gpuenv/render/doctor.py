@@ -9,7 +9,15 @@ from typing import Any
 
 from ..doctor.catalog import Cause
 from ..doctor.diagnosis import Examination
-from ..doctor.model import PROBE_TESTS, Diagnosis, Outside, Verdict
+from ..doctor.model import (
+    PROBE_TESTS,
+    TEST_COMMANDS,
+    TESTS,
+    Diagnosis,
+    Fact,
+    Outside,
+    Verdict,
+)
 from ..doctor.origin import Origin
 from ..doctor.remedy import CAUSES_OF_BUILDS, Remedy
 from ..model import Check
@@ -144,6 +152,11 @@ def _abstention_lines(examination: Examination, tests: Mapping[str, str], name: 
     diagnosis = examination.diagnosis
     if diagnosis.outside is not None:
         return _outside_lines(diagnosis.outside)
+    if not (diagnosis.failures or diagnosis.verdicts):
+        return [
+            f"Nothing in {name} was printed by a program: paste what the program printed, from its "
+            "first error to its end."
+        ]
     place = f" in {name}" if name else ""
     lines = [f"There is a failure{place}, but nothing shows its cause."]
     lines += _cut(f"  {line}" for line in diagnosis.failures[:SHOWN])
@@ -357,9 +370,11 @@ def doctor_json(examination: Examination, causes: Causes) -> dict[str, Any]:
         verdicts.append(
             {
                 "cause": verdict.cause,
+                "title": verdict.title or causes[verdict.cause].title,
                 "confidence": verdict.confidence,
                 "evidence": list(verdict.evidence),
                 "fix": fix,
+                "risk": _risk(causes[verdict.cause]),
             }
         )
     remedy = None
@@ -369,13 +384,42 @@ def doctor_json(examination: Examination, causes: Causes) -> dict[str, Any]:
         "abstained": diagnosis.abstained,
         "verdicts": verdicts,
         "failures": list(diagnosis.failures),
-        "next_tests": list(diagnosis.next_tests),
+        "facts": [_fact_json(fact) for fact in examination.facts],
+        "next_tests": [_next_test_json(test, examination) for test in diagnosis.next_tests],
         "outside": _outside_json(diagnosis.outside),
         "origin": _origin_json(examination.origin),
         "tests": _tests_json(examination),
         "checks": _checks_json(examination.checks),
         "remedy": remedy,
     }
+
+
+def _risk(cause: Cause) -> str:
+    """Return what a fix changes: nothing that exists, the program, or the host."""
+    if cause.scope == "host":
+        return "changes the host, as root" if cause.root else "changes the host"
+    if cause.scope == "program":
+        return "changes the program"
+    return "makes a new environment beside the present one"
+
+
+def _fact_json(fact: Fact) -> dict[str, str]:
+    return {
+        "kind": fact.kind,
+        "subject": fact.subject,
+        "value": fact.value,
+        "where": fact.where,
+        "text": fact.text,
+    }
+
+
+def _next_test_json(test: str, examination: Examination) -> dict[str, str]:
+    """Return a test that tells causes apart: its name, what a pass shows, and a command."""
+    target = shlex.quote(examination.target or "DIR")
+    command = TEST_COMMANDS.get(test, f"gpuenv verify --target {target}")
+    if test in PROBE_TESTS:
+        command = f"gpuenv doctor LOG --probe --target {target}"
+    return {"test": test, "shows": TESTS[test], "command": command}
 
 
 def _origin_json(origin: Origin | None) -> dict[str, object] | None:
@@ -409,5 +453,6 @@ def _remedy_json(remedy: Remedy) -> dict[str, object]:
         "gives": list(map(choice_text, remedy.choices)),
         "needs_driver": remedy.needs_driver,
         "failure": remedy.failure,
+        "risk": "makes a new environment beside the present one",
         "changes": [{"change": change, "gives": gives} for change, gives in remedy.changes],
     }

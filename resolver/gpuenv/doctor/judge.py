@@ -1,0 +1,386 @@
+"""Makes a diagnosis from facts: what follows, what the host rules out, and what is best shown.
+
+Confidence comes from the rules. Causes of the same confidence are ordered by evidence: a cause that
+brings another about comes first, then what both the log and the host show, then what more facts
+show, then the earliest line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from .advice import advice, advice_row
+from .catalog import Area, areas, causes
+from .facts import NVIDIA_KINDS, Case, is_absence
+from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
+from .rules import XID_PROGRAM, broken_release, driver_suffices, findings
+
+EVIDENCE_LINES = 4  # of one verdict
+UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
+_CONFIDENCE_OF_MESSAGE = {"says": "proved", "hints": "likely", "maybe": "possible"}
+_CONFIDENCES = ("proved", "likely", "possible")
+_LAST_LINE = 1 << 60
+# Kinds of facts by which a program states what was at its own moment: the host's state now does not
+# refute them.
+_OF_THE_MOMENT = ("out-of-memory", "library-missing", "symbol-missing", "libc-wanted", "xid")
+_MESSAGES_OF_THE_MOMENT = ("unsupported-ptx", "unable-to-load-any", "cudnn-sublibrary-loading")
+# Causes whose state may have changed since the log was written.
+_OF_NOW = frozenset({"out_of_memory_masked", "driver_not_found"})
+# Messages that the runtime also prints if there is no driver.
+_ALSO_WITHOUT_DRIVER = ("insufficient-driver", "driver-not-sufficient", "35")
+# Messages that files of a loaded driver are absent. The driver may not be installed.
+_FILES_OF_DRIVER = ("no-driver-files", "kernel-driver-not-running")
+# Causes by whose messages a program shows that it has no NVIDIA GPU.
+_WITHOUT_NVIDIA_GPU = {
+    "container_gpu_not_injected",
+    "cpu_only_build",
+    "cuda_lib_missing",
+    "cudnn_missing",
+    "driver_not_found",
+    "driver_not_loaded",
+    "driver_too_old",
+    "visible_devices_wrong",
+    "wsl_driver_or_toolkit",
+}
+# Tests to propose for a failure of cuDNN, and for another failure.
+CUDNN_TESTS = (
+    "fresh-process",
+    "clean-loader",
+    "one-folder",
+    "free-memory",
+    "float32-convolution",
+    "other-stream",
+    "each-device",
+    "cudnn-version",
+    "driver-runtime",
+    "architecture",
+)
+_OTHER_TESTS = (
+    "fresh-process",
+    "clean-loader",
+    "float32-convolution",
+    "each-device",
+    "cuinit",
+    "context",
+    "health",
+)
+# A mistake of the program is ruled out by a test that fails without the program.
+REFUTED_BY_FAILURE = {
+    "unsupported_op_config": "float32-convolution",
+    "fork_after_cuda_init": "fresh-process",
+    "cudnn_handle_misused": "fresh-process",
+}
+
+
+def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis:
+    """Return the verdicts that follow from the facts of a log and of a host; either may be empty.
+
+    A cause that the host rules out is no verdict. A status alone names no cause. Without facts of
+    a log, the host's health is judged; without facts of a host, the log decides. Beside a log,
+    what is absent on the host proves nothing, and comes after what the log says.
+    """
+    case = Case(log_facts, host_facts)
+    kept: list[Finding] = []
+    refuted: list[Finding] = []
+    for finding in (*_stated(case), *findings(case)):
+        refutation = _refutation(case, finding)
+        (refuted if refutation else kept).append(_less_sure(finding, case))
+    kept += _replacements(case, refuted, kept)
+    if case.log:
+        kept = [*_below_log(kept)]
+    outside = _outside(case)
+    merged: dict[str, Finding] = {}
+    for finding in kept:
+        if not _is_outside(finding, outside, case):
+            _merge(merged, finding)
+    verdicts = [_verdict(finding, case) for finding in _ordered(merged, case)]
+    if verdicts:
+        tests = [test for verdict in verdicts for test in _tests_of(verdict)]
+        is_open = verdicts[0].confidence != "proved"
+        return Diagnosis(
+            verdicts=tuple(verdicts), next_tests=case.untested(tests) if is_open else ()
+        )
+    if outside is not None:
+        return Diagnosis(abstained=True, failures=outside.evidence, outside=outside)
+    return _abstention(case)
+
+
+def _tests_of(verdict: Verdict) -> tuple[str, ...]:
+    cause = causes()[verdict.cause]
+    return (*cause.fails, *cause.passes)
+
+
+def _stated(case: Case) -> Iterator[Finding]:
+    """Yield the causes that messages name, and those that failed tests of the host prove."""
+    for kind, confidence in _CONFIDENCE_OF_MESSAGE.items():
+        for fact in case.of_kind(kind):
+            yield Finding(cause=fact.subject, confidence=confidence, facts=(fact,))
+    for cause in causes().values():
+        failures = tuple(filter(None, map(case.failed, cause.fails)))
+        if failures:
+            confidence = "likely" if cause.id in _OF_NOW else "proved"
+            yield Finding(cause=cause.id, confidence=confidence, facts=failures)
+
+
+# ---- what the host rules out --------------------------------------------------------------------
+
+
+def _refutation(case: Case, finding: Finding) -> Fact | None:
+    """Return the fact that rules a finding out, or None."""
+    if any(_is_of_the_moment(fact) for fact in finding.facts):
+        return None
+    cause = finding.cause
+    for test in causes()[cause].passes:
+        passed = case.passed(test)
+        if passed is not None and _passing_counts(case, cause):
+            return passed
+    if cause in REFUTED_BY_FAILURE:
+        starts = case.symptoms("cudnn-start") if cause == "unsupported_op_config" else []
+        return starts[0] if starts else case.failed(REFUTED_BY_FAILURE[cause])
+    return None
+
+
+def _is_of_the_moment(fact: Fact) -> bool:
+    """Whether a program states in a log what the host's state now cannot refute."""
+    is_stated = fact.kind in _OF_THE_MOMENT or fact.value in _MESSAGES_OF_THE_MOMENT
+    return is_stated and fact.from_log
+
+
+def _passing_counts(case: Case, cause: str) -> bool:
+    """Whether a passed test rules a cause out.
+
+    What the log says of memory outweighs the test. A CPU build may have overwritten the CUDA build
+    that the test found. A release may not look for libraries that are there.
+    """
+    if cause == "out_of_memory_masked":
+        return not any(row.fact.from_log for row in case.memory())
+    if cause == "cpu_only_build":
+        packages = {fact.subject for fact in case.host if fact.kind == "package"}
+        return not {"onnxruntime"} & packages
+    if cause == "cuda_lib_missing":
+        return broken_release(case) is None
+    return True
+
+
+def _replacements(
+    case: Case, refuted: Iterable[Finding], kept: Iterable[Finding]
+) -> Iterator[Finding]:
+    """Yield what explains a failure whose usual cause the host rules out.
+
+    If the framework and cuDNN have code for every GPU, another binary has none.
+    """
+    for ptx in case.stated("driver_too_old", "unsupported-ptx"):
+        for binary in case.about("other-binary", "driver"):
+            yield Finding(cause="driver_too_old", confidence="likely", facts=(ptx, binary))
+    named = {finding.cause for finding in kept}
+    missing = [
+        fact for finding in refuted for fact in finding.facts if fact.kind == "architecture-missing"
+    ]
+    if not missing or named & {"gpu_too_new_for_build", "gpu_too_old_for_build"}:
+        return
+    served = case.passed("architecture")
+    if served is not None:
+        text = "the framework and cuDNN have code for this GPU: another binary has none"
+        served = served.replace(text=text)
+    others = case.about("other-binary", "newer"), case.about("other-binary", "older")
+    causes_of_others = ("gpu_too_new_for_build", "gpu_too_old_for_build")
+    for cause, binaries in zip(causes_of_others, others, strict=True):
+        if binaries:
+            yield Finding(cause=cause, confidence="likely", facts=(missing[0], *binaries))
+        elif not any(others):
+            yield possible(cause, missing[0], served)
+
+
+# ---- how sure -----------------------------------------------------------------------------------
+
+
+def _below_log(proposed: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings, with less confidence in those that rest on absence alone."""
+    found = list(proposed)
+    absent = [finding for finding in found if _rests_on_absence(finding)]
+    highest = "possible" if len(absent) < len(found) else "likely"
+    for finding in found:
+        if finding in absent:
+            lower = max(finding.confidence, highest, key=_CONFIDENCES.index)
+            yield finding.replace(confidence=lower)
+        else:
+            yield finding
+
+
+def _rests_on_absence(finding: Finding) -> bool:
+    """Whether a finding is about something that is not on the host, and nothing else shows it."""
+    if any(fact.from_log for fact in finding.facts):
+        return False
+    return any(map(is_absence, finding.facts))
+
+
+def _less_sure(finding: Finding, case: Case) -> Finding:
+    """Return the finding, which is not proved if another line of the log speaks against it."""
+    if not all(fact.from_log for fact in finding.facts):
+        return finding
+    has_cuda_build = any(fact.value != "none" for fact in case.of_kind("cuda-built"))
+    highest = "proved"
+    if finding.cause == "driver_too_old":
+        highest = _confidence_in_old_driver(finding, case)
+    elif finding.cause == "driver_not_loaded" and _may_have_no_driver(finding, case):
+        highest = "possible"
+    elif finding.cause == "driver_not_loaded" and case.of_kind("smi-memory"):
+        highest = "likely"  # nvidia-smi worked
+    elif finding.cause == "driver_not_found" and case.symptoms("started-without-gpu"):
+        highest = "possible"
+    elif finding.cause == "cpu_only_build" and has_cuda_build:
+        highest = "likely"
+    return finding.replace(confidence=max(finding.confidence, highest, key=_CONFIDENCES.index))
+
+
+def _confidence_in_old_driver(finding: Finding, case: Case) -> str:
+    """Return how sure it can be at most that the driver is too old."""
+    if not all(fact.value in _ALSO_WITHOUT_DRIVER for fact in finding.facts):
+        return "likely" if driver_suffices(case) else "proved"
+    has_driver = case.of_kind("driver", "driver-cuda", "smi-memory")
+    lacks = case.stated("driver_not_found") + case.stated("container_gpu_not_injected")
+    lacks += case.about("library-missing", "libcuda.so.1")
+    in_container = case.symptoms("in-container", "started-without-gpu")
+    if lacks or (in_container and not has_driver) or case.failed("libcuda"):
+        return "possible"
+    is_doubtful = not has_driver or case.first("container", value="yes") or driver_suffices(case)
+    return "likely" if is_doubtful else "proved"
+
+
+def _may_have_no_driver(finding: Finding, case: Case) -> bool:
+    """Whether the driver may not be installed where its files are not found."""
+    absent = case.about("library-missing", "libcuda.so.1")
+    absent += [fact for fact in case.stated("driver_not_found") if "303" in fact.text]
+    of_files = all(fact.value in _FILES_OF_DRIVER for fact in finding.facts)
+    return of_files and bool(absent or case.first("container", value="yes"))
+
+
+# ---- order and text -----------------------------------------------------------------------------
+
+
+def _merge(merged: dict[str, Finding], finding: Finding) -> None:
+    """Join the findings of one cause: the highest confidence counts, and its facts come first."""
+    known = merged.get(finding.cause)
+    if known is None:
+        merged[finding.cause] = finding
+        return
+    pair = (known, finding)
+    first, second = sorted(pair, key=lambda found: _CONFIDENCES.index(found.confidence))
+    merged[finding.cause] = first.replace(facts=tuple(dict.fromkeys(first.facts + second.facts)))
+
+
+def _ordered(merged: Mapping[str, Finding], case: Case) -> list[Finding]:
+    """Return the findings, the best first."""
+
+    def key(finding: Finding) -> tuple[bool, int, bool, bool, int, int]:
+        lines = [line_number(fact) for fact in finding.facts if fact.from_log]
+        on_both = 0 < len(lines) < len(finding.facts)
+        return (
+            bool(case.log) and _rests_on_absence(finding),
+            _CONFIDENCES.index(finding.confidence),
+            _follows_another(finding, merged),
+            not on_both,
+            min(lines, default=_LAST_LINE),
+            -len(finding.facts),
+        )
+
+    return sorted(merged.values(), key=key)
+
+
+def _follows_another(finding: Finding, merged: Mapping[str, Finding]) -> bool:
+    """Whether a cause that brings a finding about was found, with the same confidence or higher."""
+    behind = [merged[cause] for cause in causes()[finding.cause].behind if cause in merged]
+    order = _CONFIDENCES.index(finding.confidence)
+    return any(_CONFIDENCES.index(found.confidence) <= order for found in behind)
+
+
+def line_number(fact: Fact) -> int:
+    """Return the line of the log that a fact is from; 0 if it names none."""
+    number = fact.where.rpartition(" ")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _verdict(finding: Finding, case: Case) -> Verdict:
+    lines = tuple(dict.fromkeys(map(evidence_line, finding.facts)))
+    verdict = Verdict(
+        cause=finding.cause,
+        confidence=finding.confidence,
+        evidence=lines[:EVIDENCE_LINES],
+        fix=causes()[finding.cause].fix,
+        advice=advice(case, finding.cause),
+    )
+    row = advice_row(case, finding)
+    if row is None:
+        return verdict
+    if row.alone:
+        return verdict.replace(fix=row.says, advice=(), title=row.title, complete=True)
+    return verdict.replace(advice=(row.says, *verdict.advice), title=row.title)
+
+
+def evidence_line(fact: Fact) -> str:
+    """Return a fact as a line of evidence: where it was seen, and its text."""
+    text = fact.text or " ".join(filter(None, (fact.kind, fact.subject, fact.value)))
+    return f"{fact.where}: {text}"
+
+
+# ---- failures outside the GPU's environment -----------------------------------------------------
+
+
+def _outside(case: Case) -> Outside | None:
+    """Return the first area that the log shows to have failed, or None.
+
+    A failure on a machine with another maker's GPU alone is one of that GPU if no area is stated.
+    """
+    stated = [fact for fact in case.of_kind("outside") if fact.from_log]
+    for area in areas().values():
+        facts = [fact for fact in stated if fact.subject == area.id]
+        if area.id == "program":
+            facts += [fact for fact in case.of_kind("xid") if fact.value in XID_PROGRAM]
+        if facts:
+            return _failure_of(area, facts)
+    named = _other_gpus(case)
+    if named and case.faults():
+        return _failure_of(areas()["other-gpu"], named)
+    return None
+
+
+def _failure_of(area: Area, facts: Iterable[Fact]) -> Outside:
+    evidence = tuple(dict.fromkeys(map(evidence_line, facts)))[:EVIDENCE_LINES]
+    return Outside(area=area.id, title=area.title, evidence=evidence, fix=area.fix)
+
+
+def _other_gpus(case: Case) -> list[Fact]:
+    """Return where a log names another maker's GPU; nothing if it shows one of NVIDIA, too."""
+    if case.of_kind(*NVIDIA_KINDS) or case.symptoms("nvidia-gpu"):
+        return []
+    return case.symptoms("other-gpu")
+
+
+def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
+    """Whether a failure outside the GPU's environment explains a finding."""
+    if outside is None or not all(fact.from_log for fact in finding.facts):
+        return False
+    if outside.area == "network" and finding.cause == "install_resolution_failure":
+        return True
+    if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):
+        return True
+    return bool(case.about("outside", "other-gpu")) and not case.of_kind(*NVIDIA_KINDS)
+
+
+def _abstention(case: Case) -> Diagnosis:
+    """Return the tests to run if something failed, or an empty diagnosis if nothing did."""
+    faults = case.faults()
+    if not faults:
+        return Diagnosis(abstained=bool(case.of_kind("words")))
+    failures = tuple(dict.fromkeys(map(evidence_line, faults)))[:EVIDENCE_LINES]
+    of_cudnn = [fact for fact in faults if fact.subject in ("cudnn", "cudnn-start", "cudnn-call")]
+    if not of_cudnn:
+        tests = case.untested(_OTHER_TESTS)
+        return Diagnosis(abstained=True, next_tests=tests, failures=failures)
+    unknown = _verdict(possible(UNKNOWN_CAUSE, *of_cudnn), case)
+    return Diagnosis(
+        abstained=True,
+        verdicts=(unknown,),
+        next_tests=case.untested(CUDNN_TESTS),
+        failures=unknown.evidence,
+    )
