@@ -29,6 +29,8 @@ from .parser import Argument, Command, Group
 from .requests import is_described, read_host
 
 LOCK_ENDINGS = (".lock", ".toml", ".yml", ".yaml")
+# What an environment has even if its interpreter is lost, which is evidence then.
+_PARTS = frozenset({"bin", "lib", "Scripts", "Lib", "conda-meta", "pyvenv.cfg"})
 SILENCE = 1.0  # seconds without input on a pipe, after which a message says that it is read
 
 
@@ -145,6 +147,8 @@ def _environment(arguments: Namespace) -> str | None:
         if not os.path.exists(target):
             hint = "name the folder of an environment, or leave it out"
             raise InputError(f"--target {target}: does not exist", hint=hint)
+        if os.path.isdir(target) and not _PARTS.intersection(os.listdir(target)):
+            loader_env.interpreter(target)  # InputError: it never was an environment
         return target
     if python is not None and (os.sep in python or os.path.isfile(python)):
         if not os.access(python, os.X_OK) or os.path.isdir(python):
