@@ -41,6 +41,12 @@ TIMEOUT = 120.0  # seconds for one program
 STUBS = "/usr/local/cuda*/lib64/stubs/libcuda.so"
 # What names one device or one machine.
 PRIVATE = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{8}:[0-9a-f]{2}:[0-9a-f]{2}\.0\b")
+# Hide the libraries of CUDA that the system has, in a mount namespace.
+HIDDEN = """
+[ -d ../system ] || cp -al /usr/lib/x86_64-linux-gnu ../system || true
+for name in cudnn cublas nvrtc nvJitLink cusparse; do rm -f ../system/lib$name*; done
+mount --bind ../system /usr/lib/x86_64-linux-gnu
+for folder in /usr/local/cuda*/targets/*/lib; do mount -t tmpfs tmpfs "$folder" || true; done"""
 LISTING = """
 import importlib.metadata as metadata, sys
 print("Python", sys.version, sys.prefix)
@@ -187,10 +193,11 @@ def _published(text: str, place: str) -> str:
 
 def _in_shell(program: Row, command: Sequence[str]) -> list[str]:
     """Return a command that first runs the shell lines of a program."""
-    if "shell" not in program:
+    lines = program.get("shell", HIDDEN if "hidden" in program else "")
+    if not lines:
         return list(command)
-    shell = ["sh", "-ec", f'{program["shell"]}\nexec "$@"', "sh", *command]
-    return ["unshare", "--mount", *shell] if "mount" in program["shell"] else shell
+    shell = ["sh", "-ec", f'{lines}\nexec "$@"', "sh", *command]
+    return ["unshare", "--mount", *shell] if "mount" in lines else shell
 
 
 def _failed_checks(python: str) -> list[Row]:

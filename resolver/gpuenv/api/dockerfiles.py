@@ -46,8 +46,7 @@ def explain_dockerfile(
         findings += _of_install(install, file, host, data)
         built += [(install.line, text) for text in install.sources]
         if install.is_isolated:
-            texts = (*request.requirements, *install.requirements)
-            request = request.replace(requirements=texts)
+            request = _then_installed(request, install.requirements, data)
         else:
             built += [(install.line, text) for text in install.requirements]
         tags = [match[1] for match in map(_TAG.search, install.indexes) if match]
@@ -62,15 +61,7 @@ def explain_dockerfile(
             plan = environments.solve(request, host, options)
         except NoSolutionError as error:
             changes = error.explanation.changes
-            for reason in error.explanation.reasons:
-                line = _line(file, reason)
-                if reason.code == "no-wheel-for-target" and not file.python:
-                    continue  # another Python may have the wheel
-                unknown = None
-                if reason.code in ("no-version", "not-in-index") and line in _other_indexes(file):
-                    have = "not judged: another index of the command can have it"
-                    unknown = _reason("file-unknown", reason.subject, "", have)
-                findings.append((line, unknown or reason))
+            findings += [_judged(reason, file) for reason in error.explanation.reasons]
     if plan is not None:
         findings += _of_cudnn(file, plan, data)
         findings += [(_line(file, reason), reason) for reason in filter(is_doubt, plan.warnings)]
@@ -85,6 +76,23 @@ def explain_dockerfile(
         places=tuple(f"{path}:{line}" for line, _ in findings),
         changes=changes,
     )
+
+
+def _then_installed(request: Request, texts: Sequence[str], data: CompatibilityData) -> Request:
+    """Return the request with what a later command installs.
+
+    As with pip, its pins take the place of earlier versions, also of those that installed packages
+    require. A framework must still be what these require.
+    """
+    pins = {
+        need.name: text for text in texts if "==" in (need := parse_requirement(text)).specifier
+    }
+    earlier = request.requirements
+    kept = [text for text in earlier if parse_requirement(text).name not in pins]
+    overrides = {parse_requirement(text).name: text for text in request.overrides}
+    if earlier:
+        overrides |= {name: pins[name] for name in pins if data.framework_of(name) is None}
+    return request.replace(requirements=(*kept, *texts), overrides=tuple(overrides.values()))
 
 
 def _with_framework(request: Request, file: Dockerfile) -> Request:
@@ -109,14 +117,21 @@ def _with_framework(request: Request, file: Dockerfile) -> Request:
     )
 
 
-def _other_indexes(file: Dockerfile) -> set[int]:
-    """Return the lines of the commands that name an index that is not read, or a variable."""
-    return {
-        install.line
-        for install in file.installs
-        if any("$" in name for name, _ in install.unread)
-        or not all(map(_TAG.search, install.indexes))
-    }
+def _judged(reason: Reason, file: Dockerfile) -> _Finding:
+    """Return a reason of a solve with its line; where too little is known for it, as not known."""
+    line, why = _line(file, reason), ""
+    if reason.code in ("index-failed", "no-offline-file"):
+        why = reason.have
+    elif reason.code == "no-wheel-for-target" and not file.python:
+        why = "another Python can have a wheel"
+    elif reason.code in ("no-version", "not-in-index"):
+        commands = [install for install in file.installs if install.line == line]
+        indexes = [index for install in commands for index in install.indexes]
+        unread = [name for install in commands for name, _ in install.unread]
+        if "$" in "".join(unread) or not all(map(_TAG.search, indexes)):
+            why = "another index of the command can have it"
+    have = f"not judged: {why}"
+    return line, _reason("file-unknown", reason.subject, "", have) if why else reason
 
 
 def _line(file: Dockerfile, reason: Reason) -> int:

@@ -98,9 +98,11 @@ def _check_file(wheel: Wheel) -> None:
         raise ValueError(f"{subject} {wheel.url!r} is no URL (RFC 3986)") from None
     if parts.scheme not in _SCHEMES:
         raise ValueError(f"{subject} {wheel.url} has the scheme {parts.scheme!r}; locks have https")
-    # A lock has a variant wheel under its ordinary name, without the label.
+    # A lock has a variant wheel under its ordinary name, without the label; uv normalizes names.
     last_part = unquote(parts.path.rpartition("/")[2])
-    if wheel.filename not in (last_part, split_label(last_part)[0]):
+    names = (wheel.filename, last_part, split_label(last_part)[0])
+    own, *others = (re.sub(r"[-_.]+", "-", name).lower() for name in names)
+    if own not in others:
         raise ValueError(f"{subject} its file is {wheel.filename}, and its url is {wheel.url}")
 
 

@@ -256,6 +256,7 @@ class TargetEnvironment:
 def _tag_places(host: Host, platforms: Iterable[str]) -> dict[Tag, int]:
     python = host.python
     abi = interpreter_tag(python.version, python.free_threaded)
+    abi += "m" if python.version < (3, 8) else ""
     tags = [
         *cpython_tags(python.version, [abi], platforms),
         *compatible_tags(python.version, interpreter_tag(python.version, False), platforms),

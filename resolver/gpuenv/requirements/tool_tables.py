@@ -39,83 +39,10 @@ FLAT = "flat+"  # before the URL of an index that is one page or folder for all 
 
 
 @cache
-def _known_keys() -> dict[str, dict[str, Any]]:
-    """Return {a table: its keys, whether plugins add some, and hints for what is refused}."""
+def _data() -> dict[str, Any]:
+    """Return tool_keys.toml."""
     path = os.path.join(os.path.dirname(__file__), "tool_keys.toml")
-    tables = parse_toml(read_input(path).decode())
-    return {
-        name: {
-            "keys": frozenset((table["honored"] + " " + table["no-effect"]).split()),
-            "plugins": table.get("plugins", False),
-            "refused": table.get("refused", {}),
-        }
-        for name, table in tables.items()
-    }
-
-
-# What the options of pixi are called in [tool.uv], and which of these are lists.
-_PIXI_OPTIONS = {
-    "dependency-overrides": "override-dependencies",
-    "exclude-newer": "exclude-newer",
-    "extra-index-urls": "extra-index-url",
-    "find-links": "find-links",
-    "index-strategy": "index-strategy",
-    "index-url": "index-url",
-    "no-binary": "no-binary",
-    "no-build": "no-build",
-    "no-build-isolation": "no-build-isolation",
-    "prerelease-mode": "prerelease",
-}
-_UV_LISTS = ("override-dependencies", "extra-index-url", "find-links")
-_PLATFORMS = {
-    "linux-x86_64": "sys_platform == 'linux' and platform_machine == 'x86_64'",
-    "linux-aarch64": "sys_platform == 'linux' and platform_machine == 'aarch64'",
-    "win-amd64": "sys_platform == 'win32'",
-}
-# The keys of a source, by what each says.
-_PLACES = ("index", "url", "path", "git", "workspace")
-_CONDITIONS = ("marker", "extra", "group", "package")
-_DETAILS = {
-    "git": {"rev", "tag", "branch", "subdirectory"},
-    "path": {"editable", "package"},
-    "url": {"subdirectory"},
-    "workspace": {"editable"},
-}
-
-
-class Indexes:
-    """The indexes of a project, by their names."""
-
-    def __init__(self) -> None:
-        self.urls: dict[str, str] = {}
-        self.default: str | None = None
-        self.extra: list[str] = []
-        self.find_links: list[str] = []
-
-    def add(
-        self,
-        url: object,
-        name: str,
-        where: str,
-        *,
-        explicit: bool,
-        default: bool,
-        flat: bool = False,
-    ) -> None:
-        """Add an index; one that is explicit supplies only what names it.
-
-        One that is flat is a page or a folder with the files of all packages.
-        """
-        if not isinstance(url, str):
-            raise InputError(f"{where}: {name or 'an index'} has no url")
-        if name:
-            self.urls[name] = FLAT + url if flat else url
-        if flat:
-            self.find_links += [] if explicit else [url]
-        elif default:
-            self.default = self.default or url
-        elif not explicit:
-            self.extra.append(url)
+    return parse_toml(read_input(path).decode())
 
 
 class ToolTables:
@@ -145,7 +72,10 @@ class ToolTables:
         self._root, self._uv = self._workspace({**_table(tools, "uv", path), **self._uv_toml()})
         self._pixi = _table(tools, "pixi", path)
         self._read_pixi_options()
-        self._indexes = Indexes()
+        self._urls: dict[str, str] = {}  # of indexes, by their names
+        self._default: str | None = None
+        self._extra: list[str] = []
+        self._find_links: list[str] = []
         self._bound: dict[str, str] = {}  # {package: URL of its only index}
         self._sources: dict[str, list[Table]] = {}
         self._overrides: list[str] = []
@@ -206,10 +136,10 @@ class ToolTables:
 
     def _check_keys(self) -> None:
         """Raise InputError for a key of any table that is not honored."""
-        self._require_known("tool.uv", self._uv)
-        self._require_known("tool.poetry", self._poetry)
-        self._require_known("tool.pdm", self._pdm)
-        self._require_known("tool.pdm.resolution", self._pdm.get("resolution", {}))
+        resolution = self._pdm.get("resolution", {})
+        tables = (self._uv, self._poetry, self._pdm, resolution)
+        for name, table in zip(("uv", "poetry", "pdm", "pdm.resolution"), tables, strict=True):
+            self._require_known(f"tool.{name}", table)
         for kind, rows in (
             ("tool.uv.index", self._list("index")),
             ("tool.poetry.source", self._poetry.get("source", ())),
@@ -221,63 +151,60 @@ class ToolTables:
             self._require_known(f"{key}.{name}", row, "tool.poetry.dependencies")
 
     def _require_known(self, place: str, table: Table, kind: str = "") -> None:
-        """Raise InputError for a key that is not honored.
+        """Raise InputError for what is not honored in a table, and name what is not read.
 
         Args:
             place: the key of the table.
             table: the table.
             kind: the name of such tables in tool_keys.toml, if it is not the place.
         """
-        known = _known_keys()[kind or place]
+        known = {"refused": {}, "values": {}, "named": {}, **_data()[kind or place]}
+        keys = {*known["refused"], *known["honored"].split(), *known["no-effect"].split()}
         for key, value in table.items():
-            plain = key.replace("_", "-")
+            plain, where = key.replace("_", "-"), f"{place}.{key}"
             if plain in known["refused"] and value:
-                self._fail(f"{place}.{key}", "is not honored", known["refused"][plain])
-            if plain not in known["keys"] and plain not in known["refused"]:
+                self._fail(where, "is not honored", known["refused"][plain])
+            if value not in known["values"].get(plain, [value]):
+                hint = f"known are {', '.join(known['values'][plain])}; or take it out"
+                self._fail(where, f"{value} is not honored", hint)
+            if plain not in keys and "plugins" not in known:
                 hint = "gpuenv does not know whether it changes what is solved; take it out"
-                if not known["plugins"]:
-                    self._fail(f"{place}.{key}", "is not a known key", hint)
-                self._announce(f"{place}.{key}", "it is not a known key, and is not read")
+                self._fail(where, "is not a known key", hint)
+            if plain not in keys or (plain in known["named"] and value not in ([], "auto")):
+                text = known["named"].get(plain, "it is not a known key, and is not read")
+                activity.current.announce(f"{self._where(where)}: {text}")
 
-    def _announce(self, key: str, problem: str) -> None:
-        """Say what a key does here."""
-        activity.current.announce(f"{self._where(key)}: {problem}")
+    def _add_index(self, where: str, row: Table, kind: str, *, flat: bool = False) -> None:
+        """Add an index.
 
-    def _check_values(self) -> None:
-        """Raise InputError for a value of [tool.uv] that is not honored."""
-        if self._uv.get("resolution", "highest") != "highest":
-            hint = "the newest releases that fit are taken; take it out"
-            self._fail("tool.uv.resolution", "is not honored", hint)
-        strategy = self._uv.get("index-strategy", "first-index")
-        if strategy not in ("first-index", "unsafe-first-match", "unsafe-best-match"):
-            self._fail("tool.uv.index-strategy", f"is {strategy!r}, which is not known")
-        if self._uv.get("default-groups"):
-            self._announce("tool.uv.default-groups", "a group is taken only with --group")
-        if self._uv.get("pip"):
-            self._announce("tool.uv.pip", "it is for uv pip, and is not read")
-        backend = self._uv.get("torch-backend", "auto")
-        if backend != "auto":
-            self._announce("tool.uv.torch-backend", f"--cuda {backend} takes this build")
-        if self._uv.get("prerelease") == "disallow":
-            hint = "pre-releases are taken only where a requirement names one; take it out"
-            self._fail("tool.uv.prerelease", "disallow is not honored", hint)
+        Args:
+            where: its place, for messages.
+            row: its table.
+            kind: "default", "extra", or "explicit": it supplies only what names it.
+            flat: whether it is a page or a folder with the files of all packages.
+        """
+        url, name = row.get("url"), row.get("name", "")
+        if not isinstance(url, str):
+            raise InputError(f"{self._where(where)}: {name or 'an index'} has no url")
+        if name:
+            self._urls[str(name)] = FLAT + url if flat else url
+        if flat:
+            self._find_links += [] if kind == "explicit" else [url]
+        elif kind == "default":
+            self._default = self._default or url
+        elif kind == "extra":
+            self._extra.append(url)
 
     def _read_uv(self) -> None:
-        for number, index in enumerate(self._list("index")):
-            where = self._where(f"tool.uv.index[{number}]")
-            self._indexes.add(
-                index.get("url"),
-                str(index.get("name", "")),
-                where,
-                explicit=bool(index.get("explicit")),
-                default=bool(index.get("default")),
-                flat=index.get("format") == "flat",
-            )
+        for number, row in enumerate(self._list("index")):
+            kind = next((kind for kind in ("explicit", "default") if row.get(kind)), "extra")
+            flat = row.get("format") == "flat"
+            self._add_index(f"tool.uv.index[{number}]", row, kind, flat=flat)
         for url in self._list("extra-index-url"):
-            self._indexes.add(url, "", self._path, explicit=False, default=False)
+            self._add_index("tool.uv.extra-index-url", {"url": url}, "extra")
         if "index-url" in self._uv:
-            self._indexes.add(self._uv["index-url"], "", self._path, explicit=False, default=True)
-        self._indexes.find_links += map(str, self._list("find-links"))
+            self._add_index("tool.uv.index-url", {"url": self._uv["index-url"]}, "default")
+        self._find_links += map(str, self._list("find-links"))
         if not self._uv.get("no-sources"):
             for name, source in _table(self._uv, "sources", self._path).items():
                 rows = source if isinstance(source, list) else [source]
@@ -307,19 +234,15 @@ class ToolTables:
             if priority not in ("primary", "default", "explicit"):
                 hint = "make it explicit, and name it as the source of its packages"
                 self._fail(where, f"has the priority {priority}, which is not honored", hint)
-            self._indexes.add(
-                source.get("url"),
-                str(source.get("name", "")),
-                self._where(where),
-                explicit=priority == "explicit",
-                default=priority != "explicit" and not defaults,
-            )
+            kind = "default" if priority != "explicit" and not defaults else "extra"
+            self._add_index(where, source, "explicit" if priority == "explicit" else kind)
+        places = _data()["sources"]
         for key, group, name, row in self._poetry_rows():
             if group and "||" in str(row.get("version", "")):
                 hint = "give each version as a row of its own, with a marker"
                 self._fail(f"{key}.{name}", "has a version with ||, which is not honored", hint)
             marker = _poetry_marker(row)
-            source = {key: row[key] for key in (*_PLACES, *_DETAILS["git"]) if key in row}
+            source = {key: row[key] for key in ("git", "path", "url", *places["git"]) if key in row}
             source |= {"editable": row["develop"]} if "develop" in row else {}
             if str(row.get("source", "pypi")).lower() != "pypi":
                 source = {"index": row["source"]}
@@ -359,16 +282,9 @@ class ToolTables:
             if any("*" in name for name in names):
                 hint = "name each package in include_packages"
                 self._fail(where, "has patterns of packages, which are not honored", hint)
-            if source.get("type") == "find_links":
-                self._indexes.find_links.append(str(source.get("url")))
-                continue
-            self._indexes.add(
-                source.get("url"),
-                str(source.get("name", number)),
-                self._where(where),
-                explicit=bool(names),
-                default=source.get("name") == "pypi",
-            )
+            kind = "default" if source.get("name") == "pypi" else "explicit" if names else "extra"
+            flat = source.get("type") == "find_links"
+            self._add_index(where, {"name": number, **source}, kind, flat=flat)
             for name in map(normalize_name, names):
                 self._bound[name] = str(source["url"])
         resolution = _table(pdm, "resolution", self._path)
@@ -384,7 +300,7 @@ class ToolTables:
         """Read tool.pixi.pypi-options into the settings of uv that say the same."""
         settings = dict(self._uv)
         for key, given in _table(self._pixi, "pypi-options", self._path).items():
-            own, value = _PIXI_OPTIONS.get(key), given
+            own, value = _data()["pixi-options"].get(key), given
             if own is None:
                 self._fail(f"tool.pixi.pypi-options.{key}", "is not honored", "take it out")
             if key == "find-links":
@@ -392,7 +308,7 @@ class ToolTables:
             if key == "dependency-overrides":
                 value = [_pixi_requirement(name, row) for name, row in value.items()]
             if isinstance(value, list):
-                own = own if own in _UV_LISTS else f"{own}-package"
+                own = f"{own}-package" if own.startswith("no-") else own
                 value = [*settings.get(own, ()), *value]
             settings[own] = value
         self._uv = settings
@@ -402,7 +318,7 @@ class ToolTables:
 
         A feature among the groups that are asked for becomes one.
         """
-        holding = (name for name, marker in _PLATFORMS.items() if self._holds(marker))
+        holding = (name for name, marker in _data()["platforms"].items() if self._holds(marker))
         targets = TARGETS.get(next(holding, ""), ())
         features = _table(self._pixi, "feature", self._path)
         for name in features.keys() & {*groups}:
@@ -458,8 +374,9 @@ class ToolTables:
                 continue
             if "marker" in source and not self._holds(source["marker"]):
                 continue
-            kinds = [kind for kind in _PLACES if kind in source]
-            known = {*kinds, *_CONDITIONS, *(_DETAILS.get(kinds[0], ()) if kinds else ())}
+            places = _data()["sources"]
+            kinds = [kind for kind in places if kind in source]
+            known = {*kinds, *places["every"], *(places[kinds[0]] if kinds else ())}
             if len(kinds) != 1 or source.keys() - known:
                 unknown = sorted(source.keys() - known) or kinds
                 self._fail(key, f"cannot be read: {', '.join(unknown) or 'it names no place'}")
@@ -472,10 +389,10 @@ class ToolTables:
         return text
 
     def _bind(self, name: str, index: object, key: str) -> None:
-        if index not in self._indexes.urls:
-            known = ", ".join(self._indexes.urls) or "none"
+        if index not in self._urls:
+            known = ", ".join(self._urls) or "none"
             self._fail(key, f"names the index {index!r}", f"known are {known}")
-        self._bound[name] = self._indexes.urls[str(index)]
+        self._bound[name] = self._urls[str(index)]
 
     def _url(self, name: str, source: Table, key: str) -> str:
         """Return where a source is: a URL, or a path that starts with ./ or /."""
@@ -529,7 +446,6 @@ class ToolTables:
                 conflicts, or a key is not honored.
         """
         self._check_keys()
-        self._check_values()
         environments = self._list("environments")
         if isinstance(self._uv.get("environments"), str):
             environments = [self._uv["environments"]]
@@ -569,9 +485,9 @@ class ToolTables:
         return RequirementSet(
             constraints=tuple(texts["constraint"]),
             overrides=tuple(texts["override"]),
-            index_url=self._indexes.default,
-            extra_index_urls=tuple(dict.fromkeys(self._indexes.extra)),
-            find_links=tuple(self._indexes.find_links),
+            index_url=self._default,
+            extra_index_urls=tuple(dict.fromkeys(self._extra)),
+            find_links=tuple(self._find_links),
             no_index=bool(self._uv.get("no-index")),
             pre=self._pre or self._uv.get("prerelease") == "allow",
             no_build=no_build_names(

@@ -1,0 +1,145 @@
+"""Read real messages of failing programs, and ordinary logs, with the doctor.
+
+    python scripts/measure_situations.py [--record FILE.json] [--ordinary FILE.json]
+
+A situation is a log whose cause is known: those of tests/data/situations/situations.json, and those
+that programs printed on a GPU (tests/data/device_failures). Each is read as it is, and in the forms
+of measure_doctor.py: broken at 80 columns, with the prefixes of containers, schedulers and CI, and
+inside 3,000 ordinary lines. It is lost in a form if it is right as it is, but not there. An
+ordinary log, as make_situations.py writes them, is wrong if doctor gives it any verdict. The logs
+are read as on another machine. Wrong answers are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import io
+import json
+import os
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from gpuenv.cli import main as gpuenv
+from measure_doctor import FORMS
+from prove_doctor import answer
+
+DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "data")
+SITUATIONS = os.path.join(DATA, "situations", "situations.json")
+DEVICE = os.path.join(DATA, "device_failures")
+CHOSEN = (
+    "as it is",
+    "terminal of 80 columns",
+    "torchrun",
+    "compose",
+    "kubernetes",
+    "systemd",
+    "slurm",
+    "JSON lines",
+    "noise",
+)
+
+
+def ci(text: str) -> str:
+    """Return the form of a CI job's log: the time before each line."""
+    return "\n".join(f"2026-01-02T03:04:05.6789012Z {line}" for line in text.split("\n"))
+
+
+def situations() -> dict[str, tuple[list[str], str]]:
+    """Return the right answers and the log of each situation."""
+    with open(SITUATIONS, encoding="utf-8") as file:
+        found = {row["name"]: (row["causes"], row["log"]) for row in json.load(file)}
+    for name in ("programs.toml", "planted.toml"):
+        with open(os.path.join(DEVICE, name), "rb") as stream:
+            programs = tomllib.load(stream)["program"]
+        for program in programs:
+            log = os.path.join(DEVICE, program["name"] + ".log")
+            if os.path.exists(log):
+                with open(log, encoding="utf-8") as file:
+                    found["GPU: " + program["name"]] = (program["elsewhere"], file.read())
+    return found
+
+
+def read(log: str) -> dict[str, Any]:
+    """Return doctor's answer to a log of another machine."""
+    with tempfile.NamedTemporaryFile("w", suffix=".log", encoding="utf-8") as file:
+        file.write(log)
+        file.flush()
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+            gpuenv(["doctor", file.name, "--elsewhere", "--json"])
+    document: dict[str, Any] = json.loads(output.getvalue())
+    return document
+
+
+def measure_situations() -> dict[str, Any]:
+    """Return what is right as it is, and what each form loses."""
+    forms: dict[str, Callable[[str], str]] = {name: FORMS[name] for name in CHOSEN}
+    forms["CI"] = ci
+    rows = situations()
+    wrong = {}
+    for name, (causes, log) in rows.items():
+        document = read(log)
+        if answer(document) not in causes:
+            first = (document.get("verdicts") or [{}])[0]
+            wrong[name] = [answer(document), first.get("confidence", ""), causes]
+            print(f"WRONG {name}: {' '.join(wrong[name][:2])}; right: {', '.join(causes)}")
+    right_rows = [(name, *row) for name, row in rows.items() if name not in wrong]
+    lost = {}
+    for form, change in list(forms.items())[1:]:
+        names = [
+            name for name, causes, log in right_rows if answer(read(change(log))) not in causes
+        ]
+        lost[form] = names
+        print(f"{form}: {len(names)} lost {names}")
+    right = len(right_rows)
+    print(f"{right} of {len(rows)} situations are right as they are")
+    proved = [name for name, row in wrong.items() if row[1] == "proved"]
+    counts = {form: len(names) for form, names in lost.items()}
+    return {
+        "situations": len(rows),
+        "right": right,
+        "wrong proved": proved,
+        "lost": counts,
+        "wrong": wrong,
+    }
+
+
+def measure_ordinary(path: str) -> dict[str, Any]:
+    """Return which ordinary logs get a verdict."""
+    with open(path, encoding="utf-8") as file:
+        rows = json.load(file)
+    given = {}
+    for row in rows:
+        document = read(row["log"])
+        if document.get("verdicts") or document.get("outside"):
+            given[row["name"]] = answer(document)
+            print(f"VERDICT {row['name']}: {given[row['name']]}")
+    print(f"{len(given)} of {len(rows)} ordinary logs get a verdict")
+    return {"logs": len(rows), "with a verdict": given}
+
+
+def main() -> int:
+    """Measure and write the counts."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--record", metavar="FILE")
+    parser.add_argument("--ordinary", metavar="FILE")
+    arguments = parser.parse_args()
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    record: dict[str, Any] = {"date": date, "situations": measure_situations()}
+    if arguments.ordinary:
+        record["ordinary"] = measure_ordinary(arguments.ordinary)
+    if arguments.record:
+        with open(arguments.record, "w", encoding="utf-8") as stream:
+            stream.write(json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
