@@ -23,6 +23,9 @@ from .parse import RequirementSet, checked_requirement
 from .tool_tables import ToolTables, line_of
 from .versions import normalize_name
 
+_GROUPS = (
+    "dependency-groups.{}", "tool.poetry.group.{}.dependencies", "tool.pdm.dev-dependencies.{}"
+)  # fmt: skip
 _SETUP_FILES = ("setup.py", "setup.cfg")  # of a project without [project]
 Built = Callable[[str, Sequence[str]], tuple[Sequence[str], str | None]]
 
@@ -104,7 +107,8 @@ def read_project(
     reader.add(tools.wheels_of_pixi(groups))
     for group in groups:
         table = tools.groups | (document.dependency_groups or {})
-        reader.add(_grouped(table, group, path), group=group)
+        places = (line_of(text, key.format(group)) for key in _GROUPS)
+        reader.add(_grouped(table, group, f"{path}:{max(places)[1]}"), group=group)
     python = project.requires_python if asked is None else asked[1]
     try:
         SpecifierSet(python or "")
@@ -241,14 +245,14 @@ class _Reader:
         return f"{self._path}:1"
 
 
-def _grouped(table: dict[str, Any], group: str, path: str) -> list[str]:
+def _grouped(table: dict[str, Any], group: str, where: str) -> list[str]:
     """Return the requirements of a dependency group and of the groups that it includes."""
     try:
         return [str(parsed) for parsed in DependencyGroupResolver(table).resolve(group)]
     except ExceptionGroup as error:
         detail = "; ".join(map(str, error.exceptions))
         known = ", ".join(table) or "none"
-        raise InputError(f"{path}: {detail}", hint=f"its dependency groups are {known}") from None
+        raise InputError(f"{where}: {detail}", hint=f"its dependency groups are {known}") from None
 
 
 # ---- scripts -------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from .versions import normalize_name, poetry_specifier
 
 Table = Mapping[str, Any]
 Holds = Callable[[str], bool]  # whether a marker holds on the target
+_POETRY_PLACES = ("git", "path", "url", "rev", "tag", "branch", "subdirectory")
 FLAT = "flat+"  # before the URL of an index that is one page or folder for all packages
 
 
@@ -236,22 +237,34 @@ class ToolTables:
                 self._fail(where, f"has the priority {priority}, which is not honored", hint)
             kind = "default" if priority != "explicit" and not defaults else "extra"
             self._add_index(where, source, "explicit" if priority == "explicit" else kind)
-        places = _data()["sources"]
         for key, group, name, row in self._poetry_rows():
-            if group and "||" in str(row.get("version", "")):
-                hint = "give each version as a row of its own, with a marker"
-                self._fail(f"{key}.{name}", "has a version with ||, which is not honored", hint)
-            marker = _poetry_marker(row)
-            source = {key: row[key] for key in ("git", "path", "url", *places["git"]) if key in row}
+            if not self._holds_in_poetry(row):
+                continue
+            source = {key: row[key] for key in _POETRY_PLACES if key in row}
             source |= {"editable": row["develop"]} if "develop" in row else {}
             if str(row.get("source", "pypi")).lower() != "pypi":
                 source = {"index": row["source"]}
             if group:
-                self.groups.setdefault(group, []).append(_poetry_requirement(name, row, marker))
-                source |= {"group": group} if source else {}
+                extras = ",".join(row.get("extras", ()))
+                version = poetry_specifier(str(row.get("version", "*")))
+                text = f"{name}[{extras}]{version}" if extras else name + version
+                self.groups.setdefault(group, []).append(text)
             if source if group else "index" in source:
-                source |= {"marker": marker} if marker else {}
-                self._sources.setdefault(normalize_name(name), []).append(source)
+                rows = self._sources.setdefault(normalize_name(name), [])
+                rows.append({**source, "group": group} if group else source)
+
+    def _holds_in_poetry(self, row: Table) -> bool:
+        """Return whether a dependency of poetry is for the target."""
+        platform = row.get("platform")
+        markers = [row.get("markers"), platform and f"sys_platform == '{platform}'"]
+        alternatives = [
+            re.findall(r"([<>=!~]+)\s*([^,\s]+)", poetry_specifier(part))
+            for part in str(row.get("python", "*")).split("||")
+        ]
+        return all(map(self._holds, filter(None, markers))) and any(
+            all(self._holds(f"python_full_version {sign} '{version}'") for sign, version in clauses)
+            for clauses in alternatives
+        )
 
     def _poetry_rows(self) -> Iterator[tuple[str, str, str, Table]]:
         """Yield (the key of the table, its group, name, row) of each dependency of poetry."""
@@ -569,28 +582,6 @@ def _pixi_requirement(name: str, value: str | Table) -> str:
     extras, version = ",".join(row.get("extras", ())), str(row.get("version", "*"))
     text = name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)
     return text + (f" ; {row['env-markers']}" if "env-markers" in row else "")
-
-
-def _poetry_requirement(name: str, row: Table, marker: str) -> str:
-    """Return a dependency of poetry as PEP 508 has it, without its source."""
-    extras = ",".join(row.get("extras", ()))
-    text = f"{name}[{extras}]" if extras else name
-    text += poetry_specifier(str(row.get("version", "*")))
-    return f"{text} ; {marker}" if marker else text
-
-
-def _poetry_marker(row: Table) -> str:
-    """Return where a dependency of poetry holds, as a marker; "" for everywhere."""
-    parts = [row["markers"]] if "markers" in row else []
-    parts += [f"sys_platform == '{row['platform']}'"] if "platform" in row else []
-    alternatives = []
-    for part in str(row.get("python", "*")).split("||"):
-        clauses = re.findall(r"([<>=!~]+)\s*([^,\s]+)", poetry_specifier(part))
-        texts = (f"python_full_version {operator} '{version}'" for operator, version in clauses)
-        alternatives.append(" and ".join(texts))
-    if all(alternatives):
-        parts.append(" or ".join(alternatives))
-    return " and ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
 
 
 def _excluding(name: str) -> str:
