@@ -85,7 +85,7 @@ def test_conda_gpuenv_reads_the_channels_of_conda(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(solvers, "inside_conda", lambda: True)
+    monkeypatch.setattr(conda, "inside_conda", lambda: True)
     monkeypatch.setattr(solvers, "configured_channels", lambda: ("of-conda",))
     arguments = parse_arguments([*line.replace("torch.yml", "torch").split(), *HOST.split()])
     read = read_repair_request if "--repair" in line else read_conda_request
@@ -107,6 +107,5 @@ def test_pins_hold_for_a_new_environment(
     monkeypatch.setenv("CONDA_PINNED_PACKAGES", "pytorch<2.8&gcc=1")
     assert main([*solve, "-o", "pinned.txt"]) == 0
     assert "pytorch-2.7.1" in Path("pinned.txt").read_text()
-    assert "2.8.0" in capsys.readouterr().out
     assert main(["sync", "without.txt", "--target", "env", "--no-verify", *HOST.split()]) == 1
     assert "pytorch<2.8" in capsys.readouterr().err and not Path("env").exists()

@@ -19,6 +19,7 @@ from ..model import CondaOptions, EnvironmentChanges, Host, IndexOptions, Lock, 
 from ..prefix import interpreter_of, is_conda
 from ..requirements import conda_versions
 from ..requirements.conda_projects import read_project_file
+from ..requirements.conda_versions import inside_conda
 from ..requirements.target import parse_requirement
 from ..requirements.versions import contains, normalize_name
 from ..resolve.conda import planning, solvers, virtual_packages, wheels_beside
@@ -82,7 +83,7 @@ def channels(request: Request) -> tuple[str, ...]:
     """Return the channels of a request, best first: the named ones, then those of its specs."""
     conda = request.conda or CondaOptions()
     named = conda.channels or DEFAULT_CHANNELS
-    if conda.configured_channels and solvers.inside_conda():
+    if conda.configured_channels and inside_conda():
         named = tuple(dict.fromkeys((*conda.channels, *solvers.configured_channels())))
     named = tuple(itertools.chain(*map(_expanded, named)))
     known = {*named, *map(channel_name, named)}
@@ -103,7 +104,7 @@ def _limits(request: Request, prefix: str) -> tuple[str, ...]:
     InputError for a constraint with a marker or a URL: conda has neither.
     """
     pins = [pin for _, pin in conda_pins.read_pins(prefix, os.environ)]
-    limits = [planning.portable_spec(*conda_versions.split(pin)) for pin in pins]
+    limits = [conda_versions.text_of(*conda_versions.split(pin)) for pin in pins]
     packages = {name: package for package, name in carriers().distributions.items()}
     packages |= carriers().packages
     for text in request.constraints:
@@ -167,7 +168,7 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
     for name, record in installed.items():
         packages.append((name, str(record.get("version")), str(record.get("build"))))
         specs.append(name if name in replaced else earlier.get(name, name))
-    portable = tuple(planning.portable_spec(*conda_versions.split(text)) for text in specs)
+    portable = tuple(conda_versions.text_of(*conda_versions.split(text)) for text in specs)
     return solvers.ExistingPrefix(path=prefix, packages=frozenset(packages), specs=portable)
 
 
@@ -287,7 +288,7 @@ def lock_of_workspace(path: str) -> Lock:
 
 
 def with_hashes(lock: Lock) -> Lock:
-    """Return a lock with the sha256 of files of which it has the md5 only, from their channels.
+    """Return a lock with the sha256 of files of which it has the md5 at most, from their channels.
 
     Raises:
         InputError: The channel does not list such a file, or gives no sha256.
@@ -306,12 +307,12 @@ def with_hashes(lock: Lock) -> Lock:
         wheel = pin.wheel
         if wheel.sha256 is None:
             record = records.get(wheel.url) or {}
-            digest, locked = record.get("sha256"), wheel.metadata["md5"]
+            digest, locked = record.get("sha256"), wheel.metadata.get("md5")
             if digest is None:
                 message = f"{wheel.filename}: the channel gives no sha256 of it"
                 raise InputError(message, hint="write the list with conda list --explicit --sha256")
             have = record.get("md5")
-            if have not in (None, locked):
+            if locked is not None and have not in (None, locked):
                 message = f"{wheel.filename}: md5 {locked} in the lock, {have} in the channel"
                 raise TamperedError(message)
             wheel = wheel.replace(sha256=str(digest))

@@ -400,7 +400,7 @@ def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptio
             host,
             device=not is_described(arguments),
             timeout=arguments.timeout,
-            shown_as=target,
+            shown_as="" if lock.conda else target,
         )
         return print_checks(arguments, checks, doctor_step(target)) == 0
 
@@ -429,7 +429,7 @@ def _perform(install: Callable[[], None], arguments: Namespace, lock: Lock) -> i
     target = shlex.quote(arguments.target)
     if not arguments.json:
         step = f"gpuenv run --target {target} COMMAND"
-        if arguments.no_verify:
+        if arguments.no_verify or find_interpreter(arguments.target) is None:
             step = f"gpuenv verify --target {target}"
         print_report([f"next: {step}"])
     elif arguments.no_verify:

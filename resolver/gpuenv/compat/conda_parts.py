@@ -6,7 +6,6 @@ where nothing depends on __cuda. So R1 is applied to every record whose version 
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..errors import Reason, is_doubt
@@ -246,13 +245,11 @@ def virtual_reasons(record: Record, virtual: Mapping[str, tuple[str, str]]) -> t
     reasons = []
     for field in ("depends", "constrains"):
         for spec in record.get(field) or ():
-            name, version_spec, build_glob = conda_versions.split(spec)
+            name = conda_versions.name_of(spec)
             if not name.startswith("__"):
                 continue
             if name in virtual:
-                version, build = virtual[name]
-                fits = conda_versions.contains(version_spec, version)
-                if fits and fnmatch.fnmatchcase(build, build_glob):
+                if conda_versions.matches(spec, name, *virtual[name]):
                     continue
             elif field == "constrains":
                 continue
@@ -263,7 +260,7 @@ def virtual_reasons(record: Record, virtual: Mapping[str, tuple[str, str]]) -> t
                 Reason(
                     code="virtual-package",
                     subject=f"{record['name']} {record['version']}",
-                    need=" ".join(part for part in (name, version_spec, build_glob) if part != "*"),
+                    need=" ".join(part for part in conda_versions.split(spec) if part != "*"),
                     have=have,
                     source=RECORD_SOURCE,
                 )

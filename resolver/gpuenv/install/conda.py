@@ -19,7 +19,8 @@ from ..errors import InputError, InstallError, Reason, is_doubt
 from ..index.urls import file_url_to_path
 from ..model import EnvironmentChanges, Host, Lock, Pin, Wheel
 from ..prefix import find_interpreter, is_conda
-from ..resolve.conda.solvers import RattlerSolver, inside_conda
+from ..requirements.conda_versions import inside_conda
+from ..resolve.conda.solvers import RattlerSolver
 from .conda_prefix import read_packages
 
 

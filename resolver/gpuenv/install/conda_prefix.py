@@ -204,7 +204,7 @@ def _difference(wheel: Wheel, record: dict[str, Any] | None) -> str | None:
     if (record.get("version"), record.get("build")) != (wheel.version, build):
         return f"{wheel.name} is {record.get('version')} {record.get('build')}, not {locked}"
     digest = record.get("sha256")
-    if digest is not None and digest != wheel.sha256:
+    if digest is not None and wheel.sha256 not in (None, digest):
         return f"{wheel.name} {locked} is of another file: sha256 {digest[:12]}"
     return None
 

@@ -6,6 +6,7 @@ this machine, or the only one.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import InputError
+from ..index.urls import path_to_file_url
 from ..model import Host, Lock, Needs, Pin, Python, Wheel, parse_pair
 from ..requirements.versions import normalize_name
 from . import grammar
@@ -21,7 +23,7 @@ Document = Mapping[str, Any]
 
 _CONDA_LOCK_KEYS = ("version", "metadata", "package")
 _PIXI_KEYS = ("version", "environments", "packages")
-_PIXI_VERSIONS = (4, 5, 6)
+_PIXI_VERSIONS = (4, 5, 6, 7)
 _MACHINES = {"x86_64": "64", "AMD64": "64"}
 _SYSTEMS = {"win32": "win", "darwin": "osx"}
 
@@ -94,14 +96,21 @@ def pixi_files(document: Document, path: str) -> tuple[list[Document], list[Whee
         known = ", ".join(map(str, _PIXI_VERSIONS))
         raise InputError(f"{path}: pixi.lock version {document['version']}; {known} are read")
     environment = document["environments"]["default"]["packages"]
-    subdir = chosen_subdir(sorted(environment), path)
-    named = {url for row in environment[subdir] for url in row.values()}
+    # Since version 7 a platform has a name of its own, and may describe a host.
+    subdirs = {row["name"]: row.get("subdir", row["name"]) for row in document.get("platforms", ())}
+    subdir = chosen_subdir(sorted({subdirs.get(name, name) for name in environment}), path)
+    names = [name for name in environment if subdirs.get(name, name) == subdir]
+    if len(names) > 1:
+        raise InputError(f"{path}: has several platforms for {subdir}: {', '.join(names)}")
+    named = {url for row in environment[names[0]] for url in row.values()}
     packages: list[Document] = []
     wheels = []
     for row in document["packages"]:
         url = row.get("conda") or row.get("pypi") or row["url"]
         if url not in named:
             continue
+        if "://" not in url:  # a file; a relative path is relative to the lock
+            url = path_to_file_url(os.path.abspath(os.path.join(os.path.dirname(path), url)))
         if "conda" in row or row.get("kind") == "conda":
             packages.append({**row, "url": url})
         else:

@@ -35,12 +35,11 @@ CONDA_LOCK = "conda-lock"
 _PREFIX = "# gpuenv: "
 _EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
 _FILE_LINE = re.compile(
-    r"(?P<url>\S+?/(?P<subdir>[^/\s]+)/(?P<file>[^/\s#]+\.(?:conda|tar\.bz2)))(?:#(?P<hash>\S+))?"
+    r"(?P<url>\S+?/(?P<subdir>[^/\s]+)/(?P<file>[^/\s#]+\.(?:conda|tar\.bz2)))"
+    r"(?:#(?:(?:sha256:)?(?P<sha256>[0-9a-f]{64})|(?P<md5>[0-9a-f]{32})))?"
 )
 _PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NAME_PARTS = 3  # NAME-VERSION-BUILD
-_HASH = re.compile(r"[0-9a-f]{64}|[0-9a-f]{32}")  # sha256 or md5
-_MD5_LENGTH = 32
 
 
 class _CondaLockPackage(TypedDict):
@@ -301,15 +300,13 @@ def _read_explicit(text: str, path: str) -> tuple[Document | None, tuple[Pin, ..
 
 def _pin_of_line(line: str, where: str) -> Pin:
     match = _FILE_LINE.fullmatch(line)
-    digest = "" if match is None else (match["hash"] or "").removeprefix("sha256:")
-    if match is None or _HASH.fullmatch(digest) is None:
-        message = f"{where}: not the URL of a package with its sha256"
+    if match is None:
+        message = f"{where}: not the URL of a package, with or without its sha256 or md5"
         raise InputError(message, hint="conda list --explicit --sha256")
-    sha256, record = digest, {}
-    if len(digest) == _MD5_LENGTH:  # the sha256 is read from the channel before the installation
-        sha256, record = None, {"md5": digest}
+    # A sha256 that the file lacks is read from the channel before the installation.
+    record = {} if match["md5"] is None else {"md5": match["md5"]}
     try:
-        return _pin_of_file(match["url"], match["file"], match["subdir"], sha256, record)
+        return _pin_of_file(match["url"], match["file"], match["subdir"], match["sha256"], record)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -1,25 +1,233 @@
-"""conda's order of versions and its version ranges, as far as gpuenv reads records itself.
+"""Versions, their ranges and match specs of conda, by the rules of the solver that is there.
 
-Source: VersionOrder and VersionSpec of conda (conda/models/version.py). The closure is found by
-conda's own solvers. This module chooses among a hundred records before, and checks the answer.
+These are the rules of the conda that runs gpuenv, otherwise those of py-rattler. Own code reads
+environments and records where neither is installed; scripts/compare_versions.py compares it.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import operator
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from functools import cache, total_ordering
 from itertools import zip_longest
+from typing import Any, Protocol
+
+from ..errors import InputError
 
 _RUN = re.compile(r"[0-9]+|[a-z*]+")
 _RANGE = re.compile(r"(==|!=|>=|<=|~=|>|<|=)?(.+)")
-_SERIES = re.compile(r"[0-9a-z_.]+\.\*")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_NAME_VERSION_BUILD = re.compile(r"={1,2}([^=,<>|]+)=([^=]+)")
-_BRACKETS = re.compile(r"(version|build|channel)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^,'\"]+))")
+_CHANNEL = re.compile(r"channel\s*=\s*['\"]?([^,'\"\]]+)")
 _LOWER_BOUND = re.compile(r"(?:^|,)\s*(?:>=|==|=|~=)?\s*([0-9][0-9A-Za-z.]*)")
+_OF_WHEELS = re.compile(r"[;@]|\[[^=\]]*\]")  # a marker, a URL, extras
+SPEC_HINT = "numpy, or numpy>=2"
+
+
+class Rules(Protocol):
+    """The rules of a solver. Whatever it raises means that it cannot read a text."""
+
+    def version(self, text: str) -> Any:
+        """Return a version, which has the order of versions."""
+
+    def contains(self, spec: str, text: str) -> bool:
+        """Return whether a range holds a version."""
+
+    def split(self, text: str) -> tuple[str, str | None, str | None]:
+        """Return the name, the range and the build of a match spec."""
+
+    def matches(self, spec: str, name: str, text: str, build: str) -> bool:
+        """Return whether a match spec asks for a package."""
+
+
+class Conda:
+    """The rules of the conda that runs gpuenv."""
+
+    def __init__(self) -> None:
+        from conda.models import match_spec, version  # type: ignore[import-not-found,unused-ignore]
+
+        self._spec, self._range, self.version = (
+            match_spec.MatchSpec, version.VersionSpec, version.VersionOrder,
+        )  # fmt: skip
+
+    def contains(self, spec: str, text: str) -> bool:
+        return bool(self._range(spec).match(text))
+
+    def split(self, text: str) -> tuple[str, str | None, str | None]:
+        spec = self._spec(text)
+        return spec.name, spec.get_raw_value("version"), spec.get_raw_value("build")
+
+    def matches(self, spec: str, name: str, text: str, build: str) -> bool:
+        record = {"name": name, "version": text, "build": build, "build_number": 0}
+        return bool(self._spec(spec).match(record))
+
+
+class Rattler:
+    """The rules of py-rattler."""
+
+    def __init__(self) -> None:
+        import rattler  # type: ignore[import-not-found,unused-ignore]
+
+        self._rattler: Any = rattler
+        self.version = rattler.Version
+        self._build = getattr(rattler, "BuildString", str)  # before 0.28 it is a text
+
+    def contains(self, spec: str, text: str) -> bool:
+        return bool(self._rattler.VersionSpec(spec).matches(self.version(text)))
+
+    def split(self, text: str) -> tuple[str, str | None, str | None]:
+        spec = self._rattler.MatchSpec(text)
+        return spec.name.normalized, spec.version, spec.build
+
+    def matches(self, spec: str, name: str, text: str, build: str) -> bool:
+        record = self._rattler.PackageRecord(name, text, self._build(build), 0, "noarch")
+        return bool(self._rattler.MatchSpec(spec).matches(record))
+
+
+class Own:
+    """Own code for records, environments and the history of conda."""
+
+    def version(self, text: str) -> Version:
+        return Version(text)
+
+    def contains(self, spec: str, text: str) -> bool:
+        return any(
+            all(_clause_contains(clause.strip(), text) for clause in alternative.split(","))
+            for alternative in spec.split("|")
+        )
+
+    def split(self, text: str) -> tuple[str, str | None, str | None]:
+        text = text.partition(" #")[0].partition("[")[0].strip().rpartition("::")[2]
+        match = _NAME.match(text)
+        if match is None:
+            return text, None, None
+        rest = re.sub(r"\s*,\s*", ",", text[match.end() :])
+        words = [*re.sub(r"([=<>!~|])\s+", r"\1", rest).split(), None, None]
+        return match.group(), words[0], words[1]
+
+    def matches(self, spec: str, name: str, text: str, build: str) -> bool:
+        wanted, version_range, glob = self.split(spec)
+        in_range = self.contains(version_range or "*", text)
+        return wanted == name and in_range and fnmatch.fnmatchcase(build, glob or "*")
+
+
+@cache
+def _rules() -> Rules:
+    if inside_conda():
+        return Conda()
+    try:
+        return Rattler()
+    except ImportError:
+        return Own()
+
+
+def inside_conda() -> bool:
+    """Return whether this interpreter has conda, as that of a base environment."""
+    return any(os.path.isdir(os.path.join(folder, "conda", "plugins")) for folder in sys.path)
+
+
+@cache
+def version(text: str) -> Any:
+    """Return the version of a text. It is cached: the same few are compared again and again."""
+    return _rules().version(text)
+
+
+@cache
+def contains(spec: str, text: str) -> bool:
+    """Return whether a range of a record holds a version.
+
+    Ranges are such as ">=12.9,<13", "10.1|10.1.*", "3.13.*", "3.4.0" and "*".
+    """
+    return spec in ("", "*") or _rules().contains(spec, text)
+
+
+@cache
+def split(dependency: str) -> tuple[str, str, str]:
+    """Return (name, range, build) of a dependency of a record; what is left out is "*".
+
+    "libblas * *mkl" is ("libblas", "*", "*mkl"). What users and conda's history write is read too:
+    "cuda-version=13.0", "numpy>=2", "conda-forge::numpy[version='>=2']".
+    """
+    try:
+        name, version_range, build = _rules().split(dependency)
+    except Exception:  # the records of a channel may have what its solver cannot read
+        name, version_range, build = Own().split(dependency)
+    return name, version_range or "*", build or "*"
+
+
+def require_spec(text: str) -> None:
+    """Raise InputError for a text of a user that is no match spec."""
+    detail = "this is a requirement of a wheel" if _OF_WHEELS.search(text) else ""
+    try:
+        _rules().split(text)
+    except Exception as error:
+        detail = detail or " ".join(str(error).split())
+    if detail:
+        message = f"{text}: is not a conda package and its version: {detail}"
+        raise InputError(message, hint=SPEC_HINT)
+
+
+def channel_of(spec: str) -> str:
+    """Return the channel that a user's spec names: that of "bioconda::blast"; "" for none."""
+    text, _, brackets = spec.partition("[")
+    match = _CHANNEL.search(brackets)
+    return match.group(1).strip() if match else text.rpartition("::")[0].strip()
+
+
+def name_of(dependency: str) -> str:
+    """Return the package that a dependency names."""
+    return split(dependency)[0]
+
+
+def text_of(name: str, version_range: str = "*", build: str = "*") -> str:
+    """Return the match spec with these parts."""
+    return " ".join((name, version_range, build)).removesuffix(" *").removesuffix(" *")
+
+
+@cache
+def matches(dependency: str, name: str, text: str, build: str) -> bool:
+    """Return whether a dependency asks for a record of this name, version and build."""
+    wanted, version_range, glob = split(dependency)
+    return wanted == name and _rules().matches(
+        text_of(name, version_range, glob), name, text, build
+    )
+
+
+def lower_bound(spec: str) -> str | None:
+    """Return the oldest version that a range names; None for "*".
+
+    ">=9.10.1.4,<10.0a0" gives "9.10.1.4", "12.9.*" gives "12.9".
+    """
+    match = _LOWER_BOUND.search(spec.partition("|")[0])
+    return match.group(1).rstrip(".") if match else None
+
+
+def newest_first(texts: Iterable[str]) -> list[str]:
+    """Return versions in conda's order, newest first, each once."""
+    return sorted(set(texts), key=version, reverse=True)
+
+
+def places(texts: Iterable[str]) -> dict[str, int]:
+    """Return the place of each version in conda's order, oldest first; equal versions share one."""
+    place_by_version: dict[str, int] = {}
+    place, before = 0, None
+    for text in sorted(set(texts), key=version):
+        if before is not None and version(text) != before:
+            place += 1
+        before = version(text)
+        place_by_version[text] = place
+    return place_by_version
+
+
+def one_of(texts: Iterable[str]) -> str:
+    """Return the range that holds just these versions: "==9.11.0.98|==9.10.2.21"."""
+    return "|".join(f"=={text}" for text in newest_first(texts))
+
+
+# ---- own code ------------------------------------------------------------------------------------
 
 # A run of digits or letters: (class, number, text). The classes order dev < letters < numbers.
 _Run = tuple[int, float, str]
@@ -57,14 +265,11 @@ class Version:
         return _is_less(self.local, other.local)
 
     def starts_with(self, series: Version) -> bool:
-        """Return whether the version is of a series: 12.9.1 is of 12.9, 12.91 is not."""
-        prefix = series.text.rstrip(".").split(".")
-        parts = self.text.split(".")
-        parts += ["0"] * (len(prefix) - len(parts))
-        for part, expected in zip(parts, prefix, strict=False):
-            if Version(part).parts != Version(expected).parts:
-                return False
-        return True
+        """Return whether the version is of a series: 12.9.1 and 12.9b are of 12.9, 12.91 is not."""
+        prefix, parts = _components(series.text), _components(self.text)
+        parts += [[_ZERO]] * (len(prefix) - len(parts))
+        last = len(prefix) - 1
+        return parts[:last] == prefix[:last] and parts[last][: len(prefix[last])] == prefix[last]
 
 
 def _components(text: str) -> list[list[_Run]]:
@@ -108,24 +313,6 @@ def _is_less(left: tuple[_Runs, ...], right: tuple[_Runs, ...]) -> bool:
     return False
 
 
-@cache
-def version(text: str) -> Version:
-    """Return the version of a text. It is cached: the same few are compared again and again."""
-    return Version(text)
-
-
-@cache
-def contains(spec: str, text: str) -> bool:
-    """Return whether a range of a record holds a version.
-
-    Ranges are such as ">=12.9,<13", "10.1|10.1.*", "3.13.*", "3.4.0" and "*".
-    """
-    for alternative in spec.split("|"):
-        if all(_clause_contains(clause.strip(), text) for clause in alternative.split(",")):
-            return True
-    return False
-
-
 _COMPARISONS: dict[str, Callable[[Version, Version], bool]] = {
     "": operator.eq,
     "==": operator.eq,
@@ -142,99 +329,12 @@ def _clause_contains(clause: str, text: str) -> bool:
     if match is None or clause == "*":
         return clause in ("", "*")
     sign, bound = match.group(1) or "", match.group(2).strip()
-    if sign in ("", "==", "=", "!=") and bound.endswith("*"):
-        return _glob_contains(bound, text) != (sign == "!=")
-    have, limit = version(text), version(bound.removesuffix(".*"))
-    if sign == "=":
-        return have.starts_with(limit)
+    stem = bound.rstrip("*").rstrip(".")
+    if "*" in stem:
+        return fnmatch.fnmatchcase(text, bound) != (sign == "!=")
+    have, limit = Version(text), Version(stem)
+    if sign == "=" or (sign in ("", "!=") and stem != bound):
+        return have.starts_with(limit) != (sign == "!=")
     if sign == "~=":
-        return have >= limit and have.starts_with(version(bound.rpartition(".")[0]))
+        return have >= limit and have.starts_with(Version(bound.rpartition(".")[0]))
     return _COMPARISONS[sign](have, limit)
-
-
-def _glob_contains(glob: str, text: str) -> bool:
-    if _SERIES.fullmatch(glob):
-        return version(text).starts_with(version(glob.rstrip("*").rstrip(".")))
-    return fnmatch.fnmatchcase(text, glob)
-
-
-@cache
-def split(dependency: str) -> tuple[str, str, str]:
-    """Return (name, range, build) of a dependency of a record; what is left out is "*".
-
-    "libblas * *mkl" is ("libblas", "*", "*mkl"). What users and conda's history write is read too:
-    "cuda-version=13.0", "numpy>=2", "conda-forge::numpy[version='>=2']".
-    """
-    text, _, brackets = dependency.partition(" #")[0].partition("[")
-    name, version_range, build = _split_words(text.strip().rpartition("::")[2])
-    fields = _bracket_fields(brackets)
-    return name, fields.get("version", version_range), fields.get("build", build)
-
-
-def _bracket_fields(brackets: str) -> dict[str, str]:
-    """Return {version, build, channel: value} from what follows the "[" of a dependency."""
-    fields = _BRACKETS.findall(brackets.rpartition("]")[0])
-    return {key: "".join(values).strip() for key, *values in fields}
-
-
-def channel_of(spec: str) -> str:
-    """Return the channel that a user's spec names: that of "bioconda::blast"; "" for none."""
-    text, _, brackets = spec.partition("[")
-    return _bracket_fields(brackets).get("channel", text.rpartition("::")[0].strip())
-
-
-def name_of(dependency: str) -> str:
-    """Return the package that a dependency names."""
-    return split(dependency)[0]
-
-
-def _split_words(text: str) -> tuple[str, str, str]:
-    match = _NAME.match(text)
-    if match is None:
-        return text, "*", "*"
-    name, rest = match.group(), text[match.end() :].strip()
-    if rest[:1] in ("=", "<", ">", "!", "~"):
-        version_range, _, build = re.sub(r"\s*,\s*", ",", rest).partition(" ")
-        exact = _NAME_VERSION_BUILD.fullmatch(version_range)
-        if exact:
-            return name, exact.group(1), exact.group(2)
-        return name, version_range, build.strip() or "*"
-    words = [*rest.split(), "*", "*"]
-    return name, words[0], words[1]
-
-
-def lower_bound(spec: str) -> str | None:
-    """Return the oldest version that a range names; None for "*".
-
-    ">=9.10.1.4,<10.0a0" gives "9.10.1.4", "12.9.*" gives "12.9".
-    """
-    match = _LOWER_BOUND.search(spec.partition("|")[0])
-    return match.group(1).rstrip(".") if match else None
-
-
-def matches(dependency: str, name: str, text: str, build: str) -> bool:
-    """Return whether a dependency asks for a record of this name, version and build."""
-    wanted, spec, glob = split(dependency)
-    return wanted == name and contains(spec, text) and fnmatch.fnmatchcase(build, glob)
-
-
-def newest_first(texts: Iterable[str]) -> list[str]:
-    """Return versions in conda's order, newest first, each once."""
-    return sorted(set(texts), key=version, reverse=True)
-
-
-def places(texts: Iterable[str]) -> dict[str, int]:
-    """Return the place of each version in conda's order, oldest first; equal versions share one."""
-    place_by_version: dict[str, int] = {}
-    place, before = 0, None
-    for text in sorted(set(texts), key=version):
-        if before is not None and version(text) != before:
-            place += 1
-        before = version(text)
-        place_by_version[text] = place
-    return place_by_version
-
-
-def one_of(texts: Iterable[str]) -> str:
-    """Return the range that holds just these versions: "==9.11.0.98|==9.10.2.21"."""
-    return "|".join(f"=={text}" for text in newest_first(texts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -207,12 +206,10 @@ class CandidateStore:
         Raises:
             ImpossibleError: None can run, with what speaks against each.
         """
-        name, version_range, build = conda_versions.split(spec)
-        against: dict[str, tuple[Reason, ...]] = {}
-        for record in self.by_name.get(name, ()):
-            in_range = conda_versions.contains(version_range, record["version"])
-            if in_range and fnmatch.fnmatchcase(record["build"], build):
-                against[record["version"]] = self.reasons(record, None)
+        against = {
+            record["version"]: self.reasons(record, None)
+            for record in self._matching(spec, conda_versions.name_of(spec))
+        }
         good = [version for version, reasons in against.items() if all(map(is_doubt, reasons))]
         if against and not good and self.host.gpus:
             raise ImpossibleError(tuple(dict.fromkeys(itertools.chain(*against.values()))))
@@ -235,8 +232,9 @@ def is_on_channel(record: Record, channel: str) -> bool:
 def _admits(requested: FrameworkSpec, record: Record) -> bool:
     if not is_on_channel(record, requested.channel):
         return False
-    in_range = conda_versions.contains(requested.spec, record["version"])
-    return in_range and fnmatch.fnmatchcase(record["build"], requested.build)
+    name, version, build = record["name"], record["version"], record["build"]
+    spec = conda_versions.text_of(name, requested.spec, requested.build)
+    return conda_versions.matches(spec, name, version, build)
 
 
 def _is_cuda_package(name: str) -> bool:

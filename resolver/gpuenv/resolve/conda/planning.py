@@ -86,6 +86,7 @@ def parse_request(
     framework_of = {name: name for name in carriers.packages}
     framework_of |= {package: name for name, package in carriers.packages.items()}
     for text in request.requirements:
+        conda_versions.require_spec(text)
         name, spec, build = conda_versions.split(text)
         channel = _channel_of(text, channels)
         if name in framework_of:
@@ -94,7 +95,7 @@ def parse_request(
             )
             frameworks.append(requested)
         else:
-            specs.append(on_channel(channel, portable_spec(name, spec, build)))
+            specs.append(on_channel(channel, conda_versions.text_of(name, spec, build)))
     if not frameworks and not specs:
         raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
     if request.builds and not frameworks:
@@ -124,7 +125,7 @@ def requested_specs(
     specs = []
     for requested in parsed.frameworks:
         name, build = carriers.packages[requested.framework], requested.build
-        spec = portable_spec(name, requested.specifier or requested.spec, build)
+        spec = conda_versions.text_of(name, requested.specifier or requested.spec, build)
         specs.append(on_channel(requested.channel, spec))
     return (*specs, *parsed.specs)
 
@@ -179,20 +180,6 @@ def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
         message = f"--framework {text}: no conda package is known for it; known: {known}"
         raise InputError(message)
     return FrameworkSpec(framework=name, specifier=parsed.specifier)
-
-
-def portable_spec(name: str, spec: str, build: str) -> str:
-    """Return a spec as rattler reads it, too.
-
-    "cuda-version=13.0" becomes "cuda-version 13.0.*"; "numpy>=2" stays as it is.
-    """
-    if spec == "*" and build == "*":
-        return name
-    if spec.startswith("=") and not spec.startswith("=="):
-        spec = spec[1:] if "*" in spec else f"{spec[1:]}.*"
-    elif spec[:1].isdigit() and "*" not in spec and "|" not in spec:
-        spec = f"=={spec}"
-    return f"{name} {spec}" if build == "*" else f"{name} {spec} {build}"
 
 
 class SearchInput(Value):

@@ -40,7 +40,7 @@ CACHE_ACTIONS = {
     "refresh": "no-cache",
 }
 # py-rattler's interface changes between releases: the first that works, and the first that may not.
-FIRST_RELEASE, NEXT_RELEASE = (0, 22), (0, 29)
+FIRST_RELEASE, NEXT_RELEASE = (0, 26), (0, 29)
 PARENT_SECONDS = 1.0  # between two looks at the parent process
 
 
@@ -105,11 +105,7 @@ class Session:
             recursive=False,
             **self.relations,
         )
-        # Since py-rattler 0.26 the lists are wrapped.
-        records = []
-        for group in getattr(result, "records", result):
-            records += [plain_record(record) for record in group]
-        return {"records": records}
+        return {"records": [plain_record(record) for group in result for record in group]}
 
     async def solve(self, request: Request) -> Answer:
         """Return the closure of some specs."""
@@ -138,15 +134,8 @@ class Session:
         return {"records": [plain_record(record) for record in records]}
 
     def match_specs(self, texts: Sequence[str]) -> list[object]:
-        """Return specs for rattler, which refuses a dot in the build string of a text.
-
-        Build strings of the pytorch channel have dots (py3.10_cuda11.7_cudnn8.5.0_0).
-        """
-        specs: list[object] = []
-        for text in texts:
-            build = "".join(text.split()[2:3])
-            specs.append(self.rattler.MatchSpec(text) if "." in build else text)
-        return specs
+        """Return specs for rattler, which refuses a dot in the build string of a text."""
+        return [self.rattler.MatchSpec(text) for text in texts]
 
     async def install(self, request: Request) -> Answer:
         """Link packages into a prefix, and remove those that the request names."""

@@ -93,7 +93,7 @@ def _can_fork() -> bool:
     """Return whether a fork of this process is safe.
 
     No other thread may hold a lock: Linux lists the threads of libraries, too; on other systems the
-    answer is no. rattler must not be loaded, because its threads do not exist in a fork.
+    answer is no. rattler must not be loaded: it does not work in a fork of the process that did.
     """
     try:
         return len(os.listdir("/proc/self/task")) == 1 and "rattler" not in sys.modules

@@ -17,11 +17,11 @@ from ...compat.conda_records import Record, Virtual
 from ...errors import InputError, InstallError, PackageIndexError
 from ...model import Value
 from ...requirements import conda_versions
+from ...requirements.conda_versions import inside_conda
 from .rattler_process import RattlerProcess
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
 CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
-SPEC_HINT = "numpy, or numpy>=2"
 # How conda's cache of repodata is used.
 _CACHE_VARIABLES = {
     "fetch": {},
@@ -150,11 +150,6 @@ def open_solver(
     return RattlerSolver(channels, subdirs, cache=cache)
 
 
-def inside_conda() -> bool:
-    """Return whether this interpreter has conda, as that of a base environment."""
-    return any(os.path.isdir(os.path.join(folder, "conda", "plugins")) for folder in sys.path)
-
-
 # ---- rattler ------------------------------------------------------------------------------------
 
 
@@ -231,7 +226,7 @@ class RattlerSolver:
             raise RefusedError(str(answer["refused"]))
         if "unreadable" in answer:
             message = f"not a conda package and its version: {answer['unreadable']}"
-            raise InputError(message, hint=SPEC_HINT)
+            raise InputError(message, hint=conda_versions.SPEC_HINT)
         records: Sequence[Record] = answer["records"]
         return records if into is None else into.added(records, specs)
 
@@ -452,7 +447,9 @@ def translated(error: Exception, name: str) -> Exception:
     if "UnavailableInvalidChannel" in classes:
         return InputError(f"no such channel: {text}", hint=CHANNEL_HINT)
     if "InvalidSpec" in classes:
-        return InputError(f"not a conda package and its version: {text}", hint=SPEC_HINT)
+        return InputError(
+            f"not a conda package and its version: {text}", hint=conda_versions.SPEC_HINT
+        )
     if "SyntaxError" in classes:  # conda evaluates the lists of specs in its history
         message = f"conda cannot read the file conda-meta/history of the environment: {text}"
         return InputError(message, hint="repair or delete its last lines")
