@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -116,6 +117,26 @@ def test_a_stale_lock_is_refused(folder: Path) -> None:
     assert installed(folder / ".venv") == ["alpha-2.0", "beta-1.0"]
 
 
+def test_the_loop_of_a_project_has_one_command_for_each_step(folder: Path) -> None:
+    """add and remove change the project, its locks and the environment, or nothing."""
+    assert "gpuenv install FRAMEWORK" in gpuenv("")
+    project = folder / "pyproject.toml"
+    project.write_text(PROJECT)
+    assert "pylock.cpu.toml: missing" in gpuenv("status")
+    gpuenv("add beta gamma==1.0")
+    assert 'dependencies = ["alpha", "beta", "gamma==1.0"]' in project.read_text()
+    assert gpuenv("list").split("\n")[:3] == ["alpha 2.0", "beta 1.0", "gamma 1.0"]
+    assert json.loads(run("remove beta --json", folder).stdout)["checks"]
+    assert installed(folder / ".venv") == ["alpha-2.0", "gamma-1.0"]
+    before = project.read_bytes()
+    assert "delta: not found" in gpuenv("add delta", 3)
+    assert project.read_bytes() == before
+    said = gpuenv("status")
+    assert ".venv: has its lock" in said and "next         gpuenv run COMMAND" in said
+    gpuenv("remove gamma --no-sync")
+    assert ".venv: does not have the lock of the project" in gpuenv("status")
+
+
 def test_the_recorded_lock_is_used_where_no_file_is(folder: Path) -> None:
     install("alpha --target .venv")
     (folder / "pylock.toml").unlink()
@@ -138,5 +159,5 @@ def test_what_a_wrong_gpu_may_mean(gpu: str, says: str) -> None:
 
 
 def test_commands_of_other_tools(folder: Path) -> None:
-    assert "use gpuenv lock --remove NAME" in gpuenv("uninstall", 2)
+    assert "use gpuenv remove NAME" in gpuenv("uninstall", 2)
     assert "name it pylock.x.toml" in gpuenv("solve alpha --gpu none -o x.toml", 2)

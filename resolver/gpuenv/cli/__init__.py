@@ -33,13 +33,10 @@ INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
 # What other tools call what gpuenv does.
 OF_OTHER_TOOLS = {
-    "add": "lock --add REQUIREMENT",
-    "remove": "lock --remove NAME",
-    "uninstall": "lock --remove NAME",
+    "uninstall": "remove NAME",
     "update": "lock --upgrade",
     "upgrade": "lock --upgrade",
-    "list": "tree",
-    "freeze": "tree",
+    "freeze": "list",
     "compile": "solve",
     "resolve": "solve",
     "create": "install",
@@ -112,8 +109,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         print(f"gpuenv {__version__}", flush=True)
         sys.exit(0)
     if not name:
-        print_errors(program_lines())
-        sys.exit(InputError.exit_status)
+        name = "status"
     if name not in COMMANDS and name not in added_commands():
         message = f"there is no command {name}{command_suggestion(name)}"
         if name.startswith("-"):
@@ -214,9 +210,20 @@ GROUPS = {
         "run": "run:Run",
         "pip": "pip:Pip",
     },
-    "Projects and clusters": {"init": "projects:Init", "lock": "projects:LockProfiles"},
+    "Projects and clusters": {
+        "status": "status:Status",
+        "init": "projects:Init",
+        "add": "projects:Add",
+        "remove": "projects:Remove",
+        "lock": "projects:LockProfiles",
+    },
     "Other tools": {"env": "solving:Env", "export": "locks:Export"},
-    "Locks": {"tree": "locks:ShowTree", "why": "locks:Why", "outdated": "locks:Outdated"},
+    "Locks": {
+        "list": "locks:List",
+        "tree": "locks:ShowTree",
+        "why": "locks:Why",
+        "outdated": "locks:Outdated",
+    },
     "Answers": {
         "doctor": "doctor:Doctor",
         "explain": "solving:Explain",

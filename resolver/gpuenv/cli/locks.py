@@ -1,4 +1,4 @@
-"""`gpuenv tree`, `why`, `outdated` and `export`: commands about a lock."""
+"""`gpuenv list`, `tree`, `why`, `outdated` and `export`: commands about a lock."""
 
 from __future__ import annotations
 
@@ -40,6 +40,21 @@ class ShowTree(Command):
         tree = Tree(lock)
         lines = trees.tree_lines(tree, lock, arguments.depth)
         return print_result(arguments, trees.tree_json(tree), lines)
+
+
+class List(Command):
+    """`gpuenv list`: the packages of a lock with their versions."""
+
+    HELP = "List the packages of a lock"
+    DESCRIPTION = "Print every package of a lock with its version, one in a line."
+    EXAMPLES = (("gpuenv list", "List the packages of the project or of the environment"),)
+    ARGUMENTS = (LOCK,)
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the packages."""
+        versions = Tree(find_lock(arguments.lock)[1]).pins
+        rows = {name: versions[name].wheel.version for name in sorted(versions)}
+        return print_result(arguments, rows, [f"{name} {rows[name]}" for name in rows])
 
 
 class Why(Command):

@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 
 from .. import api
 from ..errors import InputError
@@ -174,6 +174,62 @@ class LockProfiles(Command):
         with changed:
             _lock(arguments, names)
         return 0
+
+
+CHANGING = (
+    Argument("--target DIR", "The environment to install into (default: .venv)", default=".venv"),
+    Argument("--no-sync", "Change pyproject.toml and the locks only"),
+    OFFLINE,
+    REFRESH,
+)
+
+
+class Add(Command):
+    """`gpuenv add`: add requirements to the project, lock it and install the lock."""
+
+    HELP = "Add requirements to the project, lock and install them"
+    DESCRIPTION = (
+        "Write requirements into pyproject.toml, lock all profiles, and install and verify the lock"
+        " for this host. If they cannot be locked, nothing is changed."
+    )
+    EXAMPLES = (("gpuenv add 'pandas>=2'", "Add a package"),)
+    ARGUMENTS = (Argument("REQUIREMENT ...", "As in pip", dest="changed", nargs="+"), *CHANGING)
+
+    def run(self, arguments: Namespace) -> int:
+        """Change, lock and install."""
+        return _change(arguments, "--add")
+
+
+class Remove(Command):
+    """`gpuenv remove`: remove requirements from the project, lock it and install the lock."""
+
+    HELP = "Remove requirements from the project, lock and install the rest"
+    DESCRIPTION = (
+        "Remove requirements from pyproject.toml, lock all profiles, and install and verify the"
+        " lock for this host. If the rest cannot be locked, nothing is changed."
+    )
+    EXAMPLES = (("gpuenv remove pandas", "Remove a package"),)
+    ARGUMENTS = (Argument("NAME ...", "The packages", dest="changed", nargs="+"), *CHANGING)
+
+    def run(self, arguments: Namespace) -> int:
+        """Change, lock and install."""
+        return _change(arguments, "--remove")
+
+
+def _change(arguments: Namespace, flag: str) -> int:
+    """Run `gpuenv lock` and `gpuenv sync`. Return the exit status."""
+    from . import parse_arguments
+
+    cache = [f"--{name}" for name in ("offline", "refresh") if getattr(arguments, name)]
+    output = ["--quiet"] * arguments.quiet + ["--json"] * arguments.json
+    lock = ["lock", *(f"{flag}={text}" for text in arguments.changed), *cache, *output]
+    locking = parse_arguments(lock)
+    if arguments.no_sync:
+        return int(locking.run(locking))
+    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
+        locking.run(locking)  # or an error; --json prints one document, that of sync
+    syncing = parse_arguments(["sync", "--target", arguments.target, *output])
+    return int(syncing.run(syncing))
 
 
 def _lock(arguments: Namespace, names: Sequence[str]) -> None:
