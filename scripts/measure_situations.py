@@ -7,7 +7,8 @@ that programs printed on a GPU (tests/data/device_failures). Each is read as it 
 of measure_doctor.py: broken at 80 columns, with the prefixes of containers, schedulers and CI, and
 inside 3,000 ordinary lines. It is lost in a form if it is right as it is, but not there. An
 ordinary log, as make_situations.py writes them, is wrong if doctor gives it any verdict. The logs
-are read as on another machine. Wrong answers are printed.
+are read as on another machine. Wrong answers are printed. With --ordinary, situations are also read
+inside lines of the ordinary logs of LINES_OF.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import datetime
 import io
 import json
 import os
+import random
 import sys
 import tempfile
 import tomllib
@@ -27,7 +29,7 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from gpuenv.cli import main as gpuenv
-from measure_doctor import FORMS
+from measure_doctor import FORMS, NOISE_LINES
 from prove_doctor import answer
 
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "data")
@@ -44,6 +46,16 @@ CHOSEN = (
     "JSON lines",
     "noise",
 )
+LINES_OF = ("pip-install/", "uv-install/", "gcc/", "import-trace/", "tests-of-a-project/")
+
+
+def _inside(ordinary: list[dict[str, Any]]) -> Callable[[str], str]:
+    """Return the form of a log between 3,000 lines of ordinary logs."""
+    texts = [row["log"] for row in ordinary if row["name"].startswith(LINES_OF)]
+    lines = [line for text in texts for line in text.splitlines()]
+    chosen = random.Random(len(lines)).choices(lines, k=NOISE_LINES)  # noqa: S311  not for secrets
+    half = NOISE_LINES // 2
+    return lambda text: "\n".join([*chosen[:half], text, *chosen[half:]])
 
 
 def ci(text: str) -> str:
@@ -78,10 +90,12 @@ def read(log: str) -> dict[str, Any]:
     return document
 
 
-def measure_situations() -> dict[str, Any]:
+def measure_situations(ordinary: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what is right as it is, and what each form loses."""
     forms: dict[str, Callable[[str], str]] = {name: FORMS[name] for name in CHOSEN}
     forms["CI"] = ci
+    if ordinary:
+        forms["inside ordinary lines"] = _inside(ordinary)
     rows = situations()
     wrong = {}
     for name, (causes, log) in rows.items():
@@ -111,10 +125,8 @@ def measure_situations() -> dict[str, Any]:
     }
 
 
-def measure_ordinary(path: str) -> dict[str, Any]:
+def measure_ordinary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return which ordinary logs get a verdict."""
-    with open(path, encoding="utf-8") as file:
-        rows = json.load(file)
     given = {}
     for row in rows:
         document = read(row["log"])
@@ -132,9 +144,15 @@ def main() -> int:
     parser.add_argument("--ordinary", metavar="FILE")
     arguments = parser.parse_args()
     date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    record: dict[str, Any] = {"date": date, "situations": measure_situations()}
+    ordinary = []
     if arguments.ordinary:
-        record["ordinary"] = measure_ordinary(arguments.ordinary)
+        with open(arguments.ordinary, encoding="utf-8") as file:
+            ordinary = json.load(file)
+    record = {
+        "date": date,
+        "situations": measure_situations(ordinary),
+        "ordinary": measure_ordinary(ordinary),
+    }
     if arguments.record:
         with open(arguments.record, "w", encoding="utf-8") as stream:
             stream.write(json.dumps(record, indent=1) + "\n")
