@@ -147,7 +147,8 @@ def main() -> int:
     ordinary = []
     if arguments.ordinary:
         with open(arguments.ordinary, encoding="utf-8") as file:
-            ordinary = json.load(file)
+            rows = {row["log"]: row for row in json.load(file) if row["log"].strip()}
+        ordinary = list(rows.values())
     record = {
         "date": date,
         "situations": measure_situations(ordinary),
