@@ -8,7 +8,8 @@ of measure_doctor.py: broken at 80 columns, with the prefixes of containers, sch
 inside 3,000 ordinary lines. It is lost in a form if it is right as it is, but not there. An
 ordinary log, as make_situations.py writes them, is wrong if doctor gives it any verdict. The logs
 are read as on another machine. Wrong answers are printed. With --ordinary, situations are also read
-inside lines of the ordinary logs of LINES_OF.
+inside lines of the ordinary logs of LINES_OF. --record puts the result of now beside that of the
+first reading (docs/records/situations.json).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from gpuenv.cli import main as gpuenv
 from measure_doctor import FORMS, NOISE_LINES
 from prove_doctor import answer
+from records import write_record
 
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "data")
 SITUATIONS = os.path.join(DATA, "situations", "situations.json")
@@ -155,8 +157,11 @@ def main() -> int:
         "ordinary": measure_ordinary(ordinary),
     }
     if arguments.record:
-        with open(arguments.record, "w", encoding="utf-8") as stream:
-            stream.write(json.dumps(record, indent=1) + "\n")
+        kept = {}
+        if os.path.exists(arguments.record):
+            with open(arguments.record, encoding="utf-8") as file:
+                kept = json.load(file)
+        write_record({**kept, "now": record}, arguments.record)
     return 0
 
 
