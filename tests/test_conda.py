@@ -586,3 +586,37 @@ def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
         host = host_of({"gpu": ["H100"], "driver": "580.65.06"})
         host = host.replace(gpus=(Gpu(name=gpu, compute_capability=capability),))
         assert [reason.code for reason in conda_parts.row_reasons(row, host, DATA)] == codes, gpu
+
+
+def test_what_a_record_does_not_say_limits_a_closure(tmp_path: Path) -> None:
+    """MKL 2024.1 and NumPy 2 beside an old PyTorch; a known bad cuDNN that a range would take."""
+    build = "py3.10_cuda11.8_cudnn8.7.0_0"
+    torch = {"name": "pytorch", "version": "2.2.2", "build": build, "depends": ["mkl >=2018"]}
+    rows: list[dict[str, Any]] = [{**torch, "subdir": "linux-64", "build_number": 0}]
+    releases = {
+        "mkl": ("2023.2.0", "2024.2.2"),
+        "numpy": ("1.26.4", "2.1.2"),
+        "cuda-version": ("13.0",),
+        "cudnn": ("9.14.0.64", "9.20.0.48"),
+    }
+    for name, versions in releases.items():
+        depends = ["cuda-version >=13,<14.0a0"] if name == "cudnn" else []
+        row = {**rows[0], "name": name, "build": "h0_0", "depends": depends}
+        rows += [{**row, "version": version} for version in versions]
+    own = conda_channel.make(tmp_path / "own", rows)
+    case = {"gpu": ["H100"], "driver": "580.65.06"}
+    with solvers.RattlerSolver([own], ["linux-64", "noarch"]) as solver:
+        for specs, expected in (
+            (["pytorch", "numpy"], {"pytorch": "2.2.2", "mkl": "2023.2.0", "numpy": "1.26.4"}),
+            (["pytorch"], {"pytorch": "2.2.2", "mkl": "2023.2.0"}),
+            (["numpy", "mkl"], {"mkl": "2024.2.2", "numpy": "2.1.2"}),
+            (["cudnn"], {"cudnn": "9.14.0.64", "cuda-version": "13.0"}),
+            (["cudnn=9.20"], {"cudnn": "9.20.0.48", "cuda-version": "13.0"}),
+        ):
+            solver.limits = ()
+            plan = planned({**case, "requirements": specs}, solver)
+            assert {pin.wheel.name: pin.wheel.version for pin in plan.pins} == expected
+    newest = [row for row in rows if row["version"] in ("2.2.2", "2.1.2", "2024.2.2")]
+    reasons = conda_parts.lock_reasons(newest, host_of(case), DATA, CARRIERS)
+    needs = {reason.need for reason in reasons if reason.code == "conflict"}
+    assert needs == {"mkl <2024.1", "numpy >=1,<2"}

@@ -6,7 +6,7 @@ where nothing depends on __cuda. So R1 is applied to every record whose version 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Reason, is_doubt
 from ..model import Build, CudaVersion, Host
@@ -189,7 +189,38 @@ def lock_reasons(
     ]
     for row in filter(None, map(carriers.row, records)):
         reasons += needs_gpu_reasons(row, host)
+    for row in filter(None, map(carriers.row, records)):
+        for spec, source in unsaid_constraints(row, host, data, carriers):
+            name = conda_versions.name_of(spec)
+            reasons += [
+                Reason(
+                    code="conflict",
+                    subject=f"{row.name} {row.version}",
+                    need=spec,
+                    have=f"{name} {record['version']}",
+                    source=source,
+                )
+                for record in records
+                if record["name"] == name
+                and not conda_versions.matches(spec, name, record["version"], record["build"])
+            ]
     return tuple(reasons)
+
+
+def unsaid_constraints(
+    row: Row, host: Host, data: CompatibilityData, carriers: Carriers
+) -> Iterator[tuple[str, str]]:
+    """Yield (spec, source) of what a framework's build needs although its record does not say so.
+
+    A wheel of the same release is compiled for the same NumPy, unless the record has a bound.
+    """
+    for known in carriers.constraints:
+        if known.package == row.name and conda_versions.contains(known.versions, row.version):
+            yield known.spec, known.source
+    ranges = dict(conda_versions.split(spec)[:2] for spec in row.depends)
+    links = data.links(row.framework, row.version, host.platform)
+    if row.depends and links is not None and links.numpy and "<" not in ranges.get("numpy", ""):
+        yield f"numpy >={min(links.numpy)},<{max(links.numpy) + 1}", links.source
 
 
 def closure_reasons(

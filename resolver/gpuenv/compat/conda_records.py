@@ -91,10 +91,20 @@ class _DistributionRow(Value, forbid_unknown_fields=False):
     distribution: str
 
 
+class ConstraintRow(Value, forbid_unknown_fields=False):
+    """What the builds of a package cannot stand beside, although their records do not say so."""
+
+    package: str
+    versions: str
+    spec: str
+    source: str
+
+
 class _CarriersFile(Value, forbid_unknown_fields=False):
     carriers: tuple[_CarrierRow, ...]
     distributions: tuple[_DistributionRow, ...]
     code: tuple[CodeRow, ...]
+    constraints: tuple[ConstraintRow, ...]
 
 
 class Carriers:
@@ -102,7 +112,8 @@ class Carriers:
 
     `packages` and `carriers` give, for each framework, the package that users name and the package
     that holds the code. `distributions` gives the Python distribution that a package installs,
-    where the names differ. `code_rows` has the rows of device code.
+    where the names differ. `code_rows` has the rows of device code, `constraints` what records
+    do not say.
     """
 
     def __init__(self, folder: str) -> None:
@@ -112,6 +123,7 @@ class Carriers:
         self.carriers = {row.framework: row.carrier for row in content.carriers}
         self.distributions = {row.package: row.distribution for row in content.distributions}
         self.code_rows = content.code
+        self.constraints = content.constraints
         self._framework_of = {row.carrier: row.framework for row in content.carriers}
 
     def framework_of(self, package: str) -> str | None:

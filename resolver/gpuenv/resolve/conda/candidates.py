@@ -197,25 +197,28 @@ class CandidateStore:
         cuda = cuda or conda_records.cuda_dependency(record)
         return conda_parts.record_reasons(record, cuda, self.host, self.matrix)
 
-    def runnable_versions(self, spec: str) -> tuple[str, ...]:
-        """Return the versions of cuDNN or of a toolkit that the host can run, of a user's spec.
+    def limits_of(self, spec: str) -> tuple[list[str], list[str]]:
+        """Return (limits, preferences) of a user's spec of cuDNN or of a toolkit.
 
-        Returns:
-            () if all of them can run, or if no record fits the spec.
+        The limits hold the versions that the host can run, the preferences those without doubts.
+        Each is [] if it holds all versions or none.
 
         Raises:
             ImpossibleError: None can run, with what speaks against each.
         """
+        name = conda_versions.name_of(spec)
         against = {
-            record["version"]: self.reasons(record, None)
-            for record in self._matching(spec, conda_versions.name_of(spec))
+            record["version"]: self.reasons(record, None) for record in self._matching(spec, name)
         }
         good = [version for version, reasons in against.items() if all(map(is_doubt, reasons))]
         if against and not good and self.host.gpus:
             raise ImpossibleError(tuple(dict.fromkeys(itertools.chain(*against.values()))))
-        if len(good) == len(against):
-            return ()
-        return tuple(good)
+
+        def limit(versions: Sequence[str]) -> list[str]:
+            is_limit = 0 < len(versions) < len(against)
+            return [f"{name} {conda_versions.one_of(versions)}"] if is_limit else []
+
+        return limit(good), limit([version for version in good if not against[version]])
 
 
 def on_channel(channel: str, spec: str) -> str:

@@ -277,13 +277,14 @@ class _Search:
         self.carriers = search_input.carriers
         self.solver = search_input.solver
         self.admits = search_input.admits
+        self.limits = tuple(self.solver.limits)
         self.store = CandidateStore(
             search_input.records,
             self.host,
             self.matrix,
             self.carriers,
             builds=dict(self.parsed.request.builds),
-            limits=self.solver.limits,
+            limits=self.limits,
         )
         self.virtual = virtual_packages.of_host(self.host)
         self.refusals: list[Reason] = []  # why combinations have no usable closure
@@ -297,10 +298,10 @@ class _Search:
         against = [reason for reason in host_reasons if not is_doubt(reason)]
         if against:
             raise self._no_solution(against)
-        limits = self._limits_of_request()
+        limits, preferences = self._limits_of_request()
         candidates = [self._candidates(requested) for requested in self.parsed.frameworks]
         for combination in _tries(candidates):
-            closure = self._closure(combination, limits)
+            closure = self._closure(combination, limits, preferences)
             if closure is not None:
                 skipped = _passed_over(combination, candidates, self.refusals)
                 return self._make_plan(combination, closure, skipped, data)
@@ -316,20 +317,19 @@ class _Search:
         unique = tuple(dict.fromkeys(reasons))
         return NoSolutionError(Explanation(subject=self.parsed.subject, reasons=unique))
 
-    def _limits_of_request(self) -> list[str]:
-        """Limit cuDNN and toolkits that the user names to the versions that the host can run."""
-        limits = []
+    def _limits_of_request(self) -> tuple[list[str], list[str]]:
+        """Return the limits and preferences of the cuDNN and the toolkits that the user names."""
+        limits, preferences = [], []
         for spec in self.parsed.specs:
-            name = conda_versions.name_of(spec)
-            if name not in _CUDA_PACKAGES:
+            if conda_versions.name_of(spec) not in _CUDA_PACKAGES:
                 continue
             try:
-                versions = self.store.runnable_versions(spec)
+                of_spec = self.store.limits_of(spec)
             except ImpossibleError as error:
                 raise self._no_solution(error.reasons) from None
-            if versions:
-                limits.append(f"{name} {conda_versions.one_of(versions)}")
-        return limits
+            limits += of_spec[0]
+            preferences += of_spec[1]
+        return limits, preferences
 
     def _candidates(self, requested: FrameworkSpec) -> list[Candidate]:
         """Return the candidates of a framework. NoSolutionError if no release fits its range."""
@@ -351,13 +351,17 @@ class _Search:
         raise self._no_solution([Reason(code="no-release", subject=name, need=need, have=have)])
 
     def _closure(
-        self, combination: Sequence[Candidate], limits: Sequence[str]
+        self,
+        combination: Sequence[Candidate],
+        limits: Sequence[str],
+        preferences: Sequence[str],
     ) -> tuple[Sequence[Record], list[Reason]] | None:
         """Return the closure of a combination and the doubts about it; None if there is none.
 
-        The preferences of the candidates apply if a closure with them exists.
+        The preferences, also those of the candidates, apply if a closure with them exists.
         """
-        preferences = [spec for candidate in combination for spec in candidate.preferences]
+        of_candidates = (spec for candidate in combination for spec in candidate.preferences)
+        preferences = [*preferences, *of_candidates]
         if preferences:
             refusals = len(self.refusals)
             closure = self._closure_within(combination, [*limits, *preferences])
@@ -376,6 +380,14 @@ class _Search:
         specs = list(self.parsed.specs)
         for candidate in combination:
             specs += specs_of(candidate, self.carriers.packages)
+        unsaid = [
+            spec
+            for candidate in combination
+            for spec, _ in conda_parts.unsaid_constraints(
+                candidate.row, self.host, self.matrix, self.carriers
+            )
+        ]
+        self.solver.limits = (*self.limits, *unsaid)
         named = {conda_versions.name_of(spec) for spec in self.parsed.specs}
         constraints = list(limits)
         for _ in range(ROUNDS):
