@@ -14,7 +14,7 @@ Each line of stdin is a JSON request, each line of stdout its JSON answer:
 
 A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
 first answer is {"missing": text}. A record is that of repodata.json, with "url", "channel" and
-"fn". The module imports py-rattler and nothing of gpuenv, and is a standalone script, too. It ends
+"fn". The script imports py-rattler and nothing of gpuenv. It ends
 with its input, and when its parent ends, whose process id is its argument.
 """
 
@@ -27,8 +27,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn, TextIO
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -143,7 +143,7 @@ class Session:
         installed = self.installed(prefix)
         changed = {*request["remove"], *(row["name"] for row in rows)}
         # rattler removes what is not among the records.
-        kept = [record for record in installed if name_of(record) not in changed]
+        kept = [record for record in installed if record.name.source not in changed]
         await rattler.install(
             records=[*kept, *(self.repodata_record(row) for row in rows)],
             target_prefix=prefix,
@@ -217,16 +217,10 @@ def complete_installed_record(prefix: str, row: Record) -> None:
     os.replace(temporary, path)
 
 
-def name_of(record: Any) -> str:
-    """Return the name of a record of rattler."""
-    # Older releases of py-rattler have names as texts.
-    return getattr(record.name, "source", None) or str(record.name)
-
-
 def plain_record(record: Any) -> Record:
     """Return a record of rattler as JSON-able data."""
     row = {
-        "name": name_of(record),
+        "name": record.name.source,
         "version": str(record.version),
         "build": str(record.build),
         "build_number": record.build_number,
@@ -255,12 +249,11 @@ def end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def serve(parent: int, requests: Iterable[str], answers: TextIO) -> NoReturn:
+def serve(parent: int) -> NoReturn:
     """Answer line by line until the requests or the parent process end; then end this process."""
 
     def write(answer: Answer) -> None:
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        print(json.dumps(answer), flush=True)
 
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     # asyncio works without ssl, and rattler has a TLS of its own: that saves 5 % of a solve.
@@ -270,10 +263,10 @@ def serve(parent: int, requests: Iterable[str], answers: TextIO) -> NoReturn:
     except ImportError as error:
         write({"missing": str(error)})
         os._exit(0)
-    for line in requests:
+    for line in sys.stdin:
         write(session.answer(json.loads(line)))
     os._exit(0)  # the answers are complete: Python's own exit is where py-rattler crashes
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), sys.stdin, sys.stdout)
+    serve(int(sys.argv[1]))
