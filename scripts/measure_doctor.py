@@ -1,16 +1,16 @@
-"""Replay error reports through the doctor, as they are and in the forms in which people paste them.
+"""Read what programs printed with the doctor, as it is and in the forms in which people paste it.
 
     python scripts/measure_doctor.py [--record FILE.json] [--wrong] SET.json|SET.toml ...
 
-Every report is read without facts of a host, as on a machine without a GPU. Its first verdict is
-right if it is the cause of the report or an acceptable one. A set is a JSON list of reports: id,
-text, root_cause, acceptable and settled_by (who confirmed the cause in the thread: maintainer or
-reporter). A TOML file of `[[case]]` has the doctor's own cases: log, and first (the right cause).
+A set is a JSON list of rows: id, output (what a program printed, with has_output), decides (yes: the
+output shows the cause; class: it leaves a few causes; no: it does not show it) and want (the causes
+that are right). A TOML file of `[[case]]` has the doctor's own cases: log, and first (the cause).
+Every output is read without facts of a host, as on a machine without a GPU.
 
-For each set, the output counts right, wrong and abstained answers, wrong verdicts that are "proved"
-and failures that are called "no fault" (false all-clear): for settled reports and for others, by
-confidence, by class, and for every altered form. `lost` counts the reports that are right as they
-are, but not in that form.
+The first verdict is right if it is one of `want`. Of an output that does not decide, a verdict that
+is likely or proved is an overclaim. For each set and each form, the counts are right, wrong,
+abstained, all-clear ("no fault"), overclaims and wrong verdicts that are proved. `lost` counts the
+outputs that are right as they are, but not in that form.
 """
 
 from __future__ import annotations
@@ -38,22 +38,19 @@ from gpuenv.doctor.model import Diagnosis
 from gpuenv.model import Value
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SETTLED = ("maintainer", "reporter")
+DECIDES = ("yes", "class", "no")
 RANKS = 8
 NOISE_LINES = 3000
 NOISE_KINDS = ("training", "nccl")  # no line names a GPU, a driver or a version
 
 
 class Report(Value):
-    """A log and its causes: the right one first, then those that describe it as well.
-
-    UNKNOWN_CAUSE stands for an answer without a cause.
-    """
+    """An output, the causes that are right, and whether it decides (a value of DECIDES)."""
 
     id: str
     text: str
     causes: tuple[str, ...]
-    is_settled: bool
+    decides: str = "yes"
 
 
 class Answer(Value):
@@ -62,7 +59,7 @@ class Answer(Value):
     Attributes:
         cause: of the first verdict that names one, or "".
         confidence: of that verdict, or "".
-        result: right, wrong, abstained or all-clear.
+        result: right, wrong, abstained, all-clear or overclaim.
     """
 
     cause: str
@@ -158,69 +155,60 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 def read_set(path: str) -> list[Report]:
-    """Return the reports of a file."""
+    """Return the outputs of a file."""
     if path.endswith(".toml"):
         with open(path, "rb") as stream:
-            return _own_cases(tomllib.load(stream)["case"])
+            rows = tomllib.load(stream)["case"]
+        return [
+            Report(id=str(number), text=row["log"], causes=(row["first"],))
+            for number, row in enumerate(rows)
+            if row["first"] and not row.get("host")
+        ]
     with open(path, encoding="utf-8") as stream:
-        return [_report(row) for row in json.load(stream)]
-
-
-def _report(row: Mapping[str, Any]) -> Report:
-    return Report(
-        id=row["id"],
-        text=row["text"],
-        causes=(row["root_cause"], *row.get("acceptable", ())),
-        is_settled=row["settled_by"] in SETTLED,
-    )
-
-
-def _own_cases(rows: Iterable[Mapping[str, Any]]) -> list[Report]:
-    """Return the cases whose cause is told by the log alone."""
-    reports = []
-    for number, row in enumerate(rows):
-        if row["first"] and not row.get("host"):
-            causes = (row["first"],)
-            report = Report(id=str(number), text=row["log"], causes=causes, is_settled=True)
-            reports.append(report)
-    return reports
+        rows = json.load(stream)
+    return [
+        Report(id=row["id"], text=row["output"], causes=tuple(row["want"]), decides=row["decides"])
+        for row in rows
+        if row["has_output"]
+    ]
 
 
 # ---- answers ------------------------------------------------------------------------------------
 
 
 def answer(report: Report, text: str) -> Answer:
-    """Return the doctor's answer to a form of a report."""
+    """Return the doctor's answer to a form of an output."""
     diagnosis = diagnose(read_log([text]), ())
     named = [verdict for verdict in diagnosis.verdicts if verdict.cause != UNKNOWN_CAUSE]
-    if not named:
-        return Answer(cause="", confidence="", result=_result_without_cause(report, diagnosis))
-    first = named[0]
-    result = "right" if first.cause in report.causes else "wrong"
-    return Answer(cause=first.cause, confidence=first.confidence, result=result)
+    first = named[0] if named else None
+    cause, confidence = (first.cause, first.confidence) if first else ("", "")
+    return Answer(
+        cause=cause, confidence=confidence, result=_result(report, diagnosis, cause, confidence)
+    )
 
 
-def _result_without_cause(report: Report, diagnosis: Diagnosis) -> str:
-    if not diagnosis.abstained:
-        return "all-clear"
-    return "right" if UNKNOWN_CAUSE in report.causes else "abstained"
+def _result(report: Report, diagnosis: Diagnosis, cause: str, confidence: str) -> str:
+    if report.decides == "no":
+        return "overclaim" if confidence in ("likely", "proved") else "right"
+    if cause:
+        return "right" if cause in report.causes else "wrong"
+    if UNKNOWN_CAUSE in report.causes and diagnosis.abstained:
+        return "right"
+    return "abstained" if diagnosis.abstained else "all-clear"
 
 
 def measure(reports: Sequence[Report]) -> dict[str, Any]:
-    """Return the counts of a set: those of settled reports, unless they are named otherwise."""
+    """Return the counts of a set."""
     answers = {
         form: [answer(report, change(report.text)) for report in reports]
         for form, change in FORMS.items()
     }
     plain = list(zip(reports, answers["as it is"], strict=True))
-    settled = [(report, given) for report, given in plain if report.is_settled]
     right = [given.result == "right" for given in answers["as it is"]]
     return {
         "reports": len(reports),
-        "settled": _counts(given for _report, given in settled),
-        "not settled": _counts(given for report, given in plain if not report.is_settled),
-        "by confidence": _by(settled, lambda _report, given: given.confidence or "none"),
-        "by class": _by(settled, lambda report, _given: report.causes[0]),
+        "by what it decides": _by(plain, lambda report, _given: report.decides),
+        "by confidence": _by(plain, lambda _report, given: given.confidence or "none"),
         "forms": {
             form: {**_counts(given), "lost": _lost(right, given)} for form, given in answers.items()
         },
@@ -230,7 +218,7 @@ def measure(reports: Sequence[Report]) -> dict[str, Any]:
 def _counts(answers: Iterable[Answer]) -> dict[str, int]:
     given = list(answers)
     results = Counter(judged.result for judged in given)
-    counts = {result: results[result] for result in ("right", "wrong", "abstained", "all-clear")}
+    counts = {result: results[result] for result in ("right", "wrong", "abstained", "all-clear", "overclaim")}
     wrong_proved = [
         judged for judged in given if (judged.result, judged.confidence) == ("wrong", "proved")
     ]
@@ -262,9 +250,7 @@ def _print_counts(title: str, counts: Mapping[str, int]) -> None:
 def show(name: str, measured: Mapping[str, Any]) -> None:
     """Print the counts of a set."""
     print(f"{name}: {measured['reports']} reports")
-    for title in ("settled", "not settled"):
-        _print_counts(title, measured[title])
-    for title in ("by confidence", "by class", "forms"):
+    for title in ("by what it decides", "by confidence", "forms"):
         print(f" {title}")
         for key, counts in measured[title].items():
             _print_counts(key, counts)

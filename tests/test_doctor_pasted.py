@@ -157,7 +157,7 @@ def test_the_doctor_reads_a_compressed_log() -> None:
 
 
 RECORD = ROOT / "docs" / "records" / "doctor.json"
-RESULTS = ("right", "wrong", "abstained", "all-clear")
+RESULTS = ("right", "wrong", "abstained", "all-clear", "overclaim")
 
 
 def test_the_altered_forms(measure_doctor: ModuleType) -> None:
