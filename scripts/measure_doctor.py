@@ -2,9 +2,9 @@
 
     python scripts/measure_doctor.py [--record FILE.json] [--wrong] SET.json|SET.toml ...
 
-A set is a JSON list of rows: id, output (what a program printed, with has_output), decides (yes: the
-output shows the cause; class: it leaves a few causes; no: it does not show it) and want (the causes
-that are right). A TOML file of `[[case]]` has the doctor's own cases: log, and first (the cause).
+A set is a JSON list of rows: id, output (what a program printed, with has_output), decides (yes:
+the output shows the cause; class: it leaves a few causes; no: it does not show it) and want (the
+causes that are right). A TOML file of `[[case]]` has the doctor's own cases: log, and first (cause).
 Every output is read without facts of a host, as on a machine without a GPU.
 
 The first verdict is right if it is one of `want`. Of an output that does not decide, a verdict that
@@ -38,6 +38,7 @@ from gpuenv.doctor.model import Diagnosis
 from gpuenv.model import Value
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = ("right", "wrong", "abstained", "all-clear", "overclaim")
 DECIDES = ("yes", "class", "no")
 RANKS = 8
 NOISE_LINES = 3000
@@ -218,7 +219,7 @@ def measure(reports: Sequence[Report]) -> dict[str, Any]:
 def _counts(answers: Iterable[Answer]) -> dict[str, int]:
     given = list(answers)
     results = Counter(judged.result for judged in given)
-    counts = {result: results[result] for result in ("right", "wrong", "abstained", "all-clear", "overclaim")}
+    counts = {result: results[result] for result in RESULTS}
     wrong_proved = [
         judged for judged in given if (judged.result, judged.confidence) == ("wrong", "proved")
     ]
