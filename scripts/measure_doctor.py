@@ -4,7 +4,7 @@
 
 A set is a JSON list of rows: id, output (what a program printed, with has_output), decides (yes:
 the output shows the cause; class: it leaves a few causes; no: it does not show it) and want (the
-causes that are right). A TOML file of `[[case]]` has the doctor's own cases: log, and first (cause).
+causes that are right). A TOML file of `[[case]]` has the doctor's own cases: log and first.
 Every output is read without facts of a host, as on a machine without a GPU.
 
 The first verdict is right if it is one of `want`. Of an output that does not decide, a verdict that

@@ -283,7 +283,7 @@ def stated_ranges(case: Case) -> Iterator[Finding]:
             yield likely("gpu_too_old_for_build", fact, older[0])
         elif later:
             yield possible("gpu_too_new_for_build", fact, later[0])
-        elif not devices:
+        elif not devices and case.faults():
             yield possible("gpu_too_old_for_build", fact)
 
 
