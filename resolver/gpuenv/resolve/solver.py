@@ -120,9 +120,10 @@ def solve(
             solve_changed,
         )
         helps = smallest_changes(alternatives, trials, groups, reasons)
-    names = [str(root) for root in question.roots[:SUBJECTS]]
-    if question.roots[SUBJECTS:]:
-        names.append(f"{len(question.roots) - SUBJECTS} more")
+    texts = list(dict.fromkeys(map(str, question.roots)))  # of a project and of its profile
+    names = texts[:SUBJECTS]
+    if texts[SUBJECTS:]:
+        names.append(f"{len(texts) - SUBJECTS} more")
     explanation = Explanation(
         subject=" and ".join(names),
         reasons=(*reasons, *question.index_doubts),
