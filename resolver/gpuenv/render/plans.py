@@ -121,7 +121,7 @@ def _chosen_lines(plan: Plan) -> list[str]:
     for choice in plan.choices:
         cuda = "" if choice.cuda is None else show_pair(choice.cuda)
         why = why_chosen(plan, choice.framework)
-        if choice.evidence != "scanned":
+        if choice.evidence != "scanned" and choice.cuda is not None:
             why += f"; {evidence_text(choice)}"
         release = f"{choice.framework} {choice.version}"
         rows.append((release, choice.variant, cuda, choice.cudnn or "", why))
@@ -149,6 +149,8 @@ def why_chosen(plan: Plan, name: str) -> str:
         if is_same and rejection.reasons:
             reason = rejection.reasons[0]
             version = reason.replace(subject=reason.subject.removeprefix(f"{name} "))
+            if reason.code == "no-offline-file":
+                return f"{version.subject} is not in the offline data"
             return reason_text(version, brief=not is_about_others(reason))
     return "the newest that is allowed"
 
