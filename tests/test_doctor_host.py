@@ -24,6 +24,7 @@ from gpuenv.compat.evaluate import known_builds
 from gpuenv.doctor import host_facts
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
+from gpuenv.doctor.other_binaries import other_binary_facts
 from tables import data_file
 from test_host_conditions import variables_of
 from test_verification import file_name, install, member_file, place, site_of
@@ -276,3 +277,26 @@ def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause() -> None:
         assert any(fact.subject == "cuda-build" and fact.value == "fail" for fact in facts) is fails
         causes = [verdict.cause for verdict in diagnose((), facts).verdicts]
         assert ("cpu_only_build" in causes) is fails
+
+
+def test_a_binary_beside_the_framework_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernel.ptx").write_text(".version 8.7\n.target sm_120\n.address_size 64\n")
+    (tmp_path / "other.ptx").write_text(".version 7.8\n.target sm_80\n.address_size 64\n")
+    host = gpuenv.describe(gpus=("H100",), driver="580.65.06", platform="linux-x86_64")
+    facts = other_binary_facts(host, load(), named=(), env={"HOME": str(tmp_path)})
+    assert [(fact.subject, Path(fact.value).name) for fact in facts] == [("older", "kernel.ptx")]
+    assert "rebuild" in facts[0].text
+
+
+def test_an_environment_that_lost_its_python_is_evidence(tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "pyvenv.cfg").write_text("home = /gone/bin\n")
+    done = run(["--target", "env", "--json"], tmp_path, text="CUDA error\n")
+    assert done.returncode == 1 and not done.stderr, done.stderr
+    document = json.loads(done.stdout)
+    assert "cannot be examined" in document["verdicts"][0]["evidence"][0]
+    assert {fact["kind"] for fact in document["facts"]} >= {"test"}
+    assert all(test["command"] for test in document["next_tests"])

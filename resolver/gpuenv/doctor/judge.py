@@ -241,7 +241,8 @@ def _confidence_in_old_driver(finding: Finding, case: Case) -> str:
     lacks = case.stated("driver_not_found") + case.stated("container_gpu_not_injected")
     lacks += case.about("library-missing", "libcuda.so.1")
     in_container = case.symptoms("in-container", "started-without-gpu")
-    if lacks or (in_container and not has_driver) or case.failed("libcuda"):
+    absent = [fact for fact in case.about("pci-gpu", "") if fact.value == "0"]
+    if lacks or absent or case.failed("libcuda") or (in_container and not has_driver):
         return "possible"
     is_doubtful = not has_driver or case.first("container", value="yes") or driver_suffices(case)
     return "likely" if is_doubtful else "proved"

@@ -39,7 +39,6 @@ _SYMBOL_OF_CUDA = re.compile(
     r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])"
 )
 _SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital there: cublasCreate
-_CUDNN_MAJORS_OF_TORCH = ("8", "9")
 # Programs whose wheels bring no CUDA, or only with an extra.
 _WITHOUT_OWN_CUDA = ("tensorflow", "onnxruntime", "ctranslate2")
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
