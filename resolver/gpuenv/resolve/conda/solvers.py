@@ -494,7 +494,11 @@ def _reset_context() -> None:
     """Let conda read its variables again: it keeps what it detected once."""
     from conda.base.context import reset_context  # type: ignore[import-not-found,unused-ignore]
 
-    reset_context()
+    try:
+        reset_context()
+    except Exception as error:  # of its reader of YAML, or its own
+        text = " ".join(str(error).split())
+        raise InputError(f"conda's settings cannot be read: {text}") from None
 
 
 def _plain_record(record: Any) -> Record:
