@@ -25,9 +25,6 @@ class Turn:
     def ask(self, line: str) -> bytes:
         return self._process.ask(line)
 
-    def end_input(self) -> None:
-        """The process stays for the next solver."""
-
     def close(self) -> None:
         self._free.append(self._process)
 

@@ -212,7 +212,6 @@ def test_a_child_that_does_not_end_is_killed(
     script = executable(tmp_path / "python", "exec sleep 600")
     solver = solvers.RattlerSolver(["x"], ["noarch"], python=script)
     pid = pid_of(solver)
-    solver.leave()
     assert is_running(pid)
     solver.close()
     assert not is_running(pid)

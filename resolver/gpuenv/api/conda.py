@@ -57,7 +57,6 @@ def solve(
             if into is not None:
                 error.hint = f"it must fit the packages in {into.path}; a new --target has none"
             raise
-        solver.leave()
     if prefix is not None:
         provided = conda_changes.distributions_of(plan.pins, carriers())
         leaving = conda_prefix.left_over(prefix, None, provided, exact=not keep)

@@ -255,11 +255,9 @@ def _dependencies(record: Record) -> Iterator[tuple[str, str]]:
 def newest(records: Sequence[Record]) -> list[Record]:
     """Sort records: newest version first, then the highest build number, then the build's name."""
 
-    # Many records have the same version, and comparing versions is slow.
-    places = conda_versions.places(str(record["version"]) for record in records)
-
-    def place_and_number(record: Record) -> tuple[int, int]:
-        return places[str(record["version"])], int(record.get("build_number", 0))
+    def release(record: Record) -> tuple[Any, int]:
+        version = conda_versions.version(str(record["version"]))
+        return version, int(record.get("build_number", 0))
 
     by_name = sorted(records, key=lambda record: (str(record["build"]), str(record.get("url", ""))))
-    return sorted(by_name, key=place_and_number, reverse=True)
+    return sorted(by_name, key=release, reverse=True)

@@ -38,6 +38,7 @@ _FILE_LINE = re.compile(
     r"(?P<url>\S+?/(?P<subdir>[^/\s]+)/(?P<file>[^/\s#]+\.(?:conda|tar\.bz2)))"
     r"(?:#(?:(?:sha256:)?(?P<sha256>[0-9a-f]{64})|(?P<md5>[0-9a-f]{32})))?"
 )
+_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NAME_PARTS = 3  # NAME-VERSION-BUILD
 
 
@@ -169,10 +170,38 @@ def _conda_lock_package(pin: Pin, subdir: str) -> Document:
 
 
 def _to_yaml(document: Document) -> str:
-    """Return YAML whose lines are not wrapped."""
+    """Return block YAML: texts as JSON writes them, most keys plain.
+
+    The bytes of a lock must stay the same, so every freedom that YAML leaves is decided here.
+    """
     import yaml
 
-    return str(yaml.safe_dump(document, sort_keys=False, width=math.inf))
+    class Dumper(yaml.SafeDumper):
+        """Indents lists below their key, and quotes texts but not keys."""
+
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+            super().increase_indent(flow, False)
+
+        def represent_mapping(
+            self, tag: str, mapping: Any, flow_style: bool | None = None
+        ) -> yaml.MappingNode:
+            node = super().represent_mapping(tag, mapping, flow_style)
+            for key, _ in node.value:
+                if _PLAIN_KEY.fullmatch(key.value):
+                    key.style = None
+            return node
+
+        def write_double_quoted(self, text: str, split: bool = True) -> None:
+            self.write_indicator(json.dumps(text), True)
+
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+
+    Dumper.add_representer(str, quoted)
+    return yaml.dump(document, Dumper=Dumper, sort_keys=False, width=math.inf)
 
 
 # ---- reading ------------------------------------------------------------------------------------

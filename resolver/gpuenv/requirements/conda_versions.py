@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import cache, total_ordering
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import InputError
 
@@ -27,20 +27,7 @@ _OF_WHEELS = re.compile(r"[;@]|\[[^=\]]*\]")  # a marker, a URL, extras
 SPEC_HINT = "numpy, or numpy>=2"
 
 
-class Rules(Protocol):
-    """The rules of a solver. Whatever it raises means that it cannot read a text."""
-
-    def version(self, text: str) -> Any:
-        """Return a version, which has the order of versions."""
-
-    def contains(self, spec: str, text: str) -> bool:
-        """Return whether a range holds a version."""
-
-    def split(self, text: str) -> tuple[str, str | None, str | None]:
-        """Return the name, the range and the build of a match spec."""
-
-    def matches(self, spec: str, name: str, text: str, build: str) -> bool:
-        """Return whether a match spec asks for a package."""
+# Each class has the rules of one solver. Whatever it raises means that it cannot read a text.
 
 
 class Conda:
@@ -115,7 +102,7 @@ class Own:
 
 
 @cache
-def _rules() -> Rules:
+def _rules() -> Conda | Rattler | Own:
     if inside_conda():
         return Conda()
     try:
@@ -208,18 +195,6 @@ def lower_bound(spec: str) -> str | None:
 def newest_first(texts: Iterable[str]) -> list[str]:
     """Return versions in conda's order, newest first, each once."""
     return sorted(set(texts), key=version, reverse=True)
-
-
-def places(texts: Iterable[str]) -> dict[str, int]:
-    """Return the place of each version in conda's order, oldest first; equal versions share one."""
-    place_by_version: dict[str, int] = {}
-    place, before = 0, None
-    for text in sorted(set(texts), key=version):
-        if before is not None and version(text) != before:
-            place += 1
-        before = version(text)
-        place_by_version[text] = place
-    return place_by_version
 
 
 def one_of(texts: Iterable[str]) -> str:

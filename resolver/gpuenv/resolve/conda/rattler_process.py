@@ -37,18 +37,12 @@ class RattlerProcess:
             stdin.flush()
         return stdout.readline()
 
-    def end_input(self) -> None:
-        """End the input of the child, at which it ends."""
-        if self._process.stdin is not None:
-            with suppress(OSError):  # it has ended before it read everything
-                self._process.stdin.close()
-
     def close(self) -> None:
         """End the child and wait for its end."""
         atexit.unregister(self.close)
-        self.end_input()
-        if self._process.stdout is not None:
-            self._process.stdout.close()  # what it still writes is not read
+        for stream in filter(None, (self._process.stdin, self._process.stdout)):
+            with suppress(OSError):  # it has ended before it read everything
+                stream.close()
         try:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_SECONDS)

@@ -121,12 +121,6 @@ class Solver(Protocol):
             PackageIndexError, InputError: As `records`.
         """
 
-    def leave(self) -> None:
-        """Let the solver end in the background: it will not be asked again."""
-
-    def close(self) -> None:
-        """End what was started, and wait for its end."""
-
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
@@ -261,13 +255,8 @@ class RattlerSolver:
         except PackageIndexError as error:
             raise InstallError(f"installing failed ({error.message})") from None
 
-    def leave(self) -> None:
-        """As Solver.leave; `close` waits for its end."""
-        if self._child is not None:
-            self._child.end_input()
-
     def close(self) -> None:
-        """As Solver.close."""
+        """End the child, and wait for its end."""
         child, self._child = self._child, None
         if child is not None:
             child.close()
@@ -390,12 +379,6 @@ class CondaSolver:
         )
         records: Sequence[Any] = solver.solve_final_state()
         return records
-
-    def leave(self) -> None:
-        """Nothing was started."""
-
-    def close(self) -> None:
-        """Nothing was started."""
 
 
 def _configured_backend() -> str:
