@@ -200,7 +200,8 @@ class CandidateStore:
     def limits_of(self, spec: str) -> tuple[list[str], list[str]]:
         """Return (limits, preferences) of a user's spec of cuDNN or of a toolkit.
 
-        The limits hold the versions that the host can run, the preferences those without doubts.
+        The limits hold the versions that the host can run, the preferences those that
+        are not known as releases to avoid.
         Each is [] if it holds all versions or none.
 
         Raises:
@@ -218,7 +219,8 @@ class CandidateStore:
             is_limit = 0 < len(versions) < len(against)
             return [f"{name} {conda_versions.one_of(versions)}"] if is_limit else []
 
-        return limit(good), limit([version for version in good if not against[version]])
+        codes = {version: {reason.code for reason in against[version]} for version in good}
+        return limit(good), limit([text for text in good if "known-avoid" not in codes[text]])
 
 
 def on_channel(channel: str, spec: str) -> str:
