@@ -387,15 +387,17 @@ class _Search:
                 candidate.row, self.host, self.matrix, self.carriers
             )
         ]
-        self.solver.limits = (*self.limits, *unsaid)
         named = {conda_versions.name_of(spec) for spec in self.parsed.specs}
         constraints = list(limits)
         for _ in range(ROUNDS):
+            self.solver.limits = (*self.limits, *unsaid)
             try:
                 records = self.solver.solve(specs, constraints, self.virtual)
             except RefusedError as error:
                 self.refusals.append(self._refusal(combination, error))
                 return None
+            finally:
+                self.solver.limits = self.limits
             against = conda_parts.closure_reasons(
                 records,
                 self.host,
