@@ -230,7 +230,7 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
     done = conda.run(
         "doctor", "--name", "fixed", "--fix", "gpuenv", "--dry-run", typed="y\n", **env
     )
-    assert "torch 2.7.1" in done.stdout and contents(prefix) == before
+    assert "-> 2.7.1" in done.stdout and contents(prefix) == before
     done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", typed="y\n", **env)
     assert done.returncode == 0, done.stdout + done.stderr
     have = packages.installed_packages(str(prefix))

@@ -229,7 +229,7 @@ def test_a_conda_lock_has_what_the_format_asks_for() -> None:
     assert metadata["channels"] == [{"url": CHANNEL, "used_env_vars": []}]
     assert metadata["platforms"] == ["linux-64"] == list(metadata["content_hash"])
     assert metadata["sources"] == []
-    assert set(metadata["custom_metadata"]) == {"gpuenv"}
+    assert set(metadata["custom_metadata"]) == {"created_by", "gpuenv"}
     assert document["package"][0] == {
         "name": "cudnn",
         "version": "9.1",

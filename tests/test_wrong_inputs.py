@@ -29,10 +29,9 @@ def test_a_wrong_input_is_one_line(case: dict[str, Any], folder: Path) -> None:
     assert contents(folder) == {}
 
 
-def test_no_command_lists_the_commands(tmp_path: Path) -> None:
+def test_no_command_shows_the_state(tmp_path: Path) -> None:
     done = run([], tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Usage: gpuenv COMMAND [OPTIONS]" in done.stderr and "\n  solve  " in done.stderr
+    assert done.returncode == 0 and "next         gpuenv install FRAMEWORK" in done.stdout
 
 
 TARGET = "--platform linux-x86_64 --glibc 2.35 --python 3.12 --offline"

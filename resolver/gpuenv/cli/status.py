@@ -18,7 +18,7 @@ from .state import PYLOCK
 class Status(Command):
     """`gpuenv status`: what gpuenv sees in this folder, and the next command."""
 
-    HELP = "Show the project, the environment and the host, and the next command"
+    HELP = "Show the project, the environment, the host, and what is next"
     DESCRIPTION = (
         "Print the locks of the project in this folder, the environment and the lock that it has,"
         " the GPUs, and the next command. Nothing is written."
