@@ -7,6 +7,7 @@ are most of the time of a short command.
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import logging
 import os
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 LIMIT = 120.0  # seconds until a command counts as hanging
+_idle: set[int] = set()  # threads that have not ended in time: they wait for work and hold no lock
 
 
 def run(
@@ -34,7 +37,7 @@ def run(
     """Call `entry_point` in a fork, with `command` as sys.argv, and wait for its end.
 
     Raises:
-        subprocess.TimeoutExpired: It did not end within LIMIT; it was killed.
+        AssertionError: It did not end within LIMIT; it was killed. The message has its stacks.
     """
     with (
         open(os.devnull, "rb") as stdin,
@@ -42,7 +45,10 @@ def run(
         tempfile.TemporaryFile() as stderr,
     ):
         streams = [stdin.fileno(), stdout.fileno(), stderr.fileno()]
-        status = wait(start(entry_point, command, folder, environment, streams), command)
+        try:
+            status = wait(start(entry_point, command, folder, environment, streams), command)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"{error}\n{_text(stderr)}") from None
         return subprocess.CompletedProcess([*command], status, _text(stdout), _text(stderr))
 
 
@@ -56,6 +62,7 @@ def start(
     """Call `entry_point` in a fork, with three descriptors as its streams. Return its number."""
     sys.stdout.flush()
     sys.stderr.flush()
+    _wait_for_threads()
     with warnings.catch_warnings():
         # Threads of this process are servers, which the fork does not touch.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -63,6 +70,16 @@ def start(
     if pid == 0:
         _call_and_exit(entry_point, command, folder, environment, streams)
     return pid
+
+
+def _wait_for_threads() -> None:
+    """Let threads of a command that a test called here end: a fork would keep their locks."""
+    deadline = time.monotonic() + 1
+    for thread in threading.enumerate():
+        if thread.name.startswith("ThreadPoolExecutor") and thread.ident not in _idle:
+            thread.join(max(0, deadline - time.monotonic()))
+            if thread.is_alive():
+                _idle.add(thread.ident or 0)
 
 
 def _call_and_exit(
@@ -75,6 +92,7 @@ def _call_and_exit(
     status = 1
     try:
         _become_a_process(folder, environment, streams)
+        faulthandler.dump_traceback_later(LIMIT - 5, file=sys.stderr)  # where it hangs
         sys.argv = [*command]
         entry_point()
         status = 0

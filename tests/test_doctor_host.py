@@ -294,9 +294,10 @@ def test_a_binary_beside_the_framework_is_named(
 def test_an_environment_that_lost_its_python_is_evidence(tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "pyvenv.cfg").write_text("home = /gone/bin\n")
-    done = run(["--target", "env", "--json"], tmp_path, text="CUDA error\n")
-    assert done.returncode == 1 and not done.stderr, done.stderr
-    document = json.loads(done.stdout)
-    assert "cannot be examined" in document["verdicts"][0]["evidence"][0]
-    assert {fact["kind"] for fact in document["facts"]} >= {"test"}
-    assert all(test["command"] for test in document["next_tests"])
+    for named in (["--python", "env/bin/python"], ["--target", "env"]):
+        done = run([*named, "--json"], tmp_path, text="CUDA error\n")
+        assert done.returncode == 1 and not done.stderr, done.stderr
+        document = json.loads(done.stdout)
+        assert "cannot be examined" in document["verdicts"][0]["evidence"][0]
+        assert {fact["kind"] for fact in document["facts"]} >= {"test"}
+        assert all(test["command"] for test in document["next_tests"])

@@ -20,6 +20,7 @@ from .. import doctor as doctor_values
 from ..doctor import catalog
 from ..errors import GpuEnvError, InputError
 from ..model import Host
+from ..prefix import is_conda, is_venv, prefix_of
 from ..render import doctor as render
 from ..render.refusals import lock_json, lock_lines
 from .environments import exit_on_signals
@@ -152,6 +153,10 @@ def _environment(arguments: Namespace) -> str | None:
         return target
     if python is not None and (os.sep in python or os.path.isfile(python)):
         if not os.access(python, os.X_OK) or os.path.isdir(python):
+            prefix = prefix_of(python)
+            if is_venv(prefix) or is_conda(prefix):
+                arguments.target, arguments.python = prefix, None  # it has lost its interpreter
+                return prefix
             hint = "for a folder: --target DIR"
             raise InputError(f"--python {python}: is no interpreter", hint=hint)
         return python

@@ -21,9 +21,12 @@ _CONFIDENCE_OF_MESSAGE = {"says": "proved", "hints": "likely", "maybe": "possibl
 _CONFIDENCES = ("proved", "likely", "possible")
 _LAST_LINE = 1 << 60
 # Kinds of facts by which a program states what was at its own moment: the host's state now does not
-# refute them.
+# refute them. That a build finds no compiler is no matter of the libraries that load.
 _OF_THE_MOMENT = ("out-of-memory", "library-missing", "symbol-missing", "libc-wanted", "xid")
-_MESSAGES_OF_THE_MOMENT = ("unsupported-ptx", "unable-to-load-any", "cudnn-sublibrary-loading")
+_MESSAGES_OF_THE_MOMENT = (
+    "unsupported-ptx", "unable-to-load-any", "cudnn-sublibrary-loading", "compiler-not-found",
+    "cuda-version-mismatches",
+)  # fmt: skip
 # Causes whose state may have changed since the log was written.
 _OF_NOW = frozenset({"out_of_memory_masked", "driver_not_found"})
 # Messages that the runtime also prints if there is no driver.
