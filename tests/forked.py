@@ -8,6 +8,7 @@ are most of the time of a short command.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import io
 import logging
 import os
@@ -17,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import IO
 
 LIMIT = 120.0  # seconds until a command counts as hanging
-_idle: set[int] = set()  # threads that have not ended in time: they wait for work and hold no lock
 
 
 def run(
@@ -62,7 +61,6 @@ def start(
     """Call `entry_point` in a fork, with three descriptors as its streams. Return its number."""
     sys.stdout.flush()
     sys.stderr.flush()
-    _wait_for_threads()
     with warnings.catch_warnings():
         # Threads of this process are servers, which the fork does not touch.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -70,16 +68,6 @@ def start(
     if pid == 0:
         _call_and_exit(entry_point, command, folder, environment, streams)
     return pid
-
-
-def _wait_for_threads() -> None:
-    """Let threads of a command that a test called here end: a fork would keep their locks."""
-    deadline = time.monotonic() + 1
-    for thread in threading.enumerate():
-        if thread.name.startswith("ThreadPoolExecutor") and thread.ident not in _idle:
-            thread.join(max(0, deadline - time.monotonic()))
-            if thread.is_alive():
-                _idle.add(thread.ident or 0)
 
 
 def _call_and_exit(
@@ -108,6 +96,8 @@ def _call_and_exit(
 
 def _become_a_process(folder: Path, environment: Mapping[str, str], streams: Sequence[int]) -> None:
     """Replace what this process has of pytest's by what a new process would have."""
+    # What the other process left, such as V8, may wait for its threads when it is collected.
+    gc.freeze()
     # A command that a test called may have set handlers in this process.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
