@@ -12,7 +12,7 @@ import pytest
 
 from small_wheels import make_wheel
 from tables import each
-from test_cli import run
+from test_cli import run, run_process
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 PROJECT = f"""
@@ -135,6 +135,17 @@ def test_the_loop_of_a_project_has_one_command_for_each_step(folder: Path) -> No
     assert ".venv: has its lock" in said and "next         gpuenv run COMMAND" in said
     gpuenv("remove gamma --no-sync")
     assert ".venv: does not have the lock of the project" in gpuenv("status")
+
+
+def test_paths_are_utf_8_in_every_locale(folder: Path) -> None:
+    place = folder / "\u00fcmlaut"
+    place.mkdir()
+    make_wheel(place, "alpha", "1.0")
+    words = "install alpha --gpu none --no-index --find-links ."
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = run_process(words, place, **locale)
+    assert done.returncode == 0, done.stderr
+    assert installed(place / ".venv") == ["alpha-1.0"]
 
 
 def test_the_recorded_lock_is_used_where_no_file_is(folder: Path) -> None:

@@ -51,6 +51,9 @@ OF_OTHERS = "Projects and clusters"  # the group of the commands of other packag
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A traceback is shown only with --debug."""
+    if argv is None and sys.getfilesystemencoding() != "utf-8":
+        # Paths and files of other programs are UTF-8, whatever the locale is.
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
     argv = sys.argv[1:] if argv is None else argv
     arguments = Namespace(json=False, debug="--debug" in argv)  # until they are parsed
     try:
