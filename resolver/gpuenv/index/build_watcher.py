@@ -18,7 +18,10 @@ TRIES, PAUSE = 50, 0.1  # a process that is being killed can still write a file
 def main(folder: str) -> None:
     """Make the folder, wait for the end of gpuenv, then end the group."""
     os.makedirs(folder, mode=0o700)
-    print("ready", flush=True)
+    try:
+        os.write(1, b"ready\n")
+    except BrokenPipeError:  # gpuenv was killed meanwhile: the end of the input follows
+        pass
     sys.stdin.buffer.read()
     group = os.getpid()
     if os.fork():
