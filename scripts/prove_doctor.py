@@ -147,6 +147,9 @@ def _listing(python: str) -> str:
 
 def _run(program: Row, python: str, folder: str, parts: str) -> Row:
     with tempfile.TemporaryDirectory() as place:
+        shown = {place: "/home/user"}
+        if parts:
+            shown[os.path.abspath(parts)] = "/home/user/parts"
         if "change" in program or "install" in program:
             python = copied(python, place, "environment")
             for change in program.get("change", ()):
@@ -169,13 +172,13 @@ def _run(program: Row, python: str, folder: str, parts: str) -> Row:
                 errors="replace",
             )  # fmt: skip
         log = os.path.join(folder, program["name"] + ".log")
-        for text in (done.stdout, _published(done.stdout, place)):
+        for text in (done.stdout, _published(done.stdout, shown)):
             with open(log, "w", encoding="utf-8") as file:
                 file.write(text)
             if text is done.stdout:
                 document = _doctor(program, log, ["--python", python], variables, work)
         with open(log.removesuffix("log") + "json", "w", encoding="utf-8") as file:
-            file.write(_published(json.dumps(document, indent=1), place))
+            file.write(_published(json.dumps(document, indent=1), shown))
         row = {
             "exit": done.returncode,
             "here": answer(document),
@@ -183,12 +186,16 @@ def _run(program: Row, python: str, folder: str, parts: str) -> Row:
         }
         if "install" in program:
             row["verify"] = _failed_checks(python)
-    published: Row = json.loads(_published(json.dumps(row), place))
+    published: Row = json.loads(_published(json.dumps(row), shown))
     return published
 
 
-def _published(text: str, place: str) -> str:
-    return PRIVATE.sub("...", text).replace(place, "/home/user")
+def _published(text: str, shown: Mapping[str, str]) -> str:
+    """Return a text without private words. `shown` has what it calls a folder of this machine."""
+    text = PRIVATE.sub("...", text)
+    for folder, name in shown.items():
+        text = text.replace(folder, name)
+    return text
 
 
 def _in_shell(program: Row, command: Sequence[str]) -> list[str]:
