@@ -82,12 +82,14 @@ def require_current(target: str, arguments: Namespace) -> None:
     if arguments.frozen or not api.has_profiles():
         return
     lock = api.recorded_lock(target)
-    name = "" if lock is None else dict(lock.inputs).get("profile", "")
-    if name not in {profile.name for profile in api.read_project().profiles}:
+    if lock is None:
         return
-    state = api.profile_states("", [str(name)])[0]
+    name = dict(lock.inputs).get("profile")
+    state = next((one for one in api.profile_states("", ()) if one.profile == name), None)
+    if state is None:
+        return
     require_fresh(state, arguments)
-    if lock is not None and state.status == "fresh" and api.read_lock(state.path).pins != lock.pins:
+    if state.status == "fresh" and api.read_lock(state.path).pins != lock.pins:
         message = f"{target} does not have {state.path}"
         raise StaleLockError(message, hint="run gpuenv sync; --frozen takes it as it is")
 

@@ -106,8 +106,8 @@ class Verify(Command):
             is_text = arguments.format == "text" and not (arguments.quiet or arguments.hook)
             hint = "name one: --target DIR or --python EXE"
             arguments.target = environment(hint, announced=is_text)
-            is_recorded = arguments.lock or api.recorded_lock(arguments.target)
-            if not is_recorded and os.path.isfile(PYLOCK):
+            is_unnamed = not arguments.lock and os.path.isfile(PYLOCK)
+            if is_unnamed and api.recorded_lock(arguments.target) is None:
                 arguments.lock = PYLOCK
         if arguments.hook or arguments.format in render_checks.FORMATS:
             make_report = render_checks.FORMATS.get(arguments.format, render_checks.hook)

@@ -156,15 +156,16 @@ def source_reasons(name: str, version: str, host: Host, data: CompatibilityData)
     if row is None or not row.capabilities:
         return {}
     if not host.gpus:
-        have = "a host without one"
-        return {
-            "__sm": (
-                Reason(code="needs-gpu", subject=f"{name} {version}", need="a GPU", have=have),
-            )
-        }
+        return {"__sm": (gpu_reason(f"{name} {version}"),)}
     targets = tuple(capability.replace(".", "") for capability in row.capabilities)
     code = Code(sass=targets, ptx=(), source=row.source)
     return {"__sm": code_reasons(f"{name} {version}", code, host)}
+
+
+def gpu_reason(subject: str, source: str = "") -> Reason:
+    """Return that a release needs a GPU and that the host has none. Code: needs-gpu."""
+    have = "a host without one"
+    return Reason(code="needs-gpu", subject=subject, need="a GPU", have=have, source=source)
 
 
 def _not_in_data(code: str, subject: str) -> Facts:
@@ -260,7 +261,7 @@ def _nvidia_reasons(
     for text in claims.unreadable:
         yield _variant_reason("variant-property", subject, f"nvidia {text}", "no known meaning")
     if not host.gpus:
-        yield _variant_reason("needs-gpu", subject, "a GPU", "a host without one")
+        yield gpu_reason(subject, rules.VARIANT_SOURCE)
         return
     yield from (reason for reason in host_reasons(host, data) if not is_doubt(reason))
     bounds = rules.cuda_bound_reasons(subject, claims.lower, claims.upper, host.driver_cuda)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from .advice import advice, advice_row
 from .catalog import Area, areas, causes
 from .facts import NVIDIA_KINDS, Case, is_absence
-from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
+from .model import PROBE_TESTS, Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import XID_PROGRAM, broken_release, driver_suffices, findings
 
 EVIDENCE_LINES = 4  # of one verdict
@@ -47,13 +47,7 @@ _WITHOUT_NVIDIA_GPU = {
 }
 # Tests to propose for a failure of cuDNN, and for another failure.
 CUDNN_TESTS = (
-    "fresh-process",
-    "clean-loader",
-    "one-folder",
-    "free-memory",
-    "float32-convolution",
-    "other-stream",
-    "each-device",
+    *PROBE_TESTS,
     "cudnn-version",
     "driver-runtime",
     "architecture",

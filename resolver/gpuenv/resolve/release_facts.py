@@ -186,9 +186,7 @@ class ReleaseFacts:
             is_limited = framework != self._data.framework(framework.name)
             if is_limited or not all(has_carriers):
                 return {}  # the user asks for a CUDA build, or there is a CPU variant
-            have = "a host without one"
-            reason = Reason(code="needs-gpu", subject=subject, need="a GPU", have=have)
-            return {"__sm": (reason,)}
+            return {"__sm": (evaluate.gpu_reason(subject),)}
         if not any(has_carriers):
             return {}  # the user asks for the CPU build; the plan has a warning
         if build is None:
