@@ -112,9 +112,9 @@ if TYPE_CHECKING:
         write_profile_locks,
     )
 else:
-    # A solve needs none of these. Each is loaded when a function is used that the modules before it
-    # do not have.
-    _ON_DEMAND = ("installing", "projects", "explanations", "foreign", "dockerfiles", "conda")
+    # A solve needs only the first of these. Each is loaded when a function is used that the modules
+    # before it do not have.
+    _ON_DEMAND = ("foreign", "installing", "projects", "explanations", "dockerfiles", "conda")
 
     def __getattr__(name: str) -> Any:
         for module in _ON_DEMAND if name in __all__ else ():

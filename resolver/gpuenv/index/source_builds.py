@@ -12,8 +12,7 @@ folder is removed (build_watcher).
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.resources  # two threads that import it at once can deadlock
+import importlib.resources  # noqa: F401  two threads that import it at once can deadlock
 import os
 import re
 import shutil
@@ -444,6 +443,8 @@ class _Environment:
         if beside is None:
             return
         self._install_lines(beside.requires)
+        import importlib.metadata  # slow, and few solves build
+
         own_folder = sites(path)[0]
         lines = "\n".join(beside.folders)
         Path(own_folder, "beside.pth").write_text(lines, encoding="utf-8")
