@@ -65,6 +65,16 @@ def entries(nav: list[dict[str, Any]]) -> Iterator[str]:
             yield from [value] if isinstance(value, str) else entries(value)
 
 
+def test_nothing_assumes_that_gpuenv_is_on_an_index() -> None:
+    """Until the first release, a page or a file for CI installs a clone, a wheel or an extra."""
+    by_name = re.compile(
+        r"(?:pip install (?!.*--no-index)(?:[^&\n]* )?|uvx |pipx run )gpuenv(?: |$)", re.M
+    )
+    assert by_name.search("    pip install uv gpuenv\n") and by_name.search("uvx gpuenv solve")
+    files = [*DOCS.glob("hooks/*"), *PAGES]
+    assert [path for path in files if by_name.search(path.read_text())] == []
+
+
 def test_the_navigation_of_the_site_has_every_page() -> None:
     config = tomllib.loads((DOCS / "zensical.toml").read_text())
     listed = list(entries(config["project"]["nav"]))
