@@ -295,8 +295,8 @@ def _dropped_by_build(capability: Capability) -> Iterator[str]:
 
 def _refused_capability(case: Case) -> Capability | None:
     """Return the compute capability that a compiler refuses, or None."""
-    refused = case.first("capability", subject="compiler")
-    return version_tuple(refused.value) if refused else None
+    refused = case.about("capability", "compiler")
+    return version_tuple(refused[0].value) if refused else None
 
 
 def _unknown_to_compiler(capability: Capability) -> Iterator[str]:

@@ -175,8 +175,9 @@ def _cudnn_facts(check: Check, library_marks: Sequence[Mark]) -> Iterator[Fact]:
     if check.subject == "libraries" and check.status != "unknown":
         yield from _test_facts(check, [(_library_test(check.marks), check.status)])
     elif check.subject in ("origin", "version"):
-        for version in marks_about(check.marks, "version"):
-            yield fact("cudnn-loaded", "", version, _where(check), check.evidence)
+        for code, _, version in check.marks:
+            if code == "version":
+                yield fact("cudnn-loaded", "", version, _where(check), check.evidence)
         yield from _test_facts(check, _folder_tests(check, library_marks))
     elif check.subject == "device version" and check.status == "fail":
         yield fact("architecture-missing", "cudnn", check.evidence, _where(check), check.evidence)

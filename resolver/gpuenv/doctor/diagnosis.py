@@ -35,6 +35,7 @@ _CHUNK = 1 << 16  # bytes of a log that are read at once
 # Problems of the detection that the device nodes may explain.
 _UNEXPLAINED_PROBLEMS = frozenset(
     {
+        "driver-not-loaded",
         "driver-libraries-missing",
         "driver-libraries-broken",
         "nvml-unknown-error",
@@ -313,6 +314,8 @@ def _facts_of_machine(
     facts = _facts_of_host(host, root, scope)
     if scope.has_variables:
         facts += host_facts.variable_facts(os.environ)
+    if scope.is_evidence and not scope.described:
+        facts += host_facts.limit_facts()
     if scope.is_evidence:
         return facts + list(environment.facts)
     return facts + [fact for fact in environment.facts if not _is_of_loader(fact)]

@@ -36,7 +36,6 @@ _FACTS_OF_PROBLEM: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("test", "libcuda", "fail"),
     ),
     "driver-not-loaded": (
-        ("module", "nvidia", "absent"),
         ("status", "nvml", "NVML_ERROR_DRIVER_NOT_LOADED"),
         ("test", "nvml", "fail"),
     ),
@@ -197,6 +196,11 @@ def _detected_facts(host: Host, where: str) -> Iterator[Fact]:
         yield fact(kind, "", value, "host: /proc", f"the process runs {place}")
     for problem in host.problems:
         yield from _problem_facts(problem)
+        if problem.code == "driver-not-loaded":
+            # NVML says so, too, if it cannot open the device files of a loaded module.
+            source = dict(host.sources).get("driver", "")
+            state = "loaded" if source.startswith(("/proc/", "/sys/")) else "absent"
+            yield fact("module", "nvidia", state, "host: /proc", f"the module is {state}")
 
 
 def _problem_facts(problem: Problem) -> Iterator[Fact]:
@@ -230,6 +234,19 @@ def variable_facts(env: Mapping[str, str]) -> tuple[Fact, ...]:
             where = f"host: variable {name}"
             facts.append(fact("variable", name, value, where, f"{name}={value}"))
     return tuple(facts)
+
+
+def limit_facts() -> tuple[Fact, ...]:
+    """Return the limit of the address space, if this process has one (ulimit -v)."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ()
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return ()
+    text = f"the address space is limited to {limit // _MIB} MiB (ulimit -v)"
+    return (fact("limit", "address-space", str(limit), "host: limits of this process", text),)
 
 
 # ---- installed packages -------------------------------------------------------------------------

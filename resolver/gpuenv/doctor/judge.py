@@ -45,6 +45,8 @@ _WITHOUT_NVIDIA_GPU = {
     "visible_devices_wrong",
     "wsl_driver_or_toolkit",
 }
+# Causes by which a program reaches no device.
+_WITHOUT_DEVICE = ("container_gpu_not_injected", "driver_not_found", "driver_not_loaded")
 # Tests to propose for a failure of cuDNN, and for another failure.
 CUDNN_TESTS = (
     *PROBE_TESTS,
@@ -84,7 +86,7 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
         (refuted if refutation else kept).append(_less_sure(finding, case))
     kept += _replacements(case, refuted, kept)
     if case.log:
-        kept = [*_below_log(kept)]
+        kept = [*_below_log(kept, case)]
     outside = _outside(case)
     merged: dict[str, Finding] = {}
     for finding in kept:
@@ -140,6 +142,7 @@ def _refutation(case: Case, finding: Finding) -> Fact | None:
 def _is_of_the_moment(fact: Fact) -> bool:
     """Whether a program states in a log what the host's state now cannot refute."""
     is_stated = fact.kind in _OF_THE_MOMENT or fact.value in _MESSAGES_OF_THE_MOMENT
+    is_stated |= (fact.kind, fact.subject) == ("architecture-missing", "compiler")
     return is_stated and fact.from_log
 
 
@@ -191,17 +194,24 @@ def _replacements(
 # ---- how sure -----------------------------------------------------------------------------------
 
 
-def _below_log(proposed: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings, with less confidence in those that rest on absence alone."""
+def _below_log(proposed: Iterable[Finding], case: Case) -> Iterator[Finding]:
+    """Yield the findings, with less confidence in those that rest on absence alone.
+
+    That the program of the log reached no device is evidence that a device is absent.
+    """
     found = list(proposed)
     absent = [finding for finding in found if _rests_on_absence(finding)]
-    highest = "possible" if len(absent) < len(found) else "likely"
+    unreached = [fact for cause in _WITHOUT_DEVICE for fact in case.stated(cause) if fact.from_log]
+    unreached += case.stated("visible_devices_wrong", "no-device", "no-usable-device")
+    unreached += case.symptoms("no-device", "cuda-unavailable")
     for finding in found:
-        if finding in absent:
-            lower = max(finding.confidence, highest, key=_CONFIDENCES.index)
-            yield finding.replace(confidence=lower)
-        else:
+        if finding not in absent:
             yield finding
+            continue
+        stated = unreached[:1] if finding.cause in _WITHOUT_DEVICE else []
+        highest = "likely" if stated or len(absent) == len(found) else "possible"
+        lower = max(finding.confidence, highest, key=_CONFIDENCES.index)
+        yield finding.replace(confidence=lower, facts=(*stated, *finding.facts))
 
 
 def _rests_on_absence(finding: Finding) -> bool:
@@ -311,7 +321,8 @@ def _verdict(finding: Finding, case: Case) -> Verdict:
     if row is None:
         return verdict
     if row.alone:
-        return verdict.replace(fix=row.says, advice=(), title=row.title, complete=True)
+        fix = row.says.replace("{advice}", " ".join(verdict.advice)).strip()
+        return verdict.replace(fix=fix, advice=(), title=row.title, complete=True)
     return verdict.replace(advice=(row.says, *verdict.advice), title=row.title)
 
 

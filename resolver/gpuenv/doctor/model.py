@@ -195,6 +195,7 @@ KINDS: dict[str, str] = {
     "module": "subject: nvidia, nvidia_uvm or nouveau; value: 'loaded', 'missing' (not built) or "
     "'absent' (not loaded)",
     "variable": "subject: name of an environment variable; value: its value",
+    "limit": "subject: address-space; value: a limit of this process in bytes, as ulimit sets it",
     "chosen-devices": "value: the number (not 0) or the UUID in CUDA_VISIBLE_DEVICES, or "
     "'ray', which sets it for its workers",
     "framework": "subject: torch, tensorflow, jax, ..; value: version or ''",

@@ -211,7 +211,9 @@ def _code_lists(case: Case) -> list[Fact]:
 
 
 def _unserved_device(case: Case, targets: Iterable[str]) -> tuple[Capability, Fact] | None:
-    """Return the first GPU that no target has SASS for, or None."""
+    """Return what a compiler refuses, or the first GPU that no target has SASS for, or None."""
+    for fact in case.about("capability", "compiler"):
+        return version_tuple(fact.value), fact
     names = {text.replace(".", "") for text in targets}
     for capability, fact in gpu_capabilities(case):
         if not any_sass_runs(names, capability):
@@ -223,7 +225,8 @@ def _limits_of_compiler(
     case: Case, targets: Sequence[str]
 ) -> tuple[Capability, Capability, Fact] | None:
     """Return what the newest CUDA that a log names compiles for, if no list states it."""
-    toolkit = case.newest("toolkit") or case.newest("cuda-built")
+    build = case.newest("cuda-built", "torch") or case.newest("cuda-built")
+    toolkit = case.newest("toolkit") or build
     limits = compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     return (*limits, toolkit) if toolkit and limits and not targets else None
 
@@ -354,7 +357,11 @@ def gpu_after_release(case: Case) -> Iterator[Finding]:
 
 def memory(case: Case) -> Iterator[Finding]:
     """Find exhausted memory, from a clear message or from a status that hides it."""
-    stated, rows = case.of_kind("out-of-memory"), case.memory()
+    rows, at_start = case.memory(), case.stated("process_limit", "memory-at-start")
+    if at_start:  # before any allocation on the GPU
+        yield possible("out_of_memory_masked", at_start[0])
+    lines = {fact.where for fact in at_start}
+    stated = [fact for fact in case.of_kind("out-of-memory") if fact.where not in lines]
     if stated:
         full = [row.fact for row in rows if not is_mostly_free(row.free, row.total)]
         yield proved("out_of_memory_masked", stated[0], first_of(full))
