@@ -4,9 +4,9 @@
     pythonX.Y scripts/prove_wheel.py dist/gpuenv-*.whl [--record FILE.json]
 
 The script needs only the Python that runs it, so it also runs in a container or a chroot. It
-installs the wheel into a new virtual environment, runs `gpuenv solve` for torch on an H100, and
-runs the examples of docs/api.md. A DeprecationWarning is an error. The record has a row for each
-version of Python.
+installs the wheel into a new virtual environment, runs `gpuenv solve` for torch on an H100 and
+`gpuenv explain` for one on a V100, and runs the examples of docs/api.md. A DeprecationWarning is an
+error. The record has a row for each version of Python.
 
 Exit status: 0 if all of it works, 1 otherwise.
 """
@@ -25,13 +25,16 @@ import venv
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
-SOLVE = ["solve", "--framework", "torch", "--gpu", "H100", "--driver", "580", "--offline"]
+HOST = ["--driver", "550.54.14", "--platform", "linux-x86_64", "--python", "3.12", "--offline"]
+SOLVE = ["solve", "--framework", "torch", "--gpu", "H100", *HOST]
+EXPLAIN = ["explain", "torch==2.15.0", "--gpu", "V100", *HOST]
+NO_SOLUTION = 3
 
 
-def run(command: list[str], folder: Path) -> str:
-    """Run a command in a folder, and return what it printed. SystemExit if it fails."""
+def run(command: list[str], folder: Path, status: int = 0) -> str:
+    """Run a command in a folder, and return what it printed. SystemExit with another status."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
+    if done.returncode != status:
         sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout
 
@@ -43,10 +46,11 @@ def prove(wheel: Path, folder: Path) -> dict[str, str]:
     run([python, "-m", "pip", "install", "--quiet", str(wheel)], folder)
     gpuenv = [python, "-W", "error::DeprecationWarning", "-m", "gpuenv"]
     headline = run([*gpuenv, *SOLVE], folder).splitlines()[0]
+    refusal = run([*gpuenv, *EXPLAIN], folder, NO_SOLUTION).splitlines()[0]
     examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (folder / "examples.py").write_text("\n".join(examples))
     answer = run([python, "-W", "error::DeprecationWarning", "examples.py"], folder)
-    return {"solve": headline, "api": answer.splitlines()[-1]}
+    return {"solve": headline, "explain": refusal, "api": answer.splitlines()[-1]}
 
 
 def main() -> int:

@@ -1,12 +1,18 @@
 """What other tools read and write, from locks made by hand: each key, each kind of file."""
 
+import json
 import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
 import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from spdx_tools.spdx.parser.parse_anything import parse_file
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
 from gpuenv.errors import InputError, TamperedError
 from gpuenv.lock import (
@@ -14,6 +20,7 @@ from gpuenv.lock import (
     conda_projects,
     host_fit,
     pylock,
+    sbom,
     tool_projects,
     tool_settings,
 )
@@ -176,6 +183,39 @@ def conda_lock(*names: str, wheels: Lock | None = None, **changes: object) -> Lo
     pins = tuple(map(conda_pin, names))
     lock = lock_of().replace(pins=pins, conda=True, wheels=wheels, host=GPU_HOST)
     return lock.replace(**changes)
+
+
+BILLED = lock_of().replace(
+    pins=(
+        Pin(wheel=wheel("torch", PYTORCH).replace(version="2.8.0+cu128"), dependencies=("numpy",)),
+        Pin(wheel=wheel("numpy").replace(url="file:///home/me/numpy.whl", sha256=None)),
+    )
+)
+
+
+@pytest.mark.parametrize("lock", [LOCK, BILLED, conda_lock("python", "cudnn", wheels=BILLED)])
+def test_the_bills_of_materials(lock: Lock, tmp_path: Path) -> None:
+    count = len(lock.pins) + len(lock.wheels.pins if lock.wheels else ())
+    text = sbom.lock_text("cyclonedx", lock)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    bill = json.loads(text)
+    assert text == sbom.lock_text("cyclonedx", lock) and len(bill["components"]) == count
+    path = tmp_path / "lock.spdx.json"
+    path.write_text(sbom.lock_text("spdx", lock))
+    assert validate_full_spdx_document(parse_file(str(path))) == []
+    assert len(json.loads(path.read_text())["packages"]) == count + 1
+    assert "/home/me" not in text + path.read_text()
+
+
+def test_a_bill_names_hashes_and_dependencies() -> None:
+    bill = json.loads(sbom.lock_text("cyclonedx", BILLED))
+    torch, numpy = bill["components"]
+    file_name = "torch-1.0-py3-none-any.whl"
+    assert torch["purl"] == f"pkg:pypi/torch@2.8.0%2Bcu128?file_name={file_name}"
+    assert torch["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
+    assert "hashes" not in numpy and "externalReferences" not in numpy
+    depends = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
+    assert depends[torch["purl"]] == [numpy["purl"]] and depends[numpy["purl"]] == []
 
 
 def test_the_project_files_of_conda_packages() -> None:

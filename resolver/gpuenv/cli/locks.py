@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from .. import api
 from ..errors import InputError
-from ..lock import conda_projects, tool_projects
+from ..lock import conda_projects, sbom, tool_projects
 from ..lock.pylock import write_texts
 from ..lock.tree import Tree
 from ..model import Request
@@ -105,21 +105,25 @@ class Outdated(Command):
 
 
 class Export(Command):
-    """`gpuenv export`: a lock as tables for the project of another tool."""
+    """`gpuenv export`: a lock as tables for another tool's project, or as a bill of materials."""
 
-    HELP = "Write a lock as sources and versions for a project of another tool"
-    DESCRIPTION = "Write the packages of a lock as tables for the project file of another tool."
+    HELP = "Write a lock for a project of another tool, or as a bill of materials"
+    DESCRIPTION = (
+        "Write the packages of a lock as tables for the project file of another tool, or as a bill "
+        "of materials (SBOM)."
+    )
     EXAMPLES = (
         ("gpuenv export --to uv", "Print tables for a project of uv"),
         ("gpuenv export conda-lock.yml --to conda -o environment.yml", "Write an environment.yml"),
+        ("gpuenv export --to cyclonedx -o bom.json", "Write a bill of materials"),
     )
     ARGUMENTS = (
         LOCK,
         Argument(
             "--to",
-            "Write tables for this tool",
+            "Write tables for this tool, or a bill of materials of this format",
             dest="tool",
-            choices=("uv", "pixi", "poetry", "pdm", "conda", "constructor"),
+            choices=("uv", "pixi", "poetry", "pdm", "conda", "constructor", *sbom.FORMATS),
             required=True,
         ),
         Argument("-o --output FILE", "Write to this file (default: stdout)"),
@@ -128,7 +132,9 @@ class Export(Command):
     def run(self, arguments: Namespace) -> int:
         """Write the tables; 3 if the tool cannot express the lock."""
         lock, tool, path = find_lock(arguments.lock)[1], arguments.tool, arguments.output
-        if lock.conda:
+        if tool in sbom.FORMATS:
+            text = sbom.lock_text(tool, lock)
+        elif lock.conda:
             if tool not in conda_projects.TOOLS:
                 raise InputError(f"{tool} takes wheels, and the lock has conda packages")
             text = conda_projects.project_text(tool, lock)

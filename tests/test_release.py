@@ -1,0 +1,131 @@
+"""The files of a release, and what builds and publishes them."""
+
+import io
+import json
+import re
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from gpuenv.version import __version__
+from script_modules import load_script
+from small_wheels import make_wheel
+from tables import ROOT, together
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+ACTIONS = [*WORKFLOWS, ROOT / "docs" / "hooks" / "ci.yml"]
+PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
+
+
+def test_the_same_content_gives_the_same_wheel(tmp_path: Path) -> None:
+    """Whatever the order, the times and the modes are; RECORD has every file."""
+    release = load_script("release")
+    (tmp_path / "given").mkdir()
+    made = make_wheel(tmp_path / "given", "alpha", "1.0", requires=["beta>=2", "gamma; extra=='x'"])
+    given = tmp_path / "given" / made.filename
+    turned = tmp_path / "turned.whl"
+    with zipfile.ZipFile(given) as old, zipfile.ZipFile(turned, "w") as new:
+        for name in reversed(old.namelist()):
+            entry = zipfile.ZipInfo(name, (2031, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o100600 << 16
+            new.writestr(entry, old.read(name))
+    for source in (given, turned):
+        release.write_wheel(source, source.with_suffix(".new"), 1_700_000_000)
+    assert given.with_suffix(".new").read_bytes() == turned.with_suffix(".new").read_bytes()
+    with zipfile.ZipFile(given.with_suffix(".new")) as wheel:
+        info = "alpha-1.0.dist-info"
+        rows = [line.split(",") for line in wheel.read(f"{info}/RECORD").decode().split()]
+        assert {name: digest for name, digest, _ in rows} == {
+            name: "" if name.endswith("/RECORD") else release.digest(wheel.read(name))
+            for name in wheel.namelist()
+        }
+        text = wheel.read(f"{info}/sboms/gpuenv.cdx.json").decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    bill = json.loads(text)
+    assert bill["metadata"]["component"]["purl"] == "pkg:pypi/alpha@1.0"
+    assert [part["purl"] for part in bill["components"]] == ["pkg:pypi/beta"]
+
+
+def test_the_same_content_gives_the_same_sdist(tmp_path: Path) -> None:
+    release = load_script("release")
+    written = []
+    for name, turned in (("one", False), ("two", True)):
+        path = tmp_path / f"{name}.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for file in sorted(("a/PKG-INFO", "a/b.py"), reverse=turned):
+                member = tarfile.TarInfo(file)
+                member.size, member.mtime = len(file), 1.5 + turned
+                member.uname, member.mode = name, 0o600 | turned << 5
+                archive.addfile(member, io.BytesIO(file.encode()))
+        release.write_sdist(path, tmp_path / f"{name}.new", 1_700_000_000)
+        written.append((tmp_path / f"{name}.new").read_bytes())
+    assert written[0] == written[1]
+
+
+def test_the_notes_of_a_release() -> None:
+    notes = load_script("release").notes()
+    assert notes and not re.search(r"^## ", notes, re.M)
+    assert notes in (ROOT / "CHANGELOG.md").read_text()
+
+
+@together(ACTIONS)
+def test_a_workflow_pins_its_actions_and_gives_few_rights(path: Path) -> None:
+    text = path.read_text()
+    uses = [line.strip(" -") for line in text.splitlines() if "uses:" in line]
+    assert uses and [line for line in uses if not PINNED.match(line)] == []
+    workflow: dict[str, Any] = yaml.safe_load(text)
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] <= 300
+        for step in job["steps"]:
+            for script in re.findall(r"scripts/[\w.]+", step.get("run", "")):
+                assert (ROOT / script).exists(), script
+
+
+def test_few_jobs_may_write() -> None:
+    writing = {
+        (path.stem, name): sorted(right for right, of in job["permissions"].items() if of != "read")
+        for path in WORKFLOWS
+        for name, job in yaml.safe_load(path.read_text())["jobs"].items()
+    }
+    assert {job: rights for job, rights in writing.items() if rights} == {
+        ("data", "propose"): ["contents", "pull-requests"],
+        ("release", "announce"): ["contents"],
+        ("release", "publish"): ["id-token"],
+        ("scorecard", "scorecard"): ["id-token"],
+    }
+
+
+def test_no_more_lies_at_the_top_than_tools_demand() -> None:
+    command = ["git", "-C", str(ROOT), "ls-files"]
+    tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert {name.split("/")[0] for name in tracked.split("\n") if name} <= {
+        *("docs", "matrix_data", "pyproject.toml", "resolver", "scripts", "tests"),
+        *(".ci", ".github", ".gitignore", ".pre-commit-hooks.yaml"),
+        *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in"),
+        *("AGENTS.md", "README.md", "SECURITY.md"),
+    }
+
+
+def test_the_recipe_requires_what_the_package_requires() -> None:
+    """The names of conda-forge differ for `build`; ahocorasick-rs is left out."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    recipe = yaml.safe_load((ROOT / "scripts" / "recipes" / "recipe.yaml").read_text())
+    assert recipe["context"]["version"] == __version__
+    parts = [text.split() for text in recipe["requirements"]["run"][1:]]
+    in_recipe = {name.replace("python-build", "build"): limits for name, limits in parts}
+    needed = [Requirement(text) for text in project["dependencies"]]
+    assert {name: SpecifierSet(limits) for name, limits in in_recipe.items()} == {
+        need.name.lower(): need.specifier for need in needed if need.name != "ahocorasick-rs"
+    }
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == __version__ and citation["license"] == project["license"]
