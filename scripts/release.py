@@ -7,7 +7,13 @@
 `build` takes the files of the last commit, never those of the working copy. Their time is that of
 the commit, or SOURCE_DATE_EPOCH. The wheel has a bill of materials
 (PEP 770, CycloneDX) of what gpuenv requires. The bytes depend on the commit, on setuptools and on
-Python's zlib. The workflows of .github/workflows call these commands.
+Python's zlib.
+
+To make a release, change the version in resolver/gpuenv/version.py, CITATION.cff and
+scripts/recipes/recipe.yaml and the heading in CHANGELOG.md, and push the tag vX.Y.Z: the workflow
+release.yml runs these commands, signs and publishes the files as a trusted publisher of the index,
+and makes the release on GitHub. The commands need `pip install '.[release]'`. With
+`pip install '.[workflows]'`, actionlint and zizmor check the workflows.
 """
 
 from __future__ import annotations
