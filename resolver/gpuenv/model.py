@@ -395,7 +395,9 @@ class Request(Value):
     """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in their order.
 
     `preferences` are (name, version) pairs of an earlier lock. They are taken before newer releases
-    if they still fit. They are only wishes, so the digest of a plan leaves them out. `hashes` are
+    if they still fit. `earlier` are the files of that lock: releases that an index had then are
+    candidates although the index snapshot lacks them, and the plan says why one is older now. Both
+    are only wishes, so the digest of a plan leaves them out. `hashes` are
     pairs of a normalized name and its allowed sha256s: no other file of that name is taken. With
     `require_hashes` every package of a plan needs one. `no_build` names the packages that are not
     built from a source distribution, `no_binary` those of which no wheel is taken; EVERY_PACKAGE
@@ -416,6 +418,7 @@ class Request(Value):
     pre: bool = False
     exclude_newer: str | None = None
     preferences: tuple[tuple[str, str], ...] = ()
+    earlier: tuple[Wheel, ...] = ()
     builds: tuple[tuple[str, str], ...] = ()
     conda: CondaOptions | None = None  # for a conda environment; None for wheels
 
@@ -554,6 +557,7 @@ class Plan(Value):
     skipped: tuple[Rejection, ...] = ()
     warnings: tuple[Any, ...] = ()
     data: str = ""  # the version of the compatibility data and of the snapshot
+    index_date: str = ""  # that of the index snapshot, if a pin is of it
     digest: str = ""  # the sha256 of the inputs: request, host facts, data
     variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
     variant_metadata: tuple[tuple[str, str], ...] = ()  # (name, JSON text) of these wheels

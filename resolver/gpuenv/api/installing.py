@@ -17,7 +17,7 @@ from ..lock import conda_formats, pylock
 from ..lock.host_fit import fit, variant_fit
 from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Request
 from ..prefix import find_interpreter, is_conda, is_venv, prefix_of
-from ..project.profiles import preferences
+from ..project.profiles import with_earlier
 from ..requirements.versions import parse_requirement
 from ..resolve.requested import unknown_framework
 from ..verify import environment
@@ -312,8 +312,7 @@ def with_recorded(request: Request, recorded: Lock) -> Request:
     }
     for key in ("constraints", "overrides", "no_build", "no_binary"):
         merged[key] = tuple(dict.fromkeys((*getattr(request, key), *getattr(recorded, key))))
-    kept = preferences(recorded, sorted(named) or None)
-    return request.replace(**merged, preferences=(*request.preferences, *kept))
+    return with_earlier(request.replace(**merged), recorded, sorted(named) or None)
 
 
 def _name(text: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ..atomic_write import write_whole
 from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
 from ..lock import pylock
-from ..model import Host, IndexOptions, Lock, Plan, Value
+from ..model import Host, IndexOptions, Lock, Plan, Request, Value
 from ..prefix import is_conda, is_venv
 from ..project import init, profiles, read
 from ..project.init import Beginning
@@ -34,7 +34,7 @@ class LockedProfile(Value):
     path: str
     old: Lock | None
     new: Lock
-    warnings: tuple[Reason, ...] = ()
+    plan: Plan
 
 
 class LockedProject(Value):
@@ -185,42 +185,13 @@ def begin_project(
 # ---- lock ----------------------------------------------------------------------------------------
 
 
-def lock_profile(
-    profile: Profile,
-    folder: str = "",
-    *,
-    preferences: Sequence[tuple[str, str]] = (),
-    offline: bool = False,
-    refresh: bool = False,
-) -> tuple[Lock, Plan]:
-    """Solve for a profile alone; nothing is written.
-
-    Args:
-        profile: the profile.
-        folder: the folder of the project.
-        preferences: (name, version) pairs of an earlier lock, kept where they still fit.
-        offline: ask no index.
-        refresh: bypass the snapshot and the cache.
-
-    Raises:
-        NoSolutionError: there is no solution.
-    """
-    options = profiles.index_options(profile, folder, offline=offline, refresh=refresh)
-    plan = _solve_profile(profile, preferences, options, {})
-    return _lock_of(profile, plan), plan
-
-
 def _solve_profile(
-    profile: Profile,
-    preferences: Sequence[tuple[str, str]],
-    options: IndexOptions,
-    versions: Mapping[str, str],
+    profile: Profile, request: Request, options: IndexOptions, versions: Mapping[str, str]
 ) -> Plan:
     """Solve for a profile with given versions of frameworks, which the plan's request leaves out.
 
     They are a choice among the solutions of the profile, like the pins of an earlier lock.
     """
-    request = profiles.request(profile, preferences)
     changed = with_versions(request, versions, compatibility_data())
     plan = environments.solve(changed, profile_host(profile), options, changes=not versions)
     plan = plan.replace(request=request)
@@ -275,9 +246,11 @@ def lock_profiles(
 
     def solve(profile: Profile, versions: Mapping[str, str]) -> Plan:
         options = profiles.index_options(profile, folder, offline=offline, refresh=refresh)
-        keep = profiles.preferences(old[profile.name], upgrade)
+        request, earlier = profiles.request(profile), old[profile.name]
+        if earlier is not None:
+            request = profiles.with_earlier(request, earlier, upgrade)
         try:
-            return _solve_profile(profile, keep, options, versions)
+            return _solve_profile(profile, request, options, versions)
         except GpuEnvError as error:
             if isinstance(error, NoSolutionError):
                 error.message = f"no environment for {error.explanation.subject} as described"
@@ -301,7 +274,7 @@ def lock_profiles(
             path=project.lock_path(profile),
             old=old[profile.name],
             new=_lock_of(profile, plans[profile.name]),
-            warnings=plans[profile.name].warnings,
+            plan=plans[profile.name],
         )
         for profile in selected
     ]

@@ -51,6 +51,7 @@ def solve(
         own=None if excluded else OwnIndexes(data, host, ranges, refresh=options.refresh),
         python=host.python,
         may_build=request.may_build,
+        seen=request.earlier,
     )
     target = snapshot.environment(host)
     constraints = [parse_requirement(text) for text in request.constraints]
@@ -95,6 +96,7 @@ def solve(
     plan = plan.replace(
         pins=tuple(hashed),
         warnings=(*plan.warnings, *index.failures()),
+        index_date=snapshot.date if any(index.at_hand(pin.wheel.name) for pin in hashed) else "",
     )
     if any(pin.wheel.size is None for pin in plan.pins):
         sizes = index.sizes([pin.wheel for pin in plan.pins])

@@ -11,6 +11,7 @@ from ..lock import conda_projects, sbom, tool_projects
 from ..lock.pylock import write_texts
 from ..lock.tree import Tree
 from ..model import Request
+from ..project.profiles import with_earlier
 from ..render import trees
 from ..requirements.versions import normalize_name
 from .flags import INDEXES, LOCK
@@ -99,6 +100,7 @@ class Outdated(Command):
             pre=arguments.pre,
             default_index_only=arguments.default_index_only,
         )
+        request = with_earlier(request, lock, [])
         plan = api.solve(request, lock.host, read_index_options(arguments))
         document = {"lock": path, "packages": trees.outdated_rows(lock, plan)}
         return print_result(arguments, document, trees.outdated_lines(path, lock, plan))

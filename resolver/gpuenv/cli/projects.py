@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..project.profiles import compare
 from ..render import locks as render
 from ..render import refusals
-from ..render.values import reasons_json
+from ..render.values import index_lines, reasons_json
 from .flags import HOST, OFFLINE, PROJECT, REFRESH
 from .output import print_errors, print_json, print_lines, print_report
 from .parser import Argument, Command
@@ -252,12 +252,15 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> None:
         elif status == "unchanged":
             print_report([f"{path}: unchanged, {len(new.pins)} packages"])
         else:
-            print_report(render.lock_lines(path, locked.old, new, changes, locked.warnings))
+            print_report(render.lock_lines(path, locked.old, new, changes, locked.plan))
     if arguments.json:
         shared = render.shared_versions_json(project.shared)
         print_json({"profiles": documents, "frameworks": shared})
     elif "written" in statuses.values() and project.shared:
         print_report(render.shared_versions_lines(project.shared, only_some=bool(names)))
+    dates = [locked.plan.index_date for locked in project.profiles if locked.plan.index_date]
+    if dates and not arguments.json:
+        print_report(index_lines(dates[0]))
 
 
 def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> int:

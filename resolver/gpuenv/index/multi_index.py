@@ -17,7 +17,7 @@ from ..errors import OfflineError, PackageIndexError, Reason
 from ..model import IndexOptions, Python, Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.tool_tables import FLAT
-from ..requirements.versions import is_prerelease
+from ..requirements.versions import is_prerelease, version_key
 from .cache import Cache
 from .default_index import default_index
 from .http import MAX_THREADS, Transport
@@ -63,6 +63,8 @@ class MultiIndex(Index):
         open_own: opens one of them, by its row and URL.
         open_index: opens an index by its URL.
         bound: {package: the URL of the only index that it may come from}.
+        seen: {package: a file that an index listed earlier}. It is listed beside those of the
+            snapshot.
         shipped_extra: {package: URLs of extra indexes whose files the snapshot has}.
     """
 
@@ -82,6 +84,7 @@ class MultiIndex(Index):
         bound: Mapping[str, str] | None = None,
         shipped_extra: Mapping[str, Sequence[str]] | None = None,
         merges: bool = False,
+        seen: Mapping[str, Wheel] | None = None,
     ) -> None:
         self._reader, self._default, self._snapshot = reader, default, snapshot
         self._find_links, self._extra, self._offline = find_links, extra, offline
@@ -90,7 +93,7 @@ class MultiIndex(Index):
         self._failures: dict[str, Reason] = {}  # by the name of the index
         self._open_index = open_index
         self._bound, self._shipped_extra = dict(bound or {}), dict(shipped_extra or {})
-        self._merges = merges
+        self._merges, self._seen = merges, seen or {}
         self._opened: dict[str, Source] = {}  # own and bound indexes, by URL
         self._sources: dict[str, Source | None] = {}  # that names are bound to
         self._prefetcher: Prefetcher | None = None
@@ -251,8 +254,11 @@ class MultiIndex(Index):
 
     def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """Implement Index.files."""
-        source = self._source(name)
-        return source.files(name, environment) if source is not None else ()
+        source, seen = self._source(name), self._seen.get(name)
+        files = source.files(name, environment) if source is not None else ()
+        if seen is None or not self.at_hand(name) or seen.url in {file.url for file in files}:
+            return files
+        return sorted([*files, seen], key=lambda file: version_key(file.version), reverse=True)
 
     def metadata(self, wheel: Wheel) -> Metadata:
         """Implement Index.metadata. A file that the snapshot has, too, is not asked for."""
@@ -353,6 +359,7 @@ def open_indexes(
     own: OwnIndexes | None = None,
     python: Python = _OLDEST,
     may_build: Callable[[str], bool] = lambda _: True,
+    seen: Sequence[Wheel] = (),
 ) -> tuple[Snapshot, MultiIndex]:
     """Open the indexes of a solve.
 
@@ -369,6 +376,7 @@ def open_indexes(
         own: the indexes of frameworks and companions, read besides the default index.
         python: the target's Python. Source distributions are built with it if it is here.
         may_build: whether a package may be built from a source distribution.
+        seen: files of an earlier lock.
 
     Returns:
         The snapshot and the index to solve with.
@@ -424,6 +432,7 @@ def open_indexes(
         bound=bound,
         shipped_extra=shipped_extra,
         merges=options.merge_indexes,
+        seen={wheel.name: wheel for wheel in seen if wheel.index.rstrip("/") == default.url},
     )
     return snapshot, index
 

@@ -35,6 +35,7 @@ _Content = TypeVar("_Content")
 
 
 class _Index(Value, forbid_unknown_fields=False):
+    date: str
     version: str
     packages: dict[str, object]
 
@@ -82,7 +83,7 @@ class Snapshot(Source):
         self._files: dict[tuple[str, TargetEnvironment | None], list[Wheel]] = {}
         self._environments: dict[_Target, TargetEnvironment] = {}
         index = self._read("index.json", _Index)
-        self.version, self._listed = index.version, index.packages
+        self.date, self.version, self._listed = index.date, index.version, index.packages
 
     def environment(self, host: Host) -> TargetEnvironment:
         """Return the tags and markers of a host.

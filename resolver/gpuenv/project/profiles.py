@@ -28,6 +28,7 @@ from ..model import (
     Request,
     Value,
     parse_pair,
+    show_pair,
 )
 
 # The defaults of a profile: what most clusters have. glibc 2.28 is the manylinux policy that the
@@ -184,18 +185,12 @@ def host_of(profile: Profile, data: CompatibilityData) -> Host:
     )
 
 
-def request(profile: Profile, preferences: Sequence[tuple[str, str]] = ()) -> Request:
-    """Return the request of a profile.
-
-    Args:
-        profile: the profile.
-        preferences: (name, version) of the pins to keep where they still fit.
-    """
+def request(profile: Profile) -> Request:
+    """Return the request of a profile."""
     conda = None
     if profile.backend == "conda":
         conda = CondaOptions(channels=profile.channels, keep_python=True, wheels=profile.wheels)
-    fields = msgspec.convert(profile, Request, from_attributes=True)
-    return fields.replace(preferences=tuple(preferences), conda=conda)
+    return msgspec.convert(profile, Request, from_attributes=True).replace(conda=conda)
 
 
 def index_options(
@@ -269,18 +264,24 @@ def state(project: Project, profile: Profile, read: Callable[[str], Lock], data:
     return missing.replace(status="fresh", newer_data=newer_data)
 
 
-def preferences(lock: Lock | None, upgrade: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    """Return (name, version) of the pins that a new lock keeps where they fit.
+def with_earlier(request: Request, lock: Lock, upgrade: Sequence[str] | None) -> Request:
+    """Return a request that keeps the pins of an earlier lock where they fit.
 
     Args:
-        lock: the earlier lock, None if there is none.
+        request: the request.
+        lock: the earlier lock.
         upgrade: the names whose pins are not kept; [] keeps none, None keeps all.
     """
-    if lock is None or upgrade == []:
-        return ()
-    names = upgrade or ()
-    pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins]
-    return tuple(pin for pin in pins if pin[0] not in names)
+    kept: list[tuple[str, str]] = []
+    if upgrade != []:
+        pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins]
+        kept = [pin for pin in pins if pin[0] not in (upgrade or ())]
+    if lock.conda:
+        return request.replace(preferences=tuple(kept))
+    python = lock.needs.python  # a lock does not have the Requires-Python of its files
+    known = f"=={show_pair(python)}.*" if python is not None else None
+    earlier = tuple(pin.wheel.replace(requires_python=known) for pin in lock.pins)
+    return request.replace(preferences=tuple(kept), earlier=earlier)
 
 
 def compare(old: Lock | None, new: Lock) -> Comparison:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import Reason
-from ..model import Host, Lock, show_pair
+from ..model import Host, Lock, Plan, show_pair
 from ..project.init import Beginning
 from ..project.profiles import Comparison, Difference, Profile, Project, State
 from ..project.shared_versions import SharedVersion
@@ -17,6 +16,7 @@ from .values import (
     download_bytes,
     download_text,
     quantity_text,
+    reason_text,
     reasons_json,
     size,
     warning_texts,
@@ -42,11 +42,12 @@ LONGEST_LIST = 3  # a longer list is shown by what was added to it and removed f
 
 
 def lock_lines(
-    path: str, old: Lock | None, new: Lock, changes: Comparison, warnings: Sequence[Reason]
+    path: str, old: Lock | None, new: Lock, changes: Comparison, plan: Plan
 ) -> list[str]:
     """Return what a reviewer of a new lock wants to know, as old -> new.
 
     Packages, builds, driver, hardware, download and data; without an old lock only the new facts.
+    A package that goes back is followed by the reason in the plan.
     """
     count = quantity_text(len(new.pins), "package")
     if old is None:
@@ -58,12 +59,22 @@ def lock_lines(
             if was is None:
                 lines.append(f"  + {name} {now}")
             else:
-                lines.append(f"  - {name} {was}" if now is None else f"  {name} {was} -> {now}")
+                line = f"- {name} {was}" if now is None else f"{name} {was} -> {now}"
+                lines += wrapped(f"{line}{_why_back(plan, name, was)}", "  ")
         lines += [f"  {name}: another file of the same version" for name in changes.files]
         for (title, before), (_, after) in zip(_facts(old), _facts(new), strict=True):
             if before != after:
                 lines.append(f"  {title} {before} -> {after}")
-    return [*lines, *(f"  warning: {text}" for text in warning_texts(warnings))]
+    return [*lines, *(f"  warning: {text}" for text in warning_texts(plan.warnings))]
+
+
+def _why_back(plan: Plan, name: str, version: str) -> str:
+    """Return why a package has an older version than in the earlier lock; "" if it has not."""
+    names = {wheel.name: wheel.version for wheel in plan.request.earlier}
+    for rejection in plan.skipped:
+        if (rejection.name, rejection.version) == (name, version) and name in names:
+            return f", back: {reason_text(rejection.reasons[0])}"
+    return ""
 
 
 def _facts(lock: Lock) -> list[tuple[str, str]]:

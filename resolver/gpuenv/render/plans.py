@@ -16,6 +16,7 @@ from .values import (
     download_bytes,
     download_text,
     evidence_text,
+    index_lines,
     quantity_text,
     reason_text,
     reasons_json,
@@ -106,7 +107,7 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
         lines += ["passed over:", *reason_lines(reasons, EVERY_LINE)]
     elif plan.skipped:
         lines.append(f"passed over: {quantity_text(len(plan.skipped), 'build')} (-v says why)")
-    return lines + update_offer([*plan.warnings, *reasons])
+    return [*lines, *update_offer([*plan.warnings, *reasons]), *index_lines(plan.index_date)]
 
 
 def summary_text(plan: Plan) -> str:

@@ -9,7 +9,7 @@ from ..lock.tree import Tree
 from ..model import Lock, Plan
 from .plans import why_chosen
 from .text import table_lines
-from .values import download_text, quantity_text
+from .values import download_text, index_lines, quantity_text
 
 REPEATED = "(*)"
 
@@ -101,12 +101,14 @@ def outdated_rows(lock: Lock, plan: Plan) -> list[dict[str, str]]:
 def outdated_lines(path: str, lock: Lock, plan: Plan) -> list[str]:
     """Return what a new solve of a lock's request would change."""
     rows = outdated_rows(lock, plan)
+    age = index_lines(plan.index_date)
     if not rows:
-        return [f"{path}: a new solve gives the same {quantity_text(len(lock.pins), 'package')}"]
+        same = quantity_text(len(lock.pins), "package")
+        return [f"{path}: a new solve gives the same {same}", *age]
     skipped = {rejection.name for rejection in plan.skipped}
     table = [["package", "locked", "newest that fits", "why none newer"]]
     for row in rows:
         why = why_chosen(plan, row["name"]) if row["name"] in skipped else ""
         table.append([*row.values(), why])
     changed = quantity_text(len(rows), "package")
-    return [f"{path}: a new solve changes {changed}", *table_lines(table)]
+    return [f"{path}: a new solve changes {changed}", *table_lines(table), *age]

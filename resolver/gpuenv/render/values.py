@@ -56,6 +56,7 @@ _OTHER_FORMS = {
         "unpinned",
         "user-row",
     ),
+    ": it {have}": ("not-kept",),
     ": known bad: {have}": ("known-avoid", "known-broken"),
 }
 _FORMS = {code: f"{{needs}} {{need}}; {form}" for form, codes in _FOUND.items() for code in codes}
@@ -109,6 +110,11 @@ def evidence_text(choice: Choice) -> str:
     if choice.cuda is not None and not (choice.sass or choice.ptx):
         return "architectures unknown"
     return "architectures as documented"
+
+
+def index_lines(date: str) -> list[str]:
+    """Return the line that says from when the releases of a plan are; none without a snapshot."""
+    return [f"index data of {date} (--refresh asks the indexes)"] if date else []
 
 
 # ---- reasons ------------------------------------------------------------------------------------

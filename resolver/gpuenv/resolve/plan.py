@@ -18,7 +18,7 @@ from .solution import Solution
 # The fields of Request that `digest` has in another place, and those that do not count.
 _NOT_OTHERS = frozenset({
     "frameworks", "requirements", "constraints", "default_index_only", "pre", "exclude_newer",
-    "hashes", "require_hashes", "preferences", "conda",
+    "hashes", "require_hashes", "preferences", "earlier", "conda",
 })  # fmt: skip
 
 

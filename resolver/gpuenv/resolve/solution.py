@@ -8,9 +8,9 @@ from ..compat.evaluate import disagreement_reason
 from ..errors import Reason, deciding_first
 from ..index.protocol import DIRECT_URL
 from ..model import Rejection
-from ..requirements.target import interpreter_tag
+from ..requirements.target import interpreter_tag, version_key
 from ..requirements.versions import contains, is_prerelease
-from .candidates import is_placeholder
+from .candidates import is_placeholder, public
 from .graph import (
     AgreementRequirement,
     Candidate,
@@ -23,7 +23,12 @@ from .graph import (
     Release,
     Variant,
 )
-from .missing_releases import NO_CANDIDATE, missing_dependency_reason, no_file_reason
+from .missing_releases import (
+    NO_CANDIDATE,
+    missing_dependency_reason,
+    missing_release_reason,
+    no_file_reason,
+)
 from .resolution import LearningResolver
 
 # Reasons against a file. For these, other tools choose an older release and do not say so.
@@ -99,7 +104,26 @@ class Solution:
         for candidate in self.pinned.values():
             if candidate.variant is not None:
                 skipped += self._better_variants(candidate)
-        return tuple(dict.fromkeys(skipped))
+        return tuple(dict.fromkeys((*self._gone_back(), *skipped)))
+
+    def _gone_back(self) -> Iterator[Rejection]:
+        """Yield the releases of the earlier lock of which an older release is chosen now."""
+        store = self.store
+        for wheel in store.request.earlier:
+            name, version, chosen = wheel.name, public(wheel.version), self.pinned.get(wheel.name)
+            if chosen is None or version_key(public(chosen.version)) >= version_key(version):
+                continue
+            same = PackageRequirement(name, (), f"=={version}")
+            reason = missing_release_reason(store, same, store.constraints.ranges.get(name, ()))
+            reasons = (reason,) if reason is not None else ()
+            if reason is None:
+                release = store.in_ranges(store.candidates(name), [same.specifier])[0]
+                reasons = self._rejection(release, name, self.facts.reasons(release)).reasons
+                code, have = self._step_back(release)
+                if code:
+                    label = release.label
+                    reasons = (Reason(code="not-kept", subject=label, need="", have=have),)
+            yield Rejection(name=name, version=wheel.version, reasons=reasons)
 
     def _better(
         self, name: str, specifier: str, releases: Sequence[Release], chosen: Release
