@@ -68,7 +68,7 @@ def entries(nav: list[dict[str, Any]]) -> Iterator[str]:
 def test_nothing_assumes_that_gpuenv_is_on_an_index() -> None:
     """Until the first release, a page or a file for CI installs a clone, a wheel or an extra."""
     by_name = re.compile(
-        r"(?:pip install (?!.*--no-index)(?:[^&\n]* )?|uvx |pipx run )gpuenv(?: |$)", re.M
+        r"(?:pip install (?!.*--no-index)(?:[^&\n`]* )?|uvx |pipx run )gpuenv(?: |$)", re.M
     )
     assert by_name.search("    pip install uv gpuenv\n") and by_name.search("uvx gpuenv solve")
     files = [*DOCS.glob("hooks/*"), *PAGES]

@@ -71,6 +71,12 @@ def test_the_same_content_gives_the_same_sdist(tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
+def test_the_files_for_agents_are_current() -> None:
+    """`python scripts/agent_files.py` writes them."""
+    for path, text_of in load_script("agent_files").FILES.items():
+        assert path.read_text(encoding="utf-8") == text_of(), path
+
+
 def test_the_notes_of_a_release() -> None:
     notes = load_script("release").notes()
     assert notes and not re.search(r"^## ", notes, re.M)

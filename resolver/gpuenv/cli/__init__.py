@@ -234,6 +234,7 @@ GROUPS = {
         "matrix": "matrix:Matrix",
     },
     "This program": {
+        "mcp": "mcp:Mcp",
         "help": "program:Help",
         "completion": "program:Completion",
         "cache": "program:Cache",

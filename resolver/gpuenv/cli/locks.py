@@ -109,7 +109,7 @@ class Outdated(Command):
 class Export(Command):
     """`gpuenv export`: a lock as tables for another tool's project, or as a bill of materials."""
 
-    HELP = "Write a lock for a project of another tool, or as a bill of materials"
+    HELP = "Write a lock for another tool, or as a bill of materials"
     DESCRIPTION = (
         "Write the packages of a lock as tables for the project file of another tool, or as a bill "
         "of materials (SBOM)."

@@ -1,0 +1,148 @@
+"""Write what agents read, from the pages and the help that people read.
+
+    python scripts/agent_files.py [--check]
+
+AGENTS.md is for those who change gpuenv: commands of README.md, and rules of CONTRIBUTING.md.
+docs/llms.txt lists the pages of the documentation, with the first sentence of each.
+docs/skill/SKILL.md is for those who use gpuenv: the commands, their help and their examples.
+
+With --check nothing is written; exit status 1 if a file is not current. A test runs this.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(ROOT / "resolver"))
+
+from gpuenv.cli import load_command  # noqa: E402
+from gpuenv.cli.mcp import INSTRUCTIONS, TOOLS  # noqa: E402
+
+SUMMARY = "GPU environments that are known to work"
+# What an agent does for a user, in this order.
+SKILL_COMMANDS = (
+    *("detect", "explain", "solve", "sync", "verify", "doctor", "matrix", "install", "run"),
+    *("init", "add", "lock", "export"),
+)
+
+
+def section(page: str, title: str) -> str:
+    """Return the text below a heading of a page, up to the next one of its level."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (body,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return str(body).strip()
+
+
+def for_contributors() -> str:
+    """Return AGENTS.md."""
+    return f"""\
+# AGENTS.md
+
+How to change gpuenv. [CONTRIBUTING.md](CONTRIBUTING.md) has the map of the code and the checks, and
+[docs/design.md](docs/design.md) the design; both are written for people and hold for agents, too.
+
+## Two commands
+
+{section("README.md", "Two commands")}
+
+## Rules for code
+
+{section("CONTRIBUTING.md", "Rules for code")}
+"""
+
+
+def first_sentence(page: Path) -> str:
+    """Return the first sentence of a page if it begins with one, without links."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page.read_text(encoding="utf-8"))
+    begin = text.split("\n\n")[1]
+    if not begin[0].isalpha():  # a list, a table, an example, another heading
+        return ""
+    return re.split(r"(?<=[.:])\s", " ".join(begin.split()))[0].rstrip(":")
+
+
+def page_lines(nav: list[dict[str, Any]], lines: list[str]) -> list[str]:
+    """Append a line for each page of a navigation, below its sections."""
+    for entry in nav:
+        for title, target in entry.items():
+            if isinstance(target, list):
+                lines += ["", f"## {title}", ""]
+                page_lines(target, lines)
+            else:
+                beside = not (DOCS / target).exists()
+                page = ROOT / target if beside else DOCS / target
+                told = first_sentence(page)
+                where = f"../{target}" if beside else target
+                lines.append(f"- [{title}]({where}){': ' if told else ''}{told}")
+    return lines
+
+
+def of_pages() -> str:
+    """Return llms.txt."""
+    nav = tomllib.loads((DOCS / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    head = ["# gpuenv", "", f"> {first_sentence(ROOT / 'README.md')} gpuenv: {SUMMARY}.", ""]
+    return "\n".join(page_lines(nav, head)) + "\n"
+
+
+def for_users() -> str:
+    """Return the skill file."""
+    tools = ", ".join(f"`{name}`" for name in TOOLS)
+    lines = [
+        "---",
+        "name: gpuenv",
+        "description: >-",
+        "  Use when a task needs PyTorch, TensorFlow, JAX, CuPy or ONNX Runtime on an NVIDIA GPU:",
+        "  to choose versions that fit a GPU and a driver, to install or lock them, or to find out",
+        "  why CUDA, cuDNN or a GPU is not used or fails.",
+        "---",
+        "",
+        f"# gpuenv: {SUMMARY}",
+        "",
+        INSTRUCTIONS,
+        "",
+        "Each of these is a command, too: `gpuenv COMMAND --json` prints the same document. The",
+        f"tools of `gpuenv mcp` are {tools}.",
+        "`sync` is only there with `--allow-writes`.",
+        "",
+        "## Exit status",
+        "",
+        section("README.md", "Exit status"),
+        "",
+        "## Commands",
+    ]
+    for name in SKILL_COMMANDS:
+        command = load_command(name)
+        lines += ["", f"### gpuenv {name}", "", " ".join(command.DESCRIPTION.split()), ""]
+        lines += [f"    {example}    # {why}" for example, why in command.EXAMPLES]
+    return "\n".join(lines) + "\n"
+
+
+FILES = {
+    ROOT / "AGENTS.md": for_contributors,
+    DOCS / "skill" / "SKILL.md": for_users,
+    DOCS / "llms.txt": of_pages,
+}
+
+
+def main() -> int:
+    """Write the files, or compare them."""
+    stale = []
+    for path, text_of in FILES.items():
+        text = text_of()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(str(path.relative_to(ROOT)))
+        if "--check" not in sys.argv:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    print("\n".join(stale) or "every file is current")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
