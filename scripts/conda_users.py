@@ -17,7 +17,7 @@ from typing import Any
 
 import conda_prefixes
 from gpuenv.cli import main
-from gpuenv.install import conda_history, conda_pins, conda_prefix
+from gpuenv.install import conda_history, conda_prefix, conda_settings
 from gpuenv.requirements import conda_versions
 
 USERS: list[dict[str, Any]] = tomllib.loads(
@@ -34,7 +34,7 @@ class State:
         self.records = conda_prefix.read_packages(str(target))
         self.files = dict(_files(target))
         self.requests = conda_history.requested_specs(str(target), self.records)
-        pins = [spec for _, spec in conda_pins.read_pins(str(target), os.environ)]
+        pins = [spec for _, spec in conda_settings.read_pins(str(target), os.environ)]
         self.pins = {spec for spec in pins if self._holds(spec)}
         history = target / "conda-meta" / "history"
         self.history = history.read_text() if history.exists() else ""

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 SITE = f"lib/python{HERE}/site-packages"
 BASE = os.path.dirname(os.path.realpath(sys.executable))
+ALONE = "include-system-site-packages = false\n"
 FAKES = ("fake_arrays", "numpy", "torch")
 _MISSING = "libcudnn.so.9: cannot open shared object file: No such file or directory"
 BROKEN = f'raise ImportError("{_MISSING}")\n'
@@ -41,7 +42,7 @@ PYTHON = (
     f"{HERE}.0",
     "0",
     [],
-    {"bin/python": f"-> {sys.executable}", "pyvenv.cfg": f"home = {BASE}\n"},
+    {"bin/python": f"-> {sys.executable}", "pyvenv.cfg": f"home = {BASE}\n{ALONE}"},
 )
 
 

@@ -152,7 +152,7 @@ def test_strict_refuses_a_cuda_that_the_driver_does_not_run(conda: Conda) -> Non
     override = {**STRICT, "CONDA_OVERRIDE_CUDA": "12.8"}
     done = conda.run("create", "--yes", "--name", "thirteen", "cuda-version=13.0", **override)
     assert done.returncode == 1
-    assert "CUDA 13.0 is installed, CONDA_OVERRIDE_CUDA says CUDA 12.8" in done.stderr
+    assert "needs a driver for CUDA 13; has a driver for CUDA 12.8" in done.stderr
     assert (
         conda.run("create", "--yes", "--name", "twelve", "cuda-version=12.9", **override).returncode
         == 0
@@ -191,8 +191,8 @@ def test_doctor_shows_the_health_check(conda: Conda, prefix: Path) -> None:
         "Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: 9.1.0.70\n"
     )
     done = conda.run("doctor", "--prefix", str(prefix), "gpuenv")
+    assert "FAIL owners nvidia-cudnn-cu12 9.1.0.70" in done.stdout
     assert "cudnn 9.14.0.64 of conda" in done.stdout
-    assert "nvidia-cudnn-cu12 9.1.0.70" in done.stdout
 
 
 def test_doctor_says_where_nothing_is_to_be_checked(conda: Conda) -> None:
@@ -224,7 +224,7 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
         "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
     }
     done = conda.run("create", "--yes", "--name", "fixed", "pytorch", **env)
-    assert "FAIL driver cuda-version: CUDA 13.0" in done.stderr
+    assert "FAIL rules cuda-version 13.0" in done.stderr
     prefix = conda.folder / "envs" / "fixed"
     before = contents(prefix)
     done = conda.run(
@@ -570,16 +570,10 @@ def test_an_environment_without_python_is_read_by_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "conda-meta").mkdir()
-    for name in (
-        "cuda-version-13.0-h1_3.json",
-        "libcudnn-9.10.2.21-h0.json",
-        "history",
-        "odd.json",
-    ):
+    for name in ("libcudnn-9.10.2.21-h0.json", "history", "odd.json"):
         (tmp_path / "conda-meta" / name).touch()
-    (tmp_path / "lib/python3.12/site-packages/nvidia_cudnn_cu12-9.1.0.70.dist-info").mkdir(
-        parents=True
-    )
+    record = {"name": "cuda-version", "version": "13.0", "build": "h1_3", "subdir": "noarch"}
+    (tmp_path / "conda-meta" / "cuda-version-13.0-h1_3.json").write_text(json.dumps(record))
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "12.8")
     assert packages.installed_packages(str(tmp_path)) == {
         "cuda-version": "13.0",
@@ -587,24 +581,7 @@ def test_an_environment_without_python_is_read_by_its_records(
     }
     rows = checks.examine(str(tmp_path), 60)
     found = [(one["name"], one["subject"], one["status"]) for one in rows]
-    assert found == [("driver", "cuda-version", "fail"), ("owners", "cuDNN", "fail")]
-    assert all(set(one) == {"name", "subject", "status", "evidence", "seconds"} for one in rows)
-
-
-@pytest.mark.parametrize("case", CASES["cuda"], ids=str)
-def test_the_driver_gate(case: dict[str, Any]) -> None:
-    rows = checks.cuda_check(case["packages"], {"CONDA_OVERRIDE_CUDA": case["override"]})
-    assert [one["status"] for one in rows] == ([case["status"]] if case["status"] else [])
-    assert all(case["says"] in one["evidence"] for one in rows)
-
-
-@pytest.mark.parametrize("case", CASES["cudnn"], ids=str)
-def test_two_owners_of_cudnn(case: dict[str, Any]) -> None:
-    rows = checks.cudnn_check(
-        case["packages"], {name: tuple(one) for name, one in case["wheels"].items()}
-    )
-    assert len(rows) == (case["says"] is not None)
-    assert all(text in one["evidence"] for one in rows for text in case["says"])
+    assert ("rules", "cuda-version 13.0", "fail") in found
 
 
 @pytest.mark.parametrize("case", CASES["modes"], ids=str)

@@ -3,6 +3,7 @@
 import json
 import os
 import tomllib
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,16 +34,26 @@ def prefix(tmp_path: Path) -> Path:
     return tmp_path / "conda"
 
 
-def put_wheel(prefix: Path, name: str, version: str, installer: str | None = "pip") -> None:
-    info = prefix / "lib" / "python3.12" / "site-packages" / f"{name}-{version}.dist-info"
+def put_wheel(
+    prefix: Path, name: str, version: str, installer: str | None = "pip", metadata: bool = False
+) -> None:
+    (site,) = [*prefix.glob("lib/python3*")] or [prefix / "lib" / "python3.12"]
+    info = site / "site-packages" / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     if installer:
         (info / "INSTALLER").write_text(f"{installer}\n")
+    if metadata:
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "RECORD").write_text(f"{info.name}/METADATA,,\n")
 
 
 def put_package(prefix: Path, name: str, version: str, build: str = "h0_0", **more: Any) -> None:
     record = {"name": name, "version": version, "build": build, **more}
     (prefix / "conda-meta" / f"{name}-{version}-{build}.json").write_text(json.dumps(record))
+
+
+RULES: dict[str, Any] = data_file("tables/conda_rules.json")
+Capture = pytest.CaptureFixture[str]
 
 
 # ---- --backend auto ------------------------------------------------------------------------------
@@ -178,6 +189,39 @@ def run(*words: str) -> tuple[int, dict[str, Any], str]:
 
 def checks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {f"{one['name']} {one['subject']}".strip(): one for one in document["checks"]}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_verify_and_doctor_find_the_same(
+    name: str, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Also in an environment without Python, which can have no wheels."""
+    case = RULES[name]
+    for text in case["packages"]:
+        put_package(prefix, *text.split(), subdir="linux-64", channel="conda-forge")
+    if "wheels" in case:
+        venv.create(prefix, symlinks=True)
+    for text in case.get("wheels", ()):
+        put_wheel(prefix, *text.split(), metadata=True)
+    (tmp_path / "condarc").write_text(case.get("condarc", ""))
+    monkeypatch.setenv("CONDARC", str(tmp_path / "condarc"))
+    for variable, value in case.get("env", {}).items():
+        monkeypatch.setenv(f"CONDA_OVERRIDE_{variable}", value)
+    status = main(["verify", "--json", "--target", str(prefix)])
+    document = capsys.readouterr().out
+    assert main(["doctor", "--json", "--target", str(prefix)]) == status
+    if case.get("status"):
+        assert status == case["status"]
+        return
+    found = checks(json.loads(document))
+    for check, expected in case["checks"].items():
+        assert found.get(check, {}).get("status") == expected, found
+    assert status == any(row["status"] == "fail" for row in found.values())
+    verdicts = json.loads(capsys.readouterr().out)["verdicts"]
+    assert bool(verdicts) == status
+    if "cause" in case:
+        assert (verdicts[0]["cause"] if verdicts else None) == case["cause"], verdicts
+    assert main(["run", "--target", str(prefix), "--json", "true"]) == 0
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from gpuenv.model import Check, Host, Lock, Python
 from gpuenv.verify import installed
 from gpuenv.verify.rule_checks import suitability_checks
 from gpuenv.verify.runner import Children
-from gpuenv.verify.survey import Distribution, Survey, read_distributions, read_survey
+from gpuenv.verify.survey import Survey, read_distributions, read_survey
 from small_wheels import record_of
 from tables import data_file, each
 
@@ -286,16 +286,12 @@ def suits(
     lock: Lock | None = None,
     say: Callable[[str], list[Reason]] | None = None,
 ) -> dict[str, Check]:
-    rows = tuple(Distribution(name=name, version=version) for name, version in pins)
-    survey = Survey(interpreter={}, distributions=rows)  # type: ignore[typeddict-item]
-
     def against(asked: object) -> list[Reason]:
         assert asked == list(pins)
         return say("") if say else list(gpuenv.reasons_against(pins, host))
 
-    found = suitability_checks(
-        lock, survey, host, against, ("torch", "tensorflow", "jax", "onnxruntime")
-    )
+    frameworks = ("torch", "tensorflow", "jax", "onnxruntime")
+    found = suitability_checks(lock, list(pins), host, against, frameworks)
     return {f"{one.name} {one.subject}".strip(): one for one in found}
 
 

@@ -72,10 +72,11 @@ def same_file(first: str, second: str) -> bool:
 
 
 def environment_folder(path: str) -> str:
-    """Return the absolute path of an environment's folder. InputError if it has no interpreter."""
+    """Return the absolute path of an environment's folder. InputError if it is none."""
     if not os.path.isdir(path):
         raise InputError(f"{path}: is no folder")
-    interpreter(path)
+    if not is_conda(path):  # which may have no Python
+        interpreter(path)
     return os.path.abspath(path)
 
 

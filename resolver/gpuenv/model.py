@@ -168,6 +168,7 @@ class Host(Value):
     problems: tuple[Problem, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
     cpu: tuple[str, ...] = ()  # the features of the CPU that variant wheels ask for; () is unknown
+    virtual: tuple[tuple[str, str], ...] = ()  # what conda is told: ("__archspec", "zen4")
 
     @property
     def platform(self) -> str:

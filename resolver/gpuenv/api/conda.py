@@ -7,11 +7,19 @@ import os
 import shutil
 from collections.abc import Sequence
 
+from ..compat import conda_parts, evaluate
 from ..compat.conda_records import channel_name
-from ..errors import Explanation, InputError, NoSolutionError, NotVerifiedError, TamperedError
+from ..errors import (
+    Explanation,
+    InputError,
+    NoSolutionError,
+    NotVerifiedError,
+    Reason,
+    TamperedError,
+)
 from ..index.multi_index import MultiIndex
 from ..install import conda as installer
-from ..install import conda_changes, conda_history, conda_pins, conda_prefix, installers
+from ..install import conda_changes, conda_history, conda_prefix, conda_settings, installers
 from ..install import wheels as wheel_installer
 from ..install.wheels import Approve, Progress, Prove
 from ..lock import conda_formats, pylock
@@ -102,7 +110,7 @@ def _limits(request: Request, prefix: str) -> tuple[str, ...]:
 
     InputError for a constraint with a marker or a URL: conda has neither.
     """
-    pins = [pin for _, pin in conda_pins.read_pins(prefix, os.environ)]
+    pins = [pin for _, pin in conda_settings.read_pins(prefix, os.environ)]
     limits = [conda_versions.text_of(*conda_versions.split(pin)) for pin in pins]
     packages = {name: package for package, name in carriers().distributions.items()}
     packages |= carriers().packages
@@ -235,8 +243,16 @@ def _solve_wheels(
     renamed = own.replace(requirements=tuple(map(supply.renamed, own.requirements)))
     indexes: list[wheels_beside.Beside] = []
 
+    data, platform = compatibility_data(), conda.host.platform
+    records = wheels_beside.records_of(conda.pins)
+    packages = conda_parts.packages_of_records(records, platform, data, carriers())
+
+    def judge(name: str, version: str) -> Reason | None:
+        wheel = evaluate.packages_of_pins([(name, version)], platform, data)
+        return next(evaluate.reasons_beside(wheel, packages, conda.host, data), None)
+
     def beside_conda(index: MultiIndex) -> wheels_beside.Beside:
-        wrapped = wheels_beside.Beside(index, supply)
+        wrapped = wheels_beside.Beside(index, supply, judge)
         wrapped.want_extras(renamed.requirements)
         indexes.append(wrapped)
         return wrapped

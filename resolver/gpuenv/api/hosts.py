@@ -5,12 +5,15 @@ Also here: checks of the arguments that programs give.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from ..detect import described
 from ..detect import host as detection
 from ..errors import InputError, WrongTypeError
+from ..install import conda_settings
 from ..model import Host, Lock, Request, Value
+from ..resolve.conda import virtual_packages
 from .data import compatibility_data
 
 # Several texts. Not Sequence[str]: a plain str is one, and type checkers would accept "torch".
@@ -45,7 +48,11 @@ def _shown(value: object) -> str:
 
 
 def detect(
-    *, root: str = "/", env: Mapping[str, str] | None = None, python: str | None = None
+    *,
+    root: str = "/",
+    env: Mapping[str, str] | None = None,
+    python: str | None = None,
+    conda: bool = False,
 ) -> Host:
     """Detect the host that this process runs on.
 
@@ -53,12 +60,15 @@ def detect(
         root: prefix of every path of /proc, /sys, /etc and /dev that is read.
         env: environment variables; the default is this process's.
         python: the target interpreter: a path, a command, or a version such as "3.12".
+        conda: whether the question is about conda packages or a conda environment: then the
+            variables CONDA_OVERRIDE_* and conda's settings replace facts, as in conda.
 
     Returns:
         The host. A fact that cannot be known is None, and `Host.problems` says why.
 
     Raises:
-        InputError: `python` is neither an interpreter nor a version.
+        InputError: `python` is neither an interpreter nor a version, or a variable of conda is no
+            version.
     """
     host = detection.detect(root=root, env=env, python=python)
     # The tables know some facts that the driver did not report.
@@ -73,6 +83,9 @@ def detect(
         )
         sources = (*host.sources, ("compute_capability", "the GPU's name"))
         host = host.replace(gpus=gpus, sources=sources)
+    if conda:
+        env = os.environ if env is None else env
+        host = virtual_packages.overridden(host, {**conda_settings.overrides(env), **env})
     return host
 
 

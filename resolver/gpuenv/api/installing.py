@@ -21,6 +21,7 @@ from ..project.profiles import with_earlier
 from ..requirements.versions import parse_requirement
 from ..resolve.requested import unknown_framework
 from ..verify import environment
+from ..verify.survey import is_bare
 from . import conda
 from .data import carriers, compatibility_data
 from .environments import lock_texts, read_lock
@@ -399,7 +400,7 @@ def verify(
         if data.framework(name) is None:
             raise unknown_framework(name, name, data)
     checks: list[Check] = []
-    python: str | None = target
+    python = target
     with activity.current.during("verifying"):
         if lock is not None and lock.conda:
             prefix = prefix_of(target)
@@ -414,31 +415,29 @@ def verify(
             checks.append(conda_prefix.conda_check(prefix, lock))
             if lock.wheels is not None:
                 checks.append(conda_prefix.wheels_check(prefix, lock.wheels))
-            lock, python = None, find_interpreter(prefix)
+            lock, python = None, find_interpreter(prefix) or prefix
         elif lock is not None:
             checks = host_checks(lock_reasons(lock, host), device=device)
-        if python is not None:
-            pinned = set() if lock is None else {pin.wheel.name for pin in lock.pins}
-            frameworks = []
-            for framework in data.all_frameworks():
-                ways = {way.distribution for way in framework.ways}  # cupy-cuda12x, ...
-                if (lock is None or ways & pinned) and (not only or framework.name in only):
-                    frameworks.append((framework.name, framework.import_name, framework.probe))
-            prefix, needed = prefix_of(target), {"name", "version", "build", "subdir"}
-            packages = conda_prefix.read_packages(prefix).values() if is_conda(prefix) else ()
-            checks += environment.verify(
-                lock,
-                python,
-                host,
-                frameworks=frameworks,
-                device=device,
-                timeout=timeout,
-                verbose=verbose,
-                data=data,
-                conda=[record for record in packages if record.keys() >= needed],
-                fast=fast,
-                whole=not only,
-            )
+        if is_bare(python):
+            return Checks([*checks, *environment.verify_bare(python, host, data)])
+        pinned = set() if lock is None else {pin.wheel.name for pin in lock.pins}
+        frameworks = []
+        for framework in data.all_frameworks():
+            ways = {way.distribution for way in framework.ways}  # cupy-cuda12x, ...
+            if (lock is None or ways & pinned) and (not only or framework.name in only):
+                frameworks.append((framework.name, framework.import_name, framework.probe))
+        checks += environment.verify(
+            lock,
+            python,
+            host,
+            frameworks=frameworks,
+            device=device,
+            timeout=timeout,
+            verbose=verbose,
+            data=data,
+            fast=fast,
+            whole=not only,
+        )
     if not shown_as:
         return Checks(checks)
     folder = os.path.dirname(os.path.dirname(loader_env.interpreter(target)))

@@ -23,11 +23,12 @@ from ..model import Host
 from ..prefix import is_conda, is_venv, prefix_of
 from ..render import doctor as render
 from ..render.refusals import lock_json, lock_lines
+from ..resolve.conda import virtual_packages
 from .environments import exit_on_signals
 from .flags import EXISTING_TARGET, HOST, TIMED
 from .output import print_result
 from .parser import Argument, Command, Group
-from .requests import is_described, read_host
+from .requests import is_about_conda, is_described, read_host
 
 LOCK_ENDINGS = (".lock", ".toml", ".yml", ".yaml")
 # What an environment has even if its interpreter is lost, which is evidence then.
@@ -91,7 +92,8 @@ class Doctor(Command):
             raise InputError(message)
         name = arguments.log or ""
         if name.endswith(LOCK_ENDINGS) and (api.is_tool_lock(name) or api.is_conda_lock(name)):
-            report = api.explain_lock(name, read_host(arguments, need_gpu=False))
+            host = read_host(arguments, need_gpu=False, conda=is_about_conda(name))
+            report = api.explain_lock(name, host)
             lines = lock_lines(report, with_changes=True)
             return print_result(arguments, lock_json(report), lines, ok=report.works)
         with ExitStack() as stack:
@@ -99,6 +101,11 @@ class Doctor(Command):
             if arguments.origin and log is None:
                 raise InputError(f"--{arguments.origin} says where a log is from: name the log")
             host = _host(arguments, target)
+            variables = virtual_packages.gpu_variables(host)
+            if variables and (arguments.probe or arguments.origin == "here"):
+                flag = "--probe makes tests on" if arguments.probe else "--here uses"
+                raise InputError(f"{flag} this machine, and {variables} describes another")
+            described = described or bool(variables)
             flags: list[str] = []  # for the command that is proposed
             for gpu in arguments.gpu:
                 flags += ["--gpu", gpu]
@@ -130,14 +137,14 @@ class Doctor(Command):
 
 def _host(arguments: Namespace, target: str | None) -> Host:
     """Return the host. An environment whose Python does not answer is evidence, no bad input."""
-    named = arguments.python
+    named, conda = arguments.python, target is not None and is_conda(prefix_of(target))
     if target is not None:
         try:
             arguments.python = loader_env.interpreter(target)
-            return read_host(arguments, need_gpu=False)
+            return read_host(arguments, need_gpu=False, conda=conda)
         except GpuEnvError:
             arguments.python = None if named == target else named
-    return read_host(arguments, need_gpu=False)
+    return read_host(arguments, need_gpu=False, conda=conda)
 
 
 def _environment(arguments: Namespace) -> str | None:

@@ -16,7 +16,7 @@ from ..errors import DeclinedError, GpuEnvError, HostMismatchError, InputError, 
 from ..install import downloads
 from ..install.wheels import WAIT
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
-from ..prefix import find_interpreter, is_venv
+from ..prefix import find_interpreter, is_conda, is_venv
 from ..render import changes as render_changes
 from ..render import checks as render_checks
 from ..render import locks, plans
@@ -325,7 +325,8 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     if any(of_project):
         raise InputError("--extra and --group are for locks of other tools")
     if arguments.lock is None and api.has_profiles():
-        host = read_host(arguments, need_gpu=False, keep_python=False)
+        of_conda = is_conda(arguments.target)
+        host = read_host(arguments, need_gpu=False, keep_python=False, conda=of_conda)
         fitting = api.fitting_lock("", host, arguments.target)
         require_fresh(fitting.state, arguments)
         lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)

@@ -17,7 +17,7 @@ from ..render.values import index_lines, reasons_json
 from .flags import HOST, OFFLINE, PROJECT, REFRESH
 from .output import print_errors, print_json, print_lines, print_report
 from .parser import Argument, Command
-from .requests import read_host, used_host_flags
+from .requests import is_about_conda, read_host, used_host_flags
 
 
 class Init(Command):
@@ -275,9 +275,14 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
     documents = []
     reports = []
     if files:
-        host = read_host(arguments, need_gpu=False)
-        reports = [api.check_lock(path, host) for path in files]
-        api.require_gpu(host)  # after the locks were read: a damaged one is said first
+        of_conda = {path: is_about_conda(path) for path in files}
+        hosts = {
+            conda: read_host(arguments, need_gpu=False, conda=conda)
+            for conda in set(of_conda.values())
+        }
+        reports = [api.check_lock(path, hosts[of_conda[path]]) for path in files]
+        for host in hosts.values():
+            api.require_gpu(host)  # after the locks were read: a damaged one is said first
     for report in reports:
         if not arguments.json:
             print_lines(refusals.lock_lines(report))

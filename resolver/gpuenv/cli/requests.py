@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from .. import api
+from .. import api, loader_env
 from ..errors import InputError
 from ..index.urls import path_to_file_url
 from ..model import (
@@ -20,7 +20,7 @@ from ..model import (
     Request,
     show_pair,
 )
-from ..prefix import is_conda, is_venv
+from ..prefix import is_conda, is_venv, prefix_of
 from ..requirements.conda_projects import CondaProject, is_project_file, read_project_file
 from ..requirements.dockerfile import is_dockerfile
 from ..requirements.files import read_files
@@ -33,7 +33,6 @@ from ..requirements.parse import (
 )
 from ..requirements.pyproject import read_project
 from ..requirements.target import TargetEnvironment
-from ..resolve.conda import virtual_packages
 from ..resolve.requested import NICKNAMES, frameworks_of_flags
 from .flags import ALWAYS_OF_WHEELS, HOST_FLAGS, OF_WHEELS
 
@@ -74,17 +73,15 @@ def read_host(
         need_gpu: whether to raise InputError if no GPU was found and none was excluded by the
             flags.
         keep_python: False ignores --python, which names the interpreter of a new environment then.
-        conda: whether CONDA_OVERRIDE_* variables change a detected host.
+        conda: as `api.detect`.
     """
     python = arguments.python if keep_python else None
     base = None
     if arguments.host:
         base = api.read_host(arguments.host)
     elif not arguments.gpu:
-        base, python = api.detect(python=python), None
+        base, python = api.detect(python=python, conda=conda), None
     host = describe_from(base, arguments, python=python)
-    if conda and not is_described(arguments):
-        host = virtual_packages.overridden(host, os.environ)
     if need_gpu:
         api.require_gpu(host)
     return host
@@ -100,6 +97,15 @@ def describe_from(base: Host | None, arguments: Namespace, *, python: str | None
         platform=arguments.platform,
         glibc=arguments.glibc,
     )
+
+
+def is_about_conda(path: str | None) -> bool:
+    """Return whether a path is a lock of conda packages or a conda environment.
+
+    None is the active environment.
+    """
+    path = loader_env.active_environment(os.environ) if path is None else path
+    return path is not None and (is_conda(prefix_of(path)) or api.is_conda_lock(path))
 
 
 def active_conda_prefix() -> str | None:

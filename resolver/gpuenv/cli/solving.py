@@ -25,6 +25,7 @@ from .parser import Argument, Command
 from .requests import (
     active_conda_prefix,
     describe_from,
+    is_about_conda,
     is_conda_backend,
     read_conda_request,
     read_host,
@@ -269,7 +270,7 @@ class Env(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the settings; 3 if the tool has none that express the choice."""
-        host = read_host(arguments, need_gpu=True)
+        host = read_host(arguments, need_gpu=True, conda=arguments.tool == "conda")
         request, options = None, None
         sources = ("framework", "requirement", "requirements", "project")
         if any(getattr(arguments, source) for source in sources):
@@ -308,7 +309,7 @@ class Detect(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the host, and write it to a file with -o."""
-        host = read_host(arguments, need_gpu=False)
+        host = read_host(arguments, need_gpu=False, conda=is_about_conda(None))
         lines = plans.host_lines(host)
         if arguments.output:
             write_host(host, arguments.output)

@@ -19,6 +19,7 @@ from ..project.profiles import State
 from ..render.locks import state_lines
 from .output import print_errors
 from .parser import Argument
+from .requests import is_about_conda
 
 PYLOCK = "pylock.toml"
 # Arguments of commands that use what a project has locked.
@@ -96,7 +97,7 @@ def require_current(target: str, arguments: Namespace) -> None:
 
 def _of_project() -> tuple[str, Lock]:
     try:
-        fitting = api.fitting_lock("", api.detect())
+        fitting = api.fitting_lock("", api.detect(conda=is_about_conda(None)))
     except HostMismatchError:
         states = api.profile_states("", ())
         paths = [state.path for state in states if state.status in ("fresh", "stale")]

@@ -12,6 +12,7 @@ from ..model import Host, Lock
 from ..prefix import is_venv, venv_version
 from .output import print_result
 from .parser import Command
+from .requests import is_about_conda
 from .state import PYLOCK
 
 
@@ -28,7 +29,7 @@ class Status(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the state. Return 2 if pyproject.toml cannot be read."""
-        host = api.detect()
+        host = api.detect(conda=is_about_conda(None))
         project, locked, step = _project(host)
         environment, prefix = _environment(locked)
         if not step:

@@ -142,17 +142,14 @@ def verify_environment(
     if not of_tool:
         lock = api.recorded_lock(target) if path is None else api.read_lock(path)
     announce("looking at the GPUs and the driver")
-    host, device = api.detect(), not arguments.no_device
+    host = api.detect(conda=is_conda(prefix_of(target)))
+    # No device of this host can prove what is meant for another one.
+    device = not (arguments.no_device or virtual_packages.gpu_variables(host))
     if of_tool:
         host = api.describe(host, python=find_interpreter(prefix_of(target)))
         lock = api.read_tool_lock(path, host, None, arguments.extra, arguments.group)
     elif arguments.extra or arguments.group:
         raise InputError("--extra and --group are for locks of other tools")
-    if is_conda(prefix_of(target)):
-        described = virtual_packages.overridden(host, os.environ)
-        # No device of this host can prove what is meant for another one.
-        device = device and described == host
-        host = described
     if lock is not None:
         host = api.with_python_of(host, lock)
     announce("the checks")

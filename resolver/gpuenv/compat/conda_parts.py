@@ -6,6 +6,7 @@ where nothing depends on __cuda. So R1 is applied to every record whose version 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Reason, is_doubt
@@ -16,6 +17,7 @@ from .conda_records import Carriers, Record, Row, Virtual
 from .data import CompatibilityData
 from .evaluate import Package
 
+_CUDA_SUFFIX = re.compile(r"-cu[0-9]+$")
 RECORD_SOURCE = "the package's own record in its channel"
 
 
@@ -73,7 +75,7 @@ def build_of_row(row: Row, platform: str) -> Build:
         name=row.name,
         version=row.version,
         local=row.version,
-        variant=row.variant,
+        variant=row.variant.replace("cuda", "cu"),  # as companions among the wheels name it
         index=row.channel,
         platform=platform,
         cuda=row.cuda,
@@ -174,22 +176,35 @@ def record_reasons(
 
 
 def lock_reasons(
-    records: Sequence[Record], host: Host, data: CompatibilityData, carriers: Carriers
+    records: Sequence[Record],
+    host: Host,
+    data: CompatibilityData,
+    carriers: Carriers,
+    *,
+    beside: Sequence[Package] = (),
 ) -> tuple[Reason, ...]:
     """Return what speaks against the records of a lock on a host, whoever wrote the lock.
 
     conda checks none of this when it installs an explicit file. A CPU build may be what the author
     of the lock wanted, so it gives no reason. Doubts are included.
+
+    Args:
+        records: the records.
+        host: the host.
+        data: the compatibility data.
+        carriers: the packages that hold a framework's code.
+        beside: the wheels beside them.
     """
-    packages = packages_of_records(records, host.platform, data, carriers)
+    packages = [*packages_of_records(records, host.platform, data, carriers), *beside]
+    rows = list(filter(None, map(carriers.row, records)))
+    subjects = {row.subject for row in rows}
     reasons = [
         reason
         for reason in evaluate.environment_reasons(packages, host, data)
-        if reason.code != "cpu-build"
+        if reason.code != "cpu-build" or reason.subject not in subjects
     ]
-    for row in filter(None, map(carriers.row, records)):
+    for row in rows:
         reasons += needs_gpu_reasons(row, host)
-    for row in filter(None, map(carriers.row, records)):
         for spec, source in unsaid_constraints(row, host, data, carriers):
             name = conda_versions.name_of(spec)
             reasons += [
@@ -205,6 +220,65 @@ def lock_reasons(
                 and not conda_versions.matches(spec, name, record["version"], record["build"])
             ]
     return tuple(reasons)
+
+
+def known_builds(records: Sequence[Record], platform: str, data: CompatibilityData) -> list[Build]:
+    """Return the builds of the frameworks among conda records, with the names of frameworks."""
+    rows = filter(None, map(Carriers(data.folder).row, records))
+    return [build_of_row(row, platform).replace(name=row.framework) for row in rows]
+
+
+def installed_reasons(
+    pins: Iterable[tuple[str, str]],
+    records: Sequence[Record],
+    host: Host,
+    data: CompatibilityData,
+) -> tuple[Reason, ...]:
+    """Return what the rules say against installed wheels and conda packages on a host."""
+    if not records:
+        return evaluate.pin_reasons(pins, host, data)
+    pins = list(pins)
+    wheels = evaluate.packages_of_pins(pins, host.platform, data)
+    reasons = lock_reasons(records, host, data, Carriers(data.folder), beside=wheels)
+    libraries = libraries_of_records(records)
+    both = [two_libraries(libraries, name, version) for name, version in pins]
+    # A CUDA build may be installed on a host without a GPU, such as a login node.
+    reasons = tuple(reason for reason in reasons if reason.code != "cuda-build")
+    if any(record["name"] == "cuda-compat" for record in records):
+        reasons = tuple(map(_bridged, reasons))
+    return (*filter(None, both), *reasons)
+
+
+def _bridged(reason: Reason) -> Reason:
+    """Return a reason beside cuda-compat, with which an older driver may run a toolkit."""
+    if reason.code not in ("driver-floor", "driver-cuda"):
+        return reason
+    have = f"{reason.have}, and cuda-compat is to bridge that"
+    return reason.replace(code="driver-floor-unknown", have=have)
+
+
+def libraries_of_records(records: Iterable[Record]) -> dict[str, str]:
+    """Return {"nvidia-cudnn": the conda package with the same library}."""
+    libraries: dict[str, str] = {}
+    for record in records:
+        for library in conda_records.libraries_of(record):
+            libraries.setdefault(f"nvidia-{library}", f"{record['name']} {record['version']}")
+    return libraries
+
+
+def two_libraries(libraries: Mapping[str, str], name: str, version: str) -> Reason | None:
+    """Return which CUDA library of conda a wheel would bring a second time; None for others.
+
+    The order of the imports decides which one a process loads. Codes: two-cudnn, two-libraries.
+    """
+    stem = _CUDA_SUFFIX.sub("", name)
+    if stem not in libraries:
+        return None
+    code, need = "two-libraries", "one owner of a CUDA library in a prefix"
+    if stem == "nvidia-cudnn":
+        code, need = "two-cudnn", "one cuDNN in a prefix"
+    subject, have = f"{name} {version}", f"{libraries[stem]} of conda"
+    return Reason(code=code, subject=subject, need=need, have=have, source=evaluate.OWNER_SOURCE)
 
 
 def unsaid_constraints(

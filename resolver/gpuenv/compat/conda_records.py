@@ -22,6 +22,27 @@ Virtual = tuple[str, str, str]  # a virtual package: name, version, build
 # Packages whose version is the CUDA of an environment. `cudatoolkit` is from before CUDA 12.
 TOOLKITS = ("cuda-version", "cudatoolkit", "pytorch-cuda")
 CUDNN = ("libcudnn", "cudnn")
+# Where the names differ: {package of conda-forge: the libraries in it}. A wheel of NVIDIA is named
+# nvidia-LIBRARY or nvidia-LIBRARY-cuN, most packages of conda-forge libLIBRARY.
+_LIBRARIES = {
+    "cudnn": ("cudnn",),
+    "cuda-cudart": ("cuda-runtime",),
+    "cuda-cupti": ("cuda-cupti",),
+    "cuda-nvrtc": ("cuda-nvrtc",),
+    "cuda-nvtx": ("nvtx",),
+    "cusparselt": ("cusparselt",),
+    "nccl": ("nccl",),
+    "libnvshmem3": ("nvshmem",),
+    "cudatoolkit": (
+        "cublas",
+        "cuda-runtime",
+        "cuda-nvrtc",
+        "cufft",
+        "curand",
+        "cusolver",
+        "cusparse",
+    ),
+}
 _DOTTED = re.compile(r"cuda([0-9]+\.[0-9]+)(?:\.[0-9]+)?(?=_|$)")
 _SHORT = re.compile(r"cuda[_]?([0-9]{2})([0-9])(?=_|py|h|$)")
 _CUDNN = re.compile(r"cudnn([0-9]+(?:\.[0-9]+)+)(?=_|$)")
@@ -216,6 +237,16 @@ def cudnn_of(record: Record) -> tuple[str | None, bool]:
             return conda_versions.lower_bound(spec), False
     named = _CUDNN.search(str(record["build"]))
     return (named.group(1), True) if named else (None, False)
+
+
+def libraries_of(record: Record) -> tuple[str, ...]:
+    """Return the CUDA libraries in a package, as wheels of NVIDIA name them: ("cudnn",)."""
+    name = str(record["name"])
+    libraries = _LIBRARIES.get(name, ())
+    if not libraries and name.startswith("lib"):
+        libraries = (name.removeprefix("lib"),)
+    _, has_cudnn_inside = cudnn_of(record)
+    return (*libraries, "cudnn") if has_cudnn_inside else libraries
 
 
 def python_of(record: Record) -> tuple[int, int] | None:

@@ -707,6 +707,16 @@ def environment_findings(
     yield from _about(shared_path_reasons(wheels, data))
 
 
+def reasons_beside(
+    packages: Sequence[Package], others: Sequence[Package], host: Host, data: CompatibilityData
+) -> Iterator[Reason]:
+    """Yield what packages do not share with others, which stay as they are (R4, R5, R10, R11)."""
+    names = {package.name for package in packages}
+    for reason, concerned in _disagreements([*others, *packages], host, data):
+        if names.intersection(concerned):
+            yield reason
+
+
 def shared_path_reasons(
     pins: Iterable[tuple[str, str]], data: CompatibilityData, before: Container[str] = ()
 ) -> tuple[Reason, ...]:

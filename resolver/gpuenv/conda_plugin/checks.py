@@ -1,20 +1,16 @@
-"""The checks of an environment: those of `gpuenv verify`, and those of conda's own records."""
+"""The checks of an environment: those of `gpuenv verify`."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from ..prefix import find_interpreter
 from . import command
-from .packages import cudnn_wheels, installed_packages
 
 TIMEOUT = 120.0  # seconds, for the checks after a transaction
-DETECT_TIMEOUT = 30.0  # of them, for the look at the driver
+DRY_RUN_TIMEOUT = 30.0
 END_SECONDS = 5.0  # of them, for a verification to end its own child processes
 SHOWN = 6  # failed checks that a message names
 _MARKS = {"pass": "ok  ", "fail": "FAIL"}
@@ -31,22 +27,15 @@ class Check(TypedDict):
 
 
 def examine(prefix: str, timeout: float) -> list[Check]:
-    """Return the checks of `gpuenv verify`, and those of conda's own records.
+    """Return the checks of `gpuenv verify`.
 
     Raises:
         RuntimeError: gpuenv gave no checks; the text says why.
     """
-    deadline = time.monotonic() + timeout
-    packages = installed_packages(prefix)
-    own = [*cuda_check(packages, os.environ), *cudnn_check(packages, cudnn_wheels(prefix))]
-    if find_interpreter(prefix) is None:
-        return own
-    seconds_left = deadline - time.monotonic()
-    own_limit = str(max(1.0, seconds_left - END_SECONDS))
+    own_limit = str(max(1.0, timeout - END_SECONDS))
     arguments = ["verify", "--json", "--target", prefix, "--timeout", own_limit]
-    checks: list[Check] = run_gpuenv(arguments, prefix, seconds_left)["checks"]
-    names = {(check["name"], check["subject"]) for check in checks}
-    return [*checks, *(check for check in own if (check["name"], check["subject"]) not in names)]
+    checks: list[Check] = run_gpuenv(arguments, prefix, timeout)["checks"]
+    return checks
 
 
 def run_gpuenv(arguments: Sequence[str], folder: str, timeout: float) -> dict[str, Any]:
@@ -69,64 +58,6 @@ def run_gpuenv(arguments: Sequence[str], folder: str, timeout: float) -> dict[st
         lines = child.stderr.decode(errors="replace").strip().splitlines()
         raise RuntimeError(lines[-1] if lines else f"gpuenv ended with {child.returncode}")
     return document
-
-
-def cuda_check(packages: Mapping[str, str], env: Mapping[str, str]) -> list[Check]:
-    """Compare the driver's CUDA with the environment's (R1).
-
-    conda's solvers ignore `constrains: __cuda` where nothing depends on __cuda.
-    """
-    installed = packages.get("cuda-version") or packages.get("cudatoolkit")
-    if installed is None:
-        return []
-    source, driver = "CONDA_OVERRIDE_CUDA says", env.get("CONDA_OVERRIDE_CUDA")
-    if not driver:
-        source = "this host's driver runs"
-    if driver is None:
-        driver = _driver_cuda()
-    major = driver.partition(".")[0]
-    evidence = f"CUDA {installed} is installed, {source} CUDA {driver}"
-    if not major.isdigit():
-        status = "unknown"
-        evidence = f"CUDA {installed} is installed, and no driver is known that would run it"
-    elif int(major) >= int(installed.partition(".")[0]):
-        status = "pass"
-    elif "cuda-compat" in packages:
-        status, evidence = "unknown", f"{evidence}, and cuda-compat is to bridge that"
-    else:
-        status, evidence = "fail", f"{evidence} and nothing newer than {major}.x"
-    return [_check("driver", "cuda-version", status, evidence)]
-
-
-def _driver_cuda() -> str:
-    """Return the CUDA of this host's driver, "" if it is unknown."""
-    host = run_gpuenv(["detect", "--json"], os.curdir, DETECT_TIMEOUT)
-    return ".".join(map(str, host.get("driver_cuda") or ()))
-
-
-def cudnn_check(packages: Mapping[str, str], wheels: Mapping[str, tuple[str, str]]) -> list[Check]:
-    """Name the cuDNN of conda and that of pip where one environment has both (R5)."""
-    version = packages.get("libcudnn") or packages.get("cudnn")
-    if version is None or not wheels:
-        return []
-    names = []
-    for name, (wheel_version, folder) in sorted(wheels.items()):
-        names.append(f"{name} {wheel_version} ({folder})")
-    evidence = (
-        f"cudnn {version} of conda and {', '.join(names)} of pip: "
-        "imports decide which one a process gets"
-    )
-    return [_check("owners", "cuDNN", "fail", evidence)]
-
-
-def _check(name: str, subject: str, status: str, evidence: str) -> Check:
-    return {
-        "name": name,
-        "subject": subject,
-        "status": status,
-        "evidence": evidence,
-        "seconds": 0.0,
-    }
 
 
 def failed(checks: Sequence[Check]) -> list[Check]:

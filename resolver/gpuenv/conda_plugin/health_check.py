@@ -12,7 +12,7 @@ from gpuenv_conda_plugin import import_conda
 
 from ..prefix import find_interpreter
 from . import command
-from .checks import DETECT_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
+from .checks import DRY_RUN_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
 from .packages import cudnn_wheels, installed_packages, watched_among
 
 
@@ -74,7 +74,7 @@ def _repair(prefix: str, confirm: Callable[[str], None]) -> bool:
             print("gpuenv: no builds fit this host and the environment; nothing was changed.")
             return False
         sync = ["sync", lock, "--target", prefix]
-        changes = run_gpuenv([*sync, "--dry-run", "--json"], folder, DETECT_TIMEOUT)
+        changes = run_gpuenv([*sync, "--dry-run", "--json"], folder, DRY_RUN_TIMEOUT)
         if "error" in changes:
             print(f"gpuenv: {changes['error']['message']}")
             return False

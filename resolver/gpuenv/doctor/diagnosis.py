@@ -12,11 +12,13 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Protocol
 
+from ..compat import conda_parts
 from ..compat.data import CompatibilityData
-from ..compat.evaluate import known_builds, pin_reasons
-from ..errors import GpuEnvError
+from ..compat.evaluate import known_builds
+from ..errors import GpuEnvError, is_doubt
 from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Check, Host, Value, show_pair
+from ..prefix import prefix_of
 from ..verify import probe_tests
 from ..verify.survey import Survey
 from . import check_facts, host_facts
@@ -359,9 +361,12 @@ def _facts_of_environment(
 
     The message of a failed import is read in the same way as a log.
     """
-    pins = tuple(installed.versions.items())
-    builds = known_builds(pins, host.platform, data)
-    reasons = pin_reasons(pins, host, data)
+    pins, records = tuple(installed.versions.items()), list(installed.conda.values())
+    builds = (
+        *known_builds(installed.wheels, host.platform, data),
+        *conda_parts.known_builds(records, host.platform, data),
+    )
+    reasons = conda_parts.installed_reasons(installed.wheels, records, host, data)
     facts = [
         *host_facts.package_facts(pins, installed.libraries, builds),
         *host_facts.reason_facts(reasons, host, builds, pins),
@@ -456,6 +461,12 @@ def _remedy_for_environment(
     """Return the new solve for the host's GPUs and the frameworks of an environment."""
     if not host.gpus:
         return None
+    records = list(installed.conda.values())
+    wheels = known_builds(installed.wheels, host.platform, stages.data)
+    if target is not None and records and not wheels:
+        if all(map(is_doubt, conda_parts.installed_reasons((), records, host, stages.data))):
+            return None
+        return Remedy(asked=(), command=("gpuenv", "solve", "--repair", prefix_of(target), *flags))
     versions, failing = installed.versions, None
     if cause in CAUSES_OF_BUILDS:
         builds = known_builds(versions.items(), host.platform, stages.data)

@@ -87,6 +87,8 @@ _TEST_OF_REASON = {
     "no-code-for-device": "architecture",
     "jetson-wheel": "architecture",
     "cudnn-version": "cudnn-version",
+    "cudnn-major": "cudnn-version",
+    "numpy-abi": "companions",
     "cuda-variant": "companions",
     "extension-abi": "companions",
     "extension-cuda": "companions",
@@ -95,6 +97,7 @@ _TEST_OF_REASON = {
     "cuda-major": "one-cuda-major",
     "two-owners": "one-cuda-major",
     "cpu-build": "cuda-build",
+    "conflict": "environment",
 }
 # Code of a doubt -> the test that cannot pass because of it.
 _TEST_OF_DOUBT = {

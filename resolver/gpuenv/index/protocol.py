@@ -60,6 +60,10 @@ class Index(ABC):
             UnusableFileError: the file cannot be chosen; another release may do.
         """
 
+    def name_of(self, distribution: str) -> str:
+        """Return the name that this index has for a distribution."""
+        return distribution
+
     def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
         """Return what the variants of a release are. Default: none is known.
 

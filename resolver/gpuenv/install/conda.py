@@ -10,9 +10,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from ..compat import conda_parts
+from ..compat import conda_parts, evaluate
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..errors import InputError, InstallError, Reason, is_doubt
@@ -21,6 +20,7 @@ from ..model import EnvironmentChanges, Host, Lock, Pin, Wheel
 from ..prefix import find_interpreter, is_conda
 from ..requirements.conda_versions import inside_conda
 from ..resolve.conda.solvers import RattlerSolver
+from ..resolve.conda.wheels_beside import records_of
 from .conda_prefix import read_packages
 
 
@@ -32,14 +32,12 @@ def reasons(
     The rules are asked of names and builds, because conda installs an explicit file without
     looking at `constrains`. Doubts are left out.
     """
-    records = [_record_of(pin.wheel) for pin in lock.pins]
-    reasons = conda_parts.lock_reasons(records, host, matrix, carriers)
+    wheels = lock.wheels.pins if lock.wheels is not None else ()
+    names = [(pin.wheel.name, pin.wheel.version) for pin in wheels]
+    beside = evaluate.packages_of_pins(names, host.platform, matrix)
+    records = records_of(lock.pins)
+    reasons = conda_parts.lock_reasons(records, host, matrix, carriers, beside=beside)
     return tuple(dict.fromkeys(reason for reason in reasons if not is_doubt(reason)))
-
-
-def _record_of(wheel: Wheel) -> dict[str, Any]:
-    identity = {"name": wheel.name, "version": wheel.version, "channel": wheel.index}
-    return {**identity, **wheel.metadata}
 
 
 def check(target: str) -> bool:

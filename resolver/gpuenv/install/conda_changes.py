@@ -12,7 +12,6 @@ from ..model import EnvironmentChanges, Lock, PackageChange, Pin, Requirement, W
 from ..requirements import conda_versions
 from ..requirements.versions import contains, normalize_name
 from .conda_history import requested_specs
-from .conda_pins import read_pins
 from .conda_prefix import (
     distributions_of_conda,
     read_packages,
@@ -20,6 +19,7 @@ from .conda_prefix import (
     some,
     wheels_in,
 )
+from .conda_settings import read_pins
 
 # A prefix with one of these runs the user's conda: without it no environment can be repaired.
 _MANAGERS = ("conda", "mamba", "micromamba")

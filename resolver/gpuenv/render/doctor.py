@@ -322,6 +322,8 @@ def _remedy_text(remedy: Remedy, examination: Examination) -> str:
         command = "    " + shlex.join(remedy.command)
         text = f"Make a new environment (no root needed):\n{command}\nIt gives {gives} on {host}."
         return f"{text}\n{_unsolved_text(remedy)}".strip()
+    if remedy.command:
+        return f"Look for builds that fit {host}:\n    {shlex.join(remedy.command)}"
     frameworks = ", ".join(remedy.asked)
     if not remedy.changes:
         return f"A new solve for {frameworks} does not help: {remedy.failure}."

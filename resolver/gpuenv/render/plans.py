@@ -63,6 +63,8 @@ def host_lines(host: Host) -> list[str]:
     if host.python.executable:
         python += f" at {host.python.executable}"
     lines += [driver, platform, python]
+    variables = [source for _, source in host.sources if source.startswith("CONDA_OVERRIDE_")]
+    lines += [f"conda    {name} replaces what was detected" for name in variables]
     for problem in host.problems:
         lines.append(f"! {problem.code}: {problem.detail}")
         if problem.hint:

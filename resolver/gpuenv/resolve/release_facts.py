@@ -308,7 +308,8 @@ class ReleaseFacts:
             links = self._data.links(candidate.name, candidate.version, platform, url)
             for framework, specifier in links.frameworks if links else ():  # R10
                 if specifier:
-                    yield self.owners.in_place(PackageRequirement(framework, (), specifier))
+                    name = self.store.index.name_of(framework)
+                    yield self.owners.in_place(PackageRequirement(name, (), specifier))
         try:
             dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from ..compat import conda_parts, evaluate
-from ..compat.conda_records import Carriers, Record
+from ..compat import conda_parts
 from ..compat.data import CompatibilityData
-from ..errors import Reason
 from ..model import Check, Gpu, Host, Lock
 from ..probes.answers import CudnnAnswer
 from . import companions, devices, installed, loader
@@ -27,7 +25,7 @@ from .frameworks import expected_cudnn, framework_checks
 from .linkage import Libraries, closure_check
 from .rule_checks import suitability_checks
 from .runner import PROBES, Children
-from .survey import Survey, environment_python, read_survey
+from .survey import Survey, bare_survey, environment_python, read_survey
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
 
@@ -44,7 +42,6 @@ def verify(
     verbose: bool = False,
     probes: str = PROBES,
     data: CompatibilityData | None = None,
-    conda: Sequence[Record] = (),
     fast: bool = False,
     whole: bool = True,
 ) -> tuple[Check, ...]:
@@ -61,7 +58,6 @@ def verify(
         verbose: record every call in cuDNN's log of a failed run.
         probes: the folder of the probes.
         data: the compatibility data; None skips the rules and the device code.
-        conda: the records of the conda packages in the environment.
         fast: compare the sizes of files, not their hashes.
         whole: false imports nothing but the frameworks.
 
@@ -126,8 +122,7 @@ def verify(
         if data is not None:
             code = pool.submit(device_code_checks, target, survey, host, data, deadline)
             names = [name for name, _, _ in frameworks]
-            against = partial(_rule_reasons, conda=conda, host=host, data=data)
-            checks += suitability_checks(lock, survey, host, against, names)
+            checks += _rule_checks(lock, survey, host, data, names)
         checks += installed.file_checks(survey, files.result(), data)
         checks.append(closure.result())
         checks += code.result() if isinstance(code, Future) else code
@@ -150,6 +145,11 @@ def verify(
     return tuple(checks)
 
 
+def verify_bare(prefix: str, host: Host, data: CompatibilityData) -> list[Check]:
+    """Return what the rules say about a conda environment without Python, which can prove less."""
+    return _rule_checks(None, bare_survey(prefix), host, data, ())
+
+
 def _framework_tasks(
     frameworks: Sequence[Named], probes: str, options: Mapping[str, object]
 ) -> list[tuple[str, dict[str, object]]]:
@@ -161,14 +161,17 @@ def _framework_tasks(
     return tasks
 
 
-def _rule_reasons(
-    pins: Iterable[tuple[str, str]], conda: Sequence[Record], host: Host, data: CompatibilityData
-) -> tuple[Reason, ...]:
-    """Return what the rules say against installed wheels and conda packages on a host."""
-    reasons = conda_parts.lock_reasons(conda, host, data, Carriers(data.folder)) if conda else ()
-    # A CUDA build may be installed on a host without a GPU, such as a login node.
-    of_conda = [reason for reason in reasons if reason.code != "cuda-build"]
-    return (*evaluate.pin_reasons(pins, host, data), *of_conda)
+def _rule_checks(
+    lock: Lock | None,
+    survey: Survey,
+    host: Host,
+    data: CompatibilityData,
+    frameworks: Sequence[str],
+) -> list[Check]:
+    """Return what the rules say about installed wheels and conda packages on a host."""
+    records = list(survey.conda.values())
+    against = partial(conda_parts.installed_reasons, records=records, host=host, data=data)
+    return suitability_checks(lock, survey.wheels, host, against, frameworks)
 
 
 def _system_libraries(

@@ -316,10 +316,6 @@ def _owner_check(
     for name, versions in survey.twice:
         texts.append(f"{name} is installed twice, as {' and '.join(versions)}")
         marks.append(("twice", name, " ".join(versions)))
-    two_cudnn = _two_cudnn(survey)
-    if two_cudnn:
-        texts.append(two_cudnn)
-        marks.append(("two-owners", "libcudnn.so", ""))
     if texts:
         # Libraries first: they break the environment.
         texts.sort(key=lambda text: ".so" not in text)
@@ -330,27 +326,6 @@ def _owner_check(
         notes.insert(0, "no file with two owners breaks a package")
         evidence = "; ".join(notes[: SHOWN_OWNERS + 1])
     return Check("owners", "", "pass", evidence)
-
-
-def _two_cudnn(survey: Survey) -> str:
-    """Return a text if a prefix has conda's cuDNN and a wheel's.
-
-    The first import decides which is loaded.
-    """
-    wheels = {row.name: row.version for row in survey.distributions if not row.of_conda}
-    of_conda: dict[str, str] = {}
-    of_wheels: dict[str, str] = {}
-    for path, name in survey.libraries.items():
-        folder, file_name = os.path.split(path)
-        if not file_name.startswith("libcudnn.so"):
-            continue
-        if name in wheels:
-            of_wheels.setdefault(name, f"{name} {wheels[name]} of a wheel in {folder}")
-        elif name in survey.conda:
-            of_conda.setdefault(name, f"{name} {survey.conda[name]} of conda in {folder}")
-    if not of_conda or not of_wheels:
-        return ""
-    return f"two libcudnn.so: {' and '.join([*of_conda.values(), *of_wheels.values()])}"
 
 
 def _file_checks(

@@ -20,7 +20,7 @@ from ..model import Host, Value
 from ..probes.answers import ConvolutionAnswer, Fault
 from . import devices, loader
 from .runner import Children, Outcome
-from .survey import Survey, environment_python, read_survey
+from .survey import Survey, bare_survey, environment_python, is_bare, read_survey
 
 TESTS = (
     "fresh-process",
@@ -54,6 +54,8 @@ def survey(target: str, timeout: float = 60.0) -> Survey:
 
     InputError if it gives no answer.
     """
+    if is_bare(target):
+        return bare_survey(target)
     deadline = time.monotonic() + timeout
     with Children(environment_python(target), os.environ, deadline) as children:
         outcome = children.run("interpreter", {"imports": []})

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import Reason, is_doubt
 from ..model import Check, Host, Lock
-from .survey import Survey
 
 Pins = Iterable[tuple[str, str]]  # (name, version)
 Against = Callable[[Pins], Iterable[Reason]]
@@ -20,7 +19,7 @@ _OTHER_CODES = ("gpu-unused", "shared-paths")
 
 def suitability_checks(
     lock: Lock | None,
-    survey: Survey,
+    pins: Sequence[tuple[str, str]],
     host: Host,
     against: Against,
     frameworks: Sequence[str],
@@ -31,18 +30,22 @@ def suitability_checks(
     is a mistake.
 
     Args:
+        pins: (name, version) of the installed wheels.
         against: returns the reasons for (name, version) pairs.
         frameworks: names of which NAME-cpu is a CPU build.
     """
-    # conda builds its packages itself: the facts of a wheel of that version are not theirs.
-    pins = [(row.name, row.version) for row in survey.distributions if not row.of_conda]
     reasons = [reason for reason in against(pins) if reason.code not in _OTHER_CODES]
     checks = []
     for reason in reasons:
         if reason.code != "cpu-build":
-            status = "unknown" if is_doubt(reason) else "fail"
+            # Each package may load its own library of two.
+            unproved = is_doubt(reason) or reason.code == "two-libraries"
+            status = "unknown" if unproved else "fail"
             evidence = f"{reason.code}: needs {reason.need}; has {reason.have}"
-            checks.append(Check("rules", reason.subject, status, evidence))
+            check = Check("rules", reason.subject, status, evidence)
+            if reason.code == "two-cudnn":
+                check = check.replace(name="owners", marks=(("two-owners", "libcudnn.so", ""),))
+            checks.append(check)
     if not checks:
         where = "this host" if host.gpus else "this host, which has no known GPU"
         evidence = f"what is installed breaks no rule on {where}"

@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.parser import HeaderParser
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from ..compat.conda_records import Record
 from ..errors import InputError
 from ..loader_env import interpreter
 from ..model import Value
-from ..prefix import read_record
+from ..prefix import find_interpreter, is_conda, read_record
 from ..probes.answers import Interpreter
 from ..requirements.versions import normalize_name
 
@@ -37,6 +38,7 @@ _CUDA_LIBRARIES = (
     "libcusparse",
     "libcupti",
 )
+_RECORD_KEYS = {"name", "version", "build", "subdir"}
 _DEBIAN = "/usr/lib/python3/dist-packages"
 
 
@@ -84,7 +86,7 @@ class Survey(Value):
         twice: (name, versions) of the names that one folder has in several versions.
         files: what the RECORDs of the distributions name.
         libraries: path -> distribution, or conda package of a CUDA library.
-        conda: package -> version.
+        conda: package -> its record.
     """
 
     interpreter: Interpreter
@@ -92,12 +94,20 @@ class Survey(Value):
     twice: tuple[tuple[str, tuple[str, ...]], ...] = ()
     files: tuple[RecordedFile, ...] = ()
     libraries: Mapping[str, str] = MappingProxyType({})
-    conda: Mapping[str, str] = MappingProxyType({})
+    conda: Mapping[str, Record] = MappingProxyType({})
 
     @property
     def versions(self) -> dict[str, str]:
         """Distribution -> version."""
         return {row.name: row.version for row in self.distributions}
+
+    @property
+    def wheels(self) -> list[tuple[str, str]]:
+        """(distribution, version), without those that conda builds itself.
+
+        The facts of a wheel of the same version are not theirs.
+        """
+        return [(row.name, row.version) for row in self.distributions if not row.of_conda]
 
     @property
     def cudnn_folder(self) -> str | None:
@@ -110,6 +120,17 @@ class Survey(Value):
             if name.startswith("libcudnn.so.") and os.path.isdir(folder):
                 return folder
         return None
+
+
+def is_bare(target: str) -> bool:
+    """Return whether a target is a conda environment without Python."""
+    return os.path.isdir(target) and is_conda(target) and find_interpreter(target) is None
+
+
+def bare_survey(prefix: str) -> Survey:
+    """Return what is installed in a conda environment without Python."""
+    answer = {"prefix": os.path.abspath(prefix), "path": (), "imports": {}}
+    return read_survey(cast(Interpreter, answer))
 
 
 def environment_python(target: str) -> str:
@@ -140,14 +161,15 @@ def read_survey(answer: Interpreter) -> Survey:
             path = os.path.normpath(os.path.join(distribution.folder, path))  # noqa: PLW2901
             files.append(RecordedFile(name, path, digest, size))
     libraries = {file.path: file.owner for file in files if is_library(file.path)}
-    conda: dict[str, str] = {}
+    conda: dict[str, Record] = {}
     prefix = answer["prefix"]
     for entry in sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json"))):
         try:
             with open(entry, encoding="utf-8") as stream:
                 record = json.load(stream)
             name, paths = str(record["name"]), [str(path) for path in record.get("files", ())]
-            conda[name] = str(record["version"])
+            if record.keys() >= _RECORD_KEYS:
+                conda[name] = record
         except (OSError, ValueError, KeyError, TypeError):
             continue
         for path in filter(is_cuda_library, paths):

@@ -441,14 +441,10 @@ def translated(error: Exception, name: str) -> Exception:
 
 def override_variables(virtual: Sequence[Virtual]) -> dict[str, str]:
     """Return the virtual packages as CONDA_OVERRIDE_*; "" is what the host does not have."""
-    versions = {name: version for name, version, _ in virtual}
-    variables = {
-        "CONDA_OVERRIDE_CUDA": versions.get("__cuda", ""),
-        "CONDA_OVERRIDE_CUDA_ARCH": versions.get("__cuda_arch", ""),
-    }
-    if "__glibc" in versions:
-        variables["CONDA_OVERRIDE_GLIBC"] = versions["__glibc"]
-    return variables
+    values = {name: version for name, version, _ in virtual}
+    values["__archspec"] = next((build for name, _, build in virtual if name == "__archspec"), "")
+    names = ("archspec", "cuda", "cuda_arch", "glibc", "linux", "win")
+    return {f"CONDA_OVERRIDE_{name.upper()}": values.get(f"__{name}", "") for name in names}
 
 
 class CondaVariables:

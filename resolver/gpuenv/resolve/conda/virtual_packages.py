@@ -2,7 +2,7 @@
 
 Names and meanings are conda's. `__cuda_arch` is from CEP 46: the smallest compute capability of
 the devices, absent without `__cuda`. CONDA_OVERRIDE_* replace facts of the host, as in conda: an
-empty value means that the host does not have it.
+empty value means that the host does not have it, or that its version is not known.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from ...compat.conda_records import Virtual
 from ...errors import InputError
 from ...model import Gpu, Host, parse_pair, show_pair
 
+_VARIABLE = "CONDA_OVERRIDE_"
 SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "win-amd64": "win-64"}
 
 
 def overridden(host: Host, env: Mapping[str, str]) -> Host:
-    """Return the host as CONDA_OVERRIDE_CUDA, _CUDA_ARCH and _GLIBC describe it.
+    """Return the host as CONDA_OVERRIDE_* describe it. `Host.sources` names the variables.
 
     A CUDA that is set this way says nothing about the driver's release: that is unknown then.
 
@@ -26,23 +27,46 @@ def overridden(host: Host, env: Mapping[str, str]) -> Host:
     """
     cuda, arch, glibc = (_value(env, name) for name in ("CUDA", "CUDA_ARCH", "GLIBC"))
     if cuda == "":
-        return host.replace(gpus=(), driver=None, driver_cuda=None, problems=())
-    if cuda is not None:
-        host = host.replace(driver=None, driver_cuda=_pair("CUDA", cuda), problems=())
-        if not host.gpus and arch is None:
-            gpu = Gpu(name="a GPU of CONDA_OVERRIDE_CUDA", compute_capability=None)
-            host = host.replace(gpus=(gpu,))
-    if arch:
-        name = "a GPU of CONDA_OVERRIDE_CUDA_ARCH"
-        gpu = Gpu(name=name, compute_capability=_pair("CUDA_ARCH", arch))
-        host = host.replace(gpus=(gpu,), problems=())
-    if glibc:
-        host = host.replace(glibc=_pair("GLIBC", glibc))
+        host = _described(host, "driver_cuda", "CUDA", gpus=(), driver=None, driver_cuda=None)
+    elif cuda is not None:
+        changes: dict[str, object] = {"driver": None, "driver_cuda": _pair("CUDA", cuda)}
+        if not host.gpus:
+            gpu = Gpu(name=f"a GPU of {_VARIABLE}CUDA", compute_capability=None)
+            changes["gpus"] = (gpu,)
+        host = _described(host, "driver_cuda", "CUDA", **changes)
+    if arch is not None and cuda != "":
+        capability = _pair("CUDA_ARCH", arch) if arch else None
+        gpu = Gpu(name=f"a GPU of {_VARIABLE}CUDA_ARCH", compute_capability=capability)
+        host = _described(host, "gpus", "CUDA_ARCH", gpus=(gpu,))
+    if glibc is not None:
+        version = _pair("GLIBC", glibc) if glibc else None
+        host = _fact(host, "glibc", "GLIBC", glibc=version)
+    for name in ("archspec", "linux", "win"):
+        value = _value(env, name.upper())
+        if value is not None:
+            pairs = (*host.virtual, (f"__{name}", value))
+            host = _fact(host, f"__{name}", name.upper(), virtual=pairs)
     return host
 
 
+def gpu_variables(host: Host) -> str:
+    """Return which variables describe other GPUs than those of this machine; "" for none."""
+    named = [source for _, source in host.sources if source.startswith(_VARIABLE + "CUDA")]
+    return " and ".join(named)
+
+
+def _described(host: Host, fact: str, name: str, **changes: object) -> Host:
+    """Return the host with described GPUs: what kept them from being detected does not count."""
+    return _fact(host, fact, name, problems=(), **changes)
+
+
+def _fact(host: Host, fact: str, name: str, **changes: object) -> Host:
+    sources = {**dict(host.sources), fact: _VARIABLE + name}
+    return host.replace(sources=tuple(sources.items()), **changes)
+
+
 def _value(env: Mapping[str, str], name: str) -> str | None:
-    value = env.get(f"CONDA_OVERRIDE_{name}")
+    value = env.get(_VARIABLE + name)
     return None if value is None else value.strip()
 
 
@@ -61,7 +85,9 @@ def of_host(host: Host) -> tuple[Virtual, ...]:
     `__cuda` needs a device and the CUDA of its driver. `__linux` has no version: no package of the
     stack asks for one, and a lock must not depend on a kernel.
     """
-    virtual: list[Virtual] = [("__archspec", "1", host.machine)]
+    given = dict(host.virtual)
+    archspec = given.get("__archspec", host.machine)
+    virtual: list[Virtual] = [("__archspec", "1", archspec)] if archspec else []
     if host.gpus and host.driver_cuda is not None:
         virtual.append(("__cuda", show_pair(host.driver_cuda), "0"))
         capabilities = [gpu.compute_capability for gpu in host.gpus]
@@ -69,7 +95,7 @@ def of_host(host: Host) -> tuple[Virtual, ...]:
         if known:
             virtual.append(("__cuda_arch", show_pair(min(known)), "0"))
     if host.os == "windows":
-        return (*virtual, ("__win", "0", "0"))
+        return (*virtual, ("__win", given.get("__win") or "0", "0"))
     if host.glibc is not None:
         virtual.append(("__glibc", show_pair(host.glibc), "0"))
-    return (*virtual, ("__linux", "0", "0"), ("__unix", "0", "0"))
+    return (*virtual, ("__linux", given.get("__linux") or "0", "0"), ("__unix", "0", "0"))

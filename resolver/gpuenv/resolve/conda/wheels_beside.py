@@ -7,11 +7,10 @@ wheels is asked of it, and a conflict says whose it is. Held distributions are n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...compat import conda_records
-from ...compat.conda_records import Carriers
+from ...compat import conda_parts
+from ...compat.conda_records import Carriers, Record
 from ...compat.data import CompatibilityData
 from ...compat.evaluate import OWNER_SOURCE
 from ...errors import InputError, Reason, UnusableFileError
@@ -24,28 +23,6 @@ from ...requirements.versions import normalize_name
 SUFFIX = "-of-conda"
 HELD = "conda"  # Wheel.index of a release that a conda package supplies
 _PYTHON = {"python", "python_abi"}
-_CUDA_SUFFIX = re.compile(r"-cu[0-9]+$")
-# Where the names differ: {package of conda-forge: the libraries in it}. A wheel of NVIDIA is named
-# nvidia-LIBRARY or nvidia-LIBRARY-cuN, most packages of conda-forge libLIBRARY.
-_LIBRARIES = {
-    "cudnn": ("cudnn",),
-    "cuda-cudart": ("cuda-runtime",),
-    "cuda-cupti": ("cuda-cupti",),
-    "cuda-nvrtc": ("cuda-nvrtc",),
-    "cuda-nvtx": ("nvtx",),
-    "cusparselt": ("cusparselt",),
-    "nccl": ("nccl",),
-    "libnvshmem3": ("nvshmem",),
-    "cudatoolkit": (
-        "cublas",
-        "cuda-runtime",
-        "cuda-nvrtc",
-        "cufft",
-        "curand",
-        "cusolver",
-        "cusparse",
-    ),
-}
 
 
 # ---- what a closure supplies --------------------------------------------------------------------
@@ -70,17 +47,10 @@ class Supply(Value):
 
         Codes: two-cudnn, two-libraries, two-frameworks, other-build, conda-version.
         """
-        subject = f"{name} {version}"
-        stem = _CUDA_SUFFIX.sub("", name)
-        package = self.libraries.get(stem)
-        if package is None:
-            refusal = self.refused.get(name)
-            return None if refusal is None else refusal.replace(subject=subject)
-        code, need = "two-libraries", "one owner of a CUDA library in a prefix"
-        if stem == "nvidia-cudnn":
-            code, need = "two-cudnn", "one cuDNN in a prefix"
-        have = f"{package} of conda"
-        return Reason(code=code, subject=subject, need=need, have=have, source=OWNER_SOURCE)
+        reason = conda_parts.two_libraries(self.libraries, name, version)
+        if reason is None and name in self.refused:
+            return self.refused[name].replace(subject=f"{name} {version}")
+        return reason
 
     def owner(self, name: str, version: str) -> Reason | None:
         """Return what a wheel in the same prefix would own a second time; None if nothing.
@@ -130,11 +100,25 @@ def unmet(
     return tuple(reasons)
 
 
+def records_of(pins: Sequence[Pin]) -> list[Record]:
+    """Return the records of pinned packages."""
+    return [
+        {
+            "name": pin.wheel.name,
+            "version": pin.wheel.version,
+            "depends": (),
+            "channel": pin.wheel.index,
+            **pin.wheel.metadata,
+        }
+        for pin in pins
+    ]
+
+
 def supply(pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData) -> Supply:
     """Return what the packages of a closure supply."""
     versions: dict[str, str] = {}
     refused: dict[str, Reason] = {}
-    libraries: dict[str, str] = {}
+    libraries = conda_parts.libraries_of_records(records_of(pins))
     for pin in pins:
         name, package = pin.wheel.name, f"{pin.wheel.name} {pin.wheel.version}"
         # A package that depends on Python is a Python distribution.
@@ -145,8 +129,6 @@ def supply(pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData) -
             else:
                 need = "a version that a wheel's needs can be held against"
                 refused[distribution] = _refusal("conda-version", need, package)
-        for library in _libraries_of(pin.wheel):
-            libraries.setdefault(f"nvidia-{library}", package)
     owned = _owned_by_frameworks(pins, carriers, matrix)
     frameworks = {}
     for distribution, reason in owned.items():
@@ -163,18 +145,6 @@ def _is_pep440(version: str) -> bool:
     except (InputError, ValueError):
         return False
     return True
-
-
-def _libraries_of(package: Wheel) -> list[str]:
-    """Return the CUDA libraries in a conda package, without the prefix nvidia-."""
-    libraries = list(_LIBRARIES.get(package.name, ()))
-    if not libraries and package.name.startswith("lib"):
-        libraries.append(package.name.removeprefix("lib"))
-    record = {"name": package.name, "version": package.version, "depends": (), **package.metadata}
-    _, has_cudnn_inside = conda_records.cudnn_of(record)
-    if has_cudnn_inside:
-        libraries.append("cudnn")
-    return libraries
 
 
 def _owned_by_frameworks(
@@ -211,10 +181,15 @@ def _refusal(code: str, need: str, package: str) -> Reason:
 
 
 class Beside(Index):
-    """An index of wheels beside a conda closure: another index, with held distributions."""
+    """An index of wheels beside a conda closure: another index, with held distributions.
 
-    def __init__(self, inner: MultiIndex, supply: Supply) -> None:
-        self.inner, self.supply = inner, supply
+    `judge` gives the rules' reasons against a wheel, (name, version), beside the conda packages.
+    """
+
+    def __init__(
+        self, inner: MultiIndex, supply: Supply, judge: Callable[[str, str], Reason | None]
+    ) -> None:
+        self.inner, self.supply, self.judge = inner, supply, judge
         self._with_extras: set[str] = set()  # held distributions whose extras are requested
         # {distribution: why its newest wheel cannot stand here}
         self.refused: dict[str, Reason] = {}
@@ -225,6 +200,10 @@ class Beside(Index):
         if distribution != name and distribution in self.supply.versions:
             return distribution
         return None
+
+    def name_of(self, distribution: str) -> str:
+        """As index.protocol.Index: a held distribution has a name of its own."""
+        return distribution + SUFFIX if distribution in self.supply.versions else distribution
 
     def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """As index.protocol.Index; a held name has one release."""
@@ -253,6 +232,7 @@ class Beside(Index):
         if wheel.index == HELD:
             return Metadata(dependencies=self._dependencies_of_extras(wheel))
         against = self.supply.against(wheel.name, wheel.version)
+        against = against or self.judge(wheel.name, wheel.version)
         if against is not None:
             self.refused.setdefault(wheel.name, against)
             raise UnusableFileError(against)
@@ -264,7 +244,7 @@ class Beside(Index):
             return requirement
         if requirement.extras:
             self._with_extras.add(requirement.name)
-        return requirement.replace(name=requirement.name + SUFFIX, url=None)
+        return requirement.replace(name=self.name_of(requirement.name), url=None)
 
     def want_extras(self, requirements: Iterable[str]) -> None:
         """Note the extras in the user's own requirements, which have held names already."""

@@ -1,4 +1,4 @@
-"""The pins of a conda environment: conda-meta/pinned, and `pinned_packages` of conda's settings.
+"""Conda's settings: the pins of an environment, and what replaces detected facts of the host.
 
 Source of the settings' files: SEARCH_PATH of conda (conda/base/constants.py).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ..errors import InputError
 from ..serialize import load_yaml
@@ -32,10 +33,23 @@ def read_pins(target: str, env: Mapping[str, str]) -> tuple[Pin, ...]:
         InputError: A file cannot be read.
     """
     pins = list(_pins_of_prefix(target)) if target else []
-    for path in dict.fromkeys(_settings_files(env)):
-        pins += [(f"{_KEY} of {path}", spec) for spec in _pins_of_settings(path)]
+    for path, specs in _values(_KEY, env):
+        listed = specs.split("&") if isinstance(specs, str) else specs
+        pins += [(f"{_KEY} of {path}", str(spec).strip()) for spec in listed]
     specs = filter(None, map(str.strip, env.get(_VARIABLE, "").split("&")))
     return (*pins, *((_VARIABLE, spec) for spec in specs))
+
+
+def overrides(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the virtual packages of conda's settings as the variables that mean the same."""
+    variables = {}
+    for key in ("virtual_packages", "override_virtual_packages"):
+        for path, names in _values(key, env):
+            if not isinstance(names, dict):
+                raise InputError(f"{path}: {key} must be a table of names and values")
+            for name, value in names.items():
+                variables[f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}"] = str(value or "")
+    return variables
 
 
 def _pins_of_prefix(target: str) -> Iterator[Pin]:
@@ -86,15 +100,16 @@ def _files_at(path: str) -> Sequence[str]:
     return [os.path.join(path, name) for name in names]
 
 
-def _pins_of_settings(path: str) -> Sequence[str]:
-    text = _text(path)
-    if _KEY not in text:
-        return ()
-    try:
-        document = load_yaml(text)
-    except ValueError as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    pins = document.get(_KEY) if isinstance(document, dict) else None
-    if isinstance(pins, str):
-        pins = pins.split("&")
-    return [str(spec).strip() for spec in pins or ()]
+def _values(key: str, env: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) of a key in the files of settings that have it."""
+    for path in dict.fromkeys(_settings_files(env)):
+        text = _text(path)
+        if key not in text:
+            continue
+        try:
+            document = load_yaml(text)
+        except ValueError as error:
+            raise InputError(f"{path}: cannot be read: {error}") from None
+        value = document.get(key) if isinstance(document, dict) else None
+        if value:
+            yield path, value
