@@ -17,8 +17,8 @@ from typing import Any
 
 import conda_prefixes
 from gpuenv.cli import main
-from gpuenv.install import conda_history, conda_prefix, conda_settings
-from gpuenv.requirements import conda_versions
+from gpuenv.install import conda_history, conda_prefix
+from gpuenv.requirements import conda_settings, conda_versions
 
 USERS: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parent.parent / "tests" / "data" / "conda_users.toml").read_text()

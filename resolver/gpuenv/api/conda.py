@@ -19,13 +19,13 @@ from ..errors import (
 )
 from ..index.multi_index import MultiIndex
 from ..install import conda as installer
-from ..install import conda_changes, conda_history, conda_prefix, conda_settings, installers
+from ..install import conda_changes, conda_history, conda_prefix, installers
 from ..install import wheels as wheel_installer
 from ..install.wheels import Approve, Progress, Prove
 from ..lock import conda_formats, pylock
 from ..model import CondaOptions, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import interpreter_of, is_conda
-from ..requirements import conda_versions
+from ..requirements import conda_settings, conda_versions
 from ..requirements.conda_projects import read_project_file
 from ..requirements.conda_versions import inside_conda
 from ..requirements.target import parse_requirement

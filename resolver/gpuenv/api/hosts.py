@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from ..detect import described
 from ..detect import host as detection
 from ..errors import InputError, WrongTypeError
-from ..install import conda_settings
 from ..model import Host, Lock, Request, Value
+from ..requirements import conda_settings
 from ..resolve.conda import virtual_packages
 from .data import compatibility_data
 

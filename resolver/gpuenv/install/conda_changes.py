@@ -10,6 +10,7 @@ from ..compat.conda_records import Carriers
 from ..errors import HostMismatchError, InputError, Reason
 from ..model import EnvironmentChanges, Lock, PackageChange, Pin, Requirement, Wheel
 from ..requirements import conda_versions
+from ..requirements.conda_settings import read_pins
 from ..requirements.versions import contains, normalize_name
 from .conda_history import requested_specs
 from .conda_prefix import (
@@ -19,7 +20,6 @@ from .conda_prefix import (
     some,
     wheels_in,
 )
-from .conda_settings import read_pins
 
 # A prefix with one of these runs the user's conda: without it no environment can be repaired.
 _MANAGERS = ("conda", "mamba", "micromamba")
