@@ -45,7 +45,8 @@ def for_contributors() -> str:
 # AGENTS.md
 
 How to change gpuenv. [CONTRIBUTING.md](CONTRIBUTING.md) has the map of the code and the checks, and
-[docs/design.md](docs/design.md) the design; both are written for people and hold for agents, too.
+[docs/design.md](docs/design.md) says which module decides what; both are written for people and
+hold for agents, too.
 
 ## Two commands
 
@@ -85,7 +86,7 @@ def page_lines(nav: list[dict[str, Any]], lines: list[str]) -> list[str]:
 def of_pages() -> str:
     """Return llms.txt."""
     nav = tomllib.loads((DOCS / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
-    head = ["# gpuenv", "", f"> {first_sentence(ROOT / 'README.md')} gpuenv: {SUMMARY}.", ""]
+    head = ["# gpuenv", "", f"> {first_sentence(ROOT / 'README.md')}", ""]
     return "\n".join(page_lines(nav, head)) + "\n"
 
 
@@ -111,7 +112,7 @@ def for_users() -> str:
         "",
         "## Exit status",
         "",
-        section("README.md", "Exit status"),
+        section("docs/commands.md", "Exit status"),
         "",
         "## Commands",
     ]

@@ -1,9 +1,9 @@
 """Measure how the time of a solve grows with the requirements, the versions and the backtracking.
 
-    python scripts/bench_growth.py [--runs 5] [--write docs]
+    python scripts/bench_growth.py [--runs 5] [--record docs/records/growth.json]
 
-The packages are generated in memory, so that only the resolver is measured. The script prints a
-table. With --write it also writes growth.md and growth.svg to that folder.
+The packages are generated in memory, so that only the resolver is measured: no start of Python, no
+files, no network.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gpuenv.index.protocol import Index, Metadata
 from gpuenv.model import Host, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement, version_key
 from gpuenv.resolve import solver
+from records import write_record
 
 Packages = dict[str, dict[str, list[str]]]  # name -> version -> requirements
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -185,101 +186,29 @@ def measure(
     return statistics.median(times[1:]), min(times[1:]), pins
 
 
-Point = tuple[int, float, float, int]
-
-
-def text(measured: list[tuple[Series, list[Point]]], runs: int) -> str:
-    """Return the page."""
-    lines = [
-        "# How the time of a solve grows",
-        "",
-        "Written by `scripts/bench_growth.py`. The packages are generated in memory, so that only "
-        "the resolver is measured:",
-        f"no start of Python, no files, no network. The figures are the median and the minimum of "
-        f"{runs} solves.",
-        "",
-        f"Measured on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), "
-        f"CPython {platform.python_version()}, gpuenv {gpuenv.__version__}.",
-        "",
-        "![time by size, both axes logarithmic](growth.svg)",
-    ]
-    for series, points in measured:
-        lines += ["", f"## {series.title}", "", series.description, ""]
-        lines += [
-            f"| {series.unit} | packages chosen | median ms | minimum ms |",
-            "| ---: | ---: | ---: | ---: |",
-        ]
-        lines += [
-            f"| {n} | {pins} | {median * 1e3:.2f} | {least * 1e3:.2f} |"
-            for n, median, least, pins in points
-        ]
-        (first, early, _, _), (last, late, _, _) = points[0], points[-1]
-        lines += ["", f"{last // first} times the size takes {late / early:.1f} times the time."]
-    return "\n".join(lines) + "\n"
-
-
-WIDTH, HEIGHT, LEFT, BOTTOM, ACROSS = 320, 230, 60, 44, 3
-
-
-def drawing(measured: list[tuple[Series, list[Point]]]) -> str:
-    """Return the figures as curves: one panel for each series, both axes logarithmic."""
-    from math import ceil, floor, log10
-
-    every = [median * 1e3 for _, points in measured for _, median, _, _ in points]
-    low, high = floor(log10(min(every))), ceil(log10(max(every)))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * ACROSS}" '
-        f'height="{HEIGHT * ceil(len(measured) / ACROSS)}" '
-        'font-family="sans-serif" font-size="11">',
-        '<rect width="100%" height="100%" fill="#fff"/>',
-    ]
-    for panel, (series, points) in enumerate(measured):
-        left, top = panel % ACROSS * WIDTH, panel // ACROSS * HEIGHT
-        x0, x1, y0, y1 = left + LEFT, left + WIDTH - 16, top + HEIGHT - BOTTOM, top + 26
-        first, last = log10(points[0][0]), log10(points[-1][0])
-        across = [x0 + (log10(point[0]) - first) / (last - first) * (x1 - x0) for point in points]
-        up = [y0 + (log10(point[1] * 1e3) - low) / (high - low) * (y1 - y0) for point in points]
-        parts.append(f'<text x="{x0}" y="{top + 16}" font-weight="bold">{series.title}</text>')
-        for power in range(low, high + 1):
-            y = y0 + (power - low) / (high - low) * (y1 - y0)
-            parts.append(f'<path d="M{x0} {y:.1f}H{x1}" stroke="#ddd"/>')
-            parts.append(
-                f'<text x="{x0 - 4}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} ms</text>'
-            )
-        for x, point in zip(across, points, strict=True):
-            parts.append(f'<text x="{x:.1f}" y="{y0 + 15}" text-anchor="middle">{point[0]}</text>')
-        parts.append(
-            f'<text x="{(x0 + x1) / 2:.1f}" y="{y0 + 31}" text-anchor="middle">{series.unit}</text>'
-        )
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up, strict=True))
-        parts.append(f'<polyline points="{line}" fill="none" stroke="#2a6db0" stroke-width="2"/>')
-        parts += [
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#2a6db0"/>'
-            for x, y in zip(across, up, strict=True)
-        ]
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
 def main() -> None:
-    """Measure, print, and write the page if --write is given."""
+    """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--write", metavar="DIR", help="where growth.md and growth.svg go")
+    parser.add_argument("--record", metavar="FILE")
     arguments = parser.parse_args()
     host = gpuenv.describe(gpus=("H100",), driver="580.65.06", python="3.12")
-    measured = [
-        (
-            series,
-            [(size, *measure(*series.make(size), host, arguments.runs)) for size in series.sizes],
-        )
-        for series in SERIES
-    ]
-    page = text(measured, arguments.runs)
-    print(page, end="")
-    if arguments.write:
-        for name, content in (("growth.md", page), ("growth.svg", drawing(measured))):
-            with open(os.path.join(arguments.write, name), "w", encoding="ascii") as file:
-                file.write(content)
+    series: dict[str, object] = {}
+    for kind in SERIES:
+        points = []
+        for size in kind.sizes:
+            median, least, pins = measure(*kind.make(size), host, arguments.runs)
+            points.append([size, pins, round(median * 1e3, 2), round(least * 1e3, 2)])
+        series[kind.title] = {"what": kind.description, "size": kind.unit, "points": points}
+    record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "runs": arguments.runs,
+        "points": "size, packages chosen, median ms, minimum ms",
+        "series": series,
+    }
+    write_record(record, arguments.record)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ DOCS = ROOT / "docs"
 PAGES_BESIDE_DOCS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 COMMAND_PAGE = "reference/commands/{}.md"
 API_PAGE = "reference/api-{}.md"
-EXPLORER = "what-runs.html"  # explorer.md becomes explorer.html
+EXPLORER = "what-runs.html"  # the page that gpuenv matrix html writes
 EXPLORER_LINK = f"**[Open the explorer]({EXPLORER})**, or write it to a file:\n\n"
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 
@@ -84,9 +84,9 @@ def write_explorer(docs: Path) -> list[dict[str, object]]:
 
 
 def link_explorer(page: Path) -> None:
-    """Link the page about the explorer to the explorer, which only the site has."""
-    heading, text = page.read_text().split("\n\n", 1)
-    page.write_text(f"{heading}\n\n{EXPLORER_LINK}{text}")
+    """Link the section about the explorer to the explorer, which only the site has."""
+    heading = "## The explorer\n\n"
+    page.write_text(page.read_text().replace(heading, f"{heading}{EXPLORER_LINK}"))
 
 
 def write_sources(folder: Path, explorer: list[dict[str, object]]) -> None:
@@ -103,11 +103,12 @@ def write_sources(folder: Path, explorer: list[dict[str, object]]) -> None:
         reference.append({f"API: {group}": API_PAGE.format(group)})
     for name in all_commands():
         (docs / COMMAND_PAGE.format(name)).write_text(command_text(name))
-    reference.append({"Commands": [{name: COMMAND_PAGE.format(name)} for name in all_commands()]})
+    commands = [{name: COMMAND_PAGE.format(name)} for name in all_commands()]
+    reference.append({"Flags of each command": commands})
     config = tomllib.loads((DOCS / "zensical.toml").read_text())
     sections = {title: part for entry in config["project"]["nav"] for title, part in entry.items()}
     sections["Reference"] += reference
-    sections["Rules and data"][:0] = explorer
+    sections["Start"][2:2] = explorer
     handler = config["project"]["plugins"]["mkdocstrings"]["handlers"]["python"]
     handler["paths"] = [str(ROOT / "resolver")]
     (folder / "zensical.toml").write_text(tomli_w.dumps(config))
@@ -119,7 +120,7 @@ def build(target: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "docs").mkdir(parents=True)
     write_sources(folder, write_explorer(folder / "docs"))
-    link_explorer(folder / "docs" / "explorer.md")
+    link_explorer(folder / "docs" / "data.md")
     zensical = Path(sys.executable).with_name("zensical")
     subprocess.run([zensical, "build", "--clean", "--strict"], cwd=folder, check=True)
     shutil.rmtree(target, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Write docs/support.md: the newest release of each framework per GPU and driver branch.
+"""Write docs/support.md: the newest releases per GPU and driver branch, and drivers by CUDA.
 
     python scripts/support_table.py [--check]
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -38,7 +38,10 @@ from registry import write  # noqa: E402
 TABLE = ROOT / "docs" / "support.md"
 DESCRIPTIONS = sorted((ROOT / "matrix_data" / "frameworks").glob("*.toml"))
 # Those in the index snapshot: they have a field `since`.
-FRAMEWORKS = [path.stem for path in DESCRIPTIONS if "since" in tomllib.loads(path.read_text())]
+FRAMEWORKS = sorted(
+    (path.stem for path in DESCRIPTIONS if "since" in tomllib.loads(path.read_text())),
+    key=lambda name: (name != "torch", name),
+)
 # Companions of torch whose wheels were scanned.
 COMPANIONS = ("vllm", "xformers", "bitsandbytes", "flash-attn", "ctranslate2")
 PYTHONS = ("3.12", "3.11", "3.10", "3.9")
@@ -60,25 +63,45 @@ GPUS = (
     ("linux-x86_64", ("RTX 5070", "RTX 5090", "RTX PRO 6000")),
     ("linux-aarch64", ("GB10",)),
 )
-HEAD = """# What runs where
+HEAD = """# Which release for my GPU
 
-The first table of a GPU has the newest release of each framework that works with a driver branch.
-Each cell is a solve for this framework alone, on CPython 3.12 with glibc 2.39, from the default
-index and the frameworks' own indexes. The word behind a version is the variant.
+1. Find the compute capability of your GPU.
+2. Find it with your driver (`nvidia-smi` shows it) below. The row has the newest release
+   of each framework that runs there, and its build.
 
+`gpuenv solve torch` does the same for your machine, with the versions of everything beside it.
+
+| GPU | compute capability | drivers that support it |
+| --- | --- | --- |"""
+FRAMEWORKS_HEAD = """
+## Frameworks
+
+| compute capability | driver | {names} |
+| --- | --- | {lines} |"""
+NOTES = """
 - "3.11:" means that no release works on CPython 3.12, and that this one works on 3.11.
 - `*` means that the release has a warning, which `gpuenv solve` prints.
-- A dash means that no release of the index snapshot works. `gpuenv solve` prints the reasons. An
-  older release may work if you name it ([Old releases](evidence.md#old-releases)).
-- Branches that do not support the GPU are left out.
+- A dash means that no release of the [index snapshot](data.md#the-index-snapshot) works. An older
+  one may, if you name it.
 
-The second table has companions of torch: the newest release whose own code runs on the GPU with the
-driver (rules R1 and R2). `gpuenv solve` also chooses the torch that goes with it. flash-attn has no
-wheel on the default index. Its column has the builds of release pages that public lock files name,
-with the code that their build script names.
+Each cell is a solve for one framework on CPython 3.12 with glibc 2.39, with the data of {date}.
+`python scripts/support_table.py` writes this page."""
+COMPANIONS_HEAD = """
+## Companions of PyTorch
 
-Written by `python scripts/support_table.py` from the data of {date}; a test keeps it fresh.
-"""
+The newest release whose own code runs there. `gpuenv solve` also chooses the torch that goes with
+it. The column of flash-attn has builds of its release page: the default index has none.
+
+| compute capability | driver | {names} |
+| --- | --- | {lines} |"""
+CUDA_HEAD = """
+## CUDA and drivers
+
+A build with machine code for your GPU runs from these drivers for Linux on: {floors}. Code that the
+driver compiles (PTX) needs the driver of its CUDA:
+
+| CUDA | driver from |
+| --- | --- |"""
 
 
 def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
@@ -146,44 +169,65 @@ def release_key(library: Library) -> Version:
     return Version(library.version)
 
 
-def grouped(served: Sequence[int], columns: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the rows of a table, branches with equal answers in one row, the newest first."""
-    rows: list[tuple[list[int], list[str]]] = []
+def spans(served: Sequence[int], columns: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Yield (branches, cells) of a GPU, branches with equal answers together."""
+    rows: list[tuple[list[int], str]] = []
     for branch, *texts in zip(served, *columns, strict=True):
-        if rows and rows[-1][1] == texts:
+        if rows and rows[-1][1] == " | ".join(texts):
             rows[-1][0].append(branch)
         else:
-            rows.append(([branch], texts))
-    for branches, texts in reversed(rows):
-        span = f"R{branches[0]}" + (f" to R{branches[-1]}" if len(branches) > 1 else "")
-        yield f"| {span} | {' | '.join(texts)} |"
+            rows.append(([branch], " | ".join(texts)))
+    for branches, text in rows:
+        yield f"R{branches[0]}" + (f" to R{branches[-1]}" if len(branches) > 1 else ""), text
+
+
+def merged(rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield rows from (capability, branches, cells): equal answers together, new drivers first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for capability, span, text in rows:
+        groups.setdefault((span, text), []).append(capability)
+    for (span, text), gpus in sorted(groups.items(), key=lambda row: row[0][0][-3:], reverse=True):
+        yield f"| {', '.join(gpus)} | {span} | {text} |"
 
 
 def lines(data: matrix.CompatibilityData) -> Iterator[str]:
-    """Yield the table, a section a group of GPUs, branches with equal answers in one row."""
-    yield HEAD.format(date=data.version.partition(".")[0])
+    """Yield the page."""
+    frameworks, companions = [], []
+    yield HEAD
     for platform, gpus in GPUS:
         capability = data.compute_capability(gpus[0])
         if capability is None:
             raise SystemExit(f"the data does not know {gpus[0]}")
-        yield f"## {', '.join(gpus)} ({show_pair(capability)}, {platform})\n"
-        yield f"| driver branch | {' | '.join(FRAMEWORKS)} |"
-        yield f"| --- {'| --- ' * len(FRAMEWORKS)}|"
+        shown = show_pair(capability) + (" (aarch64)" if platform.endswith("aarch64") else "")
         served = serving(data, capability)
-        yield from grouped(
-            served, [cells(framework, gpus[0], served, platform) for framework in FRAMEWORKS]
-        )
-        yield ""
-        if not any(data.releases(name, platform) for name in COMPANIONS):
-            continue
-        yield f"| driver branch | {' | '.join(COMPANIONS)} |"
-        yield f"| --- {'| --- ' * len(COMPANIONS)}|"
+        first = f"from R{served[0]} " if capability in data.first_branches else ""
+        last = f"to R{served[-1]} " if capability in data.last_branches else ""
+        yield f"| {', '.join(gpus)} | {shown} | {first}{last}|"
+        columns = [cells(framework, gpus[0], served, platform) for framework in FRAMEWORKS]
+        frameworks += [(shown, *row) for row in spans(served, columns)]
         columns = [
             [companion_cell(data, name, gpus[0], branch, platform) for branch in served]
             for name in COMPANIONS
         ]
-        yield from grouped(served, columns)
-        yield ""
+        companions += [(shown, *row) for row in spans(served, columns)]
+    for head, names, rows in (
+        (FRAMEWORKS_HEAD, FRAMEWORKS, frameworks),
+        (COMPANIONS_HEAD, COMPANIONS, companions),
+    ):
+        yield head.format(names=" | ".join(names), lines=" | ".join("---" for _ in names))
+        yield from merged(rows)
+        if head == FRAMEWORKS_HEAD:
+            yield NOTES.format(date=data.version.partition(".")[0])
+    versions = sorted(set(data.branches.values()), reverse=True)
+    floors = (
+        (major, data.driver_floor((major, 0), "linux"))
+        for major in dict.fromkeys(major for major, _ in versions)
+    )
+    texts = [f"CUDA {major} from {floor[0]}" for major, floor in floors if floor]
+    yield CUDA_HEAD.format(floors=", ".join(texts))
+    for cuda in versions:
+        yield f"| {show_pair(cuda)} | {data.first_driver(cuda, 'linux') or 'unknown'} |"
+    yield ""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -27,7 +27,7 @@ DATA = Path(__file__).resolve().parent.parent / "matrix_data"
 PLATFORM = "linux-x86_64"
 Pair = tuple[int, int]
 RANK = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
-SOME, MOST = 0.1, 0.5  # docs/evidence.md: the share of the fat binaries that makes a target count
+SOME, MOST = 0.1, 0.5  # binaries/rows.py: the share of the fat binaries that makes a target count
 TEGRA = {(5, 3), (6, 2), (7, 2), (8, 7)}
 
 

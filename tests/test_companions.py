@@ -163,7 +163,7 @@ def test_checks_of_other_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_documented_example(site: Path) -> None:
-    page = (HERE.parent / "docs" / "packages.md").read_text()
+    page = (HERE.parent / "docs" / "api.md").read_text()
     project = tomllib.loads((HERE / "example_checks" / "pyproject.toml").read_text())["project"]
     shutil.copy(HERE / "example_checks" / "example_checks.py", site)
     (group,) = project["entry-points"]

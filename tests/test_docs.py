@@ -115,20 +115,3 @@ def test_pictures_load_nothing_from_outside() -> None:
         text = picture.read_text().replace("http://www.w3.org/2000/svg", "")
         assert "http" not in text and "@font-face" not in text
     assert sum(picture.stat().st_size for picture in pictures) < 300_000
-
-
-def test_the_table_of_companions_names_what_is_scanned() -> None:
-    """Distributions that differ by the CUDA in their name are one family."""
-    scopes = tomllib.loads((ROOT / "matrix_data" / "scans.toml").read_text())["scan"]
-    distributions = {name for scope in scopes for name in scope["distributions"]}
-    table = (DOCS / "evidence.md").read_text().partition("## Which companions were scanned")[2]
-    first_column = " ".join(re.findall(r"^\|([^|]*)\|", table, re.M))
-    named = set(re.findall(r"`([^`]+)`", first_column)) - {"torchvision", "torchaudio"}
-
-    def families(names: set[str]) -> set[str]:
-        return {re.sub(r"-cu(?:da)?\d+$", "", name) for name in names}
-
-    libraries = {
-        name for name in distributions if name.startswith("nvidia-") and "dali" not in name
-    }
-    assert families(named) == families(distributions - libraries)

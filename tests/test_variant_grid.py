@@ -44,7 +44,7 @@ def test_the_wheel_that_runs_on_all_devices(name: str, options: IndexOptions) ->
     assert chosen == right
 
 
-def test_the_documentation_has_the_figures_of_the_record() -> None:
+def test_the_record_has_no_wrong_choice() -> None:
     record = json.loads((DOCS / "records" / "wheel-variants.json").read_text())
     order, grid, settings = record["order"], record["grid"], record["settings"]
     assert order["releases"] == order["same order as variantlib"] == 2000
@@ -52,21 +52,14 @@ def test_the_documentation_has_the_figures_of_the_record() -> None:
     assert grid["choices"] == grid["gpuenv right"] == len(HOSTS) * len(PACKAGES)
     assert grid["choices"] - grid["uv right"] == len(grid["uv wrong"])
     assert settings["expressible"] == settings["same choice by uv"]
-    text = (DOCS / "variants-compared.md").read_text()
-    kinds = grid["uv wrong, by kind"]
-    figures = f"{kinds['does not run']} do not run, {kinds['not the best']} are not the best"
-    assert f"right in {grid['uv right']}; {figures}" in text
-    assert f"{settings['expressible']} of {settings['choices']} that one value expresses" in text
-    assert f"uv {record['versions']['uv']}" in text
     cpu = record["cpu"]
     assert cpu["features"] == cpu["same values"] and cpu["same order of all"]
-    assert f"| {cpu['features']} | the same in {cpu['same values']}, in the same order |" in text
 
 
 def test_the_record_explains_each_difference_to_the_conformance_material() -> None:
     record = json.loads((DOCS / "records" / "wheel-variants.json").read_text())["conformance"]
     data = tomllib.loads(CONFORMANCE.read_text())
-    choice, provider = record["choice"], record["provider"]
+    provider = record["provider"]
     for part in ("choice", "metadata"):
         cases = len(data[part])
         assert record[part]["gpuenv"] == {"asked": cases, "agrees": cases}
@@ -74,11 +67,3 @@ def test_the_record_explains_each_difference_to_the_conformance_material() -> No
     count = len(data["provider"])
     assert provider["cases"] == provider["reference as recorded"] == count
     assert provider["same answer"] + len(provider["differences"]) == count
-    text = (DOCS / "variants-compared.md").read_text()
-    uv, variantlib = choice["uv"], choice["variantlib"]
-    figures = f"{variantlib['agrees']} of the {variantlib['asked']} that it can be asked"
-    assert f"| {figures} | {uv['agrees']} of {uv['asked']} |" in text
-    tools = [record["metadata"][tool] for tool in ("gpuenv", "variantlib", "uv")]
-    ours, *others = (f"{row['agrees']} of {row['asked']}" for row in tools)
-    assert f"as expected in {ours.partition(' ')[0]} | {' | '.join(others)} |" in text
-    assert f"the same answer to {provider['same answer']}" in text

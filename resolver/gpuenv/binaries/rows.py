@@ -1,7 +1,14 @@
 """Make a row of the compatibility data from a wheel.
 
-The row has the device code that all libraries of the release on the path of a convolution carry.
-docs/evidence.md has the rules.
+The row has the device code that all libraries of the release on the path of a convolution carry:
+
+- Only the `files` of the [[scan]] row count, or all libraries with device code if it has none.
+- In a library, a plain target counts if it is in a tenth of the fat binaries that have the most
+  common target, and a target with a suffix if it is in half of them. The others are in `some`. In
+  `engines` (cuDNN, cuBLASLt) each target counts: a fat binary there is for one kind of device.
+- Of several libraries the minimum counts (R3): targets that all of them have or serve.
+- `made_by` is the first toolkit that writes the PTX version. If fewer than half of the fat binaries
+  have PTX, it is left out, and PTX never counts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Builds and libraries are read one distribution at a time, when they are needed. People write the
 TOML files and scripts write the JSON files. scripts/compile_matrix.py derives tables.json from the
-TOML files and checks them. docs/matrix.md describes the files.
+TOML files and checks them. The head of each TOML file describes its
+fields.
 """
 
 from __future__ import annotations
