@@ -2,14 +2,14 @@
 
     python scripts/measure_situations.py [--record FILE.json] [--ordinary FILE.json]
 
-A situation is a log whose cause is known: those of tests/data/situations/situations.json, and those
-that programs printed on a GPU (tests/data/device_failures). Each is read as it is, and in the forms
-of measure_doctor.py: broken at 80 columns, with the prefixes of containers, schedulers and CI, and
-inside 3,000 ordinary lines. It is lost in a form if it is right as it is, but not there. An
-ordinary log, as make_situations.py writes them, is wrong if doctor gives it any verdict. The logs
-are read as on another machine. Wrong answers are printed. With --ordinary, situations are also read
-inside lines of the ordinary logs of LINES_OF. --record puts the result of now beside that of the
-first reading (docs/records/situations.json).
+A situation is a log whose cause is known: those of tests/data/situations (made here, or quoted from
+public reports), and those that programs printed on a GPU (tests/data/device_failures). Each is read
+as it is, and in the forms of measure_doctor.py: broken at 80 columns, with the prefixes of
+containers, schedulers and CI, and inside 3,000 ordinary lines. It is lost in a form if it is right
+as it is, but not there. An ordinary log, as make_situations.py writes them, is wrong if it gets any
+verdict. The logs are read as on another machine. Wrong answers are printed. With --ordinary,
+situations are also read inside lines of the ordinary logs of LINES_OF. --record puts the result of
+now beside that of the first reading (docs/records/situations.json).
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from prove_doctor import answer
 from records import write_record
 
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "data")
-SITUATIONS = os.path.join(DATA, "situations", "situations.json")
+SITUATIONS = [
+    os.path.join(DATA, "situations", name) for name in ("situations.json", "reported.json")
+]
 DEVICE = os.path.join(DATA, "device_failures")
 CHOSEN = (
     "as it is",
@@ -67,8 +69,10 @@ def ci(text: str) -> str:
 
 def situations() -> dict[str, tuple[list[str], str]]:
     """Return the right answers and the log of each situation."""
-    with open(SITUATIONS, encoding="utf-8") as file:
-        found = {row["name"]: (row["causes"], row["log"]) for row in json.load(file)}
+    found = {}
+    for path in SITUATIONS:
+        with open(path, encoding="utf-8") as file:
+            found |= {row["name"]: (row["causes"], row["log"]) for row in json.load(file)}
     for name in ("programs.toml", "planted.toml"):
         with open(os.path.join(DEVICE, name), "rb") as stream:
             programs = tomllib.load(stream)["program"]

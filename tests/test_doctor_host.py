@@ -250,6 +250,27 @@ def test_what_has_no_fault_ends_well(tmp_path: Path) -> None:
     )
 
 
+LISTINGS = {
+    "[pip3] torch==2.5.1+cu121\nGPU models and configuration: GPU 0: NVIDIA GeForce RTX 5090\n": (
+        "gpu_too_new_for_build"
+    ),
+    "Package     Version\n----------- -------\ntorch       2.6.0\ntorchvision 0.15.2\n": (
+        "companion_binary_mismatch"
+    ),
+    "torch==2.6.0\ntorchvision==0.21.0\n": None,
+    "Collecting torch==2.6.0\n  Using cached torchvision-0.15.2\n": None,
+}
+
+
+@pytest.mark.parametrize("text", LISTINGS)
+def test_a_list_of_versions_shows_what_does_not_match(text: str, tmp_path: Path) -> None:
+    verdicts = json.loads(run(["-", "--elsewhere", "--json"], tmp_path, text=text).stdout)[
+        "verdicts"
+    ]
+    assert (verdicts[0]["cause"] if verdicts else None) == LISTINGS[text]
+    assert all("versions in the log" in str(one["evidence"]) for one in verdicts)
+
+
 def test_without_a_log_all_checks_are_on_one_page(env: Path, native: Path, tmp_path: Path) -> None:
     install(site_of(env), native, [])
     done = run(["--target", "env", "--gpu", "none"], tmp_path)

@@ -455,7 +455,7 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "cuda_major_mismatch": (*_LIBRARIES, _compiler_of_extension),
     "mixed_cuda_wheels": (_owners, _linker_symbol),
     "cudnn_missing": (_owners, _users_of_cudnn),
-    "cudnn_sublib_missing": (_owners,),
+    "cudnn_sublib_missing": (_owners, _users_of_cudnn),
     "cudnn_major_mismatch": (_owners, partial(_users_of_cudnn, is_other_installed=True)),
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),

@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 
 from ..compat import conda_parts
 from ..compat.data import CompatibilityData
-from ..compat.evaluate import known_builds
+from ..compat.evaluate import known_builds, pin_reasons
 from ..errors import GpuEnvError, is_doubt
 from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Check, Host, Value, show_pair
@@ -29,7 +29,15 @@ from .log_reader import read_log
 from .model import Diagnosis, Fact
 from .origin import Origin, find_origin, other_packages
 from .other_binaries import other_binary_facts
-from .remedy import CAUSES_OF_BUILDS, Describe, Remedy, Solve, find_remedy, remedy_for_log
+from .remedy import (
+    CAUSES_OF_BUILDS,
+    Describe,
+    Remedy,
+    Solve,
+    find_remedy,
+    machine_of,
+    remedy_for_log,
+)
 from .stream import unpacked
 
 DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
@@ -149,6 +157,9 @@ def examine(
         facts = _without_doubtful(facts, log_facts)
     facts += _facts_of_tests(environment)
     diagnosis = diagnose(log_facts, facts)
+    if log is not None and not (diagnosis.verdicts or diagnosis.abstained):
+        facts += _facts_of_listing(log_facts, stages)
+        diagnosis = diagnose(log_facts, facts)
     installed = environment.installed
     remedy = None
     if _solve_may_help(diagnosis, facts):
@@ -390,6 +401,30 @@ def _facts_of_tests(environment: _Environment) -> Iterator[Fact]:
         (result.test, result.device, result.status, result.evidence)
         for result in environment.test_results
     )
+
+
+def _facts_of_listing(log_facts: Sequence[Fact], stages: Stages) -> Iterator[Fact]:
+    """Yield what the compatibility rules have against the versions and the GPU that a log lists.
+
+    A log that lists them without a failure may show the cause of one.
+    """
+    versions: dict[str, set[str]] = {}
+    for fact in log_facts:
+        if fact.kind == "package":
+            versions.setdefault(fact.subject, set()).add(fact.value)
+    pins = tuple(
+        (name, max(listed, key=len))  # with its local part
+        for name, listed in versions.items()
+        if len({version.partition("+")[0] for version in listed}) == 1
+    )
+    host = machine_of(log_facts).described(stages.describe)
+    if host is None or not pins:
+        return
+    reasons = pin_reasons(pins, host, stages.data)
+    builds = known_builds(pins, host.platform, stages.data)
+    for fact in host_facts.reason_facts(reasons, host, builds, pins):
+        if (fact.kind, fact.value) != ("test", "pass"):
+            yield fact.replace(where="versions in the log")
 
 
 # ---- facts of the host that say nothing about the log -------------------------------------------

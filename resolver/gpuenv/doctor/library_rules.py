@@ -42,6 +42,8 @@ _SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital
 # Programs whose wheels bring no CUDA, or only with an extra.
 _WITHOUT_OWN_CUDA = ("tensorflow", "onnxruntime", "ctranslate2")
 _CUDNN_FAILED = ("cudnn-start", "cudnn-call")
+# What the main library of cuDNN, which is there, prints of another library of cuDNN.
+_OF_MAIN_LIBRARY = re.compile(r"ould not load library (?:lib)?cudnn_")
 # A message of cuDNN: it does not find the driver's library by the name libcuda.so.
 _WITHOUT_LIBCUDA_NAME = "cudnn-without-libcuda"
 
@@ -248,9 +250,12 @@ def _explain_missing_cudnn(
     elif major in present:
         yield likely("cudnn_sublib_missing", missing, present[major])
     else:
-        yield likely("cudnn_missing", missing)
+        causes = ["cudnn_missing", "cudnn_sublib_missing"]
+        if _OF_MAIN_LIBRARY.search(missing.text):
+            causes.reverse()
+        yield likely(causes[0], missing)
         if not is_main:
-            yield possible("cudnn_sublib_missing", missing)
+            yield possible(causes[1], missing)
             if case.first("version", subject="torch") is None:
                 yield possible("cudnn_major_mismatch", missing)
 

@@ -255,14 +255,9 @@ def remedy_for_log(
         None if the log names no GPU or no framework, if one of them is unknown, or if the log's
         nvcc cannot compile for the solution.
     """
-    machine = _machine_of(log_facts)
-    if machine is None:
-        return None
-    try:
-        host = describe(
-            gpus=machine.gpus, driver=machine.driver or None, python=machine.python or None
-        )
-    except InputError:
+    machine = machine_of(log_facts)
+    host = machine.described(describe) if machine.gpus and machine.frameworks else None
+    if host is None:
         return None
     failing = None
     if cause in CAUSES_OF_BUILDS:
@@ -286,7 +281,7 @@ def _suits_compiler(choices: Iterable[Choice], log_facts: Sequence[Fact]) -> boo
     return all(choice.cuda is None or str(choice.cuda[0]) == major for choice in choices)
 
 
-class _LogMachine(Value):
+class LogMachine(Value):
     """What a log says about its machine and about the frameworks that are installed on it.
 
     Attributes:
@@ -313,18 +308,21 @@ class _LogMachine(Value):
             words += ["--python", self.python]
         return tuple(words)
 
+    def described(self, describe: Describe) -> Host | None:
+        """Return the machine as a host, or None if a text is not understood."""
+        try:
+            return describe(gpus=self.gpus, driver=self.driver or None, python=self.python or None)
+        except InputError:
+            return None
 
-def _machine_of(log_facts: Sequence[Fact]) -> _LogMachine | None:
-    """Return the machine of a log, or None if the log names no GPU or no framework."""
-    gpus = _gpus(log_facts)
-    frameworks = _frameworks(log_facts)
-    if not gpus or not frameworks:
-        return None
-    return _LogMachine(
-        gpus=gpus,
+
+def machine_of(log_facts: Sequence[Fact]) -> LogMachine:
+    """Return the machine of a log."""
+    return LogMachine(
+        gpus=_gpus(log_facts),
         driver=_driver(log_facts),
         python=next(_values(log_facts, "python"), ""),
-        frameworks=frameworks,
+        frameworks=_frameworks(log_facts),
     )
 
 
