@@ -4,7 +4,6 @@ import json
 import shlex
 import tomllib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from gpuenv.errors import InputError
 from gpuenv.install import conda_prefix
 from gpuenv.requirements import conda_projects
 from index_server import make_wheel
-from tables import data_file
+from tables import DATA, data_file
 
 CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
 
@@ -52,24 +51,23 @@ def conda_lock(conda_rows: Rows, wheel: dict[str, str]) -> str:
     return yaml.safe_dump({"version": 1, "metadata": {"platforms": []}, "package": packages})
 
 
-def pixi_lock(conda_rows: Rows, wheel: dict[str, str], version: int = 6) -> str:
+def pixi_lock(conda_rows: Rows, wheel: dict[str, str]) -> str:
     urls = [conda_rows[name]["url"] for name in CONDA]
     used = [*({"conda": url} for url in urls), {"pypi": wheel["url"]}]
     packages: list[dict[str, Any]] = []
     for row in conda_rows.values():
-        where = {"conda": row["url"]} if version == 6 else {"kind": "conda", "url": row["url"]}
-        packages.append({**where, "sha256": row["sha256"], "depends": row["depends"]})
-    where = {"pypi": wheel["url"]} if version == 6 else {"kind": "pypi", "url": wheel["url"]}
-    packages.append({**where, "name": "leaf-kit", "version": "1.0", "sha256": wheel["sha256"]})
+        hashes = {"sha256": row["sha256"]}
+        packages.append({"conda": row["url"], **hashes, "depends": row["depends"]})
+    leaf = {"name": "leaf-kit", "version": "1.0", "sha256": wheel["sha256"]}
+    packages.append({"pypi": wheel["url"], **leaf})
     environment = {"channels": [], "packages": {"linux-64": used, "osx-arm64": used[:1]}}
-    document = {"version": version, "environments": {"default": environment}, "packages": packages}
+    document = {"version": 6, "environments": {"default": environment}, "packages": packages}
     return yaml.safe_dump(document, sort_keys=False)
 
 
 FORMS: dict[str, Callable[[Rows, dict[str, str]], str]] = {
     "conda-lock": conda_lock,
     "pixi 6": pixi_lock,
-    "pixi 5": partial(pixi_lock, version=5),
 }
 
 
@@ -93,6 +91,20 @@ def test_a_lock_of_another_tool_is_installed_with_its_wheels(
     assert lock.wheels is not None
     assert conda_prefix.conda_check(str(target), lock).status == "pass"
     assert conda_prefix.wheels_check(str(target), lock.wheels).status == "pass"
+
+
+@pytest.mark.parametrize("version", [4, 5, 6, 7])
+def test_a_pixi_lock_of_each_version_is_read(version: int) -> None:
+    """They were written by py-rattler 0.5.0, 0.6.3, 0.15.0 and 0.28.0, from one environment."""
+    lock = api.read_lock(str(DATA / "pixi_locks" / f"{version}.lock"))
+    files = [(pin.wheel.url.rpartition("/")[2], pin.wheel.sha256) for pin in lock.pins]
+    conda = ("openssl-3.0.7-h0_0.conda", "a" * 64), ("python_abi-3.12-5_cp312.conda", "b" * 64)
+    assert sorted(files) == [*conda]
+    depends = {pin.wheel.name: pin.wheel.metadata["depends"] for pin in lock.pins}
+    assert depends == {"openssl": ("ca-certificates",), "python_abi": ()}
+    assert lock.wheels is not None
+    (leaf,) = lock.wheels.pins
+    assert (leaf.wheel.name, leaf.wheel.version, leaf.wheel.sha256) == ("leaf-kit", "1.0", "c" * 64)
 
 
 # what is changed in the text -> what the refusal says

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from .. import api, loader_env
+from .. import api
 from ..atomic_write import write_whole
-from ..errors import InputError
+from ..errors import GpuEnvError, InputError
 from ..model import Check, Host, Lock
 from ..render import checks as render_checks
 from ..render import plans, redact
 from ..serialize import to_plain
-from ..verify.runner import Children
-from ..verify.survey import read_survey
+from ..verify import probe_tests
 from ..version import __version__
 
 SURVEY_SECONDS = 30.0
@@ -36,10 +35,9 @@ def write_bundle(
     path: str, checks: Sequence[Check], host: Host, target: str, lock: Lock | None
 ) -> None:
     """Write the report, and replace what is at the path. InputError if it cannot be written."""
-    python = loader_env.interpreter(target)
-    with Children(python, os.environ, time.monotonic() + SURVEY_SECONDS) as children:
-        answer = children.run("interpreter", {"imports": []}).answer
-    packages = list(read_survey(answer).versions.items()) if answer is not None else []
+    packages: list[tuple[str, str]] = []
+    with suppress(GpuEnvError):
+        packages = list(probe_tests.survey(target, SURVEY_SECONDS).versions.items())
     variables = redact.variables(os.environ)
     package_lines = [f"{name} {version}" for name, version in packages]
     data: dict[str, Any] = {
