@@ -24,17 +24,16 @@ from gpuenv.doctor.model import PROBE_TESTS, TESTS  # noqa: E402
 from registry import write  # noqa: E402
 
 FOLDER = ROOT / "docs" / "causes"
-HEAD = """# Causes
+HEAD = """# Error messages
 
-The causes that `gpuenv doctor` can find. Each page shows typical messages, what proves the cause,
-what rules it out, and what to do. `doctor --json` uses the same names. Facts of the host outrank
-the log, and a cause that is ruled out is never a verdict. [The doctor](../doctor.md) describes how
-the doctor reaches a verdict.
+Find your message, or let `gpuenv doctor LOG` do it. Each page says what to do, what proves the
+cause and what rules it out. `doctor --json` has the name of the page as `cause`.
 
-`python scripts/causes_page.py` writes these pages from `matrix_data/doctor/causes.toml`. A test
-checks that they are up to date.
+`python scripts/causes_page.py` writes these pages from `matrix_data/doctor/causes.toml`.
+
 """
-HAND = """## By hand
+HAND = """
+## By hand
 
 Commands for the numbers on the pages; use the Python of the environment:
 
@@ -45,76 +44,53 @@ Commands for the numbers on the pages; use the Python of the environment:
 | cudnnGetVersion | `python -c \
 "import torch, ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())"` |
 
-PID is the process ID of the running program. If the program ends too soon to read /proc/PID/maps,
-put `LD_DEBUG=libs` before its command to print the loaded files.
+PID is the process ID of the running program. `LD_DEBUG=libs` before its command prints the loaded
+files, too.
 """
 _BY_HAND = re.compile(r"cuInit|nvmlInit|cudnnGetVersion|/PID/")
-SOLVED = (
-    "If the environment is given, `gpuenv doctor` solves for its frameworks on this host, and "
-    "prints the command and its result."
-)
+SOLVED = "`gpuenv doctor` with the environment prints the command."
 WIDTH = 100
 SCOPES = {
     "host": "the host",
     "environment": "the environment",
-    "program": "the program, or the way it is started",
+    "program": "the program, or how it is started",
 }
-LAYERS = {
-    "driver": "The driver",
-    "container": "Containers",
-    "wsl": "WSL",
-    "hardware": "The machine",
-    "device": "Use of the GPU",
-    "process": "Visible GPUs",
-    "package": "Packages",
-    "cudnn": "cuDNN",
-    "loader": "The loader",
-    "arch": "Code for the GPU",
-    "memory": "Memory",
-    "program": "The program",
-    "host": "System libraries",
-    "install": "Installing",
+# The order of the messages.
+LAYERS = (
+    *("driver", "container", "wsl", "hardware", "device", "process", "package", "cudnn", "loader"),
+    *("arch", "memory", "program", "host", "install"),
+)
+# What shows the result of a test in addition to --probe, which runs PROBE_TESTS: checks of gpuenv
+# verify, or another command.
+CHECKS = {
+    "fresh-process": ("cudnn handle",),
+    "one-folder": ("cudnn origin", "cudnn version"),
+    "float32-convolution": ("cudnn convolution",),
+    "health": ("device",),
+    "libcuda": ("device",),
+    "driver-versions": ("device",),
+    "cuinit": ("device",),
+    "context": ("device",),
+    "fabric": ("device",),
+    "driver-runtime": ("rules",),
+    "companions": ("rules",),
+    "cudnn-version": ("rules",),
+    "architecture": ("rules", "cudnn device version"),
+    "cuda-build": ("build",),
+    "cudnn-present": ("cudnn libraries",),
+    "cudnn-complete": ("cudnn libraries",),
+    "loader-path": ("loader variables",),
+    "libraries-resolve": ("closure",),
+    "libc": ("glibc",),
+    "one-cuda-major": ("owners", "files", "closure"),
+    "environment": ("owners", "files", "closure"),
 }
-# What runs a test in addition to --probe, which runs PROBE_TESTS: gpuenv detect, a check of gpuenv
-# verify, or the doctor itself.
-_DETECT = "`gpuenv detect`"
-_DEVICE = "the check `device` of `gpuenv verify`"
-_RULES = "the check `rules` of `gpuenv verify`"
-_FILES = "the checks `owners`, `files` and `closure` of `gpuenv verify`"
-RUN_BY = {
-    "fresh-process": "the check `cudnn handle` of `gpuenv verify`",
-    "one-folder": "the checks `cudnn origin` and `cudnn version` of `gpuenv verify`",
-    "free-memory": _DETECT,
-    "float32-convolution": "the check `cudnn convolution` of `gpuenv verify`",
-    "nvml": _DETECT,
-    "visible-devices": _DETECT,
-    "device-open": "`gpuenv doctor`, in /dev",
-    "health": f"{_DETECT} and {_DEVICE}",
-    "libcuda": f"{_DETECT} and {_DEVICE}",
-    "driver-versions": f"{_DETECT} and {_DEVICE}",
-    "cuinit": _DEVICE,
-    "context": _DEVICE,
-    "fabric": _DEVICE,
-    "driver-runtime": _RULES,
-    "companions": _RULES,
-    "cudnn-version": _RULES,
-    "architecture": "the checks `rules` and `cudnn device version` of `gpuenv verify`",
-    "cuda-build": "the check `build` of `gpuenv verify`",
-    "cudnn-present": "`gpuenv doctor`, in the loader's cache, and the check `cudnn libraries` of "
-    "`gpuenv verify`",
-    "cudnn-complete": "the check `cudnn libraries` of `gpuenv verify`",
-    "loader-path": "the check `loader variables` of `gpuenv verify`",
-    "libraries-resolve": "the check `closure` of `gpuenv verify`",
-    "libc": "the check `glibc` of `gpuenv verify`",
-    "one-cuda-major": _FILES,
-    "environment": _FILES,
-}
+DETECTED = {"free-memory", "nvml", "visible-devices", "health", "libcuda", "driver-versions"}
 
 
 def changes(cause: Cause) -> str:
     """Return what has to change, and whether this needs root."""
-    root = "root is needed" if cause.root else "no root is needed"
-    return f"{SCOPES[cause.scope]}; {root}"
+    return f"This changes {SCOPES[cause.scope]}.{' Root is needed.' if cause.root else ''}"
 
 
 def markdown(text: str, known: Mapping[str, Cause]) -> str:
@@ -148,79 +124,40 @@ def wrapped(text: str, first: str = "") -> list[str]:
     return [line.replace("\0", " ") for line in lines]
 
 
-def tests(cause: Cause) -> Iterator[str]:
-    """Yield a list item for each test that decides the cause."""
+def shown_by(cause: Cause) -> str:
+    """Return the commands that show the results of the tests of a cause; "" for none."""
     against = REFUTED_BY_FAILURE.get(cause.id, "")
-    for test in dict.fromkeys((*cause.fails, *cause.passes, against)):
-        results = []
-        if test in cause.fails:
-            results.append("a failure proves the cause")
-        if test in cause.passes:
-            results.append("a pass rules it out")
-        if test == against:
-            results.append("a failure rules it out")
-        run_by = runners(test) if test else ""
-        if run_by:
-            meaning = markdown(TESTS[test], {})
-            text = f"`{test}` ({meaning}): {', '.join(results)}. Run by {run_by}."
-            yield from wrapped(text, "- ")
-
-
-def runners(test: str) -> str:
-    """Return what runs a test; "" for nothing."""
+    tests = [*cause.fails, *cause.passes, *filter(None, [against])]
     names = []
-    if test in PROBE_TESTS:
+    if DETECTED.intersection(tests):
+        names.append("`gpuenv detect`")
+    if set(PROBE_TESTS).intersection(tests):
         names.append("`gpuenv doctor --probe`")
-    if test in RUN_BY:
-        names.append(RUN_BY[test])
-    return " and ".join(names)
-
-
-def related(cause: Cause, known: Mapping[str, Cause]) -> Iterator[str]:
-    """Yield the causes behind this one, those that follow from it, and those with its tests."""
-    before = set(cause.behind)
-    after = {other.id for other in causes().values() if cause.id in other.behind}
-    own_tests = {*cause.fails, *cause.passes}
-    same_tests = set()
-    for candidate in known.values():
-        if own_tests & {*candidate.fails, *candidate.passes}:
-            same_tests.add(candidate.id)
-    shown = {cause.id}
-    for words, group in (
-        ("Possible causes behind it", before),
-        ("Possible consequences", after),
-        ("Decided by the same tests", same_tests),
-    ):
-        links = [link(candidate) for candidate in known.values() if candidate.id in group - shown]
-        shown |= group
-        if links:
-            yield from wrapped(f"{words}: {'; '.join(links)}.", "- ")
+    checks = dict.fromkeys(check for test in tests for check in CHECKS.get(test, ()))
+    if checks:
+        noun = "checks" if len(checks) > 1 else "check"
+        names.append(f"`gpuenv verify` ({noun} {', '.join(f'`{check}`' for check in checks)})")
+    return f"Shown by {' and '.join(names)}." if names else ""
 
 
 def page(cause: Cause, known: Mapping[str, Cause]) -> str:
     """Return the page of a cause."""
-    lines = [f"# {cause.title}", "", f"`{cause.id}` in `gpuenv doctor --json`."]
-    lines += [f"What has to change: {changes(cause)}.", "", "## Typical messages", ""]
-    lines += [f"    {look}" for look in cause.looks]
+    lines = [f"# {cause.title}", "", *(f"    {look}" for look in cause.looks)]
     if cause.log:
         lines += ["", *wrapped(markdown(cause.log, known))]
+    fix = f"{cause.fix} {SOLVED}" if cause.solve else cause.fix
+    lines += ["", "## What to do", "", *wrapped(markdown(fix, known))]
+    lines += ["", changes(cause)]
+    if cause.id == UNKNOWN_CAUSE:
+        lines += ["", *next_tests()]
     lines += section("What proves it", cause.proves, known)
     lines += section("What rules it out", cause.refutes, known)
-    decided = list(tests(cause))
-    if decided:
-        lines += ["", "## Tests that decide it", "", *decided]
-    if cause.id == UNKNOWN_CAUSE:
-        lines += ["", "## Tests that would settle it, in order", "", *next_tests()]
-    lines += ["", "## What to do", "", *wrapped(markdown(cause.fix, known))]
-    if cause.solve:
-        lines += ["", *wrapped(SOLVED)]
-    others = list(related(cause, known))
-    if others:
-        lines += ["", "## See also", "", *others]
-    footer = "[All causes](README.md)"
+    footer = f"[All messages](README.md). `{cause.id}`"
     if any(map(_BY_HAND.search, lines)):
-        footer += ", [commands for numbers and names](README.md#by-hand)"
-    return "\n".join([*lines, "", footer, ""])
+        footer = f"[Commands for the numbers](README.md#by-hand). {footer}"
+    if shown := shown_by(cause):
+        footer = f"{shown} {footer}"
+    return "\n".join([*lines, "", *wrapped(footer), ""])
 
 
 def section(title: str, texts: Iterable[str], known: Mapping[str, Cause]) -> list[str]:
@@ -235,21 +172,16 @@ def next_tests() -> Iterator[str]:
     """Yield a numbered list of the tests to run for a failure of cuDNN without a cause."""
     names = [test for test in TESTS if test in CUDNN_TESTS]
     for number, test in enumerate(names, 1):
-        text = f"`{test}` ({markdown(TESTS[test], {})}). Run by {runners(test)}."
-        yield from wrapped(text, f"{number}. ")
+        yield from wrapped(f"`{test}`: {markdown(TESTS[test], {})}", f"{number}. ")
 
 
 def index(known: Mapping[str, Cause]) -> str:
-    """Return the page that lists the causes, by layer in the order of LAYERS."""
-    lines = [HEAD]
-    for layer, title in LAYERS.items():
-        lines += [f"## {title}", "", "| name | cause | what has to change |", "| --- | --- | --- |"]
-        for cause in known.values():
-            if cause.layer == layer:
-                name = f"[`{cause.id}`]({cause.id}.md)"
-                lines.append(f"| {name} | {cause.title} | {changes(cause)} |")
-        lines.append("")
-    return "\n".join([*lines, HAND])
+    """Return the page that lists the messages, by layer in the order of LAYERS."""
+    lines = []
+    for cause in sorted(known.values(), key=lambda cause: LAYERS.index(cause.layer)):
+        look = f"`` {cause.looks[0]} ``" if "`" in cause.looks[0] else f"`{cause.looks[0]}`"
+        lines.append(f"- {look}: {link(cause)}")
+    return HEAD + "\n".join([*lines, HAND])
 
 
 def pages() -> dict[str, str]:

@@ -51,19 +51,14 @@ def test_every_cause_is_described(cause: Cause) -> None:
 @together(CAUSES)
 def test_every_page_says_what_the_data_say(cause: Cause) -> None:
     text = (PAGES / f"{cause.id}.md").read_text(encoding="utf-8")
-    assert (
-        text.startswith(f"# {cause.title}\n") and f"`{cause.id}` in `gpuenv doctor --json`" in text
-    )
-    assert (
-        f"root is {'' if cause.root else 'not '}needed".replace("root is not", "no root is") in text
-    )
+    assert text.startswith(f"# {cause.title}\n") and text.endswith(f"`{cause.id}`\n")
+    assert ("Root is needed." in text) == cause.root
     assert all(f"\n    {look}\n" in text for look in cause.looks)
-    assert {*cause.fails, *cause.passes} <= set(re.findall(r"^- `([\w-]+)` \(", text, re.MULTILINE))
 
 
 def test_the_index_names_every_cause_once() -> None:
     text = (PAGES / "README.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^\| \[`(\w+)`\]", text, re.MULTILINE)) == sorted(causes())
+    assert sorted(re.findall(r"^- .*\((\w+)\.md\)$", text, re.MULTILINE)) == sorted(causes())
     assert {path.stem for path in PAGES.iterdir()} == {*causes(), "README"}
 
 
