@@ -111,19 +111,24 @@ def test_a_stale_lock_is_refused(folder: Path) -> None:
     gpuenv("run --frozen true")
     gpuenv("sync --frozen")
     gpuenv("lock")
-    assert "run gpuenv sync" in gpuenv("run true", 1)
-    gpuenv("sync")
-    gpuenv("run true")
+    assert "add     beta 1.0" in gpuenv("run true")
     assert installed(folder / ".venv") == ["alpha-2.0", "beta-1.0"]
+    assert gpuenv("run true").splitlines() == ["environment: .venv"]
 
 
 def test_the_loop_of_a_project_has_one_command_for_each_step(folder: Path) -> None:
     """add and remove change the project, its locks and the environment, or nothing."""
     assert "gpuenv install FRAMEWORK" in gpuenv("")
+    for command in ("add alpha", "remove alpha", "lock"):
+        assert "has no pyproject.toml; gpuenv init writes a first one" in gpuenv(command, 2)
     project = folder / "pyproject.toml"
     project.write_text(PROJECT)
     assert "pylock.cpu.toml: missing" in gpuenv("status")
-    gpuenv("add beta gamma==1.0")
+    for word in ("--frozen", "--locked"):
+        assert "it is missing" in gpuenv(f"sync {word}", 1)
+    assert "pylock.cpu.toml: new" in gpuenv("run true") and installed(folder / ".venv")
+    assert "verifying what changed (2 packages)" in gpuenv("add beta gamma==1.0")
+    assert "alpha 2.0\nbeta 1.0\ngamma 1.0\n3 packages" in gpuenv("tree --invert")
     assert 'dependencies = ["alpha", "beta", "gamma==1.0"]' in project.read_text()
     assert gpuenv("list").split("\n")[:3] == ["alpha 2.0", "beta 1.0", "gamma 1.0"]
     assert json.loads(run("remove beta --json", folder).stdout)["checks"]

@@ -610,7 +610,8 @@ class EnvironmentChanges(Value):
     """What an installation into an existing environment adds, changes and removes.
 
     `again` are packages whose files are replaced by those of the same version. `confirm` names the
-    packages that are changed or removed only if the user agrees.
+    packages that are changed or removed only if the user agrees. `verified` tells whether the
+    environment was proved to work when it was installed.
     """
 
     target: str
@@ -619,6 +620,12 @@ class EnvironmentChanges(Value):
     remove: tuple[PackageChange, ...] = ()
     again: tuple[PackageChange, ...] = ()
     confirm: tuple[str, ...] = ()
+    verified: bool = False
+
+    def names(self) -> set[str]:
+        """Return the names of all packages that differ afterwards."""
+        rows = (*self.add, *self.change, *self.remove, *self.again)
+        return {row.name for row in rows}
 
 
 Mark = tuple[str, str, str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypedDict, Unpack
 
 from .. import activity, interpreters, loader_env
@@ -15,6 +15,7 @@ from ..install import wheels as wheel_installer
 from ..install.wheels import WAIT, Approve, Progress, Prove
 from ..lock import conda_formats, pylock
 from ..lock.host_fit import fit, variant_fit
+from ..lock.tree import Tree
 from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Request
 from ..prefix import find_interpreter, is_conda, is_venv, prefix_of
 from ..project.profiles import with_earlier
@@ -371,6 +372,7 @@ def verify(
     only: Texts = (),
     verbose: bool = False,
     fast: bool = False,
+    changed: Collection[str] | None = None,
     shown_as: str = "",
 ) -> Checks:
     """Prove that an environment works on a host. No file is changed.
@@ -385,6 +387,9 @@ def verify(
             installed, and imports what is installed beside them.
         verbose: whether cuDNN's log of a failure has every call.
         fast: whether the sizes of files are compared, and not their hashes.
+        changed: the distributions that differ from an environment that was verified. They and
+            those that require them are verified; of the others the sizes of files are compared.
+            None verifies all.
         shown_as: the folder that the evidence names, for an environment that is not there yet; ""
             is its own.
 
@@ -420,12 +425,17 @@ def verify(
             checks = host_checks(lock_reasons(lock, host), device=device)
         if is_bare(python):
             return Checks([*checks, *environment.verify_bare(python, host, data)])
-        pinned = set() if lock is None else {pin.wheel.name for pin in lock.pins}
-        frameworks = []
-        for framework in data.all_frameworks():
-            ways = {way.distribution for way in framework.ways}  # cupy-cuda12x, ...
-            if (lock is None or ways & pinned) and (not only or framework.name in only):
-                frameworks.append((framework.name, framework.import_name, framework.probe))
+        proved: Collection[str] | None = None  # distributions whose frameworks are checked
+        if lock is not None:
+            proved = {pin.wheel.name for pin in lock.pins}
+            changed = None if changed is None else Tree(lock).with_dependents(changed)
+            proved = proved if changed is None else proved & changed
+        frameworks = [
+            (framework.name, framework.import_name, framework.probe)
+            for framework in data.all_frameworks()
+            if proved is None or any(way.distribution in proved for way in framework.ways)
+            if not only or framework.name in only
+        ]
         checks += environment.verify(
             lock,
             python,
@@ -437,6 +447,7 @@ def verify(
             data=data,
             fast=fast,
             whole=not only,
+            changed=changed,
         )
     if not shown_as:
         return Checks(checks)

@@ -101,7 +101,7 @@ def changed_requirements(
     from ..project import edit  # tomlkit, which only this needs
 
     path = os.path.join(folder, read.FILE)
-    read_toml(path)  # raises an InputError that says what is wrong, and where
+    read.read_document(folder)  # raises an InputError that says what is wrong, and where
     before = read_input(path)
     text = before.decode()
     after = edit.edited(text, path, add=add, remove=remove, data=compatibility_data())
@@ -208,8 +208,7 @@ def lock_profiles(
     names: Sequence[str],
     *,
     upgrade: Sequence[str] | None = None,
-    offline: bool = False,
-    refresh: bool = False,
+    options: IndexOptions | None = None,
     warn: Callable[[str], None],
 ) -> LockedProject:
     """Solve for several profiles; nothing is written. An error names the profile that it is about.
@@ -221,8 +220,7 @@ def lock_profiles(
         folder: the folder of the project, "" for the working folder.
         names: the names of the profiles; () is all of them.
         upgrade: the packages whose pins are not kept; () keeps none, None keeps all.
-        offline: ask no index.
-        refresh: bypass the snapshot and the cache.
+        options: where packages may come from beside the indexes of the profiles.
         warn: is called with a line for each lock whose pins cannot be kept.
 
     Raises:
@@ -245,12 +243,12 @@ def lock_profiles(
     _require_pins(upgrade or (), project, [old[profile.name] for profile in selected])
 
     def solve(profile: Profile, versions: Mapping[str, str]) -> Plan:
-        options = profiles.index_options(profile, folder, offline=offline, refresh=refresh)
+        places = profiles.index_options(profile, folder, options)
         request, earlier = profiles.request(profile), old[profile.name]
         if earlier is not None:
             request = profiles.with_earlier(request, earlier, upgrade)
         try:
-            return _solve_profile(profile, request, options, versions)
+            return _solve_profile(profile, request, places, versions)
         except GpuEnvError as error:
             if isinstance(error, NoSolutionError):
                 error.message = f"no environment for {error.explanation.subject} as described"

@@ -38,7 +38,7 @@ from .requests import (
     read_output,
     read_solve_request,
 )
-from .state import UP_TO_DATE, find_lock, require_fresh
+from .state import UP_TO_DATE, find_lock, lock_missing, require_fresh
 
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
 
@@ -179,6 +179,8 @@ class Sync(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Install a lock and verify the environment. Return 1 if a check fails."""
+        if arguments.lock is None and not arguments.dry_run:
+            lock_missing(arguments)
         lock, host = _lock_and_host(arguments)
         files = _with_local_files(arguments, lock, no_index=arguments.no_index)
         warnings = [f"warning: {text}" for text in warning_texts(api.shared_path_reasons(lock))]
@@ -381,13 +383,17 @@ def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptio
     python, target = arguments.python, arguments.target
     if arguments.python_downloads:
         python = api.downloaded_python(lock, target, python)
+    changed: set[str] | None = None  # None verifies all
 
     def approve(changes: EnvironmentChanges) -> None:
         """Print the changes, and ask before those that the user must confirm.
 
         Without a terminal or with --yes, nobody is asked.
         """
+        nonlocal changed
         step_printer(arguments)("\n".join(render_changes.changes_lines(changes)))
+        if changes.verified:
+            changed = changes.names() or None
         if not changes.confirm or arguments.yes or not sys.stdin.isatty():
             return
         print("Proceed? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -395,12 +401,15 @@ def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptio
             raise DeclinedError("nothing was installed", hint="--yes answers the question")
 
     def prove(python: str) -> bool:
+        if changed is not None:
+            step_printer(arguments)(render_changes.proof_line(len(changed)))
         checks = api.verify(
             lock,
             python,
             host,
             device=not is_described(arguments),
             timeout=arguments.timeout,
+            changed=changed,
             shown_as="" if lock.conda else target,
         )
         return print_checks(arguments, checks, doctor_step(target)) == 0

@@ -79,16 +79,19 @@ BUILDS = Group(
     Argument("--allow-sdist NAME ...", SUPPRESS),
 )
 # Where packages may come from.
+PLACES = (
+    Argument("--index-url URL", "Use this index instead of the default one and the snapshot"),
+    Argument("--extra-index-url URL ...", "Use this index before the default one"),
+    Argument("--find-links DIR ...", "Use the wheels of this folder, too"),
+    Argument("--no-index", "Use no index, only the folders of --find-links"),
+    OFFLINE,
+    REFRESH,
+)
 INDEXES = (
     Group(
         "Indexes",
-        Argument("--index-url URL", "Use this index instead of the default one and the snapshot"),
-        Argument("--extra-index-url URL ...", "Use this index before the default one"),
-        Argument("--find-links DIR ...", "Use the wheels of this folder, too"),
-        Argument("--no-index", "Use no index, only the folders of --find-links"),
+        *PLACES,
         Argument("--default-index-only", "Use no index of a framework or of a companion"),
-        OFFLINE,
-        REFRESH,
         Argument("--exclude-newer DATE", "Use only files that were uploaded up to this date"),
         Argument("--pre", "Allow pre-releases"),
     ),

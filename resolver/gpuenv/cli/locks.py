@@ -29,17 +29,19 @@ class ShowTree(Command):
     EXAMPLES = (
         ("gpuenv tree", "Show pylock.toml"),
         ("gpuenv tree pylock.h100.toml --depth 2", "Show two levels of another lock"),
+        ("gpuenv tree --invert", "Show what requires each package"),
     )
     ARGUMENTS = (
         LOCK,
         Argument("--depth N", "Show N levels (default: all)", type=positive_count),
+        Argument("--invert", "Show every package above those that require it"),
     )
 
     def run(self, arguments: Namespace) -> int:
         """Print the tree."""
         _, lock = find_lock(arguments.lock)
         tree = Tree(lock)
-        lines = trees.tree_lines(tree, lock, arguments.depth)
+        lines = trees.tree_lines(tree, lock, arguments.depth, invert=arguments.invert)
         return print_result(arguments, trees.tree_json(tree), lines)
 
 

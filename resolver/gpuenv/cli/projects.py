@@ -14,10 +14,10 @@ from ..project.profiles import compare
 from ..render import locks as render
 from ..render import refusals
 from ..render.values import index_lines, reasons_json
-from .flags import HOST, OFFLINE, PROJECT, REFRESH
+from .flags import HOST, PLACES, PROJECT
 from .output import print_errors, print_json, print_lines, print_report
-from .parser import Argument, Command
-from .requests import is_about_conda, read_host, used_host_flags
+from .parser import Argument, Command, Group
+from .requests import is_about_conda, read_host, read_index_options, used_host_flags
 
 
 class Init(Command):
@@ -142,8 +142,7 @@ class LockProfiles(Command):
         Argument(
             "--remove NAME ...", "Remove a requirement from pyproject.toml. Repeat for several"
         ),
-        OFFLINE,
-        REFRESH,
+        Group("Indexes (beside those of [tool.gpuenv])", *PLACES),
         HOST,
     )
 
@@ -179,8 +178,7 @@ class LockProfiles(Command):
 CHANGING = (
     Argument("--target DIR", "The environment to install into (default: .venv)", default=".venv"),
     Argument("--no-sync", "Change pyproject.toml and the locks only"),
-    OFFLINE,
-    REFRESH,
+    Group("Indexes (beside those of [tool.gpuenv])", *PLACES),
 )
 
 
@@ -220,15 +218,19 @@ def _change(arguments: Namespace, flag: str) -> int:
     """Run `gpuenv lock` and `gpuenv sync`. Return the exit status."""
     from . import parse_arguments
 
-    cache = [f"--{name}" for name in ("offline", "refresh") if getattr(arguments, name)]
+    places = [f"--find-links={folder}" for folder in arguments.find_links]
+    places += [f"--extra-index-url={url}" for url in arguments.extra_index_url]
+    places += [f"--index-url={arguments.index_url}"] if arguments.index_url else []
+    places += ["--no-index"] * arguments.no_index
+    cache = ["--offline"] * arguments.offline + ["--refresh"] * arguments.refresh
     output = ["--quiet"] * arguments.quiet + ["--json"] * arguments.json
-    lock = ["lock", *(f"{flag}={text}" for text in arguments.changed), *cache, *output]
-    locking = parse_arguments(lock)
+    changes = [f"{flag}={text}" for text in arguments.changed]
+    locking = parse_arguments(["lock", *changes, *places, *cache, *output])
     if arguments.no_sync:
         return int(locking.run(locking))
     with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
         locking.run(locking)  # or an error; --json prints one document, that of sync
-    syncing = parse_arguments(["sync", "--target", arguments.target, *output])
+    syncing = parse_arguments(["sync", "--target", arguments.target, *places, *output])
     return int(syncing.run(syncing))
 
 
@@ -238,8 +240,7 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> None:
         arguments.project,
         names,
         upgrade=arguments.upgrade,
-        offline=arguments.offline,
-        refresh=arguments.refresh,
+        options=read_index_options(arguments),
         warn=lambda line: print_errors([f"gpuenv: {line}"]),
     )
     statuses = api.write_profile_locks({locked.path: locked.new for locked in project.profiles})

@@ -21,7 +21,7 @@ from .flags import EXISTING_TARGET, HOST, OFFLINE, TIMEOUT
 from .output import print_errors, print_json
 from .parser import Argument, Command, Group, Parser
 from .requests import read_host
-from .state import UP_TO_DATE, environment, require_current
+from .state import UP_TO_DATE, current_environment
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shells
 
@@ -84,9 +84,7 @@ class Run(Command):
             target = _script_environment(arguments, script, command[0])
             command = ["python", *command]
         elif target is None:
-            is_quiet = arguments.quiet or arguments.json
-            target = environment("name one: --target DIR", announced=not is_quiet)
-            require_current(target, arguments)
+            target = current_environment(arguments, "name one: --target DIR")
         prefix = loader_env.environment_folder(target)
         changed, shadows = loader_env.variables(os.environ, prefix)
         values = {name: value for name, value in changed.items() if value is not None}

@@ -10,10 +10,13 @@ All commands find them in this order:
 from __future__ import annotations
 
 import os
+import sys
 from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 
 from .. import api, loader_env
-from ..errors import HostMismatchError, InputError, StaleLockError
+from ..errors import HostMismatchError, InputError, NotVerifiedError, StaleLockError
 from ..model import Lock
 from ..project.profiles import State
 from ..render.locks import state_lines
@@ -75,24 +78,52 @@ def require_fresh(state: State, arguments: Namespace) -> None:
         raise StaleLockError(message, hint=f"{step.strip()}; --frozen takes the lock as it is")
 
 
-def require_current(target: str, arguments: Namespace) -> None:
-    """Raise StaleLockError if an environment of the project has not what pyproject.toml asks for.
+def current_environment(arguments: Namespace, hint: str) -> str:
+    """Return the environment that a command of the user runs in.
 
-    Only environments are judged that have the lock of a profile.
+    That of a project has the project's lock: a missing lock is made, and another lock is installed
+    first. An environment that gpuenv did not make for the project stays as it is.
+
+    Args:
+        arguments: the parsed flags.
+        hint: how to name an environment.
+
+    Raises:
+        InputError: there is none.
+        StaleLockError: pyproject.toml changed since the lock was made.
+        NotVerifiedError: the lock was not installed, because a check failed.
     """
-    if arguments.frozen or not api.has_profiles():
+    target = loader_env.active_environment(os.environ)
+    recorded = api.recorded_lock(target) if target is not None else None
+    if api.has_profiles() and not arguments.frozen and (target is None or recorded is not None):
+        lock_missing(arguments)
+        name = dict(recorded.inputs).get("profile") if recorded is not None else None
+        state = next((one for one in api.profile_states("", ()) if one.profile == name), None)
+        pins = None  # of the lock of the project that the environment has
+        if state is not None:
+            require_fresh(state, arguments)
+            pins = api.read_lock(state.path).pins
+        is_other = target is None or (pins is not None and recorded and recorded.pins != pins)
+        if is_other and perform(["sync", "--target", target or ".venv"], arguments):
+            raise NotVerifiedError("the environment is not verified", hint="nothing was run")
+    return environment(hint, announced=not (arguments.quiet or arguments.json))
+
+
+def lock_missing(arguments: Namespace) -> None:
+    """Lock the project of this folder if none of its profiles is locked, unless flags forbid it."""
+    if arguments.locked or arguments.frozen or not api.has_profiles():
         return
-    lock = api.recorded_lock(target)
-    if lock is None:
-        return
-    name = dict(lock.inputs).get("profile")
-    state = next((one for one in api.profile_states("", ()) if one.profile == name), None)
-    if state is None:
-        return
-    require_fresh(state, arguments)
-    if state.status == "fresh" and api.read_lock(state.path).pins != lock.pins:
-        message = f"{target} does not have {state.path}"
-        raise StaleLockError(message, hint="run gpuenv sync; --frozen takes it as it is")
+    if all(state.status == "missing" for state in api.profile_states("", ())):
+        perform(["lock"], arguments)
+
+
+def perform(words: Sequence[str], arguments: Namespace) -> int:
+    """Run another command first. Its report goes to stderr. Return its exit status."""
+    from . import parse_arguments
+
+    other = parse_arguments([*words, *["--quiet"] * arguments.quiet])
+    with redirect_stdout(sys.stderr):
+        return int(other.run(other))
 
 
 def _of_project() -> tuple[str, Lock]:

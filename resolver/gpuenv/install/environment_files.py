@@ -51,7 +51,8 @@ class Build(Value, forbid_unknown_fields=False):
     """What `gpuenv sync` has installed.
 
     `token` names the transaction. `path` is that of the environment: its scripts have it. `made`
-    is false for an environment that existed before gpuenv changed it. `lock` is the text of the
+    is false for an environment that existed before gpuenv changed it. `verified` tells whether it
+    was proved to work. `lock` is the text of the
     lock that the environment holds; "" after a change without a lock.
     """
 
@@ -59,6 +60,7 @@ class Build(Value, forbid_unknown_fields=False):
     token: str = ""
     path: str = ""
     made: bool = True
+    verified: bool = False
     lock: str = ""
     packages: dict[str, BuiltPackage]
 

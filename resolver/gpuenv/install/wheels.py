@@ -146,6 +146,7 @@ def sync(
                 token=transaction.token,
                 path=target,
                 made=work.made,
+                verified=prove is not None,
                 lock=record,
                 packages=recorded | _built_packages(lock, stage, packages, tool.name),
             )
@@ -339,6 +340,7 @@ def _plan(
             target=target,
             **{kind: tuple(changes) for kind, changes in rows.items()},
             remove=tuple(PackageChange(name=name, before=installed[name]) for name in gone),
+            verified=build is not None and build.verified,
             confirm=tuple(name for name in gone if name not in recorded),
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..errors import InputError
 from ..model import Lock, Pin
@@ -37,6 +37,15 @@ class Tree:
     def dependents(self, name: str) -> list[str]:
         """Return the locked packages that require a package."""
         return [other for other, pin in self.pins.items() if name in pin.dependencies]
+
+    def with_dependents(self, names: Collection[str]) -> set[str]:
+        """Return some packages, and the locked ones that require them, however far away."""
+        found, waiting = set(names), list(names)
+        while waiting:
+            others = set(self.dependents(waiting.pop())) - found
+            found |= others
+            waiting += others
+        return found
 
     def paths_to(self, name: str) -> list[tuple[str, ...]]:
         """Return the shortest path from each root to a package.

@@ -38,9 +38,8 @@ def edited(
     document = tomlkit.parse(text)
     tools = document.get("tool")
     own = tools.get("gpuenv") if isinstance(tools, dict) else None
-    if not isinstance(own, AbstractTable):
-        message = f"{path}: has no table [tool.gpuenv]"
-        raise InputError(message, hint="gpuenv init writes one")
+    if not isinstance(own, AbstractTable):  # {}
+        raise InputError(f"{path}: tool.gpuenv must be a table")
     keys = [key for key in ("frameworks", "requirements") if key in own]
     arrays = [_array(own, key, f"{path}: tool.gpuenv") for key in keys]
     project = document.get("project") if own.get("project-dependencies", True) else None

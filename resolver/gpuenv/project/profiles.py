@@ -194,17 +194,31 @@ def request(profile: Profile) -> Request:
 
 
 def index_options(
-    profile: Profile, folder: str, *, offline: bool = False, refresh: bool = False
+    profile: Profile, folder: str, others: IndexOptions | None = None
 ) -> IndexOptions:
     """Return where a profile's packages come from.
 
-    Folders in find-links are relative to the project's folder.
+    Args:
+        profile: the profile. Its folders in find-links are relative to the project's folder.
+        folder: the project's folder.
+        others: what is asked beside the indexes of the profile.
     """
+    others = others or IndexOptions()
     links = profile.find_links
     find_links = [link if "://" in link else os.path.join(folder, link) for link in links]
     fields = msgspec.convert(profile, IndexOptions, from_attributes=True)
+    find_links = [*others.find_links, *find_links]
+    if others.no_index and not find_links:
+        hint = "name a folder of wheels: --find-links DIR"
+        raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
     return fields.replace(
-        find_links=tuple(find_links), folder=folder, offline=offline, refresh=refresh
+        index_url=others.index_url or fields.index_url,
+        extra_index_urls=(*others.extra_index_urls, *fields.extra_index_urls),
+        find_links=tuple(find_links),
+        no_index=others.no_index or fields.no_index,
+        folder=folder,
+        offline=others.offline,
+        refresh=others.refresh,
     )
 
 

@@ -79,13 +79,7 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
         InputError: the file has a mistake.
     """
     path = os.path.join(folder, FILE)
-    hint = "gpuenv init writes a first one"
-    if not os.path.isfile(path):
-        where = f"the folder {folder}" if folder else "this folder"
-        raise InputError(f"{where} has no {FILE}", hint=hint)
-    document = read_toml(path)
-    if not has_table(document):
-        raise InputError(f"{path}: has no [tool.gpuenv]", hint=hint)
+    document = read_document(folder)
     top = _Table(path, "tool.gpuenv", document["tool"]["gpuenv"], _TOP_KEYS)
     if not top.values.get("profiles"):
         hint = 'add one, such as [tool.gpuenv.profiles.h100] with gpu = "H100"'
@@ -128,6 +122,18 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
             raise InputError(f"{path}: {table.where} {message}")
         profiles[name.lower()] = profile
     return Project(path=path, folder=folder, profiles=tuple(profiles.values()))
+
+
+def read_document(folder: str) -> Mapping[str, Any]:
+    """Return the pyproject.toml of a folder. InputError if it is no project of gpuenv."""
+    path, hint = os.path.join(folder, FILE), "gpuenv init writes a first one"
+    if not os.path.isfile(path):
+        where = f"the folder {folder}" if folder else "this folder"
+        raise InputError(f"{where} has no {FILE}", hint=hint)
+    document = read_toml(path)
+    if not has_table(document):
+        raise InputError(f"{path}: has no [tool.gpuenv]", hint=hint)
+    return document
 
 
 class _Table:

@@ -38,6 +38,12 @@ def changes_lines(changes: EnvironmentChanges) -> list[str]:
     return lines
 
 
+def proof_line(count: int) -> str:
+    """Return what a verification after a change of some packages looks at."""
+    changed = quantity_text(count, "package")
+    return f"verifying what changed ({changed}) and what requires it; the rest by file size"
+
+
 # ---- gpuenv pip install --------------------------------------------------------------------------
 
 

@@ -14,36 +14,37 @@ from .values import download_text, index_lines, quantity_text
 REPEATED = "(*)"
 
 
-def tree_lines(tree: Tree, lock: Lock, depth: int | None) -> list[str]:
+def tree_lines(tree: Tree, lock: Lock, depth: int | None, *, invert: bool = False) -> list[str]:
     """Return every package below those that require it.
 
     Args:
         tree: the packages.
         lock: the lock.
         depth: how many levels to show; None shows all.
+        invert: show it above them, beginning with those that require nothing.
     """
+    roots, below = tree.roots, tree.dependencies
+    if invert:
+        roots = sorted(name for name in tree.pins if not tree.dependencies(name))
+        below = tree.dependents
     shown: set[str] = set()
-    lines: list[str] = []
-    for root in tree.roots:
-        lines += _branch(tree, root, 0, depth, shown)
+
+    def branch(name: str, level: int) -> Iterator[str]:
+        text = f"{'  ' * level}{_release(tree, name)}"
+        others = below(name)
+        if others and name in shown:
+            yield f"{text} {REPEATED}"
+            return
+        yield text
+        if depth is None or level + 1 < depth:
+            shown.add(name)
+            for other in others:
+                yield from branch(other, level + 1)
+
+    lines = [line for root in roots for line in branch(root, 0)]
     if any(line.endswith(REPEATED) for line in lines):
         lines.append(f"{REPEATED} is shown in full above")
-    lines.append(f"{quantity_text(len(tree.pins), 'package')}, {download_text(lock)}")
-    return lines
-
-
-def _branch(tree: Tree, name: str, level: int, depth: int | None, shown: set[str]) -> Iterator[str]:
-    text = f"{'  ' * level}{_release(tree, name)}"
-    dependencies = tree.dependencies(name)
-    if dependencies and name in shown:
-        yield f"{text} {REPEATED}"
-        return
-    yield text
-    if depth is not None and level + 1 >= depth:
-        return
-    shown.add(name)
-    for dependency in dependencies:
-        yield from _branch(tree, dependency, level + 1, depth, shown)
+    return [*lines, f"{quantity_text(len(tree.pins), 'package')}, {download_text(lock)}"]
 
 
 def _release(tree: Tree, name: str) -> str:

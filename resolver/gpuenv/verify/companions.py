@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -110,16 +110,19 @@ def processes() -> int:
 
 
 def _find_companions(
-    survey: Survey, frameworks: Sequence[str], is_named: Callable[[str], bool]
+    survey: Survey,
+    distributions: Sequence[Distribution],
+    frameworks: Sequence[str],
+    is_named: Callable[[str], bool],
 ) -> list[Companion]:
-    """Return the distributions to import."""
+    """Return those of some distributions that are to be imported."""
     paths: dict[str, list[str]] = {row.name: [] for row in survey.distributions}
     folders = {row.name: row.folder + os.sep for row in survey.distributions}
     for file in survey.files:
         if file.path.startswith(folders[file.owner]):
             paths[file.owner].append(file.path.removeprefix(folders[file.owner]))
     companions = []
-    for row in survey.distributions:
+    for row in distributions:
         own = paths[row.name]
         named = row.name in OPERATIONS or is_named(row.name)
         if not named and not any(map(is_library, own)):
@@ -236,6 +239,7 @@ def start(
     frameworks: Sequence[str],
     is_named: Callable[[str], bool],
     devices: int,
+    changed: Collection[str] | None = None,
 ) -> Started:
     """Start the imports and the checks of other packages.
 
@@ -246,16 +250,18 @@ def start(
         frameworks: modules that have a probe of their own.
         is_named: whether the data names a distribution as a companion.
         devices: the number of GPUs; 0: none is touched.
+        changed: the distributions that are imported; None is all.
     """
     imports, own = [], []
     use = {"device": devices > 0, "devices": devices}
-    found = _find_companions(survey, frameworks, is_named)
+    rows = [row for row in survey.distributions if changed is None or row.name in changed]
+    found = _find_companions(survey, rows, frameworks, is_named)
     # Those that import a framework, too, take longest, so they start first.
     for companion in sorted(found, key=lambda companion: not companion.frameworks):
         options = {field: getattr(companion, field) for field in _OPTIONS}
         task = pool.submit(run_probe, "companion", {**options, **use})
         imports.append((companion, task))
-    for row in survey.distributions:
+    for row in rows:
         if GROUP in row.read_text("entry_points.txt"):
             entries = importlib.metadata.Distribution.at(row.info).entry_points
             for entry in entries.select(group=GROUP):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
@@ -44,6 +44,7 @@ def verify(
     data: CompatibilityData | None = None,
     fast: bool = False,
     whole: bool = True,
+    changed: Collection[str] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of the environment at `target`, in a fixed order.
 
@@ -60,6 +61,9 @@ def verify(
         data: the compatibility data; None skips the rules and the device code.
         fast: compare the sizes of files, not their hashes.
         whole: false imports nothing but the frameworks.
+        changed: the distributions that differ from an environment that was verified, and those
+            that require them; None is all. Of the others the sizes of files are compared. Without
+            one of the frameworks nothing touches cuDNN and the devices.
 
     Raises:
         InputError: there is no interpreter at `target`.
@@ -67,7 +71,6 @@ def verify(
     python = environment_python(target)
     variables = dict(os.environ if env is None else env)
     deadline = time.monotonic() + timeout
-    turns = device and devices.needs_turns(host)
     turns = device and devices.needs_turns(host)
     children = Children(python, variables, deadline, probes, turns=turns)
     gpus = host.gpus if device else ()
@@ -90,7 +93,8 @@ def verify(
         place = devices.Place(host=host, gpus=gpus, env=variables, folder=survey.cudnn_folder or "")
         cudnn: Future[loader.CudnnRun] | None = None
         convolutions: list[Future[Logged]] = []
-        if place.folder:
+        runs_code = changed is None or bool(frameworks)
+        if place.folder and runs_code:
             cudnn = pool.submit(loader.run_cudnn, children.run, place.folder, verbose=verbose)
             run = partial(devices.run_convolution, children.run, place.folder, verbose=verbose)
             convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
@@ -103,32 +107,35 @@ def verify(
         # After cuDNN's own checks: one that hangs must not keep a scarce device from these.
         tasks = _framework_tasks(present, probes, {"device": device, "devices": len(host.gpus)})
         running = [pool.submit(children.run, *task) for task in tasks]
-        files = pool.submit(installed.compare_files, children.run, survey, fast=fast)
+        files = pool.submit(
+            installed.compare_files, children.run, survey, fast=fast, changed=changed
+        )
         libraries = pool.submit(Libraries, survey, origins, deadline, system)
         closure = pool.submit(lambda: closure_check(libraries.result(), modules))
         used = len(host.gpus) if device else 0
-        started = companions.Started()
-        if whole:
-            started = companions.start(
-                imports,
-                children.run,
-                survey,
-                frameworks=modules,
-                is_named=data.is_companion if data is not None else lambda _: False,
-                devices=used,
-            )
+        started = companions.start(
+            imports,
+            children.run,
+            survey,
+            frameworks=modules,
+            is_named=data.is_companion if data is not None else lambda _: False,
+            devices=used,
+            changed=changed if whole else (),
+        )
         checks = installed.survey_checks(lock, survey, data)
         code: list[Check] | Future[list[Check]] = []
-        if data is not None:
+        if data is not None and runs_code:
             code = pool.submit(device_code_checks, target, survey, host, data, deadline)
+        if data is not None:
             names = [name for name, _, _ in frameworks]
             checks += _rule_checks(lock, survey, host, data, names)
         checks += installed.file_checks(survey, files.result(), data)
         checks.append(closure.result())
         checks += code.result() if isinstance(code, Future) else code
         checks.append(loader.variable_check(place.folder, origins))
-        expected = expected_cudnn(lock, survey)
-        checks += _cudnn_checks(cudnn, convolutions, expected, place, origins)
+        if runs_code:
+            expected = expected_cudnn(lock, survey)
+            checks += _cudnn_checks(cudnn, convolutions, expected, place, origins)
         if device:
             checks += devices.host_checks(host, checks)
         for (name, _, _), future in zip(present, running, strict=True):

@@ -217,14 +217,19 @@ def _holds(requirement: Requirement, variables: dict[str, str]) -> bool:
 
 
 class Comparison(Value):
-    """The files that were compared with their RECORDs, in the order of the probe's answer."""
+    """The files that were compared with their RECORDs, in the order of the probe's answer.
+
+    `hashed` are those of which the hash was compared, and not only the size.
+    """
 
     files: tuple[RecordedFile, ...]
+    hashed: frozenset[RecordedFile]
     outcome: Outcome
-    fast: bool
 
 
-def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Comparison:
+def compare_files(
+    run_probe: RunProbe, survey: Survey, *, fast: bool, changed: Collection[str] | None = None
+) -> Comparison:
     """Compare all files that RECORDs name with what they say, by the probe "files".
 
     Not compared: bytecode, what an installer writes about itself, and the files of conda and
@@ -232,6 +237,7 @@ def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Compari
 
     Args:
         fast: compare the sizes only.
+        changed: compare the hashes of these distributions only; None is all.
     """
     own = {row.name for row in survey.distributions if row.has_own_record}
     files = []
@@ -240,13 +246,17 @@ def compare_files(run_probe: RunProbe, survey: Survey, *, fast: bool) -> Compari
         of_installer = folder.endswith(".dist-info") and name in _INSTALLER_FILES
         if file.owner in own and not of_installer and not name.endswith(".pyc"):
             files.append(file)
+    hashed = frozenset(
+        file for file in files if not fast and (changed is None or file.owner in changed)
+    )
     # A file without a name: nothing is left of it, however this process ends.
     with tempfile.TemporaryFile("w") as stream:
-        json.dump([(file.path, file.size, file.digest) for file in files], stream)
+        rows = [(file.path, file.size, file.digest if file in hashed else "") for file in files]
+        json.dump(rows, stream)
         stream.flush()
         path = f"/proc/{os.getpid()}/fd/{stream.fileno()}"
         outcome = run_probe("files", {"files": path, "fast": fast})
-    return Comparison(files=tuple(files), outcome=outcome, fast=fast)
+    return Comparison(files=tuple(files), hashed=hashed, outcome=outcome)
 
 
 def file_checks(
@@ -365,12 +375,12 @@ def _file_checks(
     marks += [
         ("library", os.path.relpath(file.path, prefix), file.digest)
         for file in sorted(comparison.files, key=lambda file: file.path)
-        if not comparison.fast and file not in wrong and is_cuda_library(file.path)
+        if file in comparison.hashed and file not in wrong and is_cuda_library(file.path)
     ]
-    count, amount = len(comparison.files) - len(wrong), outcome.answer["bytes"] / 1e9
-    evidence = f"{count} files by sha256 ({amount:.1f} GB), 0 by size"
-    if comparison.fast:
-        evidence = f"0 files by sha256 (0.0 GB), {count} by size"
+    good = comparison.hashed - wrong.keys()
+    amount = sum(int(file.size) for file in good if file.size.isdigit()) / 1e9
+    others = len(comparison.files) - len(wrong) - len(good)
+    evidence = f"{len(good)} files by sha256 ({amount:.1f} GB), {others} by size"
     status = "pass"
     if texts:
         status, evidence = "fail", first_texts(texts)
