@@ -115,11 +115,13 @@ def for_users() -> str:
         section("docs/commands.md", "Exit status"),
         "",
         "## Commands",
+        "",
+        "`gpuenv help COMMAND` has the flags of each.",
+        "",
     ]
     for name in SKILL_COMMANDS:
-        command = load_command(name)
-        lines += ["", f"### gpuenv {name}", "", " ".join(command.DESCRIPTION.split()), ""]
-        lines += [f"    {example}    # {why}" for example, why in command.EXAMPLES]
+        examples = load_command(name).EXAMPLES
+        lines += [f"    {example}    # {why}" for example, why in examples]
     return "\n".join(lines) + "\n"
 
 
