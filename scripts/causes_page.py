@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
 from gpuenv.doctor.catalog import Cause, causes  # noqa: E402
-from gpuenv.doctor.judge import CUDNN_TESTS, REFUTED_BY_FAILURE, UNKNOWN_CAUSE  # noqa: E402
-from gpuenv.doctor.model import PROBE_TESTS, TESTS  # noqa: E402
+from gpuenv.doctor.judge import CUDNN_TESTS, UNKNOWN_CAUSE  # noqa: E402
+from gpuenv.doctor.model import TESTS  # noqa: E402
 from registry import write  # noqa: E402
 
 FOLDER = ROOT / "docs" / "causes"
@@ -60,32 +60,6 @@ LAYERS = (
     *("driver", "container", "wsl", "hardware", "device", "process", "package", "cudnn", "loader"),
     *("arch", "memory", "program", "host", "install"),
 )
-# What shows the result of a test in addition to --probe, which runs PROBE_TESTS: checks of gpuenv
-# verify, or another command.
-CHECKS = {
-    "fresh-process": ("cudnn handle",),
-    "one-folder": ("cudnn origin", "cudnn version"),
-    "float32-convolution": ("cudnn convolution",),
-    "health": ("device",),
-    "libcuda": ("device",),
-    "driver-versions": ("device",),
-    "cuinit": ("device",),
-    "context": ("device",),
-    "fabric": ("device",),
-    "driver-runtime": ("rules",),
-    "companions": ("rules",),
-    "cudnn-version": ("rules",),
-    "architecture": ("rules", "cudnn device version"),
-    "cuda-build": ("build",),
-    "cudnn-present": ("cudnn libraries",),
-    "cudnn-complete": ("cudnn libraries",),
-    "loader-path": ("loader variables",),
-    "libraries-resolve": ("closure",),
-    "libc": ("glibc",),
-    "one-cuda-major": ("owners", "files", "closure"),
-    "environment": ("owners", "files", "closure"),
-}
-DETECTED = {"free-memory", "nvml", "visible-devices", "health", "libcuda", "driver-versions"}
 
 
 def changes(cause: Cause) -> str:
@@ -124,22 +98,6 @@ def wrapped(text: str, first: str = "") -> list[str]:
     return [line.replace("\0", " ") for line in lines]
 
 
-def shown_by(cause: Cause) -> str:
-    """Return the commands that show the results of the tests of a cause; "" for none."""
-    against = REFUTED_BY_FAILURE.get(cause.id, "")
-    tests = [*cause.fails, *cause.passes, *filter(None, [against])]
-    names = []
-    if DETECTED.intersection(tests):
-        names.append("`gpuenv detect`")
-    if set(PROBE_TESTS).intersection(tests):
-        names.append("`gpuenv doctor --probe`")
-    checks = dict.fromkeys(check for test in tests for check in CHECKS.get(test, ()))
-    if checks:
-        noun = "checks" if len(checks) > 1 else "check"
-        names.append(f"`gpuenv verify` ({noun} {', '.join(f'`{check}`' for check in checks)})")
-    return f"Shown by {' and '.join(names)}." if names else ""
-
-
 def page(cause: Cause, known: Mapping[str, Cause]) -> str:
     """Return the page of a cause."""
     lines = [f"# {cause.title}", "", *(f"    {look}" for look in cause.looks)]
@@ -152,11 +110,9 @@ def page(cause: Cause, known: Mapping[str, Cause]) -> str:
         lines += ["", *next_tests()]
     lines += section("What proves it", cause.proves, known)
     lines += section("What rules it out", cause.refutes, known)
-    footer = f"[All messages](README.md). `{cause.id}`"
+    footer = f"[Messages](README.md). `{cause.id}`"
     if any(map(_BY_HAND.search, lines)):
         footer = f"[Commands for the numbers](README.md#by-hand). {footer}"
-    if shown := shown_by(cause):
-        footer = f"{shown} {footer}"
     return "\n".join([*lines, "", *wrapped(footer), ""])
 
 
@@ -180,7 +136,7 @@ def index(known: Mapping[str, Cause]) -> str:
     lines = []
     for cause in sorted(known.values(), key=lambda cause: LAYERS.index(cause.layer)):
         look = f"`` {cause.looks[0]} ``" if "`" in cause.looks[0] else f"`{cause.looks[0]}`"
-        lines.append(f"- {look}: {link(cause)}")
+        lines.append(f"- [{look}]({cause.id}.md)")
     return HEAD + "\n".join([*lines, HAND])
 
 

@@ -42,9 +42,10 @@ FRAMEWORKS = sorted(
     (path.stem for path in DESCRIPTIONS if "since" in tomllib.loads(path.read_text())),
     key=lambda name: (name != "torch", name),
 )
+OLDEST = 525  # the first branch that runs builds for CUDA 12; older ones run those for CUDA 11
 # Companions of torch whose wheels were scanned.
 COMPANIONS = ("vllm", "xformers", "bitsandbytes", "flash-attn", "ctranslate2")
-PYTHONS = ("3.12", "3.11", "3.10", "3.9")
+PYTHON = "3.12"
 # By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
 GPUS = (
     ("linux-x86_64", ("P100",)),
@@ -52,15 +53,15 @@ GPUS = (
     ("linux-x86_64", ("V100", "TITAN V")),
     ("linux-x86_64", ("T4", "RTX 2080 Ti", "GTX 1660 Ti", "TITAN RTX")),
     ("linux-x86_64", ("A100", "A30")),
-    ("linux-x86_64", ("RTX 3060", "RTX 3090", "A10", "A40", "RTX A6000")),
-    ("linux-x86_64", ("L4", "L40S", "RTX 4060", "RTX 4090", "RTX 6000 Ada")),
+    ("linux-x86_64", ("RTX 3060", "RTX 3080", "RTX 3090", "A10", "A40", "RTX A6000")),
+    ("linux-x86_64", ("L4", "L40S", "RTX 4060", "RTX 4080", "RTX 4090", "RTX 6000 Ada")),
     ("linux-x86_64", ("H100", "H200")),
     ("linux-aarch64", ("GH200",)),
     ("linux-x86_64", ("B200",)),
     ("linux-aarch64", ("GB200",)),
     ("linux-x86_64", ("B300",)),
     ("linux-aarch64", ("Jetson AGX Thor",)),
-    ("linux-x86_64", ("RTX 5070", "RTX 5090", "RTX PRO 6000")),
+    ("linux-x86_64", ("RTX 5070", "RTX 5080", "RTX 5090", "RTX PRO 6000")),
     ("linux-aarch64", ("GB10",)),
 )
 HEAD = """# Which release for my GPU
@@ -79,13 +80,13 @@ FRAMEWORKS_HEAD = """
 | compute capability | driver | {names} |
 | --- | --- | {lines} |"""
 NOTES = """
-- "3.11:" means that no release works on CPython 3.12, and that this one works on 3.11.
+- Older drivers run builds for CUDA 11 only: `gpuenv solve torch --driver 470`.
 - `*` means that the release has a warning, which `gpuenv solve` prints.
 - A dash means that no release of the [index snapshot](data.md#the-index-snapshot) works. An older
   one may, if you name it.
 
-Each cell is a solve for one framework on CPython 3.12 with glibc 2.39, with the data of {date}.
-`python scripts/support_table.py` writes this page."""
+Each cell is a solve on CPython 3.12 with glibc 2.39, with the data of {date}
+(`python scripts/support_table.py`)."""
 COMPANIONS_HEAD = """
 ## Companions of PyTorch
 
@@ -107,7 +108,7 @@ driver compiles (PTX) needs the driver of its CUDA:
 def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
     """Return the driver branches that serve a compute capability."""
     first, last = data.first_branches.get(capability), data.last_branches.get(capability)
-    oldest = first[0] if first else 0
+    oldest = max(first[0] if first else 0, OLDEST)
     newest = last[0] if last else data.newest_branch()
     return [branch for branch in sorted(data.branches) if oldest <= branch <= newest]
 
@@ -115,21 +116,17 @@ def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> li
 @cache
 def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
     """Return the newest usable release of a framework."""
-    for python in PYTHONS:
-        # A release of the branch that is newer than any floor in it.
-        host = gpuenv.describe(
-            gpus=[gpu], driver=f"{branch}.999", python=python, platform=platform, glibc="2.39"
-        )
-        try:
-            request = Request(frameworks=(framework,))
-            plan = gpuenv.solve(request, host, IndexOptions(offline=True), changes=False)
-        except NoSolutionError:
-            continue
-        choice = plan.choices[0]
-        doubt = "*" if plan.warnings else ""
-        older = f"{python}: " if python != PYTHONS[0] else ""
-        return f"{older}{choice.version} {choice.variant}{doubt}"
-    return "-"
+    # A release of the branch that is newer than any floor in it.
+    host = gpuenv.describe(
+        gpus=[gpu], driver=f"{branch}.999", python=PYTHON, platform=platform, glibc="2.39"
+    )
+    try:
+        request = Request(frameworks=(framework,))
+        plan = gpuenv.solve(request, host, IndexOptions(offline=True), changes=False)
+    except NoSolutionError:
+        return "-"
+    choice = plan.choices[0]
+    return f"{choice.version} {choice.variant}{'*' if plan.warnings else ''}"
 
 
 def cells(framework: str, gpu: str, branches: Sequence[int], platform: str) -> list[str]:
@@ -154,7 +151,7 @@ def companion_cell(
     data: matrix.CompatibilityData, name: str, gpu: str, branch: int, platform: str
 ) -> str:
     """Return the newest scanned release of a companion whose own code runs on GPU and driver."""
-    host = gpuenv.describe(gpus=(gpu,), driver=f"{branch}.999", python="3.12", platform=platform)
+    host = gpuenv.describe(gpus=(gpu,), driver=f"{branch}.999", python=PYTHON, platform=platform)
     for library in sorted(data.releases(name, platform), key=release_key, reverse=True):
         for choice in [*library.choices()] or [library]:
             facts = evaluate.library_reasons(name, choice, host, data)
@@ -200,8 +197,10 @@ def lines(data: matrix.CompatibilityData) -> Iterator[str]:
             raise SystemExit(f"the data does not know {gpus[0]}")
         shown = show_pair(capability) + (" (aarch64)" if platform.endswith("aarch64") else "")
         served = serving(data, capability)
-        first = f"from R{served[0]} " if capability in data.first_branches else ""
-        last = f"to R{served[-1]} " if capability in data.last_branches else ""
+        first, last = (
+            f"{word} R{branches[capability][0]} " if capability in branches else ""
+            for word, branches in (("from", data.first_branches), ("to", data.last_branches))
+        )
         yield f"| {', '.join(gpus)} | {shown} | {first}{last}|"
         columns = [cells(framework, gpus[0], served, platform) for framework in FRAMEWORKS]
         frameworks += [(shown, *row) for row in spans(served, columns)]

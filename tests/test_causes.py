@@ -58,7 +58,7 @@ def test_every_page_says_what_the_data_say(cause: Cause) -> None:
 
 def test_the_index_names_every_cause_once() -> None:
     text = (PAGES / "README.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^- .*\((\w+)\.md\)$", text, re.MULTILINE)) == sorted(causes())
+    assert sorted(re.findall(r"^- \[`.*`\]\((\w+)\.md\)$", text, re.MULTILINE)) == sorted(causes())
     assert {path.stem for path in PAGES.iterdir()} == {*causes(), "README"}
 
 
