@@ -2,16 +2,19 @@
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from jsonschema import Draft202012Validator
 from mcp import Client, StdioServerParameters, types
 
 from gpuenv.cli.mcp import TOOLS
+from script_modules import load_script
 from small_wheels import make_wheel
-from tables import data_file
+from tables import ROOT, data_file
 from test_cli import command_environment, run
 
 CALLS = data_file("tables/mcp_calls.json")
@@ -57,6 +60,19 @@ def test_the_tools_answer_as_the_commands(tmp_path: Path) -> None:
         assert result.structured_content == json.loads(done.stdout), case["tool"]
         assert json.loads(text(result)) == result.structured_content
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_policy_repairs_a_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`scripts/bench_agent.py --record docs/records/agent.json` runs all of them."""
+    bench = load_script("bench_agent")
+    monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path))
+    known = tomllib.loads(bench.REPOSITORIES.read_text())["repository"]
+    (chosen,) = (row for row in known if row["name"] == "numpy-2-with-torch-2.2")
+    (row,) = anyio.run(bench.run, [chosen], True).values()
+    assert row["end"] == "fits" and row["reasons"] == ["numpy-abi"]
+    record = json.loads((ROOT / "docs" / "records" / "agent.json").read_text())
+    assert record["repositories"].keys() == {row["name"] for row in known}
+    assert all(row["reasons"] for row in record["repositories"].values())
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

@@ -79,10 +79,14 @@ def deciding_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
 
 
 class Change(Value):
-    """A change of the request or of the host that makes a solution possible, and what it gives."""
+    """A change of the request or of the host that makes a solution possible, and what it gives.
+
+    `edits` are the requirements to replace, each with what takes its place; "" removes it.
+    """
 
     change: str
     gives: str
+    edits: tuple[tuple[str, str], ...] = ()
 
 
 class Explanation(Value):

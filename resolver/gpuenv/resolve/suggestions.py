@@ -105,11 +105,13 @@ class Alternatives:
         """Yield the change to the first host on which the request has a plan."""
         yield from islice((change for host in hosts for change in self.on_host(host)), 1)
 
-    def changed(self, text: str, **fields: object) -> Iterator[Change]:
+    def changed(
+        self, text: str, edits: Iterable[tuple[str, str]] = (), /, **fields: object
+    ) -> Iterator[Change]:
         """Yield a change of the request, described by a text, if it has a plan."""
         plan = self._solve(self.request.replace(**fields), self.host)
         if plan is not None:
-            yield Change(change=text, gives=result_text(plan))
+            yield Change(change=text, gives=result_text(plan), edits=tuple(edits))
 
     def fields_with(self, edits: Edits) -> dict[str, tuple[str, ...]]:
         """Return the frameworks and the requirements of the request with edits applied."""
@@ -135,17 +137,23 @@ class Alternatives:
                 continue
             versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
             versions |= {choice.framework: choice.version for choice in plan.choices}
-            changes = []
+            changes: list[str] = []
+            replaced: list[tuple[str, str]] = []
             for place, specifier in edits.items():
                 text = self.texts[place].partition(";")[0].rstrip()
-                name = parse_requirement(text).name
+                requirement = parse_requirement(self.texts[place])
+                name, new = requirement.name, ""
                 if specifier is None:
                     changes.append(f"without {text}")
                 elif name in versions:
                     changes.append(f"{name} {versions[name]} instead of {text}")
+                    new = str(requirement.replace(specifier=f"=={versions[name]}"))
                 else:
                     changes.append(f"any version of {name}")
-            yield Change(change=" and ".join(changes), gives=result_text(plan))
+                    new = str(requirement.replace(specifier=""))
+                replaced.append((self.texts[place], new))
+            change = " and ".join(changes)
+            yield Change(change=change, gives=result_text(plan), edits=tuple(replaced))
 
 
 def smallest_changes(
@@ -290,7 +298,10 @@ def _other_names(alternatives: Alternatives, reasons: Sequence[Reason]) -> Itera
             )
             if renamed != requirements:
                 text = f"{name} instead of {wrong}"
-                yield from alternatives.changed(text, requirements=renamed)
+                edits = [
+                    pair for pair in zip(requirements, renamed, strict=True) if len({*pair}) > 1
+                ]
+                yield from alternatives.changed(text, edits, requirements=renamed)
 
 
 def _helpful_edits(
