@@ -2,11 +2,15 @@
 
     python scripts/prove_conda.py environments [--conda EXE ...] [--record FILE]
     python scripts/prove_conda.py solves --records FILE ... [--conda EXE ...] [--record FILE]
+    python scripts/prove_conda.py scenarios --conda EXE ... [--record FILE]
 
 `environments` runs the environments of tests/data/conda_users.toml through install, sync, repair
 and rollback, by py-rattler and by each conda, and in a conda also through `conda doctor --fix` and
 through a transaction that the strict check refuses. No step may remove or change
 anything that its output does not name.
+
+`scenarios` runs what users do (tests/data/conda_scenarios.toml) in each conda, by each solver that
+it has. The settings name the solver. Tests run those by py-rattler that need no conda.
 
 `solves` solves 20 sets of packages for 20 hosts with gpuenv, with rattler alone and with each conda
 alone, on a channel of recorded repodata (a list of records). tests/raw_facts.py, which shares no
@@ -23,6 +27,7 @@ import os
 import platform
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -39,6 +44,7 @@ sys.path[:0] = [str(ROOT / "resolver"), str(TESTS), str(ROOT / "scripts")]
 import bench_conda  # noqa: E402  of scripts/
 import conda_channel  # noqa: E402  of tests/
 import conda_prefixes  # noqa: E402
+import conda_scenarios  # noqa: E402
 import conda_stand_in  # noqa: E402
 import conda_users  # noqa: E402
 import raw_facts  # noqa: E402
@@ -529,6 +535,44 @@ def prove_environments(arguments: argparse.Namespace, folder: Path) -> dict[str,
     }
 
 
+def prove_scenarios(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return the record of all scenarios; what is not right counts as lost."""
+    channels = conda_scenarios.make_channels(folder)
+    right: dict[str, int] = {}
+    lost = []
+    for executable in arguments.conda:
+        own = folder / f"conda-{len(right)}"
+        own.mkdir()
+        conda = conda_stand_in.Conda(executable, own)
+        run = partial(run_in_conda, conda)
+        for solver in conda.solvers():
+            engine, wrong = f"conda {conda.info['conda_version']}, {solver}", []
+            for number, scenario in enumerate(conda_scenarios.SCENARIOS):
+                place = own / f"{solver}-{number}"
+                place.mkdir()
+                text = conda_scenarios.play(scenario, place, channels, run, solver)
+                if text:
+                    wrong.append(f"{engine}: {scenario['name']}: {text}")
+            right[engine] = len(conda_scenarios.SCENARIOS) - len(wrong)
+            lost += wrong
+    return {"scenarios": len(conda_scenarios.SCENARIOS), "right": right, "lost": lost}
+
+
+def run_in_conda(
+    conda: conda_stand_in.Conda, words: list[str], folder: Path, env: Mapping[str, str]
+) -> tuple[int, str]:
+    """Run `conda gpuenv` with these words; its status and all that it printed."""
+    done = subprocess.run(
+        [conda.executable, "gpuenv", *words],
+        cwd=folder,
+        env={**conda.env, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
 def summary(answers: Answers) -> dict[str, dict[str, int]]:
     """Return {environment: {step: exit status}}."""
     return {
@@ -537,10 +581,17 @@ def summary(answers: Answers) -> dict[str, dict[str, int]]:
     }
 
 
+PROOFS = {
+    "environments": prove_environments,
+    "solves": prove_solves,
+    "scenarios": prove_scenarios,
+}
+
+
 def main() -> int:
     """Run a proof, and print and record its result. Return 1 if something was lost."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("proof", choices=["environments", "solves"])
+    parser.add_argument("proof", choices=[*PROOFS])
     parser.add_argument("--records", metavar="FILE", type=Path, nargs="+", help="recorded records")
     parser.add_argument("--conda", action="append", default=[], metavar="EXE")
     parser.add_argument("--record", metavar="FILE", type=Path)
@@ -549,8 +600,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         os.environ["GPUENV_CACHE_DIR"] = str(Path(name) / "cache")
         os.environ["RATTLER_CACHE_DIR"] = str(Path(name) / "rattler")
-        prove = prove_solves if arguments.proof == "solves" else prove_environments
-        figures = prove(arguments, Path(name))
+        figures = PROOFS[arguments.proof](arguments, Path(name))
     host = f"{platform.system()} {platform.machine()}, CPython {platform.python_version()}"
     record = {"date": time.strftime("%Y-%m-%d"), "host": host, **figures}
     record["seconds"] = round(time.monotonic() - begin)

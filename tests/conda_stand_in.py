@@ -214,14 +214,18 @@ class Conda:
         }
         self.info = json.loads(self.run("info", "--json").stdout)
         self.python = os.path.join(self.info["root_prefix"], "bin", "python")
-        found = "libmamba"
-        if not self.lacks("conda_rattler_solver"):
-            found = "rattler"
-        elif self.lacks("libmambapy", "conda_libmamba_solver"):
-            found = "classic"
-        self.solver = os.environ.get("GPUENV_TEST_CONDA_SOLVER", found)
+        self.solver = os.environ.get("GPUENV_TEST_CONDA_SOLVER", self.solvers()[0])
         with (folder / "condarc").open("a") as file:
             file.write(f"solver: {self.solver}\n")
+
+    def solvers(self) -> list[str]:
+        """The solvers that it can be configured with, the one that tests take first."""
+        needs = {
+            "rattler": ["conda_rattler_solver"],
+            "libmamba": ["libmambapy", "conda_libmamba_solver"],
+            "classic": [],
+        }
+        return [name for name, modules in needs.items() if not self.lacks(*modules)]
 
     def lacks(self, *modules: str) -> list[str]:
         """Those of the modules that conda's Python does not have."""

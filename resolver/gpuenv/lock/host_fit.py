@@ -7,7 +7,7 @@ from ..compat.architectures import reaches_floor
 from ..compat.data import CompatibilityData
 from ..compat.variants import FEATURES
 from ..errors import Reason
-from ..model import Host, Lock, Needs, show_pair
+from ..model import Host, Lock, show_pair
 
 SOURCE = "[tool.gpuenv.needs]"
 
@@ -36,13 +36,14 @@ def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:
         elif host.glibc < needs.glibc:
             reasons.append(_reason("glibc", need, f"glibc {show_pair(host.glibc)}"))
     if needs.driver is not None:
-        reasons += _driver_reasons(needs.driver, needs, host)
+        reasons += _driver_reasons(needs.driver, lock, host)
     return tuple(reasons)
 
 
-def _driver_reasons(floor: str, needs: Needs, host: Host) -> list[Reason]:
+def _driver_reasons(floor: str, lock: Lock, host: Host) -> list[Reason]:
     """Return what is missing for a lock that needs a GPU and a driver for a toolkit."""
-    reasons = []
+    reasons, needs = [], lock.needs
+    is_for_unknown = any(gpu.compute_capability is None for gpu in lock.host.gpus)
     if not host.gpus:
         reasons.append(_reason("no-gpu", "an NVIDIA GPU", "no visible GPU"))
     need = f"driver {floor} or newer"
@@ -59,7 +60,7 @@ def _driver_reasons(floor: str, needs: Needs, host: Host) -> list[Reason]:
     for gpu in host.gpus:
         if gpu.compute_capability is None:
             have = f"{gpu.name}, of unknown compute capability"
-            reasons.append(_reason("device-unknown", need, have))
+            reasons += [_reason("device-unknown", need, have)] * (not is_for_unknown)
         elif gpu.compute_capability not in needs.compute_capabilities:
             reasons.append(
                 _reason("device", need, f"{gpu.name}, {show_pair(gpu.compute_capability)}")

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import InputError
 from ..model import Value
 from ..serialize import load_yaml, parse_toml, read_input
+from . import conda_versions
 from .parse import checked_requirement
 
 PIXI_TOML = "pixi.toml"
@@ -50,9 +51,11 @@ def read_project_file(path: str, platform: str) -> CondaProject:
     Raises:
         InputError: The file cannot be read, is none, or asks for what gpuenv cannot read.
     """
-    if os.path.basename(path) == PIXI_TOML:
-        return _read_pixi_toml(path, platform)
-    return _read_environment(path)
+    is_pixi = os.path.basename(path) == PIXI_TOML
+    project = _read_pixi_toml(path, platform) if is_pixi else _read_environment(path)
+    for spec in project.specs:
+        conda_versions.require_spec(spec, path)
+    return project
 
 
 # ---- environment.yml -----------------------------------------------------------------------------

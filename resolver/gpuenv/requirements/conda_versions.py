@@ -145,15 +145,16 @@ def split(dependency: str) -> tuple[str, str, str]:
     return name, version_range or "*", build or "*"
 
 
-def require_spec(text: str) -> None:
-    """Raise InputError for a text of a user that is no match spec."""
+def require_spec(text: str, path: str = "") -> None:
+    """Raise InputError for a text of a user, or of the file at `path`, that is no match spec."""
     detail = "this is a requirement of a wheel" if _OF_WHEELS.search(text) else ""
     try:
         _rules().split(text)
     except Exception as error:
         detail = detail or " ".join(str(error).split())
     if detail:
-        message = f"{text}: is not a conda package and its version: {detail}"
+        where = f"{path}: " if path else ""
+        message = f"{where}{text}: is not a conda package and its version: {detail}"
         raise InputError(message, hint=SPEC_HINT)
 
 

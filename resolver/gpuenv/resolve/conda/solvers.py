@@ -448,19 +448,20 @@ def override_variables(virtual: Sequence[Virtual]) -> dict[str, str]:
 
 
 class CondaVariables:
-    """Sets conda's variables while it works, and drops the steps that it writes to stdout."""
+    """Sets conda's variables while it works, and drops the steps and progress that it prints."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables
 
     def __enter__(self) -> None:
-        self._stdout, sys.stdout = sys.stdout, io.StringIO()
+        self._streams = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
         self._before = {name: os.environ.get(name) for name in self._variables}
         os.environ.update(self._variables)
         _reset_context()
 
     def __exit__(self, *_: object) -> None:
-        sys.stdout = self._stdout
+        sys.stdout, sys.stderr = self._streams
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
