@@ -121,7 +121,7 @@ def for_users() -> str:
     ]
     for name in SKILL_COMMANDS:
         examples = load_command(name).EXAMPLES
-        lines += [f"    {example}    # {why}" for example, why in examples]
+        lines += [f"    {example}    # {why}" for example, why in examples[:2]]
     return "\n".join(lines) + "\n"
 
 

@@ -407,7 +407,7 @@ def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
 
 # ---- docs/conda.md -------------------------------------------------------------------------------
 
-PAGES = ("conda.md", "conda-wheels.md")
+PAGES = ("conda.md",)
 # Arguments that are added to those of the command.
 MORE = {
     "solve": ("--channel", "CHANNEL", *HOST),
