@@ -328,7 +328,7 @@ def test_profiles_are_written_and_locked(
         for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"))
     }
     for host in hosts.values():
-        assert api.fitting_lock("", host).lock.needs.python == (3, 12)
+        assert api.fitting_lock(api.project_state(), host).lock.needs.python == (3, 12)
 
 
 @each("arguments message", TABLES["bad_usage"])

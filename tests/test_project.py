@@ -508,10 +508,12 @@ def test_init(case: dict[str, Any], folder: Path, call: Call) -> None:
     assert after == before
     assert written.startswith(old)
     assert (b"\r\n" in old) == (b"\r\n" in written) and b"\r\n" not in written.replace(b"\r\n", b"")
-    table = tomllib.loads(written.decode())["tool"]["gpuenv"]
-    for key, value in case["gpuenv"].items():
-        assert table[key] == value
-    assert set(table) <= {*case["gpuenv"], "python", "profiles"}
+    document = tomllib.loads(written.decode())
+    if "asked" in case:
+        assert document["project"]["dependencies"] == case["asked"]
+    table, own = document["tool"]["gpuenv"], case.get("gpuenv", {})
+    assert own.items() <= table.items()
+    assert set(table) <= {*own, "python", "profiles"}
     profiles = table["profiles"]
     assert list(profiles) == case["profiles"]
     for name, profile in profiles.items():

@@ -121,6 +121,9 @@ def test_the_loop_of_a_project_has_one_command_for_each_step(folder: Path) -> No
     assert "gpuenv install FRAMEWORK" in gpuenv("")
     for command in ("add alpha", "remove alpha", "lock"):
         assert "has no pyproject.toml; gpuenv init writes a first one" in gpuenv(command, 2)
+    gpuenv("init --gpu none")
+    assert "next         gpuenv add NAME" in gpuenv("status")
+    assert "tool.gpuenv.profiles.cpu asks for nothing; gpuenv add NAME" in gpuenv("lock", 2)
     project = folder / "pyproject.toml"
     project.write_text(PROJECT)
     assert "pylock.cpu.toml: missing" in gpuenv("status")

@@ -57,7 +57,7 @@ __all__ = [
     "matrix_catalog",
     "name_of_project",
     "profile_host",
-    "profile_states",
+    "project_state",
     "read_host",
     "read_lock",
     "read_project",
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
         has_profiles,
         lock_profiles,
         profile_host,
-        profile_states,
+        project_state,
         read_project,
         write_profile_locks,
     )

@@ -47,6 +47,14 @@ class LockedProject(Value):
     shared: tuple[SharedVersion, ...]
 
 
+class ProjectState(Value):
+    """The profiles of a project, whether their locks are up to date, and the locks by path."""
+
+    project: Project
+    states: tuple[State, ...]
+    locks: Mapping[str, Lock]
+
+
 class FittingLock(Value):
     """The lock that fits a host best.
 
@@ -242,6 +250,11 @@ def lock_profiles(
                 warn(f"{error.message}: its pins are not kept")
     _require_pins(upgrade or (), project, [old[profile.name] for profile in selected])
 
+    for profile in selected:
+        if not profile.requests:
+            message = f"{project.path}: tool.gpuenv.profiles.{profile.name} asks for nothing"
+            raise InputError(message, hint="gpuenv add NAME")
+
     def solve(profile: Profile, versions: Mapping[str, str]) -> Plan:
         places = profiles.index_options(profile, folder, options)
         request, earlier = profiles.request(profile), old[profile.name]
@@ -316,20 +329,25 @@ def write_profile_locks(locks: Mapping[str, Lock]) -> dict[str, str]:
 # ---- check and choose ----------------------------------------------------------------------------
 
 
-def profile_states(folder: str, names: Sequence[str]) -> list[State]:
-    """Return whether the lock of each named profile is what pyproject.toml asks for.
+def project_state(folder: str = "", names: Sequence[str] = ()) -> ProjectState:
+    """Read a project, and whether the lock of each named profile is what pyproject.toml asks for.
 
-    Without names, return this for all profiles. Nothing is solved.
+    Without names, this is for all profiles. Nothing is solved.
     """
-    project = read_project(folder)
-    return [_state(project, profile) for profile in project.select(names)]
+    project, locks = read_project(folder), dict[str, Lock]()
+
+    def read_lock(path: str) -> Lock:
+        locks[path] = environments.read_lock(path)
+        return locks[path]
+
+    states = tuple(
+        profiles.state(project, profile, read_lock, data_version())
+        for profile in project.select(names)
+    )
+    return ProjectState(project=project, states=states, locks=locks)
 
 
-def _state(project: Project, profile: Profile) -> State:
-    return profiles.state(project, profile, environments.read_lock, data_version())
-
-
-def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
+def fitting_lock(of_project: ProjectState, host: Host, target: str = "") -> FittingLock:
     """Choose the profile whose lock fits a host best.
 
     A lock is checked with its own interpreter, not with the one that runs gpuenv. If `target` is a
@@ -339,15 +357,15 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
     Raises:
         HostMismatchError: the lock of no profile fits; the error has the facts against each lock.
     """
-    project = read_project(folder)
-    states: dict[str, State] = {}
+    project = of_project.project
+    states = {state.profile: state for state in of_project.states}
     candidates: list[tuple[Profile, Lock, tuple[Reason, ...]]] = []
     unusable: list[tuple[Profile, tuple[Reason, ...]]] = []
     backends: tuple[str, ...] = ("pip", "conda")
     if is_conda(target) or is_venv(target):
         backends = ("conda",) if is_conda(target) else ("pip",)
     for profile in project.profiles:
-        state = states[profile.name] = _state(project, profile)
+        state = states[profile.name]
         if profile.backend not in backends:
             continue
         if state.status in ("missing", "tampered", "unreadable"):
@@ -355,7 +373,7 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
             reason = Reason(code=code, subject=state.path, need="to be locked", have=have)
             unusable.append((profile, (reason,)))
         else:
-            lock = environments.read_lock(state.path)
+            lock = of_project.locks[state.path]
             reasons = lock_reasons(lock, with_python_of(host, lock))
             candidates.append((profile, lock, reasons))
     fitting, others = profiles.choose(candidates, host)
@@ -373,5 +391,5 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
         project=project,
         profiles=fitting,
         state=states[best.name],
-        lock=next(lock for profile, lock, _ in candidates if profile is best),
+        lock=of_project.locks[states[best.name].path],
     )

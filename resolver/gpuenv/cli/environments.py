@@ -329,7 +329,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     if arguments.lock is None and api.has_profiles():
         of_conda = is_conda(arguments.target)
         host = read_host(arguments, need_gpu=False, keep_python=False, conda=of_conda)
-        fitting = api.fitting_lock("", host, arguments.target)
+        fitting = api.fitting_lock(api.project_state(), host, arguments.target)
         require_fresh(fitting.state, arguments)
         lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)
         step_printer(arguments)("\n".join(lines))

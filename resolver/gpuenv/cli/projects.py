@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 
 from .. import api
 from ..errors import InputError
-from ..project.profiles import compare
+from ..project.profiles import State, compare
 from ..render import locks as render
 from ..render import refusals
 from ..render.values import index_lines, reasons_json
@@ -270,7 +270,9 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
     Returns:
         The exit status: 0 all are up to date and work, 1 one is not, 2 one cannot be read.
     """
-    states = api.profile_states(arguments.project, names) if names or not files else []
+    states: Sequence[State] = ()
+    if names or not files:
+        states = api.project_state(arguments.project, names).states
     if states and not arguments.json:
         print_lines(render.states_lines(states))
     documents = []

@@ -2,7 +2,7 @@
 
 All commands find them in this order:
 
-- the environment: the active one, that of the python on PATH, ./.venv; never that of gpuenv itself
+- the environment: the active one, ./.venv, that of the python on PATH; never that of gpuenv itself
 - the lock: that of the project's profile that fits this host, pylock.toml, the one that is recorded
   in the environment
 """
@@ -98,12 +98,12 @@ def current_environment(arguments: Namespace, hint: str) -> str:
     if api.has_profiles() and not arguments.frozen and (target is None or recorded is not None):
         lock_missing(arguments)
         name = dict(recorded.inputs).get("profile") if recorded is not None else None
-        state = next((one for one in api.profile_states("", ()) if one.profile == name), None)
-        pins = None  # of the lock of the project that the environment has
-        if state is not None:
-            require_fresh(state, arguments)
-            pins = api.read_lock(state.path).pins
-        is_other = target is None or (pins is not None and recorded and recorded.pins != pins)
+        project, is_other = api.project_state(), target is None
+        for state in project.states:
+            if recorded is not None and state.profile == name:
+                require_fresh(state, arguments)
+                lock = project.locks.get(state.path)
+                is_other = lock is None or lock.pins != recorded.pins
         if is_other and perform(["sync", "--target", target or ".venv"], arguments):
             raise NotVerifiedError("the environment is not verified", hint="nothing was run")
     return environment(hint, announced=not (arguments.quiet or arguments.json))
@@ -113,7 +113,7 @@ def lock_missing(arguments: Namespace) -> None:
     """Lock the project of this folder if none of its profiles is locked, unless flags forbid it."""
     if arguments.locked or arguments.frozen or not api.has_profiles():
         return
-    if all(state.status == "missing" for state in api.profile_states("", ())):
+    if all(state.status == "missing" for state in api.project_state().states):
         perform(["lock"], arguments)
 
 
@@ -127,15 +127,14 @@ def perform(words: Sequence[str], arguments: Namespace) -> int:
 
 
 def _of_project() -> tuple[str, Lock]:
+    project = api.project_state()
     try:
-        fitting = api.fitting_lock("", api.detect(conda=is_about_conda(None)))
+        fitting = api.fitting_lock(project, api.detect(conda=is_about_conda(None)))
     except HostMismatchError:
-        states = api.profile_states("", ())
-        paths = [state.path for state in states if state.status in ("fresh", "stale")]
-        if len(paths) == 1:
-            return paths[0], api.read_lock(paths[0])
-        if not paths:
+        if len(project.locks) == 1:
+            return next(iter(project.locks.items()))
+        if not project.locks:
             raise InputError("no profile is locked", hint="gpuenv lock") from None
-        hint = f"name one: {' or '.join(map(os.path.relpath, paths))}"
+        hint = f"name one: {' or '.join(map(os.path.relpath, project.locks))}"
         raise InputError("the lock of no profile fits this host", hint=hint) from None
     return os.path.relpath(fitting.state.path), fitting.lock

@@ -73,12 +73,13 @@ def _project(host: Host) -> tuple[list[str], Lock | None, str]:
         if os.path.isfile("pyproject.toml"):
             return ["pyproject.toml has no [tool.gpuenv]"], None, "gpuenv init"
         return ["none: this folder has no pyproject.toml and no pylock.toml"], None, ""
-    states = api.profile_states("", ())
-    lines = [f"{os.path.relpath(state.path)}: {state.status}" for state in states]
-    if any(state.status != "fresh" for state in states):
-        return lines, None, "gpuenv lock"
+    state = api.project_state()
+    lines = [f"{os.path.relpath(one.path)}: {one.status}" for one in state.states]
+    if any(one.status != "fresh" for one in state.states):
+        is_empty = not any(profile.requests for profile in state.project.profiles)
+        return lines, None, "gpuenv add NAME" if is_empty else "gpuenv lock"
     try:
-        fitting = api.fitting_lock("", host)
+        fitting = api.fitting_lock(state, host)
     except HostMismatchError:
         return [*lines, "no lock fits this host"], None, "gpuenv init"
     best = fitting.profiles[0].name

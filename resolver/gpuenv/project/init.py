@@ -12,13 +12,14 @@ from ..atomic_write import write_whole
 from ..compat.data import CompatibilityData, gpu_key
 from ..errors import InputError
 from ..model import Host, Requirement, Value, parse_pair, parse_release, show_pair
-from ..requirements.target import PYTHONS, contains, parse_requirement
+from ..requirements.pyproject import SETUP_FILES
+from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
 from ..serialize import parse_toml, read_input, read_toml
+from .imports import Imported, read_imports
 from .profiles import GLIBC, PLATFORM
 from .read import FILE, NAME_CHARACTERS, has_table
 
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
-_COMMENT = re.compile(r"(^|\s)#.*")
 _HEADER = """\
 # What `gpuenv lock` locks: one pylock.NAME.toml for each profile. See `gpuenv lock --help`.
 """
@@ -29,12 +30,16 @@ class Beginning(Value):
 
     `addition` is the text to append to the file `path`, "" if there is nothing to add.
     `frameworks` and `python` are those of the first table, () and "" if there is a table already.
-    `profiles` are the new ones. `covered` are profiles that were there for one of the hosts.
+    `is_empty` tells whether a new project asks for nothing, and `imported` names the files of other
+    tools that were read for it. `profiles` are the new ones. `covered` are profiles that were there
+    for one of the hosts.
     """
 
     path: str
     addition: str
     frameworks: tuple[str, ...] = ()
+    is_empty: bool = False
+    imported: tuple[str, ...] = ()
     profiles: tuple[str, ...]
     python: str = ""
     covered: tuple[str, ...] = ()
@@ -57,12 +62,13 @@ def begin(
             for CI.
         data: the compatibility data, which knows the frameworks and the GPUs.
         frameworks: the frameworks; () takes those that pyproject.toml, requirements*.txt or the
-            imports of *.py name.
+            imports of *.py name. Without a pyproject.toml they become dependencies of a new
+            [project], with what the files of other tools ask for.
         name: the name of the new profile; "" names each by its GPUs.
         ci: whether a first table has a profile without a GPU, for CI.
 
     Raises:
-        InputError: no framework was found, or a profile cannot be named or added.
+        InputError: a file cannot be read, or a profile cannot be named or added.
     """
     path, document = _read_document(folder)
     hosts = _distinct_hosts(hosts, data)
@@ -116,34 +122,66 @@ def _first_table(
     """Return a first [tool.gpuenv]; the arguments are those of `begin`."""
     if not os.path.isdir(folder or "."):
         raise InputError(f"{folder}: is not a folder")
-    in_files = list(_requirements_of_files(folder))
-    if not frameworks:
-        frameworks = _find_frameworks(folder, document, in_files, data)
-    python = _choose_python(folder, document, hosts[0])
+    path = os.path.join(folder, FILE)
     for text in frameworks:
         if data.framework(parse_requirement(text).name) is None:
             known = ", ".join(data.frameworks())
             raise InputError(f"--framework {text}: unknown framework; known are {known}")
-    fields: dict[str, object] = {"frameworks": frameworks}
-    others = [text for parsed, text in _valid(in_files) if parsed.name not in data.installers]
-    if others and not _strings(_table(document, "project").get("dependencies")):
-        fields["requirements"] = list(dict.fromkeys(others))
-    fields["python"] = python
+    has_setup = any(os.path.isfile(os.path.join(folder, setup)) for setup in SETUP_FILES)
+    imported = read_imports(folder, hosts[0].platform)
+    of_conda = "backend" in imported.table
+    if of_conda and (has_setup or os.path.lexists(path)):
+        imported, of_conda = Imported(), False  # the project is of wheels
+    is_new = not (has_setup or of_conda or os.path.lexists(path))
+    frameworks = frameworks or _find_frameworks(folder, document, imported.dependencies, data)
+    python = imported.python or _choose_python(folder, document, hosts[0])
+    asked = {parsed.name: text for parsed, text in _valid(imported.dependencies)}
+    fields: dict[str, object] = {}
+    project, is_empty = "", False
+    if is_new:
+        more = [text for text in frameworks if parse_requirement(text).name not in asked]
+        is_empty = not (imported.dependencies or more)
+        project = _project_table(folder, python, [*imported.dependencies, *more])
+    else:
+        others = [text for name, text in asked.items() if name not in data.installers]
+        has_own = bool(_strings(_table(document, "project").get("dependencies")))
+        fields |= {"frameworks": frameworks} if frameworks else {}
+        fields |= {"requirements": others} if others and not has_own else {}
+        fields |= {"project-dependencies": True} if has_setup and "project" not in document else {}
+    fields |= {**imported.table, "python": python}
     profiles: dict[str, str] = {}
     for host in hosts:
         if host.gpus:
             new = name or _free_name(host, profiles)
             profiles[new] = _profile(new, host, frameworks, data)
-    if not profiles or (ci and any(_runs_without_gpu(text, data) for text in frameworks)):
+    on_cpu = [_runs_without_gpu(text, data) for text in frameworks]
+    # Every profile locks the dependencies of [project]: a profile for CI must be able to.
+    is_for_ci = ci and (all(on_cpu) if is_new else any(on_cpu) or not on_cpu)
+    if not profiles or is_for_ci:
         cpu = hosts[0].replace(gpus=())
         profiles.setdefault("cpu", _profile("cpu", cpu, frameworks, data))
+    table = _HEADER + "\n".join([_toml_table("tool.gpuenv", fields), *profiles.values()])
     return Beginning(
-        path=os.path.join(folder, FILE),
-        addition=_HEADER + "\n".join([_toml_table("tool.gpuenv", fields), *profiles.values()]),
+        path=path,
+        addition=project + table,
         frameworks=tuple(frameworks),
+        is_empty=is_empty,
+        imported=imported.files,
         profiles=tuple(profiles),
         python=python,
     )
+
+
+def _project_table(folder: str, python: str, dependencies: Sequence[str]) -> str:
+    """Return the [project] of a new project, which has the name of its folder."""
+    name = normalize_name(os.path.basename(os.path.abspath(folder)))
+    about = {
+        "name": re.sub(r"[^a-z0-9-]", "", name).strip("-") or "project",
+        "version": "0.1.0",
+        "requires-python": f">={python}",
+        "dependencies": dependencies,
+    }
+    return _toml_table("project", about) + "\n"
 
 
 def begin_profiles(
@@ -317,15 +355,6 @@ def _read_files(folder: str, pattern: str) -> Iterator[str]:
             yield read_input(str(path)).decode(errors="replace")
 
 
-def _requirements_of_files(folder: str) -> Iterator[str]:
-    """Yield the requirements in requirements*.txt; options, other files and URLs are skipped."""
-    for content in _read_files(folder, "requirements*.txt"):
-        for line in content.splitlines():
-            text = _COMMENT.sub("", line).strip().removesuffix("\\").strip()
-            if text and not text.startswith("-") and "://" not in text:
-                yield text
-
-
 def _valid(texts: Sequence[str]) -> Iterator[tuple[Requirement, str]]:
     """Yield the texts that are requirements, each with what it says."""
     for text in texts:
@@ -346,11 +375,8 @@ def _find_frameworks(
     Args:
         folder: the folder of the repository.
         document: its pyproject.toml. Of Poetry's table only the names count.
-        in_files: the requirements of its requirements files.
+        in_files: the requirements of its other files.
         data: the compatibility data.
-
-    Raises:
-        InputError: it names no framework.
     """
     project = _table(document, "project")
     texts = []
@@ -372,9 +398,6 @@ def _find_frameworks(
         for module in _IMPORT.findall(content):
             if module in modules:
                 named.setdefault(modules[module], modules[module])
-    if not named:
-        message = f"{FILE}, requirements*.txt and the imports of *.py name no framework"
-        raise InputError(message, hint="name one: gpuenv init --framework torch")
     return [named[name] for name in sorted(named)]
 
 

@@ -90,6 +90,11 @@ class Profile(Value):
     wheels: tuple[str, ...] = ()
 
     @property
+    def requests(self) -> tuple[str, ...]:
+        """Return all that is asked for."""
+        return (*self.frameworks, *self.requirements, *self.wheels)
+
+    @property
     def filename(self) -> str:
         """Return the file name of the lock, in the form that pip and uv, or conda-lock, accept."""
         if self.backend == "conda":

@@ -117,9 +117,6 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
             ask = partial(built, host=host, options=index_options(profile, folder))
             own = pyproject.read_project(path, extras, groups, holds=holds, start=folder, built=ask)
             profile = _with_project(profile, own, path)
-        if not profile.frameworks and not profile.requirements:
-            message = "asks for nothing: name frameworks or requirements"
-            raise InputError(f"{path}: {table.where} {message}")
         profiles[name.lower()] = profile
     return Project(path=path, folder=folder, profiles=tuple(profiles.values()))
 

@@ -229,14 +229,16 @@ def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
     """Return what `gpuenv init` wrote, and what to do next."""
     profiles, frameworks = ", ".join(begun.profiles), ", ".join(begun.frameworks)
     lines = [f"{begun.path}: profile {name} is for such a host already" for name in begun.covered]
-    if begun.frameworks:
-        facts = f"{frameworks}; Python {begun.python}; profiles {profiles}"
+    lines += [f"imported {name}" for name in begun.imported]
+    if begun.python:
+        facts = f"Python {begun.python}; profiles {profiles}"
+        facts = f"{frameworks}; {facts}" if frameworks else facts
         lines.append(f"wrote [tool.gpuenv] to {begun.path}: {facts}")
     elif begun.profiles:
         lines.append(f"added to {begun.path}: profiles {profiles}")
     else:
         return [*lines, "nothing was written"]
-    if begun.frameworks and not any(host.gpus for host in hosts):
+    if begun.python and not any(host.gpus for host in hosts):
         lines.append(
             "no GPU was found or described: add a profile for one, with its gpu and driver"
         )
@@ -250,7 +252,11 @@ def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
             rows.append((text, f"gpuenv lock writes pylock.{name}.toml"))
         elif key in _SETTINGS:
             rows.append((text, _SETTINGS[key]))
-    return [*lines, *(table_lines(rows) if rows else []), "next: gpuenv lock"]
+    return [
+        *lines,
+        *(table_lines(rows) if rows else []),
+        "next: gpuenv add NAME" if begun.is_empty else "next: gpuenv lock",
+    ]
 
 
 def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> list[str]:

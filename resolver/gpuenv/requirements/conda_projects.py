@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..model import Value
 from ..serialize import load_yaml, parse_toml, read_input
 from . import conda_versions
-from .parse import checked_requirement
+from .parse import checked_requirement, requirement_of_row
 
 PIXI_TOML = "pixi.toml"
 _KEYS = {"name", "prefix", "channels", "dependencies", "variables", "platforms", "category"}
@@ -111,7 +111,7 @@ def _read_pixi_toml(path: str, platform: str) -> CondaProject:
             for name, value in _rows(table, key)
         ]
         wheels = [
-            _wheel(name, value)
+            requirement_of_row(name, value)
             for table in tables
             for name, value in _rows(table, "pypi-dependencies")
         ]
@@ -160,14 +160,3 @@ def _spec(name: str, value: str | Table) -> str:
     version = "".join(str(table.get("version", "*")).split())
     spec = " ".join((name, version, *filter(None, [table.get("build")]))).removesuffix(" *")
     return f"{table['channel']}::{spec}" if "channel" in table else spec
-
-
-def _wheel(name: str, value: str | Table) -> str:
-    """Return a dependency as PEP 508 has it. ValueError if it is not one of an index."""
-    table = {"version": value} if isinstance(value, str) else value
-    unknown = sorted(table.keys() - {"version", "extras"})
-    if unknown:
-        raise ValueError(f"{name}: {unknown[0]} is not read; version and extras are")
-    extras = ",".join(table.get("extras", ()))
-    version = str(table.get("version", "*"))
-    return name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from packaging.markers import UndefinedEnvironmentName
@@ -158,6 +159,27 @@ def checked_requirement(text: str, where: str, name_of: NameOf | None = None) ->
     if parsed.url is not None:
         _check_url(parsed.name, parsed.url, where)
     return str(parsed)
+
+
+def requirement_of_row(name: str, value: str | Mapping[str, Any], *, strict: bool = True) -> str:
+    """Return a row of a pixi.toml or a Pipfile as PEP 508 has it.
+
+    Args:
+        name: the package.
+        value: its version, or a table with it, extras and a marker.
+        strict: whether other keys are an error; otherwise the caller reads them.
+
+    Raises:
+        ValueError: `strict` and another key.
+    """
+    row = {"version": value} if isinstance(value, str) else value
+    unknown = sorted(row.keys() - {"version", "extras", "env-markers", "markers"})
+    if strict and unknown:
+        raise ValueError(f"{name}: {unknown[0]} is not read; version and extras are")
+    extras, version = ",".join(row.get("extras", ())), str(row.get("version", "*"))
+    text = name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)
+    marker = row.get("env-markers", row.get("markers"))
+    return f"{text} ; {marker}" if marker else text
 
 
 def editable_requirement(text: str, where: str, name_of: NameOf | None = None) -> str:

@@ -26,7 +26,7 @@ from .versions import normalize_name
 _GROUPS = (
     "dependency-groups.{}", "tool.poetry.group.{}.dependencies", "tool.pdm.dev-dependencies.{}"
 )  # fmt: skip
-_SETUP_FILES = ("setup.py", "setup.cfg")  # of a project without [project]
+SETUP_FILES = ("setup.py", "setup.cfg")  # of a project without [project]
 Built = Callable[[str, Sequence[str]], tuple[Sequence[str], str | None]]
 
 
@@ -73,7 +73,7 @@ def read_project(
     """
     path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
     place = os.path.dirname(path)
-    has_setup = any(os.path.isfile(os.path.join(place, name)) for name in _SETUP_FILES)
+    has_setup = any(os.path.isfile(os.path.join(place, name)) for name in SETUP_FILES)
     is_alone = has_setup and not os.path.exists(path)
     text, document, content = (
         ("", _Document(), dict[str, Any]()) if is_alone else _read_document(path)

@@ -29,6 +29,7 @@ from .parse import (
     checked_requirement,
     no_build_names,
     parse_cutoff,
+    requirement_of_row,
     tree_name,
 )
 from .versions import normalize_name, poetry_specifier
@@ -319,7 +320,7 @@ class ToolTables:
             if key == "find-links":
                 value = [row.get("url") or row.get("path") for row in value]
             if key == "dependency-overrides":
-                value = [_pixi_requirement(name, row) for name, row in value.items()]
+                value = [requirement_of_row(name, row, strict=False) for name, row in value.items()]
             if isinstance(value, list):
                 own = f"{own}-package" if own.startswith("no-") else own
                 value = [*settings.get(own, ()), *value]
@@ -355,7 +356,7 @@ class ToolTables:
                 row: dict[str, Any] = {} if isinstance(value, str) else dict(value)
                 if row.get("path") in (".", "./"):
                     continue
-                texts.append(_pixi_requirement(name, value))
+                texts.append(requirement_of_row(name, value, strict=False))
                 for key in ("version", "extras", "env-markers"):
                     row.pop(key, None)
                 if "index" in row:
@@ -574,14 +575,6 @@ def _moved(source: Any, above: str, folder: str) -> Any:
     if not isinstance(source, dict) or "path" not in source:
         return source
     return {**source, "path": os.path.relpath(os.path.join(above, source["path"]), folder)}
-
-
-def _pixi_requirement(name: str, value: str | Table) -> str:
-    """Return a dependency of pixi as PEP 508 has it, without its source."""
-    row = {"version": value} if isinstance(value, str) else value
-    extras, version = ",".join(row.get("extras", ())), str(row.get("version", "*"))
-    text = name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)
-    return text + (f" ; {row['env-markers']}" if "env-markers" in row else "")
 
 
 def _excluding(name: str) -> str:
