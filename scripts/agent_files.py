@@ -4,7 +4,7 @@
 
 AGENTS.md is for those who change gpuenv: commands of README.md, and rules of CONTRIBUTING.md.
 docs/llms.txt lists the pages of the documentation, with the first sentence of each.
-docs/skill/SKILL.md is for those who use gpuenv: the commands, their help and their examples.
+skills/gpuenv/SKILL.md is for those who use gpuenv: the commands, their help and their examples.
 
 With --check nothing is written; exit status 1 if a file is not current. A test runs this.
 """
@@ -127,7 +127,7 @@ def for_users() -> str:
 
 FILES = {
     ROOT / "AGENTS.md": for_contributors,
-    DOCS / "skill" / "SKILL.md": for_users,
+    ROOT / "skills" / "gpuenv" / "SKILL.md": for_users,
     DOCS / "llms.txt": of_pages,
 }
 

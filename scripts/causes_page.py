@@ -27,7 +27,8 @@ FOLDER = ROOT / "docs" / "causes"
 HEAD = """# Error messages
 
 Find your message, or let `gpuenv doctor LOG` do it. Each page says what to do, what proves the
-cause and what rules it out. `doctor --json` has the name of the page as `cause`.
+cause and what rules it out. Where another environment helps, the doctor solves for it and prints
+the command. `doctor --json` has the name of the page as `cause`.
 
 `python scripts/causes_page.py` writes these pages from `matrix_data/doctor/causes.toml`.
 
@@ -48,23 +49,12 @@ PID is the process ID of the running program. `LD_DEBUG=libs` before its command
 files, too.
 """
 _BY_HAND = re.compile(r"cuInit|nvmlInit|cudnnGetVersion|/PID/")
-SOLVED = "`gpuenv doctor` with the environment prints the command."
 WIDTH = 100
-SCOPES = {
-    "host": "the host",
-    "environment": "the environment",
-    "program": "the program, or how it is started",
-}
 # The order of the messages.
 LAYERS = (
     *("driver", "container", "wsl", "hardware", "device", "process", "package", "cudnn", "loader"),
     *("arch", "memory", "program", "host", "install"),
 )
-
-
-def changes(cause: Cause) -> str:
-    """Return what has to change, and whether this needs root."""
-    return f"This changes {SCOPES[cause.scope]}.{' Root is needed.' if cause.root else ''}"
 
 
 def markdown(text: str, known: Mapping[str, Cause]) -> str:
@@ -103,9 +93,9 @@ def page(cause: Cause, known: Mapping[str, Cause]) -> str:
     lines = [f"# {cause.title}", "", *(f"    {look}" for look in cause.looks)]
     if cause.log:
         lines += ["", *wrapped(markdown(cause.log, known))]
-    fix = f"{cause.fix} {SOLVED}" if cause.solve else cause.fix
-    lines += ["", "## What to do", "", *wrapped(markdown(fix, known))]
-    lines += ["", changes(cause)]
+    lines += ["", "## What to do", "", *wrapped(markdown(cause.fix, known))]
+    if cause.root:
+        lines += ["", "Root is needed."]
     if cause.id == UNKNOWN_CAUSE:
         lines += ["", *next_tests()]
     lines += section("What proves it", cause.proves, known)

@@ -44,7 +44,7 @@ FRAMEWORKS = sorted(
 )
 OLDEST = 525  # the first branch that runs builds for CUDA 12; older ones run those for CUDA 11
 # Companions of torch whose wheels were scanned.
-COMPANIONS = ("vllm", "xformers", "bitsandbytes", "flash-attn", "ctranslate2")
+COMPANIONS = ("vllm", "xformers", "bitsandbytes", "flash-attn")
 PYTHON = "3.12"
 # By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
 GPUS = (

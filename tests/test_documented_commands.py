@@ -19,8 +19,7 @@ from index_server import make_wheel
 from tables import ROOT, data_file, together
 from test_cli import run
 
-# docs/skill has the examples of the help.
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("[!S]*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A command in a block: indented or fenced, with a comment behind it.
 COMMAND = re.compile(r"^(?:\$ )?(?:\S+/bin/)?(gpuenv [a-z].*?)(?:\s+#.*)?$")
 PROJECT = """\
