@@ -38,6 +38,7 @@ class Cause(Value):
         scope: what has to change: environment, host or program.
         root: the fix needs an administrator.
         solve: a new solve helps.
+        reinstall: the same releases in a new environment help, because files are lost or replaced.
         proves, refutes: what a person can check by hand.
         fails, passes: the tests that prove the cause by failing, and rule it out by passing.
         behind: causes that bring this one about; one of them comes first if it is as sure.
@@ -59,6 +60,7 @@ class Cause(Value):
     passes: tuple[str, ...] = ()
     looks: tuple[str, ...] = ()
     log: str = ""
+    reinstall: bool = False
 
 
 class Area(Value):

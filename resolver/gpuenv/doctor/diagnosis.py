@@ -30,7 +30,6 @@ from .model import Diagnosis, Fact
 from .origin import Origin, find_origin, other_packages
 from .other_binaries import other_binary_facts
 from .remedy import (
-    CAUSES_OF_BUILDS,
     Describe,
     Remedy,
     Solve,
@@ -503,7 +502,7 @@ def _remedy_for_environment(
             return None
         return Remedy(asked=(), command=("gpuenv", "solve", "--repair", prefix_of(target), *flags))
     versions, failing = installed.versions, None
-    if cause in CAUSES_OF_BUILDS:
+    if not causes()[cause].reinstall:
         builds = known_builds(versions.items(), host.platform, stages.data)
         failing = {
             build.name: (build.version, show_pair(build.cuda)) for build in builds if build.cuda

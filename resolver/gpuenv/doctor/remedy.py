@@ -16,7 +16,7 @@ from ..compat.evaluate import build_reasons
 from ..compat.extensions import FRAMEWORK
 from ..errors import GpuEnvError, InputError, NoSolutionError
 from ..model import Build, Choice, Framework, Host, Plan, Request, Value, show_pair
-from .catalog import capability_of, plain_gpu_name, toolkit_driver
+from .catalog import capability_of, causes, plain_gpu_name, toolkit_driver
 from .model import Fact
 from .origin import stated_gpus
 
@@ -24,9 +24,6 @@ _PARTS_OF_RELEASE = 3  # "2.1.0"
 _KINDS_WITH_VERSION = ("framework", "version", "package")
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy", "onnxruntime")
 
-
-# A build of another release or for another CUDA helps; the same build does not.
-CAUSES_OF_BUILDS = frozenset({"gpu_too_new_for_build", "gpu_too_old_for_build"})
 Failing = Mapping[str, tuple[str, str]]  # framework -> its version, and its CUDA, "12.8" or ""
 
 
@@ -63,7 +60,8 @@ class Remedy(Value):
         asked: the frameworks that the solve was for, such as "torch==2.13.0".
         command: the command that installs the new environment; () without a solution.
         choices: the chosen builds; () without a solution.
-        failure: why there is no solution, or "".
+        failure: why there is no solution that helps, or "".
+        same: the solution is what is installed.
         changes: without a solution, (change, what it makes possible) pairs.
     """
 
@@ -74,6 +72,7 @@ class Remedy(Value):
     failure: str = ""
     changes: tuple[tuple[str, str], ...] = ()
     machine: str = ""
+    same: bool = False
     unsolved: tuple[str, ...] = ()
     unsolved_command: tuple[str, ...] = ()
 
@@ -94,7 +93,7 @@ def find_remedy(
         distributions: (name, version) of what is installed. The version may be shortened, or "".
         target: the folder or the interpreter of the environment; None names none.
         flags: the flags that describe the host; the command repeats them.
-        failing: the builds that fail, if the same builds do not help in a new environment.
+        failing: the builds that fail, if the same releases do not help in a new environment.
 
     Returns:
         The first solution, or why there is none. None if no framework is installed.
@@ -117,9 +116,11 @@ def find_remedy(
         except GpuEnvError as error:
             failure = _failed(tuple(asked), error)
             continue
-        if failing is not None and all(_is_same(choice, failing) for choice in plan.choices):
+        if failing is not None and _is_circle(plan, failing, companions, installed):
             same = " and ".join(f"{choice.framework} {choice.version}" for choice in plan.choices)
-            failure = Remedy(asked=tuple(asked), failure=f"it gives the same build, {same}")
+            failure = Remedy(
+                asked=tuple(asked), failure=f"it gives the same build, {same}", same=True
+            )
             continue
         remedy = Remedy(
             asked=tuple(asked),
@@ -129,7 +130,7 @@ def find_remedy(
         )
         if asked == same_versions:
             return remedy
-        builds = _suitable_builds(frameworks, host, data)
+        builds = _suitable_builds(frameworks, host, data, failing or {})
         if not builds:
             return remedy
         command = _command(same_versions, companions, target, flags)
@@ -137,19 +138,33 @@ def find_remedy(
     return failure
 
 
-def _is_same(choice: Choice, failing: Failing) -> bool:
-    """Whether a chosen build is the failing one. torch has builds for several CUDA versions."""
-    version, cuda = failing.get(choice.framework, ("", ""))
-    is_release = bool(version) and f"{choice.version}.".startswith(f"{version}.")
-    if not cuda and choice.framework != FRAMEWORK:
+def _is_circle(
+    plan: Plan, failing: Failing, companions: Iterable[str], installed: Mapping[str, str]
+) -> bool:
+    """Whether a plan has the failing builds again, and the companions that are installed."""
+    pins = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    return all(_is_same(choice.framework, choice, failing) for choice in plan.choices) and all(
+        pins.get(name, "").partition("+")[0] == installed[name].partition("+")[0]
+        for name in companions
+    )
+
+
+def _is_same(framework: str, build: Build | Choice, failing: Failing) -> bool:
+    """Whether a build is the failing one. torch has builds for several CUDA versions."""
+    version, cuda = failing.get(framework, ("", ""))
+    is_release = bool(version) and f"{build.version}.".startswith(f"{version}.")
+    if not cuda and framework != FRAMEWORK:
         return is_release
-    return is_release and choice.cuda is not None and cuda == show_pair(choice.cuda)
+    return is_release and build.cuda is not None and cuda == show_pair(build.cuda)
 
 
 def _suitable_builds(
-    frameworks: Sequence[tuple[Framework, str]], host: Host, data: CompatibilityData
+    frameworks: Sequence[tuple[Framework, str]],
+    host: Host,
+    data: CompatibilityData,
+    failing: Failing,
 ) -> tuple[str, ...]:
-    """Return for each framework the first build of its version that suits a host.
+    """Return for each framework the first build of its version that suits a host and does not fail.
 
     Returns:
         () if a framework has none.
@@ -159,7 +174,8 @@ def _suitable_builds(
         specifier = SpecifierSet(_same_release(version))
         for build in data.builds(framework.distribution, host.platform):
             is_asked = specifier.contains(build.version, prereleases=True)
-            if is_asked and _suits(build, host, data):
+            is_other = not _is_same(framework.name, build, failing)
+            if is_asked and is_other and _suits(build, host, data):
                 names.append(f"{framework.name} {build.version} ({build.variant})")
                 break
         else:
@@ -260,7 +276,7 @@ def remedy_for_log(
     if host is None:
         return None
     failing = None
-    if cause in CAUSES_OF_BUILDS:
+    if not causes()[cause].reinstall:
         built = {fact.subject: fact.value for fact in log_facts if fact.kind == "cuda-built"}
         failing = {name: (version, built.get(name, "")) for name, version in machine.frameworks}
     remedy = find_remedy(

@@ -19,7 +19,7 @@ from ..doctor.model import (
     Verdict,
 )
 from ..doctor.origin import Origin
-from ..doctor.remedy import CAUSES_OF_BUILDS, Remedy
+from ..doctor.remedy import Remedy
 from ..model import Check
 from .checks import check_lines, checks_json, ok, summary_lines
 from .text import Line, columns
@@ -28,8 +28,15 @@ from .values import choice_text
 Causes = Mapping[str, Cause]
 
 SHOWN = 6  # lines of evidence, and further causes
+# What to look at if a new solve gives what is installed.
+_ANOTHER_PLACE = (
+    "Something beside these releases is at fault: an extension that was compiled for others, a "
+    "cached kernel, or a library of another folder. `gpuenv verify` names files that are not as "
+    "recorded, and `gpuenv run` starts the program with the environment's own libraries."
+)
 CHANGES_SHOWN = 2
 SHADOWS_SHOWN = 3
+CODE_CAUSES = frozenset({"gpu_too_new_for_build", "gpu_too_old_for_build"})
 LOADER_CAUSES = frozenset({"lib_shadowing", "compat_libcuda_misuse", "cudnn_sublibs_mixed"})
 CONFIDENCE = {
     "proved": "proved",
@@ -298,7 +305,7 @@ def fix_text(verdict: Verdict, examination: Examination, causes: Causes, *, firs
     remedy = examination.remedy
     if first and remedy is not None:
         parts.append(_remedy_text(remedy, examination))
-    if verdict.cause in CAUSES_OF_BUILDS:
+    if verdict.cause in CODE_CAUSES:
         parts += _rebuild_texts(examination)
     if verdict.cause in LOADER_CAUSES and examination.shadows:
         parts.append(_loader_text(examination))
@@ -325,6 +332,8 @@ def _remedy_text(remedy: Remedy, examination: Examination) -> str:
     if remedy.command:
         return f"Look for builds that fit {host}:\n    {shlex.join(remedy.command)}"
     frameworks = ", ".join(remedy.asked)
+    if remedy.same:
+        return f"A new solve for {frameworks} does not help: {remedy.failure}. {_ANOTHER_PLACE}"
     if not remedy.changes:
         return f"A new solve for {frameworks} does not help: {remedy.failure}."
     shown = remedy.changes[:CHANGES_SHOWN]
