@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import checked_documents
 import forked
 import gpuenv
 from gpuenv.__main__ import main as entry_point
@@ -48,7 +49,9 @@ def run_process(
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m gpuenv` as a new process, for tests that are about the process."""
     command = [sys.executable, "-m", "gpuenv", *words_of(args)]
-    return run_program(command, cwd=folder, env=command_environment(folder, environment))
+    done = run_program(command, cwd=folder, env=command_environment(folder, environment))
+    checked_documents.check(words_of(args), done.stdout)
+    return done
 
 
 def run(
@@ -57,7 +60,9 @@ def run(
     """Run the command line in a fork of this process, which has imported gpuenv already."""
     import_what_commands_use()
     command = ["gpuenv", *words_of(args)]
-    return forked.run(entry_point, command, folder, command_environment(folder, environment))
+    done = forked.run(entry_point, command, folder, command_environment(folder, environment))
+    checked_documents.check(words_of(args), done.stdout)
+    return done
 
 
 @functools.cache

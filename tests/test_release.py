@@ -10,9 +10,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from jsonschema import Draft202012Validator
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -71,10 +73,29 @@ def test_the_same_content_gives_the_same_sdist(tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
-def test_the_files_for_agents_are_current() -> None:
-    """`python scripts/agent_files.py` writes them."""
-    for path, text_of in load_script("agent_files").FILES.items():
+def test_the_generated_files_are_current() -> None:
+    """`python scripts/agent_files.py` and `python scripts/schemas.py` write them."""
+    files = {**load_script("schemas").FILES, **load_script("agent_files").FILES}
+    for path, text_of in files.items():
         assert path.read_text(encoding="utf-8") == text_of(), path
+
+
+PROJECT_TABLE = {"frameworks": ["torch"], "profiles": {"h100": {"gpu": "H100", "count": 2}}}
+
+
+@pytest.mark.parametrize(
+    "name, right, wrong",
+    [
+        ("tool-gpuenv", PROJECT_TABLE, {"frameworks": "torch"}),
+        ("tool-gpuenv", {"profiles": {"cpu": {"gpu": "none"}}}, {"profiles": {"cpu": {"gup": ""}}}),
+        ("config", {"offline": True, "solve": {"gpu": ["H100"]}}, {"solve": {"hook": True}}),
+        ("config", {"index-url": "https://index.example"}, {"color": "yes"}),
+    ],
+)
+def test_the_schemas_of_tables(name: str, right: object, wrong: object) -> None:
+    text = (ROOT / "docs" / "schemas" / f"{name}.json").read_text()
+    validator = Draft202012Validator(json.loads(text))
+    assert list(validator.iter_errors(right)) == [] and list(validator.iter_errors(wrong))
 
 
 def test_the_notes_of_a_release() -> None:

@@ -168,7 +168,7 @@ def _actions(tool: Tool, may_write: bool) -> dict[str, Action]:
 def input_schema(tool: Tool, may_write: bool) -> dict[str, Any]:
     """Return the JSON Schema of the arguments of a tool."""
     actions = _actions(tool, may_write)
-    properties = {name: _property(action) for name, action in actions.items()}
+    properties = {name: property_of(action) for name, action in actions.items()}
     if tool.reads_log:
         text = "What the program printed: its traceback and all lines around it"
         properties["log"] = {"type": "string", "description": text}
@@ -184,7 +184,8 @@ def input_schema(tool: Tool, may_write: bool) -> dict[str, Any]:
     }
 
 
-def _property(action: Action) -> dict[str, Any]:
+def property_of(action: Action) -> dict[str, Any]:
+    """Return the JSON Schema of the value of an argument."""
     text = " ".join(str(action.help).split())
     kind = "number" if action.type in (int, float) else "string"
     value: dict[str, Any] = {"type": kind}

@@ -42,7 +42,7 @@ _SHARED_KEYS = {
     **dict.fromkeys(("python", "backend"), _STRING),
     "separate-versions": _FLAG,
 }
-_TOP_KEYS = _SHARED_KEYS | {
+TOP_KEYS = _SHARED_KEYS | {
     **dict.fromkeys(("index-url", "exclude-newer"), _STRING),
     **dict.fromkeys(("extra-index-urls", "find-links"), _STRINGS),
     **dict.fromkeys(("no-build-package", "no-binary", "extras", "groups"), _STRINGS),
@@ -50,7 +50,7 @@ _TOP_KEYS = _SHARED_KEYS | {
     "project-dependencies": _FLAG,
     "profiles": _TABLE_OF_PROFILES,
 }
-_PROFILE_KEYS = _SHARED_KEYS | {
+PROFILE_KEYS = _SHARED_KEYS | {
     **dict.fromkeys(("driver", "platform", "glibc"), _STRING),
     "gpu": _ANY,  # it has checks of its own
     "count": _COUNT,
@@ -80,7 +80,7 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
     """
     path = os.path.join(folder, FILE)
     document = read_document(folder)
-    top = _Table(path, "tool.gpuenv", document["tool"]["gpuenv"], _TOP_KEYS)
+    top = _Table(path, "tool.gpuenv", document["tool"]["gpuenv"], TOP_KEYS)
     if not top.values.get("profiles"):
         hint = 'add one, such as [tool.gpuenv.profiles.h100] with gpu = "H100"'
         top.fail(
@@ -101,7 +101,7 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
             same = profiles[name.lower()].name
             problem = f" differs from {same} only in case; some file systems have one file for both"
             top.fail(f"profiles.{name}", problem)
-        table = _Table(path, f"tool.gpuenv.profiles.{name}", fields, _PROFILE_KEYS, top.values)
+        table = _Table(path, f"tool.gpuenv.profiles.{name}", fields, PROFILE_KEYS, top.values)
         _check_requests(table, data, conda=table.values.get("backend") == "conda")
         profile = _profile(name, table)
         try:
