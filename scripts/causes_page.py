@@ -98,8 +98,8 @@ def page(cause: Cause, known: Mapping[str, Cause]) -> str:
         lines += ["", "Root is needed."]
     if cause.id == UNKNOWN_CAUSE:
         lines += ["", *next_tests()]
-    lines += section("What proves it", cause.proves, known)
-    lines += section("What rules it out", cause.refutes, known)
+    lines += section("Proved by", cause.proves, known)
+    lines += section("Ruled out by", cause.refutes, known)
     footer = f"[Messages](README.md). `{cause.id}`"
     if any(map(_BY_HAND.search, lines)):
         footer = f"[Commands for the numbers](README.md#by-hand). {footer}"

@@ -100,9 +100,7 @@ CUDA_HEAD = """
 
 A build with machine code for your GPU runs from these drivers for Linux on: {floors}. Code that the
 driver compiles (PTX) needs the driver of its CUDA:
-
-| CUDA | driver from |
-| --- | --- |"""
+"""
 
 
 def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
@@ -224,8 +222,13 @@ def lines(data: matrix.CompatibilityData) -> Iterator[str]:
     )
     texts = [f"CUDA {major} from {floor[0]}" for major, floor in floors if floor]
     yield CUDA_HEAD.format(floors=", ".join(texts))
-    for cuda in versions:
-        yield f"| {show_pair(cuda)} | {data.first_driver(cuda, 'linux') or 'unknown'} |"
+    for major in dict.fromkeys(major for major, _ in versions):
+        drivers = (
+            f"{show_pair(cuda)} from {data.first_driver(cuda, 'linux')}"
+            for cuda in versions
+            if cuda[0] == major
+        )
+        yield f"- CUDA {', '.join(drivers)}"
     yield ""
 
 
