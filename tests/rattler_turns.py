@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from gpuenv.resolve.conda import solvers
-from gpuenv.resolve.conda.rattler_process import RattlerProcess
+from gpuenv.resolve.conda.solvers import RattlerProcess
 
 
 class Turn:

@@ -18,7 +18,7 @@ import pytest
 import conda_channel
 from gpuenv.cli import main
 from gpuenv.errors import PackageIndexError
-from gpuenv.resolve.conda import rattler_process, solvers
+from gpuenv.resolve.conda import solvers
 from processes import run_program
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
@@ -208,7 +208,7 @@ def test_the_child_ends_with_the_block() -> None:
 def test_a_child_that_does_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rattler_process, "END_SECONDS", 0.2)
+    monkeypatch.setattr(solvers, "END_SECONDS", 0.2)
     script = executable(tmp_path / "python", "exec sleep 600")
     solver = solvers.RattlerSolver(["x"], ["noarch"], python=script)
     pid = pid_of(solver)

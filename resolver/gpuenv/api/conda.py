@@ -227,7 +227,9 @@ def _solve_wheels(
     if conda.needs.python is None:
         message = f"--pip {texts[0]}: there is no Python in the environment"
         raise InputError(message, hint="ask for python too")
-    supply = wheels_beside.supply(conda.pins, carriers(), compatibility_data())
+    data, platform = compatibility_data(), conda.host.platform
+    records = wheels_beside.records_of(conda.pins)
+    supply = wheels_beside.supply(records, carriers(), data)
     own = request.replace(
         frameworks=(),
         requirements=tuple(texts),
@@ -243,8 +245,6 @@ def _solve_wheels(
     renamed = own.replace(requirements=tuple(map(supply.renamed, own.requirements)))
     indexes: list[wheels_beside.Beside] = []
 
-    data, platform = compatibility_data(), conda.host.platform
-    records = wheels_beside.records_of(conda.pins)
     packages = conda_parts.packages_of_records(records, platform, data, carriers())
 
     def judge(name: str, version: str) -> Reason | None:

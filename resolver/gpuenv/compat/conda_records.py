@@ -235,7 +235,7 @@ def cudnn_of(record: Record) -> tuple[str | None, bool]:
     for name, spec in _dependencies(record):
         if name in CUDNN:
             return conda_versions.lower_bound(spec), False
-    named = _CUDNN.search(str(record["build"]))
+    named = _CUDNN.search(str(record.get("build")))
     return (named.group(1), True) if named else (None, False)
 
 

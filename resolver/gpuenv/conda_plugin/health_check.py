@@ -99,14 +99,14 @@ def _change_lines(changes: Mapping[str, Any]) -> list[str]:
 def _remove_cudnn(prefix: str, confirm: Callable[[str], None]) -> bool:
     """Uninstall the cuDNN of pip beside that of conda. Return whether it was done."""
     wheels = cudnn_wheels(prefix)
-    needed = sorted(filter(None, (_dependents(prefix, name) for name in wheels)))
+    needed = list(filter(None, (_dependents(prefix, name) for name in wheels)))
     if needed:
         print(f"gpuenv: nothing was changed: {'; '.join(needed)}.")
         print("  Uninstall these wheels, and install their packages with conda instead.")
         return False
-    confirm(f"Uninstall {', '.join(sorted(wheels))} (pip) from {prefix}?")
+    confirm(f"Uninstall {', '.join(wheels)} (pip) from {prefix}?")
     python = [str(find_interpreter(prefix)), "-m", "pip", "uninstall", "--yes"]
-    return subprocess.run([*python, *sorted(wheels)], check=False).returncode == 0
+    return subprocess.run([*python, *wheels], check=False).returncode == 0
 
 
 def _dependents(prefix: str, name: str) -> str:

@@ -60,22 +60,12 @@ def installed_packages(prefix: str) -> dict[str, str]:
     return packages
 
 
-def cudnn_wheels(prefix: str) -> dict[str, tuple[str, str]]:
-    """Return {name: (version, folder)} of the cuDNN that pip installed into the environment."""
-    wheels = {}
-    for folder in _site_folders(prefix):
-        for filename in _names_in(folder):
-            if filename.startswith("nvidia_cudnn") and filename.endswith(".dist-info"):
-                name, _, version = filename.removesuffix(".dist-info").partition("-")
-                wheels[name.replace("_", "-")] = (version, folder)
-    return wheels
+def cudnn_wheels(prefix: str) -> list[str]:
+    """Return the names of the wheels with a cuDNN in the environment."""
+    from ..install import conda_prefix
 
-
-def _site_folders(prefix: str) -> list[str]:
-    lib = os.path.join(prefix, "lib")
-    pythons = [name for name in _names_in(lib) if name.startswith("python3")]
-    folders = [os.path.join(lib, name, "site-packages") for name in pythons]
-    return [*folders, os.path.join(prefix, "Lib", "site-packages")]
+    names = (wheel.name for wheel in conda_prefix.wheels_in(prefix))
+    return sorted(name for name in names if name.startswith("nvidia-cudnn"))
 
 
 def _names_in(folder: str) -> list[str]:

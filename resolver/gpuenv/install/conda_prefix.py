@@ -256,7 +256,7 @@ def beside_wheels(
     Returns:
         Reasons with the codes two-cudnn, two-libraries and two-frameworks.
     """
-    supply = wheels_beside.supply(pins, carriers, matrix)
+    supply = wheels_beside.supply(wheels_beside.records_of(pins), carriers, matrix)
     wheels = [(wheel.name, wheel.version) for wheel in wheels_in(target, removed)]
     return _owners(supply, wheels)
 
@@ -268,18 +268,8 @@ def beside_conda(
 
     The codes are those of `beside_wheels`.
     """
-    packages = []
-    for path in _record_paths(target):
-        parts = os.path.basename(path).removesuffix(".json").rsplit("-", 2)
-        if len(parts) == 3:
-            name, version, build = parts
-            metadata = {"build": build}
-            wheel = Wheel(
-                name=name, version=version, filename="", url="", sha256=None, metadata=metadata
-            )
-            packages.append(Pin(wheel=wheel))
-    packages.sort(key=lambda pin: pin.wheel.name)
-    supply = wheels_beside.supply(packages, carriers, matrix)
+    records = sorted(read_packages(target).values(), key=lambda record: str(record["name"]))
+    supply = wheels_beside.supply(records, carriers, matrix)
     return _owners(supply, [(pin.wheel.name, pin.wheel.version) for pin in pins])
 
 

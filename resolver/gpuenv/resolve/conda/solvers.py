@@ -6,21 +6,26 @@ keys). Neither library is imported before it is used.
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
+import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self
+from contextlib import suppress
+from typing import Any, Self
 
 from ...compat.conda_records import Record, Virtual
 from ...errors import InputError, InstallError, PackageIndexError
 from ...model import Value
 from ...requirements import conda_versions
 from ...requirements.conda_versions import inside_conda
-from .rattler_process import RattlerProcess
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
+END_SECONDS = 10.0  # for a child to end after its input has ended; then it is killed
+_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattler_child.py")
 CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
 # How conda's cache of repodata is used.
 _CACHE_VARIABLES = {
@@ -83,7 +88,7 @@ class ExistingPrefix(Value):
         return [record for record in records if record["name"] in reached]
 
 
-class Solver(Protocol):
+class Solver(ABC):
     """Reads channels and solves closures. `name` is for messages.
 
     `channels` are the names or URLs of the channels that it reads.
@@ -97,10 +102,13 @@ class Solver(Protocol):
     """
 
     name: str
-    channels: Sequence[str]
-    limits: Sequence[str]
-    into: ExistingPrefix | None
 
+    def __init__(self, channels: Sequence[str]) -> None:
+        self.channels: Sequence[str] = [*channels]
+        self.limits: Sequence[str] = ()
+        self.into: ExistingPrefix | None = None
+
+    @abstractmethod
     def records(self, names: Sequence[str]) -> Sequence[Record]:
         """Return every record of these names that the channels have, in any order.
 
@@ -109,6 +117,7 @@ class Solver(Protocol):
             InputError: A channel does not exist, or there is no solver.
         """
 
+    @abstractmethod
     def solve(
         self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
     ) -> Sequence[Record]:
@@ -121,9 +130,14 @@ class Solver(Protocol):
             PackageIndexError, InputError: As `records`.
         """
 
-    def __enter__(self) -> Self: ...
+    def close(self) -> None:  # noqa: B027  most solvers start nothing
+        """End what was started."""
 
-    def __exit__(self, *_: object) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def open_solver(
@@ -147,7 +161,43 @@ def open_solver(
 # ---- rattler ------------------------------------------------------------------------------------
 
 
-class RattlerSolver:
+class RattlerProcess:
+    """An interpreter that runs rattler_child.py. Its stderr is dropped.
+
+    It ends with its input, with this process, and at the latest END_SECONDS after `close`.
+    """
+
+    def __init__(self, python: str | None) -> None:
+        """Start the child. `python` is an interpreter that has py-rattler; None is this one."""
+        self._process = subprocess.Popen(
+            [python or sys.executable, "-I", "-X", "utf8", _SCRIPT, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        atexit.register(self.close)
+
+    def ask(self, line: str) -> bytes:
+        """Send a line and return the answer; b"" if the child has ended."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None  # noqa: S101  both are pipes
+        with suppress(OSError):  # if it has ended, its last answer says why
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
+        return stdout.readline()
+
+    def close(self) -> None:
+        """End the child and wait for its end."""
+        atexit.unregister(self.close)
+        with self._process:
+            try:
+                with suppress(OSError, subprocess.TimeoutExpired):
+                    self._process.communicate(timeout=END_SECONDS)
+            finally:
+                self._process.kill()  # does nothing to a process that has ended
+
+
+class RattlerSolver(Solver):
     """py-rattler, in a child process of this interpreter or of `python`."""
 
     name = "rattler"
@@ -161,20 +211,12 @@ class RattlerSolver:
         python: str | None = None,
     ) -> None:
         """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
-        self.channels: Sequence[str] = tuple(channels)
-        self.limits: Sequence[str] = ()
-        self.into: ExistingPrefix | None = None
+        super().__init__(channels)
         # Sent before the first request.
         self._opening: dict[str, object] | None = {
             "do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache,
         }  # fmt: skip
         self._child: RattlerProcess | None = RattlerProcess(python)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _request(self, request: Mapping[str, object]) -> dict[str, Any]:
         """Return the answer to a request; the failures of rattler are raised."""
@@ -270,7 +312,7 @@ def _one_line(text: object) -> str:
 # ---- the conda around gpuenv --------------------------------------------------------------------
 
 
-class CondaSolver:
+class CondaSolver(Solver):
     """The conda in this interpreter, through its API: its solver backend, its caches."""
 
     def __init__(
@@ -282,18 +324,10 @@ class CondaSolver:
         backend: str | None = None,
     ) -> None:
         """`backend` names a solver plugin of conda; None is conda's setting `solver`."""
-        self.channels: Sequence[str] = [*channels]
+        super().__init__(channels)
         self._subdirs = [*subdirs]
         self.name = backend or _configured_backend()
-        self.limits: Sequence[str] = ()
-        self.into: ExistingPrefix | None = None
         self._variables = _CACHE_VARIABLES[cache]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing was started."""
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
         """As Solver.records."""

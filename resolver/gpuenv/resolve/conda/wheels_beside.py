@@ -17,6 +17,7 @@ from ...errors import InputError, Reason, UnusableFileError
 from ...index.multi_index import MultiIndex
 from ...index.protocol import Index, Metadata
 from ...model import Pin, Plan, Request, Requirement, Value, Wheel
+from ...requirements import conda_versions
 from ...requirements.target import TargetEnvironment, parse_requirement, version_key
 from ...requirements.versions import normalize_name
 
@@ -114,22 +115,23 @@ def records_of(pins: Sequence[Pin]) -> list[Record]:
     ]
 
 
-def supply(pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData) -> Supply:
+def supply(records: Sequence[Record], carriers: Carriers, matrix: CompatibilityData) -> Supply:
     """Return what the packages of a closure supply."""
     versions: dict[str, str] = {}
     refused: dict[str, Reason] = {}
-    libraries = conda_parts.libraries_of_records(records_of(pins))
-    for pin in pins:
-        name, package = pin.wheel.name, f"{pin.wheel.name} {pin.wheel.version}"
+    libraries = conda_parts.libraries_of_records(records)
+    installed = {str(record["name"]): str(record["version"]) for record in records}
+    for record in records:
+        name, version = str(record["name"]), str(record["version"])
         # A package that depends on Python is a Python distribution.
-        if _PYTHON & set(pin.dependencies):
+        if _PYTHON & {*map(conda_versions.name_of, record.get("depends") or ())}:
             distribution = carriers.distributions.get(name) or normalize_name(name)
-            if _is_pep440(pin.wheel.version):
-                versions[distribution] = pin.wheel.version
+            if _is_pep440(version):
+                versions[distribution] = version
             else:
                 need = "a version that a wheel's needs can be held against"
-                refused[distribution] = _refusal("conda-version", need, package)
-    owned = _owned_by_frameworks(pins, carriers, matrix)
+                refused[distribution] = _refusal("conda-version", need, f"{name} {version}")
+    owned = _owned_by_frameworks(installed, carriers, matrix)
     frameworks = {}
     for distribution, reason in owned.items():
         if distribution not in versions:
@@ -148,13 +150,12 @@ def _is_pep440(version: str) -> bool:
 
 
 def _owned_by_frameworks(
-    pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData
+    installed: Mapping[str, str], carriers: Carriers, matrix: CompatibilityData
 ) -> dict[str, Reason]:
     """Return {distribution: why it cannot stand beside a framework of conda}.
 
     These are the framework's own distributions, and wheels that were built for its wheel.
     """
-    installed = {pin.wheel.name: pin.wheel.version for pin in pins}
     owned: dict[str, Reason] = {}
     for name, package in carriers.packages.items():
         framework = matrix.framework(name)
