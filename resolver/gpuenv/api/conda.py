@@ -29,8 +29,8 @@ from ..requirements import conda_settings, conda_versions
 from ..requirements.conda_projects import read_project_file
 from ..requirements.conda_versions import inside_conda
 from ..requirements.target import parse_requirement
-from ..requirements.versions import contains, normalize_name
-from ..resolve.conda import planning, solvers, virtual_packages, wheels_beside
+from ..requirements.versions import normalize_name
+from ..resolve.conda import candidates, planning, solvers, virtual_packages, wheels_beside
 from ..serialize import text_digest
 from . import wheels
 from .data import carriers, compatibility_data
@@ -147,19 +147,9 @@ def solve_with(
         data,
         carriers(),
         solver,
-        admits=lambda specifier, version: _contains(specifier, version, request.pre),
         python=python,
-        data=f"matrix {data.version}",
         changes=changes,
     )
-
-
-def _contains(specifier: str, version: str, pre: bool = True) -> bool:
-    try:
-        return contains(specifier, version, pre)
-    except InputError:
-        # A version that is not of PEP 440 is in no range of PEP 440.
-        return not specifier
 
 
 def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
@@ -239,7 +229,7 @@ def _solve_wheels(
         conda=None,
     )
     # The user may require another version of what conda brings.
-    reasons = wheels_beside.unmet(own.requirements, supply, _contains)
+    reasons = wheels_beside.unmet(own.requirements, supply)
     if reasons:
         raise NoSolutionError(Explanation(subject=", ".join(own.requirements), reasons=reasons))
     renamed = own.replace(requirements=tuple(map(supply.renamed, own.requirements)))
@@ -294,7 +284,7 @@ def lock_of_workspace(path: str) -> Lock:
     for text in project.wheels:
         requirement = parse_requirement(text)
         version = versions.get(requirement.name)
-        if version is None or not _contains(requirement.specifier, version):
+        if version is None or not candidates.admits(requirement.specifier, version):
             missing.append(text)
     if missing:
         message = f"{path}: the pixi.lock beside it is stale: it has no {', '.join(missing)}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record, Row
 from ...compat.data import CompatibilityData
-from ...errors import Reason, is_doubt
-from ...model import CudaVersion, Host, Value
+from ...errors import InputError, Reason, is_doubt
+from ...model import CudaVersion, Host, Request, Value
 from ...requirements import conda_versions
+from ...requirements.versions import contains
 
 MOST_TRIES = 24  # candidates of one framework, and combinations of candidates, that are tried
 
@@ -63,12 +64,12 @@ class CandidateStore:
         matrix: CompatibilityData,
         carriers: Carriers,
         *,
-        builds: Mapping[str, str],
+        request: Request,
         limits: Sequence[str],
     ) -> None:
-        """`builds` are those of Request, `limits` those of Solver."""
+        """`limits` are those of Solver."""
         self.host, self.matrix, self.carriers = host, matrix, carriers
-        self.builds, self.limits = builds, limits
+        self.request, self.limits = request, limits
         self.by_name: dict[str, list[Record]] = {}
         for record in records:
             self.by_name.setdefault(record["name"], []).append(record)
@@ -76,14 +77,12 @@ class CandidateStore:
     def candidates(
         self,
         requested: FrameworkSpec,
-        admits: Callable[[str, str], bool],
         python: tuple[int, int] | None,
     ) -> list[Candidate]:
         """Return every release and CUDA of a framework: newest release first, then newest CUDA.
 
         Args:
             requested: The framework and its ranges.
-            admits: Whether a PEP 440 range holds a version.
             python: The Python that the build must be for; None for any.
         """
         rows: dict[tuple[str, str, str], Row] = {}
@@ -98,7 +97,8 @@ class CandidateStore:
             if python is not None and conda_records.python_of(record) not in (None, python):
                 continue
             row = self.carriers.row(record)
-            if row is not None and admits(requested.specifier, record["version"]):
+            pre = self.request.pre
+            if row is not None and admits(requested.specifier, record["version"], pre):
                 rows[key] = row
         candidates = [self._candidate(requested, row) for row in rows.values()]
         candidates.sort(key=lambda candidate: candidate.row.cuda or (0, 0), reverse=True)
@@ -110,7 +110,7 @@ class CandidateStore:
     def _candidate(self, requested: FrameworkSpec, row: Row) -> Candidate:
         tags = (row.variant, row.variant.replace("cuda", "cu"))
         other_build = evaluate.other_build_reason(
-            self.builds, row.framework, row.subject, tags, row.cuda
+            dict(self.request.builds), row.framework, row.subject, tags, row.cuda
         )
         reasons = [
             *filter(None, [other_build]),
@@ -232,6 +232,14 @@ def is_on_channel(record: Record, channel: str) -> bool:
     """Return whether a record is of a channel; "" is any channel."""
     name = conda_records.channel_name(str(record.get("channel", "")))
     return not channel or name == conda_records.channel_name(channel)
+
+
+def admits(specifier: str, version: str, pre: bool = True) -> bool:
+    """Return whether a range of PEP 440 holds a version, which may be none of PEP 440."""
+    try:
+        return contains(specifier, version, pre)
+    except InputError:
+        return not specifier
 
 
 def _admits(requested: FrameworkSpec, record: Record) -> bool:

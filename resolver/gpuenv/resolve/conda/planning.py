@@ -182,18 +182,6 @@ def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
     return FrameworkSpec(framework=name, specifier=parsed.specifier)
 
 
-class SearchInput(Value):
-    """What a search is about. `admits` says whether a PEP 440 range holds a version."""
-
-    parsed: ParsedRequest
-    host: Host
-    matrix: CompatibilityData
-    carriers: Carriers
-    solver: Solver
-    records: Sequence[Record]
-    admits: Callable[[str, str], bool]
-
-
 def plan(
     request: Request,
     host: Host,
@@ -201,9 +189,7 @@ def plan(
     carriers: Carriers,
     solver: Solver,
     *,
-    admits: Callable[[str, str], bool],
     python: tuple[int, int] | None = None,
-    data: str = "",
     changes: bool = True,
 ) -> Plan:
     """Return the environment for a request on a host.
@@ -214,9 +200,7 @@ def plan(
         matrix: The compatibility data.
         carriers: The conda packages of the frameworks.
         solver: Reads the channels and finds closures.
-        admits: Whether a PEP 440 range holds a version.
         python: The Python of the environment; None leaves it to the solver.
-        data: The version of the data, for the plan.
         changes: Also look for a newer driver that would help if there is no solution.
 
     Raises:
@@ -224,27 +208,26 @@ def plan(
         InputError: The request cannot be used.
     """
     parsed = parse_request(request, carriers, python, solver.channels)
-    search_input = SearchInput(
-        parsed=parsed,
-        host=host,
-        matrix=matrix,
-        carriers=carriers,
-        solver=solver,
-        records=solver.records(parsed.package_names(carriers)),
-        admits=admits,
-    )
+    records = solver.records(parsed.package_names(carriers))
+
+    def plan_for(host: Host) -> Plan:
+        return _Search(
+            parsed, host, matrix, carriers=carriers, solver=solver, records=records
+        ).plan()
+
     try:
-        return _Search(search_input).plan(data)
+        return plan_for(host)
     except NoSolutionError as error:
         if not changes:
             raise
-        explanation = error.explanation.replace(changes=_helpful_drivers(search_input))
+        explanation = error.explanation.replace(changes=_helpful_drivers(host, matrix, plan_for))
         raise NoSolutionError(explanation) from None
 
 
-def _helpful_drivers(search_input: SearchInput) -> tuple[Change, ...]:
+def _helpful_drivers(
+    host: Host, matrix: CompatibilityData, plan_for: Callable[[Host], Plan]
+) -> tuple[Change, ...]:
     """Return the oldest newer driver with which the request has a solution on the same devices."""
-    host, matrix = search_input.host, search_input.matrix
     if not host.gpus or host.driver is None:
         return ()
     for release in matrix.driver_steps(host.os):
@@ -254,7 +237,7 @@ def _helpful_drivers(search_input: SearchInput) -> tuple[Change, ...]:
         if evaluate.host_reasons(newer, matrix):
             continue
         try:
-            plan = _Search(search_input.replace(host=newer)).plan("")
+            plan = plan_for(newer)
         except NoSolutionError:
             continue
         gives = [
@@ -270,26 +253,26 @@ def _helpful_drivers(search_input: SearchInput) -> tuple[Change, ...]:
 class _Search:
     """The search for one request on one host."""
 
-    def __init__(self, search_input: SearchInput) -> None:
-        self.parsed = search_input.parsed
-        self.host = search_input.host
-        self.matrix = search_input.matrix
-        self.carriers = search_input.carriers
-        self.solver = search_input.solver
-        self.admits = search_input.admits
+    def __init__(
+        self,
+        parsed: ParsedRequest,
+        host: Host,
+        matrix: CompatibilityData,
+        *,
+        carriers: Carriers,
+        solver: Solver,
+        records: Sequence[Record],
+    ) -> None:
+        self.parsed, self.host, self.matrix = parsed, host, matrix
+        self.carriers, self.solver = carriers, solver
         self.limits = tuple(self.solver.limits)
         self.store = CandidateStore(
-            search_input.records,
-            self.host,
-            self.matrix,
-            self.carriers,
-            builds=dict(self.parsed.request.builds),
-            limits=self.limits,
+            records, host, matrix, carriers, request=parsed.request, limits=self.limits
         )
         self.virtual = virtual_packages.of_host(self.host)
         self.refusals: list[Reason] = []  # why combinations have no usable closure
 
-    def plan(self, data: str) -> Plan:
+    def plan(self) -> Plan:
         """Return the plan of the first combination whose closure nothing speaks against.
 
         Combinations with doubts are tried only if there is no other.
@@ -304,7 +287,7 @@ class _Search:
             closure = self._closure(combination, limits, preferences)
             if closure is not None:
                 skipped = _passed_over(combination, candidates, self.refusals)
-                return self._make_plan(combination, closure, skipped, data)
+                return self._make_plan(combination, closure, skipped)
         reasons = [
             reason
             for of_framework in candidates
@@ -333,7 +316,7 @@ class _Search:
 
     def _candidates(self, requested: FrameworkSpec) -> list[Candidate]:
         """Return the candidates of a framework. NoSolutionError if no release fits its range."""
-        candidates = self.store.candidates(requested, self.admits, self.parsed.python)
+        candidates = self.store.candidates(requested, self.parsed.python)
         if candidates:
             return candidates
         name, python = self.carriers.carriers[requested.framework], self.parsed.python
@@ -428,7 +411,6 @@ class _Search:
         combination: Sequence[Candidate],
         closure: tuple[Sequence[Record], list[Reason]],
         skipped: Sequence[Rejection],
-        data: str,
     ) -> Plan:
         records, doubts = closure
         warnings = list(doubts)
@@ -446,7 +428,7 @@ class _Search:
             needs=self._needs(combination, records),
             skipped=tuple(skipped),
             warnings=tuple(dict.fromkeys(warnings)),
-            data=data,
+            data=f"matrix {self.matrix.version}",
         )
 
     def _needs(self, combination: Sequence[Candidate], records: Sequence[Record]) -> Needs:

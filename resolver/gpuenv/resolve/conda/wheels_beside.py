@@ -20,6 +20,7 @@ from ...model import Pin, Plan, Request, Requirement, Value, Wheel
 from ...requirements import conda_versions
 from ...requirements.target import TargetEnvironment, parse_requirement, version_key
 from ...requirements.versions import normalize_name
+from .candidates import admits
 
 SUFFIX = "-of-conda"
 HELD = "conda"  # Wheel.index of a release that a conda package supplies
@@ -82,13 +83,8 @@ class Supply(Value):
         return str(parsed.replace(name=parsed.name + SUFFIX))
 
 
-def unmet(
-    requirements: Sequence[str], supply: Supply, admits: Callable[[str, str], bool]
-) -> tuple[Reason, ...]:
-    """Return the requirements that the version of a held distribution does not meet.
-
-    `admits` says whether a range holds a version. Code: conflict.
-    """
+def unmet(requirements: Sequence[str], supply: Supply) -> tuple[Reason, ...]:
+    """Return the requirements that a held distribution does not meet. Code: conflict."""
     reasons = []
     for parsed in map(parse_requirement, requirements):
         version = supply.versions.get(parsed.name)
