@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv import doctor
+from gpuenv import cli, doctor, solve
 from gpuenv.compat.data import load
 from gpuenv.compat.evaluate import agreements, built_with, packages_of_pins
 from gpuenv.doctor.catalog import causes
@@ -40,6 +40,15 @@ def test_the_fix_says_what_the_facts_mean(case: dict[str, Any]) -> None:
         command = shlex.join(found.remedy.command) if found.remedy else ""
         assert command == case["command"]
         assert command in fix
+
+
+@together([case for case in CASES["case"] if case.get("command")])
+def test_the_proposed_command_gives_what_the_answer_says(case: dict[str, Any]) -> None:
+    remedy = examined(case["log"]).remedy
+    assert remedy is not None
+    asked = cli.parse_arguments([*remedy.command[1:], "--offline"])
+    host = cli.requests.read_host(asked, need_gpu=True)
+    assert solve(gpuenv.Request(frameworks=tuple(asked.framework)), host).choices == remedy.choices
 
 
 @together(CASES["case"])
