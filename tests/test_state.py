@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import gpuenv as gpuenv_api
+from gpuenv.render.text import table_lines, wrap
 from small_wheels import make_wheel
-from tables import each
 from test_cli import run, run_process
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -145,15 +147,27 @@ def test_the_loop_of_a_project_has_one_command_for_each_step(folder: Path) -> No
     assert ".venv: does not have the lock of the project" in gpuenv("status")
 
 
-def test_paths_are_utf_8_in_every_locale(folder: Path) -> None:
-    place = folder / "\u00fcmlaut"
+@pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "C.UTF-8"])
+def test_paths_are_utf_8_in_every_locale(folder: Path, locale: str) -> None:
+    """The loop of a project in a folder with a space and an umlaut."""
+    place = folder / "an \u00fcmlaut"
     place.mkdir()
-    make_wheel(place, "alpha", "1.0")
-    words = "install alpha --gpu none --no-index --find-links ."
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = run_process(words, place, **locale)
-    assert done.returncode == 0, done.stderr
-    assert installed(place / ".venv") == ["alpha-1.0"]
+    (folder / "links").rename(place / "links")
+    (place / "pyproject.toml").write_text(PROJECT)
+    words = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for command in ("add beta", "status", "run true", "remove beta", "rollback"):
+        done = run_process(command, place, **words)
+        assert done.returncode == 0, done.stderr
+    assert installed(place / ".venv") == ["alpha-2.0", "beta-1.0"]
+
+
+def test_a_plan_is_printed_in_one_line_and_a_wide_row_in_narrow_ones() -> None:
+    host = gpuenv_api.describe(gpus=["none"], python="3.12")
+    plan = gpuenv_api.solve(gpuenv_api.Request(frameworks=("torch",)), host)
+    assert re.fullmatch(r"<Plan: torch \S+ \(cpu\), \d+ packages for linux-x86_64>", str(plan))
+    table = table_lines([["name", "a wide column", "why"], ["x" * 20, "y" * 20, "some words here"]])
+    assert wrap(table[1], 40) == [f"  {'x' * 20}", f"      {'y' * 20}  some words", "      here"]
+    assert wrap(table[1], 60)[1].startswith(" " * 40)
 
 
 def test_the_recorded_lock_is_used_where_no_file_is(folder: Path) -> None:
@@ -161,22 +175,3 @@ def test_the_recorded_lock_is_used_where_no_file_is(folder: Path) -> None:
     (folder / "pylock.toml").unlink()
     assert "alpha 2.0" in gpuenv("tree")
     assert "asked for" in gpuenv("why alpha")
-
-
-ADVICE = {
-    "two of them": ("2x H100", "--gpu H100 --gpu H100"),
-    "of AMD": ("mi300x", "gpuenv is for GPUs of NVIDIA"),
-    "an architecture": ("Hopper", "sm_90"),
-    "letters like digits": ("H1OO", "did you mean H100?"),
-}
-
-
-@each("gpu says", ADVICE)
-def test_what_a_wrong_gpu_may_mean(gpu: str, says: str) -> None:
-    done = run(["solve", "torch", "--driver", "580.65.06", "--gpu", gpu], Path.cwd())
-    assert done.returncode == 2 and says in done.stderr
-
-
-def test_commands_of_other_tools(folder: Path) -> None:
-    assert "use gpuenv remove NAME" in gpuenv("uninstall", 2)
-    assert "name it pylock.x.toml" in gpuenv("solve alpha --gpu none -o x.toml", 2)

@@ -6,17 +6,20 @@ Nothing is written.
 from __future__ import annotations
 
 import shlex
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuenv.cli import main
-from tables import data_file
+from small_wheels import make_wheel
+from tables import data_file, together
 from test_cli import contents, run
+from test_state import PROJECT
 
 HOST = "--gpu H100 --driver 580.65.06 --offline"
-CASES = data_file("wrong_inputs.toml")["case"]
+CASES, OTHERS = (data_file("wrong_inputs.toml")[key] for key in ("case", "others"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["command"])
@@ -27,6 +30,33 @@ def test_a_wrong_input_is_one_line(case: dict[str, Any], folder: Path) -> None:
     assert line.startswith("gpuenv") and "internal error" not in line
     assert [text for text in case["says"] if text not in line] == [], line
     assert contents(folder) == {}
+
+
+@together(OTHERS["rows"])
+def test_what_users_of_other_tools_type(row: tuple[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        require_one_line(row, Path(name))
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "120"])
+def test_wrong_inputs_in_a_project(tmp_path: Path, columns: str) -> None:
+    """In a folder with a space and an umlaut, in every locale and at several widths."""
+    folder = tmp_path / "a \u00fcber"
+    (folder / "links").mkdir(parents=True)
+    make_wheel(folder / "links", "alpha", "1.0")
+    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    assert run("lock", folder).returncode == 0
+    locale = {"40": "C", "80": "de_DE.ISO-8859-1", "120": "POSIX"}[columns]
+    for row in OTHERS["in_project"]:
+        require_one_line(row, folder, COLUMNS=columns, LC_ALL=locale)
+
+
+def require_one_line(row: tuple[str, str], folder: Path, **variables: str) -> None:
+    before = contents(folder)
+    done = run(row[0], folder, **variables)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert row[1] in done.stderr and "internal error" not in done.stderr, done.stderr
+    assert contents(folder) == before
 
 
 def test_no_command_shows_the_state(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ command `gpuenv matrix html`.
 
 from __future__ import annotations
 
+from .activity import current as activity
 from .atomic_write import write_whole
 from .cli.flags import REQUEST, TIMEOUT
 from .cli.output import print_errors, print_json, print_lines, write_page
@@ -27,6 +28,7 @@ __all__ = [
     "Command",
     "Group",
     "Parser",
+    "activity",
     "lock_document",
     "positive_count",
     "print_errors",

@@ -564,6 +564,10 @@ class Plan(Value):
     variant_metadata: tuple[tuple[str, str], ...] = ()  # (name, JSON text) of these wheels
     wheels: Plan | None = None  # of the wheels beside conda packages
 
+    def __str__(self) -> str:
+        """Return how many packages it has, and which frameworks."""
+        return _short(self)
+
 
 class Lock(Value):
     """The content of a lock file. Read back from a file it equals the lock that was written.
@@ -592,6 +596,16 @@ class Lock(Value):
     variant_metadata: tuple[tuple[str, str], ...] = ()
     conda: bool = False  # whether the pins are conda packages
     wheels: Lock | None = None  # of the wheels beside conda packages
+
+    def __str__(self) -> str:
+        """Return how many packages it has, and which frameworks."""
+        return _short(self)
+
+
+def _short(value: Plan | Lock) -> str:
+    chosen = [f"{choice.framework} {choice.version} ({choice.variant})" for choice in value.choices]
+    packages = f"{len(value.pins)} packages for {value.host.platform}"
+    return f"<{type(value).__name__}: {', '.join([*chosen, packages])}>"
 
 
 class PackageChange(Value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from gpuenv.commands import COMMON, Parser, write_page
+from gpuenv.commands import COMMON, Parser, activity, write_page
 
 from . import pages
 from .tables import Tables
@@ -28,4 +28,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the page."""
-    return write_page(arguments, pages.explorer_html(Tables().document()))
+    with activity.during("computing what runs where"):
+        tables = Tables().document()
+    return write_page(arguments, pages.explorer_html(tables))

@@ -33,7 +33,7 @@ from gpuenv import (
     solve,
     toolkit_distance,
 )
-from gpuenv.commands import PLATFORMS, PYTHONS
+from gpuenv.commands import PLATFORMS, PYTHONS, activity
 
 # Placeholders in the texts of reasons.
 GPU, CAPABILITY, RELEASE = "{gpu}", "{capability}", "{release}"
@@ -105,9 +105,10 @@ class Tables:
 
     def _platform(self, platform: str) -> dict[str, Any]:
         drivers = _Drivers(platform)
-        frameworks = {
-            framework.name: self._framework(framework, drivers) for framework in self._frameworks
-        }
+        frameworks = {}
+        for framework in self._frameworks:
+            with activity.part(f"{framework.name} on {platform}"):
+                frameworks[framework.name] = self._framework(framework, drivers)
         libraries = {}
         for name in self._libraries:
             rows = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 from ..atomic_write import write_whole
 from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
@@ -298,7 +299,10 @@ def _require_pins(names: Sequence[str], project: Project, locks: Sequence[Lock |
     for name in names:
         if name not in pinned:
             is_profile = any(profile.name == name for profile in project.profiles)
-            hint = f"profiles come before it: gpuenv lock {name} --upgrade" if is_profile else ""
+            close = get_close_matches(name, pinned, n=1, cutoff=0.6)
+            hint = f"did you mean {close[0]}?" if close else ""
+            if is_profile:
+                hint = f"profiles come before it: gpuenv lock {name} --upgrade"
             raise InputError(f"--upgrade {name}: no lock has a package of that name", hint=hint)
 
 

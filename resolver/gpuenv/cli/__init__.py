@@ -45,6 +45,11 @@ OF_OTHER_TOOLS = {
     "shell": "run",
     "activate": "run",
     "exec": "run",
+    "python": "run python",
+    "show": "tree",
+    "search": "matrix list",
+    "venv": "init",
+    "new": "init",
 }
 OF_OTHERS = "Projects and clusters"  # the group of the commands of other packages
 
@@ -129,8 +134,11 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         if not flags:
             parser.error(f"{unknown[0]}: is one argument too many")
-        known = [flag for action in parser.shown_actions() for flag in action.option_strings]
-        parser.error(f"there is no flag {flags[0]}{suggestion(flags[0], known)}")
+        shown = [flag for action in parser.shown_actions() for flag in action.option_strings]
+        known = {flag.lstrip("-"): flag for flag in shown}
+        close = get_close_matches(flags[0].lstrip("-"), known, n=2, cutoff=0.7)
+        meant = f"; did you mean {' or '.join(known[name] for name in close)}?" if close else ""
+        parser.error(f"there is no flag {flags[0]}{meant}")
     arguments.unknown, arguments.command_line = unknown, command_line
     arguments.settings = settings
     return arguments

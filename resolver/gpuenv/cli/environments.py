@@ -38,7 +38,7 @@ from .requests import (
     read_output,
     read_solve_request,
 )
-from .state import UP_TO_DATE, find_lock, lock_missing, require_fresh
+from .state import UP_TO_DATE, find_lock, lock_missing, named_lock, require_fresh
 
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
 
@@ -179,7 +179,9 @@ class Sync(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Install a lock and verify the environment. Return 1 if a check fails."""
-        if arguments.lock is None and not arguments.dry_run:
+        if arguments.lock is not None:
+            arguments.lock = named_lock(arguments.lock)
+        elif not arguments.dry_run:
             lock_missing(arguments)
         lock, host = _lock_and_host(arguments)
         files = _with_local_files(arguments, lock, no_index=arguments.no_index)

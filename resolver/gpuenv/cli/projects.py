@@ -14,10 +14,18 @@ from ..project.profiles import State, compare
 from ..render import locks as render
 from ..render import refusals
 from ..render.values import index_lines, reasons_json
+from ..requirements.files import read_files
 from .flags import HOST, PLACES, PROJECT
 from .output import print_errors, print_json, print_lines, print_report
 from .parser import Argument, Command, Group
-from .requests import is_about_conda, read_host, read_index_options, used_host_flags
+from .requests import (
+    is_about_conda,
+    read_host,
+    read_index_options,
+    read_requirement,
+    refuse_nicknames,
+    used_host_flags,
+)
 
 
 class Init(Command):
@@ -191,10 +199,19 @@ class Add(Command):
         " for this host. If they cannot be locked, nothing is changed."
     )
     EXAMPLES = (("gpuenv add 'pandas>=2'", "Add a package"),)
-    ARGUMENTS = (Argument("REQUIREMENT ...", "As in pip", dest="changed", nargs="+"), *CHANGING)
+    ARGUMENTS = (
+        Argument("[REQUIREMENT ...]", "As in pip", dest="changed"),
+        Argument("-r --requirements FILE ...", "Add the requirements of a file"),
+        *CHANGING,
+    )
 
     def run(self, arguments: Namespace) -> int:
         """Change, lock and install."""
+        refuse_nicknames(arguments.changed)
+        texts = [read_requirement(text) for text in arguments.changed]
+        arguments.changed = [*texts, *read_files(arguments.requirements).requirements]
+        if not arguments.changed:
+            raise InputError("nothing to add", hint="name a REQUIREMENT, or a file: -r FILE")
         return _change(arguments, "--add")
 
 

@@ -33,7 +33,7 @@ from ..requirements.parse import (
 )
 from ..requirements.pyproject import read_project
 from ..requirements.target import TargetEnvironment
-from ..resolve.requested import NICKNAMES, frameworks_of_flags
+from ..resolve.requested import frameworks_of_flags, meant_framework
 from .flags import ALWAYS_OF_WHEELS, HOST_FLAGS, OF_WHEELS
 
 DEFAULT_PATHS = {
@@ -355,9 +355,10 @@ def _without_tag(text: str, builds: dict[str, str]) -> str:
 
 
 def refuse_nicknames(texts: Sequence[str]) -> None:
-    """Raise InputError for a nickname such as pytorch: another package has that name."""
+    """Raise InputError for a nickname or a slip such as pytorch: another package has that name."""
+    frameworks = api.compatibility_data().frameworks()
     for text in texts:
-        framework = NICKNAMES.get(re.split(r"[^\w.-]", text)[0].lower())
+        framework = meant_framework(re.split(r"[^\w.-]", text)[0], frameworks)
         if framework is not None:
             hint = f"write {framework}, or give the package of that name in a file: -r FILE"
             raise InputError(f"{text}: this package is not the framework {framework}", hint=hint)

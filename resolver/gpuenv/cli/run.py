@@ -84,7 +84,9 @@ class Run(Command):
             target = _script_environment(arguments, script, command[0])
             command = ["python", *command]
         elif target is None:
-            target = current_environment(arguments, "name one: --target DIR")
+            target = current_environment(
+                arguments, "name one: --target DIR, or make .venv: gpuenv install NAME"
+            )
         prefix = loader_env.environment_folder(target)
         changed, shadows = loader_env.variables(os.environ, prefix)
         values = {name: value for name, value in changed.items() if value is not None}

@@ -9,11 +9,13 @@ All commands find them in this order:
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from difflib import get_close_matches
 
 from .. import api, loader_env
 from ..errors import HostMismatchError, InputError, NotVerifiedError, StaleLockError
@@ -54,12 +56,13 @@ def find_lock(path: str | None) -> tuple[str, Lock]:
     """Return (where the lock is, the lock).
 
     Args:
-        path: the lock file that the user names; None for the default one.
+        path: the lock file or the profile that the user names; None for the default one.
 
     Raises:
         InputError: there is none, or it cannot be read.
     """
     if path is not None:
+        path = named_lock(path)
         return path, api.read_lock(path)
     if api.has_profiles():
         return _of_project()
@@ -69,6 +72,25 @@ def find_lock(path: str | None) -> tuple[str, Lock]:
         if lock is not None:
             return target, lock
     return PYLOCK, api.read_lock(PYLOCK)
+
+
+def named_lock(text: str) -> str:
+    """Return the path of a lock that the user names by it or by its profile.
+
+    Raises:
+        InputError: there is no such file, and its name is close to that of another one.
+    """
+    if os.path.lexists(text):
+        return text
+    locks = {path: path for path in glob.glob("pylock*.toml")}
+    if api.has_profiles():
+        project = api.read_project()
+        locks |= {profile.name: project.lock_path(profile) for profile in project.profiles}
+    if text not in locks:
+        close = get_close_matches(text, locks, n=1, cutoff=0.6)
+        if close:
+            raise InputError(f"{text}: there is no such lock", hint=f"did you mean {close[0]}?")
+    return locks.get(text, text)
 
 
 def require_fresh(state: State, arguments: Namespace) -> None:

@@ -82,6 +82,8 @@ def read_user_rows(path: str) -> UserRows:
     try:
         rows = decode(path, UserRows)
     except DataError as error:
+        if isinstance(error.__cause__, OSError):  # nothing is wrong with its content
+            hint = "make it readable, or name another folder: GPUENV_DATA_DIR"
         raise DataError(str(error), hint=hint) from error
     if rows.format != FORMAT:
         text = f"{path} has format {rows.format}, this gpuenv reads {FORMAT}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import tomlkit
 from tomlkit.items import AbstractTable, Array
@@ -57,7 +58,9 @@ def edited(
     for name in remove:
         named = places(normalize_name(name))
         if not named:
-            hint = "the project, [tool.gpuenv] and its profiles are separate lists"
+            names = [_name(str(requirement)) for array in arrays for requirement in array]
+            close = get_close_matches(normalize_name(name), names, n=1, cutoff=0.6)
+            hint = f"did you mean {close[0]}?" if close else "the tables of profiles are left alone"
             raise InputError(f"--remove {name}: {path} does not name it", hint=hint)
         for array, place in reversed(named):
             del array[place]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Literal, Self
@@ -74,11 +75,14 @@ def wrap(text: str, width: int) -> list[str]:
     """
     if len(text) <= width or (isinstance(text, Line) and text.meaning == "command"):
         return [text]
-    hang = len(text) - len(text.lstrip()) + len(_GAP)
+    indent = text[: len(text) - len(text.lstrip())]
+    hang, shown = len(indent) + len(_GAP), str(text)
     if isinstance(text, Line) and text.hang:
         hang = text.hang
+        if hang > width // 2:  # a row of a table that is too wide for the terminal
+            hang, shown = len(indent) + 2 * len(_GAP), indent + _GAP.join(_cells(text))
     first, *rest = textwrap.wrap(
-        text,
+        shown,
         width,
         subsequent_indent=" " * hang,
         break_long_words=False,
@@ -88,6 +92,10 @@ def wrap(text: str, width: int) -> list[str]:
     if isinstance(text, Line):
         first = Line(first, text.meaning, marked=text.marked)
     return [first, *rest]
+
+
+def _cells(row: str) -> list[str]:
+    return re.split(rf"{_GAP}+", row.strip())
 
 
 def table_lines(rows: Sequence[Sequence[str]], indent: str = _GAP) -> list[str]:

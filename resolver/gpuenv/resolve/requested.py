@@ -7,7 +7,7 @@ belongs to some builds only (jax[cuda12], onnxruntime-gpu) limits the framework 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 
 from ..compat.data import CompatibilityData
@@ -22,7 +22,27 @@ from .graph import FrameworkRequirement, Identifier, NodeRequirement, PackageReq
 NamedFramework = tuple[Framework, Requirement]
 
 # What people call frameworks. No package has such a name, or nobody means the one that does.
+_SHORTEST_SLIP = 4  # letters
 NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "ort": "onnxruntime"}
+
+
+def meant_framework(name: str, known: Collection[str]) -> str | None:
+    """Return the framework that a name means which is another package, or none: PyTorch, troch.
+
+    A slip has the letters of the framework in another order, or one of them is missing.
+
+    Args:
+        name: the name.
+        known: the names of the frameworks.
+    """
+    name = name.lower()
+    if name in NICKNAMES or name in known:
+        return NICKNAMES.get(name)
+    for framework in known:
+        missing = {framework[:place] + framework[place + 1 :] for place in range(len(framework))}
+        if len(name) >= _SHORTEST_SLIP and (name in missing or sorted(name) == sorted(framework)):
+            return framework
+    return None
 
 
 def read_request(
