@@ -208,15 +208,11 @@ def measure(page: Browser, size: int) -> dict[str, object]:
 
 
 def take_pictures(page: Browser, folder: Path) -> None:
-    """Take the pictures of the README."""
+    """Take the picture of the README."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, fragment, width, height, dark in (
-        ("explorer.png", "gpu=GTX+1080+Ti&driver=580", 1280, 800, False),
-        ("explorer-phone-dark.png", "gpu=V100&gpu=H100&driver=580.65.06", 390, 900, True),
-    ):
-        page.look(width=width, height=height, dark=dark)
-        page.open(f"{page.url}#{fragment}")
-        page.screenshot(folder / name)
+    page.look(width=1280, height=800, dark=False)
+    page.open(f"{page.url}#gpu=GTX+1080+Ti&driver=580")
+    page.screenshot(folder / "explorer.png")
 
 
 def main() -> int:

@@ -59,6 +59,13 @@ def test_a_page_is_read_in_five_minutes(page: Path) -> None:
     assert page.name in LOOKED_UP or len(words) <= WORDS_IN_FIVE_MINUTES
 
 
+def test_the_documentation_is_short() -> None:
+    readme = (ROOT / "README.md").read_text()
+    table = readme.partition("## Documentation")[2]
+    assert len(readme.split()) <= 700 and len(re.findall(r"^\| [a-z].*\]\(", table, re.M)) <= 8
+    assert sum(len(page.read_text().split()) for page in DOCS.rglob("*.md")) <= 22_000
+
+
 def entries(nav: list[dict[str, Any]]) -> Iterator[str]:
     for part in nav:
         for value in part.values():
