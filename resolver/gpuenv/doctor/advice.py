@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ..compat.architectures import sass_runs
+from ..compat.data import load
 from .case_versions import first_after_cudnn, gpu_capabilities
 from .catalog import (
     Advice,
     Owner,
     advice_rows,
     broken_releases,
-    capability_of,
     compilers,
     cuda_of_ptx,
-    driver_floor,
     gpus_of_shared_name,
     library_owner,
     linux_name,
@@ -219,9 +218,10 @@ def _driver_of_build(case: Case) -> Iterator[str]:
     if supported is not None:
         yield f"The driver supports CUDA up to {supported.value}."
     for build in case.of_kind("cuda-built"):
-        floor = driver_floor(build.value.partition(".")[0])
+        cuda = version_tuple(build.value)
+        floor = load().driver_floor((cuda[0], 0), "linux") if cuda else None
         if floor:
-            yield f"A build for CUDA {build.value} needs driver {floor} or newer."
+            yield f"A build for CUDA {build.value} needs driver {floor[0]} or newer."
             return
 
 
@@ -349,7 +349,7 @@ def _capability(case: Case) -> Capability | None:
         if fact.subject != "compiler":
             return version_tuple(fact.value)
     for fact in case.of_kind("gpu"):
-        capability = capability_of(fact.value)
+        capability = load().compute_capability(fact.value)
         if capability is not None:
             return capability
     return None

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ..compat.data import data_folder
-from ..model import Value
+from ..compat.data import data_folder, gpu_key, load
+from ..model import Value, show_pair
 from ..serialize import read_toml
 from .model import Fact
 from .status_codes import cuda_version, cudnn_version, version_tuple
@@ -19,11 +19,6 @@ _TERM = re.compile("%[a-z]+%")
 _DLL = re.compile(r"(\w+?)64_(\d{1,3})(?:_\d)?\.dll")
 _NEWEST_MAJOR = 20  # a greater number in the name of a DLL is a major and a minor version
 _FIRST_WITHOUT_SUFFIX = 13  # the first CUDA whose packages have no suffix
-_NAME_NOISE = re.compile(
-    r"(?i)\bTesla(?=[A-Z]\d)|"
-    r"\b(?:NVIDIA|GeForce|Tesla|Quadro|Laptop GPU|\d{1,3} ?GB|SXM\d?|PCIe|HBM\d\w?)\b"
-)
-
 _MESSAGES = ("doctor", "messages")
 
 Row = dict[str, Any]  # of a TOML file
@@ -246,7 +241,6 @@ def _with_terms(pattern: str, terms: Mapping[str, str]) -> str:
 # ---- facts of a message -------------------------------------------------------------------------
 
 _FIELD = re.compile(r"\{(\d)(?:\|(\w+))?\}")
-_SPAN_OF_BRANCH = 5  # the first numbers of a branch's releases
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "b": 1}
 
 
@@ -302,16 +296,8 @@ def cuda_of_driver(release: str) -> str:
     for row in _releases()["driver"]:
         if major < int(row["before"]):
             return str(row["cuda"])
-    for row in _branches():
-        if row["branch"] <= major < row["branch"] + _SPAN_OF_BRANCH:
-            return str(row["cuda"])
-    return ""
-
-
-@cache  # to parse the file takes longer than to read a megabyte of a log
-def _branches() -> Sequence[Row]:
-    rows: Sequence[Row] = _read("drivers.toml")["branch"]
-    return rows
+    cuda = load().driver_cuda(f"{major}.0")
+    return show_pair(cuda) if cuda else ""
 
 
 def _hexadecimal(text: str) -> str:
@@ -484,37 +470,24 @@ def toolkit_driver(cuda: str) -> str:
     return ""
 
 
-def driver_floor(cuda_major: str) -> str:
-    """Return the oldest driver for builds of a CUDA major version; "" if unknown."""
-    for row in _read("drivers.toml")["floor"]:
-        if str(row["cuda"]) == cuda_major:
-            return str(row["linux"])
-    return ""
-
-
-def capability_of(name: str) -> tuple[int, int] | None:
-    """Return the compute capability of a GPU by its name in a log, or None for an unknown name."""
-    return _gpus().get(plain_gpu_name(name))
-
-
 def gpus_of_shared_name(name: str) -> tuple[str, ...]:
     """Return the GPUs that share a name, or () for a name of one GPU."""
-    row = _shared_names().get(plain_gpu_name(name))
+    row = _shared_names().get(gpu_key(name))
     return tuple(row["gpus"]) if row else ()
 
 
 def highest_capability_of(name: str) -> tuple[int, int] | None:
     """Return the compute capability of a GPU; of GPUs that share a name, the highest."""
-    row = _shared_names().get(plain_gpu_name(name))
+    row = _shared_names().get(gpu_key(name))
     if row is None:
-        return capability_of(name)
+        return load().compute_capability(name)
     major, minor = version_tuple(row["capability"])
     return major, minor
 
 
 def capability_of_series(name: str) -> tuple[int, int] | None:
     """Return the compute capability of an unlisted GPU by the number of its series, or None."""
-    plain = plain_gpu_name(name)
+    plain = gpu_key(name)
     for row in _releases()["series"]:
         if re.fullmatch(row["pattern"], plain):
             major, minor = version_tuple(row["capability"])
@@ -524,23 +497,7 @@ def capability_of_series(name: str) -> tuple[int, int] | None:
 
 @cache
 def _shared_names() -> Mapping[str, Row]:
-    return {plain_gpu_name(row["name"]): row for row in _releases()["shared_name"]}
-
-
-@cache
-def _gpus() -> Mapping[str, tuple[int, int]]:
-    """Return the compute capabilities of the known GPUs, by plain name."""
-    gpus = {}
-    for group in _read("gpus.toml")["group"]:
-        major, minor = version_tuple(group["capability"])
-        for name in group["names"]:
-            gpus[plain_gpu_name(name)] = (major, minor)
-    return gpus
-
-
-def plain_gpu_name(name: str) -> str:
-    """Return a GPU's name without the maker, the memory, the form factor and hyphens."""
-    return "".join(_NAME_NOISE.sub(" ", name).lower().replace("-", " ").split())
+    return {gpu_key(row["name"]): row for row in _releases()["shared_name"]}
 
 
 @cache

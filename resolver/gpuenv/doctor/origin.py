@@ -11,8 +11,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from ..compat.data import gpu_key
 from ..model import Host, Value
-from .catalog import plain_gpu_name
 from .model import Fact
 
 # Words before and after the name of a GPU that the machine need not have.
@@ -153,7 +153,7 @@ def _other_gpu(log_facts: Iterable[Fact], host: Host) -> str:
 
 
 def _is_same_gpu(name: str, other: str) -> bool:
-    first, second = plain_gpu_name(name), plain_gpu_name(other)
+    first, second = gpu_key(name), gpu_key(other)
     return first in second or second in first
 
 

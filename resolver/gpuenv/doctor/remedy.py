@@ -11,12 +11,12 @@ from typing import Protocol
 
 from packaging.specifiers import SpecifierSet
 
-from ..compat.data import CompatibilityData
+from ..compat.data import CompatibilityData, gpu_key, load
 from ..compat.evaluate import build_reasons
 from ..compat.extensions import FRAMEWORK
 from ..errors import GpuEnvError, InputError, NoSolutionError
 from ..model import Build, Choice, Framework, Host, Plan, Request, Value, show_pair
-from .catalog import capability_of, causes, plain_gpu_name, toolkit_driver
+from .catalog import causes, toolkit_driver
 from .model import Fact
 from .origin import stated_gpus
 
@@ -344,9 +344,9 @@ def machine_of(log_facts: Sequence[Fact]) -> LogMachine:
 
 def _gpus(log_facts: Sequence[Fact]) -> tuple[str, ...]:
     named = {
-        plain_gpu_name(fact.value): fact.value
+        gpu_key(fact.value): fact.value
         for fact in stated_gpus(log_facts)
-        if capability_of(fact.value) is not None
+        if load().compute_capability(fact.value) is not None
     }
     if named:
         return tuple(named.values())
