@@ -506,6 +506,12 @@ def _toolkits() -> Row:
 
 
 @cache
+def fact_rows() -> Row:
+    """Return facts.toml, whose head describes it."""
+    return _read("doctor", "facts.toml")
+
+
+@cache
 def _releases() -> Row:
     return _read("doctor", "releases.toml")
 

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..model import Check, Mark
+from .catalog import Row, fact_rows
 from .host_facts import fact
 from .model import Fact
 
-_TestResult = tuple[str, str]  # a key of TESTS, and pass, fail or unknown
-
-# A CUresult of the check "device" -> the fact that it shows: (kind, subject, value).
-_FACT_OF_RESULT = {
-    802: ("test", "fabric", "fail"),
-    803: ("test", "driver-versions", "fail"),
-    804: ("says", "compat_libcuda_misuse", "804"),
-    34: ("test", "loader-path", "fail"),
-    214: ("test", "health", "fail"),
-    220: ("test", "health", "fail"),
-}
-# Checks with the same result as one test.
-_TEST_OF_CHECK = {
-    ("loader", "variables"): "loader-path",
-    ("build", ""): "cuda-build",
-    ("glibc", ""): "libc",
-}
-# Checks that state facts although their status is unknown.
-_STATED_WHEN_UNKNOWN = ("device", "cudnn", "device code")
-_TESTS_OF_CONTEXT = ("libcuda", "cuinit", "context", "fabric", "driver-versions")
-_TESTS_OF_CONVOLUTION = ("float32-convolution", "other-stream", "one-folder")
+_FIELD = re.compile(r"\{(\w+)\}")
+_Match = tuple[str, str, str]
+_MarkForm = Sequence[str]  # regular expressions for a mark: its code, subject and value
 # Tests that also fail if a variable or another package replaces the environment's libraries.
 _CONSEQUENCES = frozenset(
     {"one-folder", "cudnn-complete", "cudnn-present", "libraries-resolve", "environment"}
@@ -51,11 +35,6 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     facts += _each_device_facts(checks)
     facts += _owner_facts(checks)
     return tuple(facts)
-
-
-def marks_about(marks: Iterable[Mark], code: str) -> list[str]:
-    """Return the subjects of the marks that have the code."""
-    return [subject for mark_code, subject, _ in marks if mark_code == code]
 
 
 def _sort_key(check: Check) -> bool:
@@ -137,180 +116,57 @@ def _owner_facts(checks: Sequence[Check]) -> Iterator[Fact]:
 
 
 def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> Iterator[Fact]:
-    """Yield the facts of one check.
+    """Yield what the rows [[check]] of facts.toml say about one check, each fact once.
 
     Args:
         library_marks: the marks of the failed check of cuDNN's libraries, or ().
     """
-    if check.status == "unknown" and check.name not in _STATED_WHEN_UNKNOWN:
-        return
-    test = _TEST_OF_CHECK.get((check.name, check.subject)) or _TEST_OF_CHECK.get((check.name, ""))
-    if test is not None:
-        yield from _test_facts(check, [(test, check.status)])
-    elif check.name == "cudnn":
-        yield from _cudnn_facts(check, library_marks)
-    elif check.name == "closure":
-        yield from _closure_facts(check)
-    elif check.name in ("owners", "files"):
-        yield from _file_facts(check)
-    elif check.name == "device":
-        yield from _context_facts(check)
-    elif check.name == "device code":
-        yield from _device_code_facts(check)
-    elif check.name == "cudnn handle":
-        yield from _status_facts(check)
-        yield from _test_facts(check, [("fresh-process", check.status)])
-    elif check.name == "cudnn convolution":
-        yield from _status_facts(check)
-        yield from _test_facts(check, _convolution_tests(check))
+    seen = set()
+    for row in fact_rows()["check"]:
+        matches = _matches(row, check, library_marks)
+        for match in matches[: 1 if row.get("first") else None]:
+            for one in _facts_of_match(row, check, match):
+                if (one.kind, one.subject, one.value) not in seen:
+                    seen.add((one.kind, one.subject, one.value))
+                    yield one
+        if matches and row.get("last"):
+            return
 
 
-def _test_facts(check: Check, results: Iterable[_TestResult]) -> Iterator[Fact]:
-    for test, status in results:
-        yield fact("test", test, status, _where(check), check.evidence)
-
-
-def _cudnn_facts(check: Check, library_marks: Sequence[Mark]) -> Iterator[Fact]:
-    """Yield the facts of the checks of cuDNN's files, of their versions and of their code."""
-    if check.subject == "libraries" and check.status != "unknown":
-        yield from _test_facts(check, [(_library_test(check.marks), check.status)])
-    elif check.subject in ("origin", "version"):
-        for code, _, version in check.marks:
-            if code == "version":
-                yield fact("cudnn-loaded", "", version, _where(check), check.evidence)
-        yield from _test_facts(check, _folder_tests(check, library_marks))
-    elif check.subject == "device version" and check.status == "fail":
-        yield fact("architecture-missing", "cudnn", check.evidence, _where(check), check.evidence)
-        yield from _test_facts(check, [("architecture", "fail")])
-
-
-def _library_test(marks: Sequence[Mark]) -> str:
-    """Return the test that cuDNN's libraries fail.
-
-    There is no cuDNN, or a library is missing, or one is of another release, so that the others do
-    not find its symbols.
-    """
-    if marks_about(marks, "none"):
-        return "cudnn-present"
-    if marks_about(marks, "symbol") and not _misses_cudnn(marks):
-        return "one-folder"
-    return "cudnn-complete"
-
-
-def _misses_cudnn(marks: Sequence[Mark]) -> bool:
-    return any(name.startswith("libcudnn") for name in marks_about(marks, "missing"))
-
-
-def _folder_tests(check: Check, library_marks: Sequence[Mark]) -> list[_TestResult]:
-    """Return the test that cuDNN is of one folder and version, or the missing library behind it."""
-    if check.status == "unknown":
+def _matches(row: Row, check: Check, library_marks: Sequence[Mark]) -> list[_Match]:
+    """Return the marks that a row is about, with the first group of each; [] if it says nothing."""
+    if check.name != row["check"] or check.status not in row.get("status", "pass|fail"):
         return []
-    crashed = marks_about(check.marks, "crashed") and not marks_about(library_marks, "symbol")
-    if check.status == "fail" and (crashed or _misses_cudnn(library_marks)):
-        return [("cudnn-complete", "fail")]
-    return [("one-folder", check.status)]
+    if "subject" in row and not re.fullmatch(row["subject"], check.subject):
+        return []
+    lacks = (check.marks, row.get("unless", ())), (library_marks, row.get("beside_unless", ()))
+    if any(_marked(marks, form) for marks, forms in lacks for form in forms):
+        return []
+    if not all(_marked(library_marks, form) for form in row.get("beside", ())):
+        return []
+    return _marked(check.marks, row["mark"]) if "mark" in row else [("", "", "")]
 
 
-def _closure_facts(check: Check) -> Iterator[Fact]:
-    """Yield what the check of needed libraries found missing, mixed, broken or outside."""
-    if check.status == "pass":
-        yield from _test_facts(check, [("libraries-resolve", "pass")])
-        return
-    failed: dict[str, None] = {}  # ordered, each once
-    for code, name, detail in check.marks:
-        if code == "missing":
-            text = f"{name}, which {detail} needs, is not found"
-            needed_by = detail.partition(",")[0]
-            yield fact("library-missing", name, needed_by, _where(check), text)
-        test = _closure_test(code, name)
-        if test:
-            failed[test] = None
-    yield from _test_facts(check, [(test, "fail") for test in failed])
+def _marked(marks: Iterable[Mark], form: _MarkForm) -> list[_Match]:
+    """Return (subject, value, first group of the value) of the marks that have a form."""
+    found = []
+    for code, subject, value in marks:
+        matched = re.fullmatch(form[2] or ".*", value)
+        if code == form[0] and re.fullmatch(form[1] or ".*", subject) and matched:
+            found.append((subject, value, "".join(matched.groups()[:1])))
+    return found
 
 
-def _closure_test(code: str, library: str) -> str | None:
-    """Return the test that a mark of the closure check fails."""
-    if code == "missing" and library.startswith("libcudnn_"):
-        return "cudnn-complete"
-    if code == "outside" and library.startswith("libcudnn"):
-        return "one-folder"
-    tests = {
-        "missing": "libraries-resolve",
-        "outside": "libraries-resolve",
-        "mixed": "one-cuda-major",
-        "broken": "environment",
-    }
-    return tests.get(code)
+def _facts_of_match(row: Row, check: Check, match: _Match) -> Iterator[Fact]:
+    names = {"1": match[0], "2": match[1], "3": match[2], "status": check.status}
+    names |= {"evidence": check.evidence, "name": check.subject.partition(" ")[0]}
 
+    def filled(text: str) -> str:
+        return _FIELD.sub(lambda field: names[field[1]], text)
 
-def _device_code_facts(check: Check) -> Iterator[Fact]:
-    """Yield what files without code for a device have.
-
-    A file that its distribution may not need is no fault by itself: it explains one of the log.
-    """
-    name = check.subject.partition(" ")[0]
-    for code, _, capabilities in check.marks[:1]:
-        if code == "no-code" and capabilities:
-            yield fact("architectures", name, capabilities, _where(check), check.evidence)
-    if check.status == "fail":
-        yield fact("architecture-missing", name, check.evidence, _where(check), check.evidence)
-        yield from _test_facts(check, [("architecture", "fail")])
-
-
-def _file_facts(check: Check) -> Iterator[Fact]:
-    """Yield the test that fails if a library has two owners, or files differ from their records."""
-    if check.status != "fail":
-        return
-    test = "environment"
-    if check.name == "owners":
-        for code, _, owners in check.marks:
-            if code == "two-owners" and "nvidia-" in owners:
-                test = "one-cuda-major"
-    yield from _test_facts(check, [(test, "fail")])
-
-
-# ---- facts of the checks on a device ------------------------------------------------------------
-
-
-def _convolution_tests(check: Check) -> list[_TestResult]:
-    if check.status == "pass":
-        return [(test, "pass") for test in _TESTS_OF_CONVOLUTION]
-    if marks_about(check.marks, "foreign"):
-        return [("one-folder", "fail")]
-    return [("float32-convolution", "fail")]
-
-
-def _status_facts(check: Check) -> Iterator[Fact]:
-    """Yield the statuses of a failed check."""
-    if check.status == "fail":
-        for code, library, status in check.marks:
-            if code == "status":
-                yield fact("status", library, status, _where(check), check.evidence)
-
-
-def _context_facts(check: Check) -> Iterator[Fact]:
-    """Yield the facts of the driver, from loading libcuda to a context on the device."""
-    if check.status == "pass":
-        yield from _test_facts(check, [(test, "pass") for test in _TESTS_OF_CONTEXT])
-        return
-    for code, subject, value in check.marks:
-        if code == "result":
-            yield from _result_facts(check, subject, int(value))
-        elif code == "status":
-            yield fact("status", subject, value, _where(check), check.evidence)
-        elif code == "no-driver":
-            yield from _test_facts(check, [("libcuda", "fail")])
-        elif code == "memory":
-            yield from _test_facts(check, [("free-memory", "fail")])
-
-
-def _result_facts(check: Check, function: str, result: int) -> Iterator[Fact]:
-    """Yield the facts of a CUresult that is not 0."""
-    test = "cuinit" if function == "cuInit" else "context"
-    yield from _test_facts(check, [(test, "fail")])
-    if result in _FACT_OF_RESULT:
-        kind, subject, value = _FACT_OF_RESULT[result]
-        yield fact(kind, subject, value, _where(check), check.evidence)
+    text = filled(row.get("text", "{evidence}"))
+    for kind, subject, value in row["facts"]:
+        yield fact(kind, filled(subject), filled(value), _where(check), text)
 
 
 # ---- probe tests --------------------------------------------------------------------------------

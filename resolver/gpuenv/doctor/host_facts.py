@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Reason
 from ..model import Build, Gpu, Host, Problem, show_pair
+from .catalog import fact_rows
 from .facts import is_mostly_free, is_nearly_full
 from .model import MAX_TEXT, Fact
 
@@ -26,90 +27,6 @@ _VARIABLES = re.compile(
 _LIBRARIES = re.compile(
     r"lib(cudnn|cublas|cudart|nvrtc|nccl|cusparse|cusolver|cufft|curand|nvJitLink)[\w-]*\.so"
 )
-# Problem of the detection -> the facts that it shows: (kind, subject, value).
-_FACTS_OF_PROBLEM: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "no-gpu": (("pci-gpu", "", "0"),),  # no fault on a machine that is meant to have no GPU
-    "driver-not-installed": (
-        ("pci-gpu", "", "1"),
-        ("module", "nvidia", "missing"),
-        ("test", "nvml", "fail"),
-        ("test", "libcuda", "fail"),
-    ),
-    "driver-not-loaded": (
-        ("status", "nvml", "NVML_ERROR_DRIVER_NOT_LOADED"),
-        ("test", "nvml", "fail"),
-    ),
-    "driver-libraries-missing": (
-        ("module", "nvidia", "loaded"),
-        ("test", "nvml", "fail"),
-        ("test", "libcuda", "fail"),
-    ),
-    "driver-libraries-broken": (("test", "nvml", "fail"),),
-    "driver-libraries-off-path": (("test", "libcuda", "fail"),),
-    "driver-library-mismatch": (
-        ("status", "nvml", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
-        ("test", "driver-versions", "fail"),
-        ("test", "nvml", "fail"),
-    ),
-    "libcuda-missing": (("test", "libcuda", "fail"),),
-    "nvml-library-not-found": (
-        ("status", "nvml", "NVML_ERROR_LIBRARY_NOT_FOUND"),
-        ("test", "nvml", "fail"),
-    ),
-    "nvml-unknown-error": (
-        ("status", "nvml", "NVML_ERROR_UNKNOWN"),
-        ("test", "nvml", "fail"),
-    ),
-    "nvml-error": (("test", "nvml", "fail"),),
-    "nvml-timeout": (("test", "nvml", "fail"),),
-    "no-permission": (
-        ("status", "nvml", "NVML_ERROR_NO_PERMISSION"),
-        ("device-node", "/dev/nvidiactl", "denied"),
-        ("test", "device-open", "fail"),
-    ),
-    "gpu-lost": (("status", "nvml", "NVML_ERROR_GPU_IS_LOST"), ("test", "health", "fail")),
-    "gpu-reset-required": (
-        ("status", "nvml", "NVML_ERROR_RESET_REQUIRED"),
-        ("test", "health", "fail"),
-    ),
-    "compute-prohibited": (("says", "gpu_busy_or_exclusive", "compute-prohibited"),),
-    "mig-no-instance": (("says", "gpu_busy_or_exclusive", "mig-no-instance"),),
-    "devices-hidden": (("test", "visible-devices", "fail"),),
-    "visible-device-missing": (("test", "visible-devices", "fail"),),
-    "visible-devices-repeated": (("test", "visible-devices", "fail"),),
-}
-# Code of a reason against what is installed -> the test that fails.
-_TEST_OF_REASON = {
-    "driver-cuda": "driver-runtime",
-    "driver-floor": "driver-runtime",
-    "gpu-needs-newer-driver": "driver-runtime",
-    "ptx-needs-newer-driver": "driver-runtime",
-    "no-code-for-device": "architecture",
-    "jetson-wheel": "architecture",
-    "cudnn-version": "cudnn-version",
-    "cudnn-major": "cudnn-version",
-    "numpy-abi": "companions",
-    "cuda-variant": "companions",
-    "extension-abi": "companions",
-    "extension-cuda": "companions",
-    "extension-release": "companions",
-    "bad-pair": "companions",
-    "cuda-major": "one-cuda-major",
-    "two-owners": "one-cuda-major",
-    "cpu-build": "cuda-build",
-    "conflict": "environment",
-}
-# Code of a doubt -> the test that cannot pass because of it.
-_TEST_OF_DOUBT = {
-    "code-unknown": "architecture",
-    "device-unknown": "architecture",
-    "build-unknown": "architecture",
-    "library-unknown": "architecture",
-    "driver-floor-unknown": "driver-runtime",
-    "driver-unknown": "driver-runtime",
-    "cudnn-version-unknown": "cudnn-version",
-    "cudnn-unknown": "cudnn-version",
-}
 # Tests that pass if no reason and no doubt is against them.
 _TESTS_OF_RULES = ("driver-runtime", "architecture", "cudnn-version")
 _PLACES = {"container": "in a container", "wsl2": "in WSL 2", "tegra": "on a Jetson"}
@@ -208,7 +125,7 @@ def _detected_facts(host: Host, where: str) -> Iterator[Fact]:
 
 def _problem_facts(problem: Problem) -> Iterator[Fact]:
     text = f"{problem.code}: {problem.detail}"
-    for kind, subject, value in _FACTS_OF_PROBLEM.get(problem.code, ()):
+    for kind, subject, value in fact_rows()["problem"].get(problem.code, ()):
         yield fact(kind, subject, value, "host: detection", text)
 
 
@@ -335,9 +252,8 @@ def reason_facts(
     facts: list[Fact] = []
     not_passed = _undecidable_tests(host, distributions)
     for reason in reasons:
-        if reason.code in _TEST_OF_DOUBT:
-            not_passed.add(_TEST_OF_DOUBT[reason.code])
-        test = _TEST_OF_REASON.get(reason.code)
+        not_passed.add(fact_rows()["doubt"].get(reason.code, ""))
+        test = fact_rows()["reason"].get(reason.code)
         if test is None:
             continue
         if reason.code == "two-owners" and not reason.subject.startswith("nvidia/"):
