@@ -235,7 +235,34 @@ def test_completion_in_bash(folder: Path, words: list[str], completions: list[st
     assert done.stdout.split() == completions
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@each(
+    "words status says",
+    [
+        ("help pip install", 0, "Usage: gpuenv pip install [OPTIONS] [REQUIREMENT ...]\n"),
+        ("help matrix show", 0, "Usage: gpuenv matrix show [OPTIONS] NAME [VERSION]\n"),
+        ("help cache clean", 0, "Usage: gpuenv cache [OPTIONS] dir|size|clean\n"),
+        (
+            "help matrix draw",
+            2,
+            "gpuenv: gpuenv matrix has no command draw; gpuenv matrix --help\n",
+        ),
+    ],
+)
+def test_help_of_a_command_of_a_command(folder: Path, words: str, status: int, says: str) -> None:
+    done = run(words, folder)
+    assert done.returncode == status and (done.stdout or done.stderr).startswith(says)
+
+
+def test_a_long_refusal_is_folded(folder: Path) -> None:
+    """The deciding reason and what helps stand on half a screen; -v has every reason."""
+    words = "explain torch==2.8.0 torchaudio==2.11.0 --gpu H100 --driver 580.65.06 --offline"
+    short, long = (run(f"{words}{more}", folder).stdout.splitlines() for more in ("", " -v"))
+    assert len(short) <= 14 < len(long) and short[:3] == long[:3] and short[-1] == long[-1]
+    assert any("more (-v lists all)" in line for line in short)
+    assert not any("lists all" in line for line in long)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_scripts_name_every_command_and_flag(folder: Path, shell: str) -> None:
     script = run(["completion", shell], folder).stdout
     for name in all_commands():

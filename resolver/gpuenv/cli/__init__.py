@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Paths and files of other programs are UTF-8, whatever the locale is.
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
     argv = sys.argv[1:] if argv is None else argv
-    arguments = Namespace(json=False, debug="--debug" in argv)  # until they are parsed
+    # until they are parsed
+    arguments = Namespace(json=False, verbose=0, debug="--debug" in argv)
     try:
         arguments = parse_arguments(argv)
         configure(arguments)
@@ -81,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         name, status = type(error).__name__, INTERNAL_ERROR
         lines = [f"gpuenv: internal error: {name}: {error} (--debug shows where)"]
         if isinstance(error, GpuEnvError):
-            lines, status = plans.error_lines(error), error.exit_status
+            lines = plans.error_lines(error, verbose=bool(arguments.verbose))
+            status = error.exit_status
             if arguments.json:
                 print_json(plans.error_json(error))
                 sys.stdout.flush()

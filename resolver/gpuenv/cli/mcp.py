@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import Action, Namespace, _SubParsersAction
+from argparse import Action, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -146,10 +146,7 @@ def _parser(tool: Tool) -> Parser:
     """Return the parser of the command, or of a command of it."""
     name, _, below = tool.command.partition(" ")
     parser = command_parser(name)
-    for action in parser.shown_actions() if below else ():
-        if isinstance(action, _SubParsersAction):
-            parser = action.choices[below]
-    return parser
+    return parser.below(below) if below else parser
 
 
 def _actions(tool: Tool, may_write: bool) -> dict[str, Action]:

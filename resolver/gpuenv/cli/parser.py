@@ -237,6 +237,16 @@ class Parser(ArgumentParser):
             command.add_arguments(parser)
         return action
 
+    def below(self, name: str) -> Parser:
+        """Return the parser of a command of this command. InputError if it has no such command."""
+        for action in self._actions:
+            if isinstance(action, _SubParsersAction) and name in action.choices:
+                below: Parser = action.choices[name]
+                return below
+            if not action.option_strings and name in (action.choices or ()):
+                return self  # such as `cache clean`
+        raise InputError(f"{self.prog} has no command {name}", hint=f"{self.prog} --help")
+
     def settable_flags(self) -> dict[str, Action]:
         """Return the long flags that variables and config files may set, with their actions."""
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from argparse import Namespace
@@ -17,18 +18,43 @@ from . import PROGRAM, all_commands, command_parser, command_suggestion, load_co
 from .output import print_json, print_lines, print_report
 from .parser import Argument, Command, Parser
 
+# PowerShell calls the block with the word at the cursor and the parsed line. The first word is
+# completed to a command, others to its flags, or to the values of the flag before.
+POWERSHELL = """\
+Register-ArgumentCompleter -Native -CommandName gpuenv -ScriptBlock {{
+    param($word, $line, $position)
+    $commands = '{commands}' | ConvertFrom-Json
+    $given = @($line.CommandElements | Select-Object -Skip 1 | ForEach-Object {{ "$_" }})
+    $before = if ($word) {{ @($given | Select-Object -SkipLast 1) }} else {{ $given }}
+    if ($before.Count -eq 0) {{
+        $offered = $commands.PSObject.Properties.Name
+    }} else {{
+        $flags = $commands.($before[0])
+        $values = $flags.($before[-1])
+        $offered = if ($values) {{ $values }} else {{ $flags.PSObject.Properties.Name }}
+    }}
+    $offered | Where-Object {{ $_ -like "$word*" }} | ForEach-Object {{
+        [System.Management.Automation.CompletionResult]::new($_, $_, 'ParameterValue', $_)
+    }}
+}}
+"""
+
 
 class Help(Command):
     """`gpuenv help`: the help of the program, or of a command."""
 
     HELP = "Print the help of a command"
     DESCRIPTION = "Print the commands, or the arguments and examples of one command."
-    EXAMPLES = (("gpuenv help solve", "Print the help of a command"),)
-    ARGUMENTS = (Argument("[COMMAND]", "The command"),)
+    EXAMPLES = (
+        ("gpuenv help solve", "Print the help of a command"),
+        ("gpuenv help matrix show", "Print the help of a command of it"),
+    )
+    ARGUMENTS = (Argument("[COMMAND ...]", "The command, such as solve or matrix show"),)
 
     def run(self, arguments: Namespace) -> int:
         """Print the help."""
-        name, known = arguments.command, all_commands()
+        name, *below = arguments.command or [None]
+        known = all_commands()
         if name is not None and name not in known:
             hint = "gpuenv help lists the commands"
             raise InputError(f"there is no command {name}{command_suggestion(name)}", hint=hint)
@@ -38,7 +64,10 @@ class Help(Command):
         elif name is None:
             print_lines(program_lines())
         else:
-            print_lines(command_parser(name).format_help().rstrip().split("\n"))
+            parser = command_parser(name)
+            for word in below:
+                parser = parser.below(word)
+            print_lines(parser.format_help().rstrip().split("\n"))
         return 0
 
 
@@ -51,8 +80,9 @@ class Completion(Command):
         ("gpuenv completion bash > ~/.local/share/bash-completion/completions/gpuenv", "For bash"),
         ("gpuenv completion zsh > ~/.zfunc/_gpuenv", "For zsh, with ~/.zfunc in fpath"),
         ("gpuenv completion fish > ~/.config/fish/completions/gpuenv.fish", "For fish"),
+        ("gpuenv completion powershell >> $PROFILE", "For PowerShell"),
     )
-    ARGUMENTS = (Argument("SHELL", "The shell", choices=("bash", "zsh", "fish")),)
+    ARGUMENTS = (Argument("SHELL", "The shell", choices=("bash", "zsh", "fish", "powershell")),)
 
     def run(self, arguments: Namespace) -> int:
         """Print the script; with --json the flags of each command, with the values of each."""
@@ -76,6 +106,8 @@ class Completion(Command):
                     known.update(dict.fromkeys(values, ()))
         if arguments.json:
             print_json(document)
+        elif arguments.shell == "powershell":
+            print(POWERSHELL.format(commands=json.dumps(document)), end="")
         else:
             print(shtab.complete(program, arguments.shell))
         return 0
@@ -109,7 +141,8 @@ class Cache(Command):
         if arguments.action == "clean" and os.path.isdir(folder):
             for name in os.listdir(folder):
                 # Another file in the folder, which gpuenv has not written, stays.
-                if name in ("builds", "scripts") or (name[:1] == "v" and name[1:].isdecimal()):
+                is_version = name[:1] == "v" and name[1:].isdecimal()
+                if is_version or name in ("builds", "constraints", "scripts"):
                     try:
                         shutil.rmtree(os.path.join(folder, name))
                     except OSError as error:

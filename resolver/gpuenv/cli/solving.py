@@ -12,6 +12,7 @@ from .. import api
 from ..compat.data import unread_package
 from ..detect.host import write_host
 from ..errors import InputError, NoSolutionError
+from ..index.cache import cache_folder
 from ..index.urls import file_url_to_path, redact_url
 from ..lock.pylock import write_texts
 from ..model import IndexOptions, Lock
@@ -19,6 +20,7 @@ from ..render import plans, refusals
 from ..render.text import Line
 from ..requirements.conda_projects import is_project_file
 from ..requirements.dockerfile import is_dockerfile, read_dockerfile
+from ..serialize import text_digest
 from .flags import BACKEND, HOST, REQUEST, SOLVE
 from .output import print_errors, print_json, print_lines, print_report, print_result
 from .parser import Argument, Command
@@ -191,7 +193,7 @@ def _explain_request(arguments: Namespace) -> int:
         print_result(
             arguments,
             refusals.explanation_json(error.explanation),
-            refusals.impossible_lines(error.explanation, host),
+            refusals.impossible_lines(error.explanation, host, verbose=bool(arguments.verbose)),
         )
         return error.exit_status
     return print_result(arguments, refusals.possible_json(plan), refusals.possible_lines(plan))
@@ -250,10 +252,7 @@ class Env(Command):
     )
     EXAMPLES = (
         ('eval "$(gpuenv env --for uv)"', "Let uv choose builds for this host"),
-        (
-            "gpuenv env --for pip --framework torch -o constraints.txt",
-            "Write constraints for pip",
-        ),
+        ('eval "$(gpuenv env --for pip --framework torch)"', "Let pip take these versions"),
     )
     ARGUMENTS = (
         Argument(
@@ -263,7 +262,10 @@ class Env(Command):
             choices=("uv", "conda", "pixi", "pip"),
             required=True,
         ),
-        Argument("-o --output FILE", "Write the constraints on versions to this file"),
+        Argument(
+            "-o --output FILE",
+            "Write the constraints on versions to this file (default: one in the cache)",
+        ),
         *REQUEST,
         HOST,
     )
@@ -278,11 +280,14 @@ class Env(Command):
         settings = api.tool_settings(arguments.tool, host, request, options)
         variables = list(settings.variables)
         if settings.constraints:
-            if arguments.output is None:
-                message = f"--for {arguments.tool} with packages needs a file for their versions"
-                raise InputError(message, hint="name one: -o constraints.txt")
-            write_texts({arguments.output: "".join(f"{line}\n" for line in settings.constraints)})
-            variables.append((settings.constraints_variable, arguments.output))
+            text = "".join(f"{line}\n" for line in settings.constraints)
+            path = arguments.output
+            if path is None:  # a variable names the file: where it lies is no matter
+                folder = os.path.join(cache_folder(), "constraints")
+                os.makedirs(folder, exist_ok=True)
+                path = os.path.join(folder, f"{text_digest(text)[:20]}.txt")
+            write_texts({path: text})
+            variables.append((settings.constraints_variable, path))
         if arguments.json:
             table = settings.table
             print_json({"for": arguments.tool, "variables": dict(variables), "table": table})

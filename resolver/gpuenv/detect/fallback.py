@@ -78,6 +78,12 @@ def complete(
     problem = None
     if reading.state == "missing":
         problem = missing_driver(root, surroundings)
+        if reading.devices and problem is not None and problem.code != "driver-libraries-missing":
+            problem = Problem(  # GPUs are listed: the machine has some
+                code="driver-libraries-missing",
+                detail="nvidia-smi lists GPUs, but libnvidia-ml.so.1 was not found",
+                hint="install the driver's compute libraries of the loaded release",
+            )
     elif reading.state == "unbound" and not reading.devices:
         problem = Problem(
             code="nvml-binding-missing",

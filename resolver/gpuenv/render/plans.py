@@ -10,7 +10,7 @@ from ..compat.data import SCHEMA
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError, is_about_others
 from ..model import Host, Plan, Wheel, show_pair
 from ..requirements.versions import parse_requirement
-from .refusals import explanation_json, explanation_lines, host_text, reason_lines
+from .refusals import EVERY_LINE, explanation_json, explanation_lines, host_text, reason_lines
 from .text import Line, table_lines
 from .values import (
     download_bytes,
@@ -27,7 +27,6 @@ from .values import (
 )
 
 SHOWN_REQUIREMENTS = 8
-EVERY_LINE = 10_000
 
 
 # ---- hosts --------------------------------------------------------------------------------------
@@ -209,7 +208,7 @@ def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
 # ---- errors -------------------------------------------------------------------------------------
 
 
-def error_lines(error: GpuEnvError) -> list[str]:
+def error_lines(error: GpuEnvError, *, verbose: bool = False) -> list[str]:
     """Return the message with its hint, and the reasons of an error that has some."""
     text = f"gpuenv: {error.message}"
     marked = len(text)
@@ -217,7 +216,7 @@ def error_lines(error: GpuEnvError) -> list[str]:
         text += f"; {error.hint}"
     lines: list[str] = [Line(text, "bad", marked=marked)]
     if isinstance(error, NoSolutionError):
-        lines += explanation_lines(error.explanation)
+        lines += explanation_lines(error.explanation, verbose=verbose)
     elif isinstance(error, HostMismatchError):
         lines += [f"  {reason_text(reason)}" for reason in error.reasons]
     return lines

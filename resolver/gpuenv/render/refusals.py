@@ -36,7 +36,9 @@ _OF_BUILDS = frozenset({
     "driver-floor", "driver-floor-unknown", "known-avoid", "known-broken", "known-unsupported",
     "needs-gpu", "no-code-for-device", "no-such-extra", "other-build", "ptx-needs-newer-driver",
 })  # fmt: skip
-SCREEN = 25  # lines of a whole explanation
+SCREEN = 25  # lines of a whole explanation of what is possible, or of a lock
+HALF_A_SCREEN = 12  # lines of a refusal without -v: what helps must stand beside the command
+EVERY_LINE = 10_000
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
 _NOTHING_HELPS = (
@@ -45,33 +47,36 @@ _NOTHING_HELPS = (
 )
 
 
-def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
-    """Return the reasons and then the changes that help.
+def explanation_lines(
+    explanation: Explanation, used: int = 1, *, verbose: bool = False
+) -> list[str]:
+    """Return the reasons, the deciding one first, and then the changes that help.
 
     Args:
-        used: lines that the caller prints before. With them, the result fits SCREEN lines of
+        used: lines that the caller prints before. With them, the result fits HALF_A_SCREEN lines of
             `columns()` characters.
+        verbose: whether to print every reason.
     """
     reasons = explanation.reasons
     changes = change_lines(explanation.changes, reasons)
-    most = max(LEAST, SCREEN - used - len(changes))
+    most = EVERY_LINE if verbose else max(LEAST, HALF_A_SCREEN - used - len(changes))
     of_host = [reason for reason in reasons if reason.code in HOST_CODES]
     of_builds = [reason for reason in reasons if reason.code in _OF_BUILDS]
-    lines = reason_lines(of_host if of_builds and of_host else reasons, most)
+    lines = reason_lines(of_host if of_builds and of_host else reasons, most, "-v")
     if of_host and of_builds:  # those about the host replace those about builds: no build helps
         count = quantity_text(len(of_builds), "more reason")
         lines.append(f"{INDENT}no release avoids this (--json lists {count})")
         others = [reason for reason in reasons if reason.code not in {*HOST_CODES, *_OF_BUILDS}]
-        lines += reason_lines(others, most)
+        lines += reason_lines(others, most, "-v")
     return [*lines, *changes, *update_offer(reasons)]
 
 
-def impossible_lines(explanation: Explanation, host: Host) -> list[str]:
+def impossible_lines(explanation: Explanation, host: Host, *, verbose: bool = False) -> list[str]:
     """Return the answer of `gpuenv explain` if there is no solution."""
     answer = "Resolution is impossible"
     first, *rest = wrapped(f"{answer}: {explanation.subject} on {host_text(host)}", "")
     head = [Line(first, "bad", marked=len(answer)), *rest]
-    return [*head, *explanation_lines(explanation, len(head))]
+    return [*head, *explanation_lines(explanation, len(head), verbose=verbose)]
 
 
 def host_text(host: Host) -> str:
@@ -139,8 +144,11 @@ def change_lines(changes: Sequence[Change], reasons: Sequence[Reason]) -> list[s
 # ---- reasons ------------------------------------------------------------------------------------
 
 
-def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
-    """Return at most `most` lines. Facts of one kind are drawn together as far as they must."""
+def reason_lines(reasons: Iterable[Reason], most: int, flag: str = "--json") -> list[str]:
+    """Return at most `most` lines. Facts of one kind are drawn together as far as they must.
+
+    `flag` is what lists all.
+    """
     # Reasons that differ only in the release that has the need are one: "NAME 1.0 and 0.9".
     joined: dict[Reason, dict[str, list[str]]] = {}
     for reason in reasons:
@@ -176,7 +184,7 @@ def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
     for place, lines in enumerate(sentences):
         room = most if place == len(sentences) - 1 else most - 1
         if len(result) + len(lines) > room:
-            return [*result, f"{INDENT}and {len(sentences) - place} more (--json lists all)"]
+            return [*result, f"{INDENT}and {len(sentences) - place} more ({flag} lists all)"]
         result += lines
     return result
 
