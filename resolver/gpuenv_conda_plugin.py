@@ -3,8 +3,8 @@
 It adds `conda gpuenv`, a check after transactions, a check of `conda doctor`, hints at errors.
 
 conda imports this module for every command. So it imports nothing of gpuenv. The hooks import
-gpuenv when conda needs it, within IMPORT_SECONDS: whatever is broken or hangs there becomes one
-line on stderr, and conda goes on. The exception is what the user asks for:
+gpuenv when conda needs it: whatever is broken there becomes one line on stderr, and conda goes on.
+The exception is what the user asks for:
 
     conda config --set plugins.gpuenv_verify strict     # off, warn (the default) or strict
 
@@ -19,14 +19,9 @@ does not know.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
-
-from platformdirs import user_cache_dir
 
 try:
     from conda.plugins import hookimpl  # type: ignore[import-not-found,unused-ignore]
@@ -41,8 +36,6 @@ except ImportError:  # without conda, a hook is an ordinary function
 
 SETTING = "gpuenv_verify"
 OFF, WARN, STRICT = "off", "warn", "strict"
-IMPORT_SECONDS = 10.0  # for the import of gpuenv
-VERDICT_SECONDS = 3600.0  # in which an import that hung is not tried again
 _SUMMARY = (
     "Solve, lock, install and prove GPU environments: "
     "driver, CUDA, cuDNN and frameworks that fit together."
@@ -161,51 +154,12 @@ def load(name: str) -> ModuleType:
     """Return a module of gpuenv.conda_plugin; "" is the package itself.
 
     Raises:
-        RuntimeError: It cannot be imported, or its import hangs, or hung within VERDICT_SECONDS.
+        RuntimeError: It cannot be imported.
     """
-    path = "gpuenv.conda_plugin" + (f".{name}" if name else "")
-    if path in sys.modules:
-        return sys.modules[path]
-    if _hung_before():
-        raise RuntimeError(f"its import hung; {_verdict_path()} says so for an hour")
-    failures: list[BaseException] = []
-
-    def import_module() -> None:
-        try:
-            importlib.import_module(path)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=import_module, daemon=True)
-    thread.start()
-    thread.join(IMPORT_SECONDS)
-    if failures:
-        raise RuntimeError(one_line(failures[0]))
-    if thread.is_alive():
-        _write_verdict()
-        raise RuntimeError(f"its import did not end within {IMPORT_SECONDS:.0f} s")
-    return sys.modules[path]
-
-
-def _verdict_path() -> str:
-    folder = os.environ.get("GPUENV_CACHE_DIR") or user_cache_dir("gpuenv", appauthor=False)
-    return os.path.join(folder, "conda-import-hung")
-
-
-def _hung_before() -> bool:
     try:
-        return time.time() - os.path.getmtime(_verdict_path()) < VERDICT_SECONDS
-    except OSError:
-        return False
-
-
-def _write_verdict() -> None:
-    try:
-        os.makedirs(os.path.dirname(_verdict_path()), exist_ok=True)
-        with open(_verdict_path(), "w", encoding="utf-8"):
-            pass
-    except OSError:
-        pass  # the next command waits again
+        return importlib.import_module("gpuenv.conda_plugin" + (f".{name}" if name else ""))
+    except (Exception, SystemExit) as error:
+        raise RuntimeError(one_line(error)) from None
 
 
 # ---- what gpuenv.conda_plugin uses, too ---------------------------------------------------------

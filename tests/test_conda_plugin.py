@@ -432,9 +432,7 @@ def child(
 
 # text of gpuenv/__init__.py -> what the hooks that import gpuenv say
 UNUSABLE = {
-    "import time\ntime.sleep(60)\n": "its import did not end within 0 s",
     "raise SystemExit(3)\n": "SystemExit: 3",
-    "raise KeyboardInterrupt\n": "KeyboardInterrupt:",
     "import nosuchmodule\n": "ModuleNotFoundError: No module named 'nosuchmodule'",
     "def (\n": "SyntaxError:",
 }
@@ -447,24 +445,16 @@ def test_a_gpuenv_that_cannot_be_imported_is_one_line(
     (tmp_path / "broken" / "gpuenv").mkdir(parents=True)
     (tmp_path / "broken" / "gpuenv" / "__init__.py").write_text(text)
     code = (
-        "plugin.IMPORT_SECONDS = 0.3\n"
         "print(plugin.conda_post_transaction_actions(), plugin.conda_error_hints(ValueError()))\n"
         "print(len(plugin.conda_subcommands() + plugin.conda_settings()))\n"
         "print(plugin.conda_subcommands()[0].action(['solve']), plugin._fix('', None, None),\n"
         "      plugin._report_health('', False))\n"
     )
-    env = {"GPUENV_CACHE_DIR": str(tmp_path / "cache")}
-    for number in range(2):
-        done = child(code, stand_in, tmp_path / "broken", **env)
-        assert (done.returncode, done.stdout) == (0, "[] []\n2\n1 1 None\n")
-        first, second, *commands = done.stderr.splitlines()
-        assert len(commands) == 3 and all(line.startswith("gpuenv: ") for line in commands)
-        if "sleep" in text and number == 0:
-            assert f"gpuenv: left out: {UNUSABLE[text]}" == first and "import hung" in second
-        elif "sleep" in text:  # the verdict is kept
-            assert "gpuenv: left out: its import hung" in first
-        else:
-            assert f"gpuenv: left out: {UNUSABLE[text]}" in first
+    done = child(code, stand_in, tmp_path / "broken")
+    assert (done.returncode, done.stdout) == (0, "[] []\n2\n1 1 None\n")
+    first, _, *commands = done.stderr.splitlines()
+    assert len(commands) == 3 and all(line.startswith("gpuenv: ") for line in commands)
+    assert f"gpuenv: left out: {UNUSABLE[text]}" in first
 
 
 def test_the_checks_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def commands(page: str) -> list[str]:
     return re.findall(r"^    gpuenv ((?:[^#\n]|(?<! )#)+)", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["conda.md", "conda-existing.md", "conda-wheels.md"])
+@pytest.mark.parametrize("page", ["conda.md"])
 def test_the_commands_of_a_page(
     page: str,
     channels: dict[str, str],

@@ -1,10 +1,9 @@
-"""Conda environments, with wheels beside the packages: what differs from environments of wheels."""
+"""Solves and locks of conda environments, with wheels beside the packages."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import shutil
 from collections.abc import Sequence
 
 from ..compat import conda_parts, evaluate
@@ -13,18 +12,14 @@ from ..errors import (
     Explanation,
     InputError,
     NoSolutionError,
-    NotVerifiedError,
     Reason,
     TamperedError,
 )
 from ..index.multi_index import MultiIndex
-from ..install import conda as installer
-from ..install import conda_changes, conda_history, conda_prefix, installers
-from ..install import wheels as wheel_installer
-from ..install.wheels import Approve, Progress, Prove
+from ..install import conda_changes, conda_history, conda_prefix
 from ..lock import conda_formats, pylock
-from ..model import CondaOptions, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
-from ..prefix import interpreter_of, is_conda
+from ..model import CondaOptions, Host, IndexOptions, Lock, Plan, Request
+from ..prefix import is_conda
 from ..requirements import conda_settings, conda_versions
 from ..requirements.conda_projects import read_project_file
 from ..requirements.conda_versions import inside_conda
@@ -83,7 +78,9 @@ def _open_solver(request: Request, host: Host, options: IndexOptions) -> solvers
     if subdir is None:
         raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
     mode = "offline" if options.offline else "refresh" if options.refresh else "fetch"
-    return solvers.open_solver(channels(request), (subdir, "noarch"), cache=mode)
+    solver = solvers.open_solver(channels(request), (subdir, "noarch"), cache=mode)
+    conda_versions.version("0")  # loads the rules of versions now
+    return solver
 
 
 def channels(request: Request) -> tuple[str, ...]:
@@ -325,78 +322,6 @@ def with_hashes(lock: Lock) -> Lock:
     return lock.replace(pins=tuple(pins))
 
 
-# ---- install -------------------------------------------------------------------------------------
-
-
-def sync(
-    lock: Lock,
-    target: str,
-    beside: Lock | None,
-    *,
-    exact: bool | None = None,
-    installer_name: str = "auto",
-    approve: Approve | None = None,
-    prove: Prove | None = None,
-    progress: Progress | None = None,
-) -> str:
-    """Install a lock whose files have hashes and that fits; see `environments.sync`.
-
-    The environment is changed in place: it is verified after the change.
-
-    Args:
-        lock: the lock.
-        target: the environment.
-        beside: the lock of the wheels, with the places to take the files from.
-        exact: as in `environments.sync`.
-        installer_name: the installer of the wheels.
-        approve: as in `environments.sync`.
-        prove: as in `environments.sync`.
-        progress: as in `environments.sync`.
-    """
-    leaving = _leaving_wheels(lock, target, exact=exact)
-    if beside is not None or leaving:
-        installers.find_installer(installer_name)  # or an error
-    new = installer.check(target)
-    before = None if new else conda_history.read_state(target)
-    requested = _requested_specs(lock)
-    planned = changes(lock, target, exact=exact)
-    if not new and approve is not None:
-        approve(planned)
-    if leaving:
-        # Remove the wheels first: the new conda packages may have the same names.
-        wheel_installer.add(
-            lock.replace(pins=()),
-            interpreter_of(target),
-            remove=leaving,
-            installer=installer_name,
-            progress=progress,
-        )
-    python = installer.sync(lock, target, planned, requested=requested, progress=progress)
-    try:
-        conda_history.record(target, requested)
-        if beside is not None:
-            wheel_installer.add(
-                beside,
-                python,
-                installer=installer_name,
-                progress=progress,
-                tolerated=compatibility_data().tolerated,
-            )
-        conda_prefix.remember(target, beside, leaving)
-        if beside is not None or leaving:
-            conda_history.forget_state(target)  # the old wheels are not kept
-        elif before is not None:
-            conda_history.remember_state(target, before)
-        conda_history.record_lock(target, lock_texts(lock, conda_history.LOCK))
-    except BaseException:
-        if new:
-            shutil.rmtree(target, ignore_errors=True)
-        raise
-    if prove is not None and not prove(python or target):
-        raise NotVerifiedError(f"{target} was changed, and was not verified")
-    return python
-
-
 def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
     """Return {path: text} of the files of a lock: `path`, then the lock of its wheels, if any.
 
@@ -412,51 +337,3 @@ def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
     lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, text_digest(text_beside)))))
     path_beside = os.path.join(os.path.dirname(path), file)
     return {path: conda_formats.dumps(lock, form), path_beside: text_beside}
-
-
-def changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChanges:
-    """Return what `sync` would change."""
-    installer.check(target)
-    return conda_changes.plan_changes(
-        lock,
-        target,
-        exact=bool(exact),
-        requested=_requested_specs(lock),
-        carriers=carriers(),
-        leaving=_leaving_wheels(lock, target, exact=exact),
-    )
-
-
-def _requested_specs(lock: Lock) -> tuple[str, ...]:
-    return planning.requested_specs(lock.frameworks, lock.requirements, carriers())
-
-
-def _leaving_wheels(lock: Lock, target: str, *, exact: bool | None) -> tuple[str, ...]:
-    """Return the names of an earlier lock's wheels that a sync removes from a prefix."""
-    provided = conda_changes.distributions_of(lock.pins, carriers())
-    return conda_prefix.left_over(target, lock.wheels, provided, exact=bool(exact))
-
-
-def rollback(target: str, *, progress: Progress | None = None) -> None:
-    """Return to the packages before the last sync. Only packages that it changed change back."""
-    installer.check(target)
-    now = conda_history.read_state(target)
-    previous = conda_history.previous_state(target)
-    pins = []
-    for name, record in previous.records.items():
-        installed = now.records.get(name, {})
-        if all(record.get(key) == installed.get(key) for key in ("version", "build", "sha256")):
-            continue
-        if not record.get("url") or not record.get("sha256"):
-            message = f"{record['name']} cannot be installed again: its URL or sha256 is unknown"
-            raise InputError(message, hint="install an earlier lock: gpuenv sync LOCK")
-        pins.append(planning.pin_of(record))
-    removed = sorted(now.records.keys() - previous.records.keys())
-    if progress is not None:
-        progress(f"installing {len(pins)} conda packages again, removing {len(removed)}")
-    requested = tuple(previous.specs.values())
-    withdrawn = sorted(now.specs.keys() - previous.specs.keys())
-    installer.install(pins, target, removed, requested, withdrawn)
-    conda_history.record(target, requested, withdrawn)
-    conda_history.remember_state(target, now)
-    conda_history.record_lock(target, previous.lock)

@@ -23,7 +23,7 @@ from ..requirements.versions import parse_requirement
 from ..resolve.requested import unknown_framework
 from ..verify import environment
 from ..verify.survey import is_bare
-from . import conda
+from . import conda, conda_installing
 from .data import carriers, compatibility_data
 from .environments import lock_texts, read_lock
 from .hosts import Texts, require_texts, require_type, with_python_of
@@ -224,7 +224,7 @@ def sync(
         )
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
-    return conda.sync(
+    return conda_installing.sync(
         lock,
         target,
         (files or lock).wheels,
@@ -247,7 +247,7 @@ def changes(
         return wheel_installer.changes(lock, target, exact=exact, tolerated=tolerated)
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
-    return conda.changes(lock, target, exact=exact)
+    return conda_installing.changes(lock, target, exact=exact)
 
 
 def install(
@@ -334,7 +334,7 @@ def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = Non
         TargetBusyError: another run changed the target all the time.
     """
     if is_conda(target):
-        conda.rollback(target, progress=progress)
+        conda_installing.rollback(target, progress=progress)
     else:
         wheel_installer.rollback(target, wait=wait, progress=progress)
 
