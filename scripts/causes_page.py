@@ -18,9 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
-from gpuenv.doctor.catalog import Cause, causes  # noqa: E402
-from gpuenv.doctor.judge import CUDNN_TESTS, UNKNOWN_CAUSE  # noqa: E402
-from gpuenv.doctor.model import TESTS  # noqa: E402
+from gpuenv.doctor.catalog import Cause, causes, tests, tests_for  # noqa: E402
+from gpuenv.doctor.judge import UNKNOWN_CAUSE  # noqa: E402
 from registry import write  # noqa: E402
 
 FOLDER = ROOT / "docs" / "causes"
@@ -116,9 +115,8 @@ def section(title: str, texts: Iterable[str], known: Mapping[str, Cause]) -> lis
 
 def next_tests() -> Iterator[str]:
     """Yield a numbered list of the tests to run for a failure of cuDNN without a cause."""
-    names = [test for test in TESTS if test in CUDNN_TESTS]
-    for number, test in enumerate(names, 1):
-        yield from wrapped(f"`{test}`: {markdown(TESTS[test], {})}", f"{number}. ")
+    for number, test in enumerate(tests_for("cudnn"), 1):
+        yield from wrapped(f"`{test}`: {markdown(tests()[test].shows, {})}", f"{number}. ")
 
 
 def index(known: Mapping[str, Cause]) -> str:

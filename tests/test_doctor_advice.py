@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv import cli, doctor, solve
+from gpuenv import cli, solve
 from gpuenv.compat.data import load
 from gpuenv.compat.evaluate import agreements, built_with, packages_of_pins
 from gpuenv.doctor.catalog import causes
@@ -54,8 +54,8 @@ def test_the_proposed_command_gives_what_the_answer_says(case: dict[str, Any]) -
 @together(CASES["case"])
 def test_the_answer_is_short(case: dict[str, Any]) -> None:
     found = examined(case["log"])
-    short = render.doctor_lines(found, causes(), doctor.TESTS, "the log")
-    whole = render.doctor_lines(found, causes(), doctor.TESTS, "the log", verbose=True)
+    short = render.doctor_lines(found, causes(), "the log")
+    whole = render.doctor_lines(found, causes(), "the log", verbose=True)
     assert len(short) < len(whole)
     assert short[0] == whole[0]
     assert short[1].startswith("  log line")

@@ -10,8 +10,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from gpuenv import cli
 from gpuenv.compat.data import load
+from gpuenv.doctor import catalog
 from gpuenv.doctor.catalog import advice_rows, areas, causes
-from gpuenv.doctor.model import TEST_COMMANDS
 from tables import data_file, together
 from test_doctor_advice import CASES, examined
 
@@ -33,7 +33,8 @@ def texts() -> Iterator[str]:
 
 def commands() -> list[str]:
     quoted = {command for text in texts() for command in re.findall("`([^`]+)`", text)}
-    return sorted({*quoted, *TEST_COMMANDS.values()} - set(TABLE["names"]))
+    shown = {test.command for test in catalog.tests().values()}
+    return sorted((quoted | shown) - {"", *TABLE["names"]})
 
 
 def simple_commands(command: str) -> Iterator[list[str]]:

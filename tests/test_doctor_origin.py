@@ -9,7 +9,6 @@ import pytest
 
 import gpuenv
 import planting
-from gpuenv import doctor
 from gpuenv.doctor.catalog import causes
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
@@ -72,7 +71,7 @@ def test_the_origin_decides_what_is_evidence(case: dict[str, Any], tmp_path: Pat
         root=str(tmp_path),
     )
     name = "the log" if log else ""
-    text = "\n".join(render.doctor_lines(found, causes(), doctor.TESTS, name, verbose=True))
+    text = "\n".join(render.doctor_lines(found, causes(), name, verbose=True))
     document = render.doctor_json(found, causes())
     assert (document["origin"] or {"place": ""})["place"] == case["place"], text
     verdicts = [

@@ -3,15 +3,17 @@
 import re
 from typing import Any
 
+from gpuenv.doctor import catalog
 from gpuenv.doctor.catalog import (
     areas,
     causes,
+    fact_rows,
     messages,
     rules,
 )
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from gpuenv.doctor.model import KINDS, TESTS, Fact
+from gpuenv.doctor.model import Fact
 from tables import data_file, together
 
 CASES: list[dict[str, Any]] = data_file("doctor/cases.toml")["case"]
@@ -134,13 +136,13 @@ def test_every_refutation_holds() -> None:
 def test_the_data_speak_the_vocabulary() -> None:
     known = causes()
     for cause in known.values():
-        assert {*cause.fails, *cause.passes} <= set(TESTS)
+        assert {*cause.fails, *cause.passes} <= set(catalog.tests())
         assert cause.scope in ("environment", "host", "program")
         assert cause.fix.isascii() and cause.proves
     for rule in rules():
         assert rule.cause in known and rule.confidence in ("proved", "likely", "possible")
         kinds = {kind for one in (*rule.when, *rule.unless) for kind in one.kinds}
-        assert kinds <= set(KINDS), rule
+        assert kinds <= set(fact_rows()["kinds"]), rule
     for message in messages():
         assert message.compiled() and message.needles
         stated = [fact[1] for fact in message.facts if fact[0] in ("says", "hints", "maybe")]
@@ -148,7 +150,9 @@ def test_the_data_speak_the_vocabulary() -> None:
         pattern = message.compiled()
         fields = re.findall(r"\{(\d)", "".join(map("".join, message.facts)))
         assert all(int(field) <= pattern.groups for field in fields), message.name
-        assert {kind for kind, _subject, _value in message.facts} <= set(KINDS), message.name
+        assert {kind for kind, _subject, _value in message.facts} <= set(fact_rows()["kinds"]), (
+            message.name
+        )
         named = {subject for kind, subject, _value in message.facts if kind == "outside"}
         assert named <= set(areas()), message.name
 

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from .. import api, loader_env
-from .. import doctor as doctor_values
 from ..doctor import catalog
 from ..errors import GpuEnvError, InputError
 from ..model import Host
@@ -128,9 +127,7 @@ class Doctor(Command):
         name = ""
         if log is not None:
             name = "the log" if arguments.log in (None, "-") else arguments.log
-        lines = render.doctor_lines(
-            examination, causes, doctor_values.TESTS, name, verbose=arguments.verbose > 0
-        )
+        lines = render.doctor_lines(examination, causes, name, verbose=arguments.verbose > 0)
         document, is_well = render.doctor_json(examination, causes), render.well(examination)
         return print_result(arguments, document, lines, ok=is_well)
 

@@ -21,20 +21,19 @@ diagnosis: composes all this.
 catalog: reads the data in matrix_data/doctor.
 """
 
-from .catalog import Cause, causes
+from .catalog import Cause, Test, causes, tests
 from .judge import diagnose
 from .log_reader import read_log
-from .model import KINDS, PROBE_TESTS, TESTS, Diagnosis, Fact, Verdict
+from .model import Diagnosis, Fact, Verdict
 
 __all__ = [
-    "KINDS",
-    "PROBE_TESTS",
-    "TESTS",
     "Cause",
     "Diagnosis",
     "Fact",
+    "Test",
     "Verdict",
     "causes",
     "diagnose",
     "read_log",
+    "tests",
 ]

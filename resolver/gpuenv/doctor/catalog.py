@@ -66,6 +66,16 @@ class Area(Value):
     fix: str
 
 
+class Test(Value):
+    """A test of the host: a row [[test]] of facts.toml, whose head describes the fields."""
+
+    id: str
+    shows: str
+    command: str = ""
+    probe: bool = False
+    proposed: tuple[str, ...] = ()
+
+
 class Owner(Value):
     """The CUDA major versions and the packages that a library belongs to.
 
@@ -509,6 +519,17 @@ def _toolkits() -> Row:
 def fact_rows() -> Row:
     """Return facts.toml, whose head describes it."""
     return _read("doctor", "facts.toml")
+
+
+@cache
+def tests() -> Mapping[str, Test]:
+    """Return the tests by id, in the order in which they are proposed."""
+    return {row["id"]: Test(**_with_tuples(row)) for row in fact_rows()["test"]}
+
+
+def tests_for(failure: str) -> tuple[str, ...]:
+    """Return the tests that are proposed for a failure without a cause: cudnn, or other."""
+    return tuple(test.id for test in tests().values() if failure in test.proposed)
 
 
 @cache

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..model import Value
-from .model import TESTS, Fact
+from .catalog import tests
+from .model import Fact
 from .status_codes import version_tuple
 
 _TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device outweighs any pass
@@ -158,9 +159,9 @@ class Case:
         return result
 
     def untested(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the tests that neither passed nor failed, in the order of TESTS."""
+        """Return those of the tests that neither passed nor failed, in their order."""
         open_tests = {name for name in names if not (self.passed(name) or self.failed(name))}
-        return tuple(name for name in TESTS if name in open_tests)
+        return tuple(name for name in tests() if name in open_tests)
 
     def faults(self) -> list[Fact]:
         """Return the facts which show that something failed, whatever the cause."""

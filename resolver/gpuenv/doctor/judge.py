@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from .advice import advice, advice_row
-from .catalog import Area, areas, causes
+from .catalog import Area, areas, causes, tests_for
 from .facts import NVIDIA_KINDS, Case, is_absence
-from .model import PROBE_TESTS, Diagnosis, Fact, Finding, Outside, Verdict, possible
+from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import XID_PROGRAM, broken_release, driver_suffices, findings
 
 EVIDENCE_LINES = 4  # of one verdict
@@ -47,22 +47,6 @@ _WITHOUT_NVIDIA_GPU = {
 }
 # Causes by which a program reaches no device.
 _WITHOUT_DEVICE = ("container_gpu_not_injected", "driver_not_found", "driver_not_loaded")
-# Tests to propose for a failure of cuDNN, and for another failure.
-CUDNN_TESTS = (
-    *PROBE_TESTS,
-    "cudnn-version",
-    "driver-runtime",
-    "architecture",
-)
-_OTHER_TESTS = (
-    "fresh-process",
-    "clean-loader",
-    "float32-convolution",
-    "each-device",
-    "cuinit",
-    "context",
-    "health",
-)
 # A mistake of the program is ruled out by a test that fails without the program.
 REFUTED_BY_FAILURE = {
     "unsupported_op_config": "float32-convolution",
@@ -384,12 +368,12 @@ def _abstention(case: Case) -> Diagnosis:
     failures = tuple(dict.fromkeys(map(evidence_line, faults)))[:EVIDENCE_LINES]
     of_cudnn = [fact for fact in faults if fact.subject in ("cudnn", "cudnn-start", "cudnn-call")]
     if not of_cudnn:
-        tests = case.untested(_OTHER_TESTS)
+        tests = case.untested(tests_for("other"))
         return Diagnosis(abstained=True, next_tests=tests, failures=failures)
     unknown = _verdict(possible(UNKNOWN_CAUSE, *of_cudnn), case)
     return Diagnosis(
         abstained=True,
         verdicts=(unknown,),
-        next_tests=case.untested(CUDNN_TESTS),
+        next_tests=case.untested(tests_for("cudnn")),
         failures=unknown.evidence,
     )

@@ -7,17 +7,9 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..doctor.catalog import Cause
+from ..doctor.catalog import Cause, tests
 from ..doctor.diagnosis import Examination
-from ..doctor.model import (
-    PROBE_TESTS,
-    TEST_COMMANDS,
-    TESTS,
-    Diagnosis,
-    Fact,
-    Outside,
-    Verdict,
-)
+from ..doctor.model import Diagnosis, Fact, Outside, Verdict
 from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
 from ..model import Check
@@ -51,7 +43,6 @@ CONFIDENCE = {
 def doctor_lines(
     examination: Examination,
     causes: Causes,
-    tests: Mapping[str, str],
     name: str,
     *,
     verbose: bool = False,
@@ -64,14 +55,13 @@ def doctor_lines(
     Args:
         examination: what was found.
         causes: what the data knows about each cause.
-        tests: what each test shows, in words.
         name: the name of the log; "" without one.
         verbose: whether everything is shown, also with a log.
     """
     named = _named(examination.diagnosis)
     if named and _has_log(examination) and not (verbose or examination.test_results):
         return _short_lines(named[0], examination, causes)
-    lines = _verdict_lines(examination, causes, tests, name)
+    lines = _verdict_lines(examination, causes, name)
     checks = _checks_section(examination, verbose=verbose)
     for section in (_test_lines(examination), checks, _gaps(examination)):
         if section:
@@ -100,12 +90,10 @@ def _named(diagnosis: Diagnosis) -> list[Verdict]:
 # ---- the verdict --------------------------------------------------------------------------------
 
 
-def _verdict_lines(
-    examination: Examination, causes: Causes, tests: Mapping[str, str], name: str
-) -> list[str]:
+def _verdict_lines(examination: Examination, causes: Causes, name: str) -> list[str]:
     diagnosis = examination.diagnosis
     if diagnosis.abstained:
-        return _abstention_lines(examination, tests, name)
+        return _abstention_lines(examination, name)
     verdicts = _named(diagnosis)
     if not verdicts:
         return [_no_cause_line(examination, name)]
@@ -155,7 +143,7 @@ def _further_cause_lines(verdict: Verdict, causes: Causes) -> list[str]:
     return [line, *_cut(f"    {line}" for line in verdict.evidence[:1])]
 
 
-def _abstention_lines(examination: Examination, tests: Mapping[str, str], name: str) -> list[str]:
+def _abstention_lines(examination: Examination, name: str) -> list[str]:
     diagnosis = examination.diagnosis
     if diagnosis.outside is not None:
         return _outside_lines(diagnosis.outside)
@@ -173,10 +161,8 @@ def _abstention_lines(examination: Examination, tests: Mapping[str, str], name: 
             title += " (--probe runs those marked *)"
         lines.append(f"{title}:")
     for number, test in enumerate(diagnosis.next_tests, 1):
-        mark = " "
-        if test in PROBE_TESTS:
-            mark = "*"
-        lines.append(f"  {number}. {mark} {tests[test]}")
+        mark = "*" if tests()[test].probe else " "
+        lines.append(f"  {number}. {mark} {tests()[test].shows}")
     return lines
 
 
@@ -427,10 +413,11 @@ def _fact_json(fact: Fact) -> dict[str, str]:
 def _next_test_json(test: str, examination: Examination) -> dict[str, str]:
     """Return a test that tells causes apart: its name, what a pass shows, and a command."""
     target = shlex.quote(examination.target or "DIR")
-    command = TEST_COMMANDS.get(test, f"gpuenv verify --target {target}")
-    if test in PROBE_TESTS:
+    row = tests()[test]
+    command = row.command or f"gpuenv verify --target {target}"
+    if row.probe:
         command = f"gpuenv doctor LOG --probe --target {target}"
-    return {"test": test, "shows": TESTS[test], "command": command}
+    return {"test": test, "shows": row.shows, "command": command}
 
 
 def _origin_json(origin: Origin | None) -> dict[str, object] | None:
