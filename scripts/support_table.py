@@ -64,11 +64,11 @@ GPUS = (
     ("linux-x86_64", ("RTX 5070", "RTX 5080", "RTX 5090", "RTX PRO 6000")),
     ("linux-aarch64", ("GB10",)),
 )
-HEAD = """# Which release for my GPU
+HEAD = """# Which torch for my GPU
 
 1. Find the compute capability of your GPU.
-2. Find it with your driver (`nvidia-smi` shows it) below. The row has the newest release
-   of each framework that runs there, and its build.
+2. Find it with your driver (`nvidia-smi` shows it) below. The row has the newest torch, cupy, jax,
+   onnxruntime and tensorflow that run there, and their builds.
 
 `gpuenv solve torch` does the same for your machine, with the versions of everything beside it.
 
