@@ -65,7 +65,7 @@ class Documented(NamedTuple):
 
     def words(self) -> list[str]:
         """Return the arguments of gpuenv, without what the shell takes."""
-        text = re.split(r" [|>] | 2>&1 |\)\"$", self.text)[0]
+        text = re.split(r" [|>]+ | 2>&1 |\)\"$", self.text)[0]
         return shlex.split(text)[1:]
 
 
