@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import small_wheels
 from gpuenv.cli import all_commands, command_parser, load_command
 from index_server import IndexServer
 from tables import data_file, each
-from test_cli import SOLVE, contents, run, run_process
+from test_cli import SOLVE, command_environment, contents, run, run_process
 
 TABLES = data_file("tables/commands.json")
 
@@ -251,6 +252,31 @@ def test_completion_in_bash(folder: Path, words: list[str], completions: list[st
 def test_help_of_a_command_of_a_command(folder: Path, words: str, status: int, says: str) -> None:
     done = run(words, folder)
     assert done.returncode == status and (done.stdout or done.stderr).startswith(says)
+
+
+@each("words", ["solve ./{}", "solve {}", "explain ./{}", "install --target env --no-verify {}"])
+def test_the_path_of_a_wheel_is_a_requirement(folder: Path, words: str) -> None:
+    name = small_wheels.make_wheel(folder, "alpha", "1.0").filename
+    done = run(f"{words.format(name)} --gpu none --offline", folder)
+    assert done.returncode == 0, done.stderr
+    assert "possible: 1 package" in done.stdout or "alpha 1.0" in done.stdout
+
+
+@each(
+    "words",
+    ["help", "explain torch==2.15.0 --gpu V100 --json", "solve torch==2.15.0 --gpu V100 --json"],
+)
+def test_nobody_reads_the_output(folder: Path, words: str) -> None:
+    """`gpuenv ... | true`: the document of a failure, too."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "gpuenv", *words.split()]
+    environment = command_environment(folder, {"GPUENV_OFFLINE": "1"})
+    with open(writer, "wb") as stdout:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdout=stdout, stderr=subprocess.PIPE, check=False
+        )
+    assert done.stderr == b"" and done.returncode == 0
 
 
 def test_a_long_refusal_is_folded(folder: Path) -> None:

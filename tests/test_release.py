@@ -24,7 +24,7 @@ from small_wheels import make_wheel
 from tables import ROOT, together
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-ACTIONS = [*WORKFLOWS, ROOT / "docs" / "hooks" / "ci.yml"]
+ACTIONS = [*WORKFLOWS, *(ROOT / "docs" / "hooks" / f"{name}.yml" for name in ("ci", "update"))]
 PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
 
 

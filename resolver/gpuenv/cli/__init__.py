@@ -59,7 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and sys.getfilesystemencoding() != "utf-8":
         # Paths and files of other programs are UTF-8, whatever the locale is.
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except BrokenPipeError:  # the reader of stdout has closed it
+        # Python writes the rest of the output at exit, which would fail again.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        return 0
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Run a command, and print what went wrong. BrokenPipeError if nobody reads the output."""
     # until they are parsed
     arguments = Namespace(json=False, verbose=0, debug="--debug" in argv)
     try:
@@ -68,12 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader of stdout has closed it
-        # Python writes the rest of the output at exit, which would fail again.
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-        return 0
+    except BrokenPipeError:
+        raise
     except KeyboardInterrupt:
         lines, status = ["gpuenv: interrupted"], INTERRUPTED
     except Exception as error:

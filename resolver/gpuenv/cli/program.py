@@ -80,7 +80,7 @@ class Completion(Command):
         ("gpuenv completion bash > ~/.local/share/bash-completion/completions/gpuenv", "For bash"),
         ("gpuenv completion zsh > ~/.zfunc/_gpuenv", "For zsh, with ~/.zfunc in fpath"),
         ("gpuenv completion fish > ~/.config/fish/completions/gpuenv.fish", "For fish"),
-        ("gpuenv completion powershell >> $PROFILE", "For PowerShell"),
+        ("gpuenv completion powershell > gpuenv.ps1", "For PowerShell: . ./gpuenv.ps1 in $PROFILE"),
     )
     ARGUMENTS = (Argument("SHELL", "The shell", choices=("bash", "zsh", "fish", "powershell")),)
 

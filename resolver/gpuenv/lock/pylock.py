@@ -130,12 +130,21 @@ def installer_text(lock: Lock) -> str:
 
     Dependencies are left out: the files need not be all of an environment.
     """
+    wheels = [pin.wheel for pin in lock.pins]
+    # HACK: uv 0.13 reads an archive from servers only, and a wheel from a folder, too.
+    wheels = [wheel.replace(index="") if _is_wheel_file(wheel) else wheel for wheel in wheels]
     document: Document = {
         "lock-version": "1.0",
         "created-by": "gpuenv",
-        "packages": [_package(Pin(wheel=pin.wheel)) for pin in lock.pins],
+        "packages": [_package(Pin(wheel=wheel)) for wheel in wheels],
     }
     return tomli_w.dumps(document)
+
+
+def _is_wheel_file(wheel: Wheel) -> bool:
+    """Return whether a wheel is a file of this machine that a requirement names by its path."""
+    is_file = wheel.url.startswith("file:") and wheel.filename.endswith(".whl")
+    return wheel.index == DIRECT and is_file
 
 
 def content(document: Document) -> str:
