@@ -105,6 +105,7 @@ class _CarrierRow(Value, forbid_unknown_fields=False):
     framework: str
     package: str
     carrier: str
+    watch: tuple[str, ...] = ()
 
 
 class _DistributionRow(Value, forbid_unknown_fields=False):
@@ -133,7 +134,8 @@ class Carriers:
 
     `packages` and `carriers` give, for each framework, the package that users name and the package
     that holds the code. `distributions` gives the Python distribution that a package installs,
-    where the names differ. `code_rows` has the rows of device code, `constraints` what records
+    where the names differ. `watched` gives the framework of each package whose changes the conda
+    plugin checks. `code_rows` has the rows of device code, `constraints` what records
     do not say.
     """
 
@@ -143,6 +145,11 @@ class Carriers:
         self.packages = {row.framework: row.package for row in content.carriers}
         self.carriers = {row.framework: row.carrier for row in content.carriers}
         self.distributions = {row.package: row.distribution for row in content.distributions}
+        self.watched = {
+            name: row.framework
+            for row in content.carriers
+            for name in (row.package, row.carrier, *row.watch)
+        }
         self.code_rows = content.code
         self.constraints = content.constraints
         self._framework_of = {row.carrier: row.framework for row in content.carriers}

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 
 from ..compat import data
-from ..compat.conda_records import CUDNN, TOOLKITS
+from ..compat.conda_records import CUDNN, TOOLKITS, Carriers
 
 
 @cache
 def watched() -> Mapping[str, str]:
     """Return {conda package: gpuenv's name of its framework, "" for CUDA and cuDNN}.
 
-    The names come from the compatibility data. `watch` in conda/carriers.json names the packages
-    of a framework that have no device code of their own. A framework without an entry there is
-    watched by its own name.
+    A framework without conda packages of other names is watched by its own name.
 
     Raises:
-        DataError, OSError, ValueError, KeyError: The data is damaged.
+        DataError: The data is damaged.
     """
     matrix = data.load()
-    packages = dict.fromkeys((*TOOLKITS, *CUDNN), "")
-    with open(os.path.join(matrix.folder, "conda", "carriers.json"), encoding="utf-8") as file:
-        carriers = json.load(file)["carriers"]
-    frameworks = set(matrix.frameworks())
-    for row in carriers:
-        frameworks.discard(row["framework"])
-        for name in (row["package"], row["carrier"], *row.get("watch", ())):
-            packages[name] = row["framework"]
-    for name in frameworks:
-        packages[name] = name
-    return packages
+    watched = Carriers(matrix.folder).watched
+    others = set(matrix.frameworks()).difference(watched.values())
+    return {**dict.fromkeys((*TOOLKITS, *CUDNN), ""), **watched, **{name: name for name in others}}
 
 
 def watched_among(packages: Iterable[str]) -> set[str]:
