@@ -21,6 +21,7 @@ from gpuenv.lock.fields import (
     read_table,
 )
 from gpuenv.model import Lock
+from gpuenv.serialize import dump_yaml
 
 LOCKS = Path(__file__).parent / "data" / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))
@@ -77,7 +78,7 @@ def test_a_conda_lock_is_the_yaml_that_other_tools_read() -> None:
     }
     assert document["package"][0]["dependencies"] == {}
     special = {"key": 'quote " \\ tab \t é', "empty": [], "long": "x " * 300}
-    written = conda_formats._to_yaml(special)
+    written = dump_yaml(special)
     assert yaml.safe_load(written) == special and len(written.splitlines()) == len(special)
 
 

@@ -6,6 +6,7 @@ import errno
 import gc
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -103,6 +104,13 @@ def load_yaml(text: str | bytes) -> Any:
     finally:
         if collects:
             gc.enable()
+
+
+def dump_yaml(document: object) -> str:
+    """Return data as YAML, whose keys stay in their order and whose texts are one line each."""
+    import yaml  # heavy
+
+    return str(yaml.safe_dump(document, sort_keys=False, width=math.inf))
 
 
 def to_plain(value: object) -> Any:

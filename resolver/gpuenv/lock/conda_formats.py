@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,15 @@ from ..errors import InputError, TamperedError
 from ..index.urls import without_credentials
 from ..model import Lock, Pin, Plan, Wheel
 from ..resolve.conda import virtual_packages
-from ..serialize import canonical_json, from_plain, load_yaml, read_input, text_digest, to_plain
+from ..serialize import (
+    canonical_json,
+    dump_yaml,
+    from_plain,
+    load_yaml,
+    read_input,
+    text_digest,
+    to_plain,
+)
 from . import conda_foreign, grammar
 from .fields import CONDA, CondaTable, Document
 from .pylock import host_to_lock, refuse_missing_hashes
@@ -38,7 +45,6 @@ _FILE_LINE = re.compile(
     r"(?P<url>\S+?/(?P<subdir>[^/\s]+)/(?P<file>[^/\s#]+\.(?:conda|tar\.bz2)))"
     r"(?:#(?:(?:sha256:)?(?P<sha256>[0-9a-f]{64})|(?P<md5>[0-9a-f]{32})))?"
 )
-_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NAME_PARTS = 3  # NAME-VERSION-BUILD
 
 
@@ -132,19 +138,18 @@ def _subdir(lock: Lock) -> str:
 def _conda_lock_text(lock: Lock) -> str:
     subdir, channels = _subdir(lock), _channels(lock)
     request = "\n".join((*lock.frameworks, *lock.requirements, *channels))
-    return _to_yaml(
-        {
-            "version": 1,
-            "metadata": {
-                "content_hash": {subdir: text_digest(request)},
-                "channels": [{"url": url, "used_env_vars": []} for url in channels],
-                "platforms": [subdir],
-                "sources": [],
-                "custom_metadata": {"created_by": "gpuenv", "gpuenv": _own_json(lock)},
-            },
-            "package": [_conda_lock_package(pin, subdir) for pin in lock.pins],
-        }
-    )
+    document = {
+        "version": 1,
+        "metadata": {
+            "content_hash": {subdir: text_digest(request)},
+            "channels": [{"url": url, "used_env_vars": []} for url in channels],
+            "platforms": [subdir],
+            "sources": [],
+            "custom_metadata": {"created_by": "gpuenv", "gpuenv": _own_json(lock)},
+        },
+        "package": [_conda_lock_package(pin, subdir) for pin in lock.pins],
+    }
+    return dump_yaml(document)
 
 
 def _conda_lock_package(pin: Pin, subdir: str) -> Document:
@@ -167,41 +172,6 @@ def _conda_lock_package(pin: Pin, subdir: str) -> Document:
         "category": "main",
         "optional": False,
     }
-
-
-def _to_yaml(document: Document) -> str:
-    """Return block YAML: texts as JSON writes them, most keys plain.
-
-    The bytes of a lock must stay the same, so every freedom that YAML leaves is decided here.
-    """
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        """Indents lists below their key, and quotes texts but not keys."""
-
-        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-            super().increase_indent(flow, False)
-
-        def represent_mapping(
-            self, tag: str, mapping: Any, flow_style: bool | None = None
-        ) -> yaml.MappingNode:
-            node = super().represent_mapping(tag, mapping, flow_style)
-            for key, _ in node.value:
-                if _PLAIN_KEY.fullmatch(key.value):
-                    key.style = None
-            return node
-
-        def write_double_quoted(self, text: str, split: bool = True) -> None:
-            self.write_indicator(json.dumps(text), True)
-
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    def quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
-
-    Dumper.add_representer(str, quoted)
-    return yaml.dump(document, Dumper=Dumper, sort_keys=False, width=math.inf)
 
 
 # ---- reading ------------------------------------------------------------------------------------

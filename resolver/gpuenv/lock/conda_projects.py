@@ -5,11 +5,10 @@ environment.yml is conda's and mamba's, construct.yaml is that of constructor, p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..errors import InexpressibleError
 from ..index.urls import without_credentials
 from ..model import Lock, Wheel
+from ..serialize import dump_yaml
 from .tool_settings import pixi_platform
 
 TOOLS = ("conda", "constructor", "pixi")
@@ -51,7 +50,7 @@ def _environment(lock: Lock) -> str:
         if not any(pin.wheel.name == "pip" for pin in lock.pins):
             dependencies.append("pip")
         dependencies.append({"pip": wheels})
-    return _yaml({"channels": channels_of(lock), "dependencies": dependencies})
+    return dump_yaml({"channels": channels_of(lock), "dependencies": dependencies})
 
 
 def _construct(lock: Lock) -> str:
@@ -63,13 +62,7 @@ def _construct(lock: Lock) -> str:
         f"{pin.wheel.name} {pin.wheel.version} {pin.wheel.metadata['build']}" for pin in lock.pins
     ]
     document = {"name": "gpuenv", "version": "1.0", "channels": channels_of(lock), "specs": specs}
-    return _yaml(document)
-
-
-def _yaml(document: Mapping[str, object]) -> str:
-    import yaml
-
-    return str(yaml.safe_dump(document, sort_keys=False))
+    return dump_yaml(document)
 
 
 def _pixi(lock: Lock) -> str:
