@@ -161,8 +161,13 @@ class Rule(Value):
 
     cause: str
     confidence: str
-    when: tuple[Condition, ...]
+    when: tuple[Condition, ...] = ()
     unless: tuple[Condition, ...] = ()
+    of: str = ""
+
+    def is_of(self, fact: Fact) -> bool:
+        """Return whether a fact is one of those that a cap is about."""
+        return not self.of or _exact(self.of).fullmatch(fact.value) is not None
 
 
 @cache
@@ -177,14 +182,22 @@ def rules() -> tuple[Rule, ...]:
     Raises:
         DataError: the file cannot be read.
     """
-    return tuple(
-        Rule(
-            cause=row["cause"],
-            confidence=row["confidence"],
-            when=tuple(map(_condition, row["when"])),
-            unless=tuple(map(_condition, row.get("unless", ()))),
-        )
-        for row in _read("doctor", "rules.toml")["rule"]
+    return tuple(map(_rule, _read("doctor", "rules.toml")["rule"]))
+
+
+@cache
+def caps() -> tuple[Rule, ...]:
+    """Return the rows that limit how sure a finding of a log alone is."""
+    return tuple(map(_rule, _read("doctor", "rules.toml")["cap"]))
+
+
+def _rule(row: Row) -> Rule:
+    return Rule(
+        cause=row["cause"],
+        confidence=row["confidence"],
+        when=tuple(map(_condition, row.get("when", ()))),
+        unless=tuple(map(_condition, row.get("unless", ()))),
+        of=row.get("of", ""),
     )
 
 

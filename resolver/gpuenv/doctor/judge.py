@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from .advice import advice, advice_row
-from .catalog import Area, areas, causes, tests_for
+from .catalog import Area, areas, caps, causes, tests_for
 from .facts import NVIDIA_KINDS, Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
-from .rules import XID_PROGRAM, broken_release, driver_suffices, findings
+from .rules import XID_PROGRAM, broken_release, driver_suffices, findings, holds
 
 EVIDENCE_LINES = 4  # of one verdict
 UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
@@ -29,10 +29,6 @@ _MESSAGES_OF_THE_MOMENT = (
 )  # fmt: skip
 # Causes whose state may have changed since the log was written.
 _OF_NOW = frozenset({"out_of_memory_masked", "driver_not_found"})
-# Messages that the runtime also prints if there is no driver.
-_ALSO_WITHOUT_DRIVER = ("insufficient-driver", "driver-not-sufficient", "35")
-# Messages that files of a loaded driver are absent. The driver may not be installed.
-_FILES_OF_DRIVER = ("no-driver-files", "kernel-driver-not-running")
 # Causes by whose messages a program shows that it has no NVIDIA GPU.
 _WITHOUT_NVIDIA_GPU = {
     "container_gpu_not_injected",
@@ -63,6 +59,9 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     what is absent on the host proves nothing, and comes after what the log says.
     """
     case = Case(log_facts, host_facts)
+    if driver_suffices(case):
+        suffices = Fact(kind="symptom", subject="driver-suffices", where="log")
+        case = Case((*case.log, suffices), case.host)
     kept: list[Finding] = []
     refuted: list[Finding] = []
     for finding in (*_stated(case), *findings(case)):
@@ -206,45 +205,15 @@ def _rests_on_absence(finding: Finding) -> bool:
 
 
 def _less_sure(finding: Finding, case: Case) -> Finding:
-    """Return the finding, which is not proved if another line of the log speaks against it."""
+    """Return a finding of the log alone, as sure as other facts allow: the rows [[cap]]."""
     if not all(fact.from_log for fact in finding.facts):
         return finding
-    has_cuda_build = any(fact.value != "none" for fact in case.of_kind("cuda-built"))
-    highest = "proved"
-    if finding.cause == "driver_too_old":
-        highest = _confidence_in_old_driver(finding, case)
-    elif finding.cause == "driver_not_loaded" and _may_have_no_driver(finding, case):
-        highest = "possible"
-    elif finding.cause == "driver_not_loaded" and case.of_kind("smi-memory"):
-        highest = "likely"  # nvidia-smi worked
-    elif finding.cause == "driver_not_found" and case.symptoms("started-without-gpu"):
-        highest = "possible"
-    elif finding.cause == "cpu_only_build" and has_cuda_build:
-        highest = "likely"
-    return finding.replace(confidence=max(finding.confidence, highest, key=_CONFIDENCES.index))
-
-
-def _confidence_in_old_driver(finding: Finding, case: Case) -> str:
-    """Return how sure it can be at most that the driver is too old."""
-    if not all(fact.value in _ALSO_WITHOUT_DRIVER for fact in finding.facts):
-        return "likely" if driver_suffices(case) else "proved"
-    has_driver = case.of_kind("driver", "driver-cuda", "smi-memory")
-    lacks = case.stated("driver_not_found") + case.stated("container_gpu_not_injected")
-    lacks += case.about("library-missing", "libcuda.so.1")
-    in_container = case.symptoms("in-container", "started-without-gpu")
-    absent = [fact for fact in case.about("pci-gpu", "") if fact.value == "0"]
-    if lacks or absent or case.failed("libcuda") or (in_container and not has_driver):
-        return "possible"
-    is_doubtful = not has_driver or case.first("container", value="yes") or driver_suffices(case)
-    return "likely" if is_doubtful else "proved"
-
-
-def _may_have_no_driver(finding: Finding, case: Case) -> bool:
-    """Whether the driver may not be installed where its files are not found."""
-    absent = case.about("library-missing", "libcuda.so.1")
-    absent += [fact for fact in case.stated("driver_not_found") if "303" in fact.text]
-    of_files = all(fact.value in _FILES_OF_DRIVER for fact in finding.facts)
-    return of_files and bool(absent or case.first("container", value="yes"))
+    highest = [finding.confidence]
+    for cap in caps():
+        is_about = cap.cause == finding.cause and all(cap.is_of(fact) for fact in finding.facts)
+        if is_about and holds(case, cap):
+            highest.append(cap.confidence)
+    return finding.replace(confidence=max(highest, key=_CONFIDENCES.index))
 
 
 # ---- order and text -----------------------------------------------------------------------------

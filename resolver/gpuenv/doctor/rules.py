@@ -22,7 +22,7 @@ from .case_versions import (
     newest_driver,
     newest_releases,
 )
-from .catalog import Condition, broken_releases, rules
+from .catalog import Condition, Rule, broken_releases, rules
 from .facts import Case, Memory, first_of, is_mostly_free, is_nearly_full
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
@@ -45,22 +45,26 @@ XID_PROGRAM = frozenset(("13", "31", "43", "45"))
 def findings(case: Case) -> Iterator[Finding]:
     """Yield what follows from the facts, by the rows and by the functions."""
     for rule in rules():
-        evidence = _evidence(case, rule.when)
-        if evidence and not any(_matching(case, condition) for condition in rule.unless):
+        if holds(case, rule):
+            evidence = _evidence(case, rule.when)
             yield Finding(cause=rule.cause, confidence=rule.confidence, facts=evidence)
     for function in _FUNCTIONS:
         yield from function(case)
 
 
+def holds(case: Case, rule: Rule) -> bool:
+    """Whether there are the facts of a rule, and none of those that it excludes."""
+    return all(_matching(case, condition) for condition in rule.when) and not any(
+        _matching(case, condition) for condition in rule.unless
+    )
+
+
 def _evidence(case: Case, conditions: Sequence[Condition]) -> tuple[Fact, ...]:
-    """Return the facts that meet all conditions, or () if one of them is not met."""
+    """Return all facts that meet the first condition, and the first fact for each other one."""
     evidence: list[Fact] = []
     for place, condition in enumerate(conditions):
-        facts = _matching(case, condition)
-        if not facts:
-            return ()
         if condition.kinds:  # that a log has any fact is no evidence
-            evidence += facts[: 1 if place else None]
+            evidence += _matching(case, condition)[: 1 if place else None]
     return tuple(dict.fromkeys(evidence))
 
 
