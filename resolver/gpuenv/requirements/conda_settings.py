@@ -48,7 +48,8 @@ def overrides(env: Mapping[str, str]) -> dict[str, str]:
             if not isinstance(names, dict):
                 raise InputError(f"{path}: {key} must be a table of names and values")
             for name, value in names.items():
-                variables[f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}"] = str(value or "")
+                if value is not None:
+                    variables[f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}"] = str(value)
     return variables
 
 
