@@ -144,7 +144,13 @@ def test_a_conda_solve_names_the_wheels_of_the_prefix(
     put_wheel(prefix, "nvidia_cublas_cu12", "12.4.5.8")
     put_wheel(prefix, "torch", "2.6.0")
     put_wheel(prefix, "numpy", "2.0.0")
-    found = warnings(solved("--backend", "conda", "--json"))
+    put_wheel(prefix, "flash_attn", "2.7.4+cu12torch2.5")
+    output = solved("--backend", "conda", "--json")
+    other = [row for row in json.loads(output)["warnings"] if row["code"] == "extension-release"]
+    assert [(row["need"], row["have"]) for row in other] == [
+        ("torch 2.5, for which it was built", "torch 2.8.0")
+    ]
+    found = warnings(output)
     assert set(found) == {"two-cudnn", "two-libraries", "two-frameworks"}
     cudnn = found["two-cudnn"]
     assert cudnn["subject"] == "cuDNN"

@@ -63,9 +63,7 @@ def solve(
     if prefix is not None:
         provided = conda_changes.distributions_of(plan.pins, carriers())
         leaving = conda_prefix.left_over(prefix, None, provided, exact=not keep)
-        owned = conda_prefix.beside_wheels(
-            prefix, plan.pins, carriers(), compatibility_data(), leaving
-        )
+        owned = conda_prefix.beside_wheels(prefix, plan, carriers(), compatibility_data(), leaving)
         plan = plan.replace(warnings=(*plan.warnings, *owned))
     if request.conda is not None and request.conda.wheels:
         plan = plan.replace(wheels=_solve_wheels(request, request.conda.wheels, plan, options))

@@ -696,12 +696,7 @@ def environment_findings(
         yield from _about(reasons, package)
     for package in frameworks.values():
         yield from _cudnn_of_build(package, packages, host)
-    versions = {package.name: package.version for package in packages}
-    versions |= {name: package.version for name, package in frameworks.items()}
-    for package in packages:
-        if package.links is not None:
-            reasons = rules.framework_reasons(package.subject, package.links, versions)
-            yield from _about(reasons, package)
+    yield from _release_findings(packages)
     yield from _disagreements(packages, host, data)
     wheels = [(package.distribution, package.version) for package in packages]
     yield from _about(shared_path_reasons(wheels, data))
@@ -711,10 +706,19 @@ def reasons_beside(
     packages: Sequence[Package], others: Sequence[Package], host: Host, data: CompatibilityData
 ) -> Iterator[Reason]:
     """Yield what packages do not share with others, which stay as they are (R4, R5, R10, R11)."""
-    names = {package.name for package in packages}
-    for reason, concerned in _disagreements([*others, *packages], host, data):
-        if names.intersection(concerned):
-            yield reason
+    names, together = {package.name for package in packages}, [*others, *packages]
+    for findings in (_release_findings(together), _disagreements(together, host, data)):
+        yield from (reason for reason, concerned in findings if names.intersection(concerned))
+
+
+def _release_findings(packages: Sequence[Package]) -> Iterator[Finding]:
+    """R10: the releases of the frameworks that packages were built for."""
+    versions = {package.name: package.version for package in packages}
+    versions |= {package.framework: package.version for package in packages if package.on_path}
+    for package in packages:
+        if package.links is not None:
+            reasons = rules.framework_reasons(package.subject, package.links, versions)
+            yield from _about(reasons, package)
 
 
 def shared_path_reasons(

@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..atomic_write import write_whole
+from ..compat import conda_parts, evaluate
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import OWNER_SOURCE
 from ..errors import InputError, Reason
-from ..model import Check, Lock, Pin, Requirement, Wheel, show_pair
+from ..model import Check, Lock, Pin, Plan, Requirement, Wheel, show_pair
 from ..prefix import sites
 from ..requirements.target import parse_requirement, version_key
 from ..requirements.versions import normalize_name
@@ -239,26 +240,31 @@ def some(texts: Sequence[str]) -> str:
 
 def beside_wheels(
     target: str,
-    pins: Sequence[Pin],
+    plan: Plan,
     carriers: Carriers,
     matrix: CompatibilityData,
     removed: Collection[str] = (),
 ) -> tuple[Reason, ...]:
-    """Return what conda packages would bring a second time, because wheels in the prefix have it.
+    """Return what speaks against the conda packages of a plan beside the wheels in a prefix.
 
     Args:
         target: The prefix.
-        pins: The conda packages of the plan.
+        plan: The plan.
         carriers: The conda packages of the frameworks.
         matrix: The compatibility data.
         removed: Wheels that the installation removes or that the plan has, too.
 
     Returns:
-        Reasons with the codes two-cudnn, two-libraries and two-frameworks.
+        Reasons with the codes two-cudnn, two-libraries and two-frameworks (what both bring), and
+        those of `evaluate.reasons_beside`.
     """
-    supply = wheels_beside.supply(wheels_beside.records_of(pins), carriers, matrix)
     wheels = [(wheel.name, wheel.version) for wheel in wheels_in(target, removed)]
-    return _owners(supply, wheels)
+    host, records = plan.host, wheels_beside.records_of(plan.pins)
+    owners = _owners(wheels_beside.supply(records, carriers, matrix), wheels)
+    staying = evaluate.packages_of_pins(wheels, host.platform, matrix)
+    companions = [package for package in staying if package.links and not package.on_path]
+    packages = conda_parts.packages_of_records(records, host.platform, matrix, carriers)
+    return (*owners, *evaluate.reasons_beside(companions, packages, host, matrix))
 
 
 def beside_conda(
@@ -266,7 +272,7 @@ def beside_conda(
 ) -> tuple[Reason, ...]:
     """Return what wheels would bring a second time, because conda packages in the prefix have it.
 
-    The codes are those of `beside_wheels`.
+    Codes: two-cudnn, two-libraries, two-frameworks.
     """
     records = sorted(read_packages(target).values(), key=lambda record: str(record["name"]))
     supply = wheels_beside.supply(records, carriers, matrix)
