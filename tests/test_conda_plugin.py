@@ -191,8 +191,8 @@ def test_doctor_shows_the_health_check(conda: Conda, prefix: Path) -> None:
         "Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: 9.1.0.70\n"
     )
     done = conda.run("doctor", "--prefix", str(prefix), "gpuenv")
-    assert "FAIL owners nvidia-cudnn-cu12 9.1.0.70" in done.stdout
-    assert "cudnn 9.14.0.64 of conda" in done.stdout
+    assert "FAIL owners cuDNN" in done.stdout
+    assert "cudnn 9.14.0.64 of conda and nvidia-cudnn-cu12 9.1.0.70 of a wheel" in done.stdout
 
 
 def test_doctor_says_where_nothing_is_to_be_checked(conda: Conda) -> None:

@@ -18,6 +18,8 @@ from .data import CompatibilityData
 from .evaluate import Package
 
 _CUDA_SUFFIX = re.compile(r"-cu[0-9]+$")
+_SUBJECTS = {"two-cudnn": "cuDNN", "two-libraries": "CUDA libraries"}
+SHOWN = 6  # items that a message lists
 RECORD_SOURCE = "the package's own record in its channel"
 
 
@@ -241,12 +243,12 @@ def installed_reasons(
     wheels = evaluate.packages_of_pins(pins, host.platform, data)
     reasons = lock_reasons(records, host, data, Carriers(data.folder), beside=wheels)
     libraries = libraries_of_records(records)
-    both = [two_libraries(libraries, name, version) for name, version in pins]
+    both = (two_libraries(libraries, name, version) for name, version in pins)
     # A CUDA build may be installed on a host without a GPU, such as a login node.
     reasons = tuple(reason for reason in reasons if reason.code != "cuda-build")
     if any(record["name"] == "cuda-compat" for record in records):
         reasons = tuple(map(_bridged, reasons))
-    return (*filter(None, both), *reasons)
+    return (*both_own(filter(None, both)), *reasons)
 
 
 def _bridged(reason: Reason) -> Reason:
@@ -255,6 +257,36 @@ def _bridged(reason: Reason) -> Reason:
         return reason
     have = f"{reason.have}, and cuda-compat is to bridge that"
     return reason.replace(code="driver-floor-unknown", have=have)
+
+
+def both_own(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Return a reason for each kind of thing that conda and wheels both have.
+
+    Args:
+        reasons: those against single wheels, which `have` the package of conda.
+    """
+    owners: dict[tuple[str, str], list[str]] = {}
+    for reason in reasons:
+        pair = f"{reason.have} and {reason.subject} of a wheel"
+        owners.setdefault((reason.code, reason.need), []).append(pair)
+    return tuple(
+        Reason(
+            code=code,
+            subject=_SUBJECTS.get(code, "frameworks"),
+            need=need,
+            have=some(pairs),
+            source=evaluate.OWNER_SOURCE,
+        )
+        for (code, need), pairs in owners.items()
+    )
+
+
+def some(texts: Sequence[str]) -> str:
+    """Return the first texts, and how many more there are."""
+    shown = list(texts[:SHOWN])
+    if len(texts) > SHOWN:
+        shown.append(f"and {len(texts) - SHOWN} more")
+    return "; ".join(shown)
 
 
 def libraries_of_records(records: Iterable[Record]) -> dict[str, str]:

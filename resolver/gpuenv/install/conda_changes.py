@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..compat.conda_parts import some
 from ..compat.conda_records import Carriers
 from ..errors import HostMismatchError, InputError, Reason
 from ..model import EnvironmentChanges, Lock, PackageChange, Pin, Requirement, Wheel
@@ -17,7 +18,6 @@ from .conda_prefix import (
     distributions_of_conda,
     read_packages,
     requirements_of,
-    some,
     wheels_in,
 )
 

@@ -21,11 +21,12 @@ from contextlib import suppress
 from typing import Any
 
 from ..atomic_write import write_all, write_whole
+from ..compat.conda_parts import some
 from ..errors import InputError
 from ..index.urls import without_credentials
 from ..model import Value
 from ..requirements import conda_versions
-from .conda_prefix import read_packages, some
+from .conda_prefix import read_packages
 
 _HISTORY = os.path.join("conda-meta", "history")
 _PREVIOUS = os.path.join("conda-meta", "gpuenv-previous")  # not .json, which conda would read

@@ -5,14 +5,14 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..atomic_write import write_whole
 from ..compat import conda_parts, evaluate
+from ..compat.conda_parts import some
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
-from ..compat.evaluate import OWNER_SOURCE
 from ..errors import InputError, Reason
 from ..model import Check, Lock, Pin, Plan, Requirement, Wheel, show_pair
 from ..prefix import sites
@@ -22,7 +22,6 @@ from ..resolve.conda import wheels_beside
 
 # The names of the wheels that gpuenv installed. It has no .json, which conda would read.
 _MARK = os.path.join("conda-meta", "gpuenv-wheels")
-SHOWN = 6  # items that a message lists
 
 
 def read_packages(target: str, *, strict: bool = False) -> dict[str, dict[str, Any]]:
@@ -227,14 +226,6 @@ def wheels_check(target: str, lock: Lock) -> Check:
     return Check(name="versions", subject="wheels", status=status, evidence=evidence)
 
 
-def some(texts: Sequence[str]) -> str:
-    """Return the first texts, and how many more there are."""
-    shown = list(texts[:SHOWN])
-    if len(texts) > SHOWN:
-        shown.append(f"and {len(texts) - SHOWN} more")
-    return "; ".join(shown)
-
-
 # ---- two owners ---------------------------------------------------------------------------------
 
 
@@ -260,7 +251,8 @@ def beside_wheels(
     """
     wheels = [(wheel.name, wheel.version) for wheel in wheels_in(target, removed)]
     host, records = plan.host, wheels_beside.records_of(plan.pins)
-    owners = _owners(wheels_beside.supply(records, carriers, matrix), wheels)
+    supply = wheels_beside.supply(records, carriers, matrix)
+    owners = conda_parts.both_own(filter(None, (supply.owner(*wheel) for wheel in wheels)))
     staying = evaluate.packages_of_pins(wheels, host.platform, matrix)
     companions = [package for package in staying if package.links and not package.on_path]
     packages = conda_parts.packages_of_records(records, host.platform, matrix, carriers)
@@ -276,23 +268,5 @@ def beside_conda(
     """
     records = sorted(read_packages(target).values(), key=lambda record: str(record["name"]))
     supply = wheels_beside.supply(records, carriers, matrix)
-    return _owners(supply, [(pin.wheel.name, pin.wheel.version) for pin in pins])
-
-
-_SUBJECTS = {"two-cudnn": "cuDNN", "two-libraries": "CUDA libraries"}
-
-
-def _owners(supply: wheels_beside.Supply, wheels: Iterable[tuple[str, str]]) -> tuple[Reason, ...]:
-    """Return a reason for each kind of thing that both have, with the two owners of each."""
-    owners: dict[tuple[str, str], list[str]] = {}
-    for name, version in wheels:
-        reason = supply.owner(name, version)
-        if reason is not None:
-            pair = f"{reason.have} and {name} {version} of a wheel"
-            owners.setdefault((reason.code, reason.need), []).append(pair)
-    reasons = []
-    for (code, need), pairs in owners.items():
-        subject, have = _SUBJECTS.get(code, "frameworks"), some(pairs)
-        reason = Reason(code=code, subject=subject, need=need, have=have, source=OWNER_SOURCE)
-        reasons.append(reason)
-    return tuple(reasons)
+    owners = (supply.owner(pin.wheel.name, pin.wheel.version) for pin in pins)
+    return conda_parts.both_own(filter(None, owners))

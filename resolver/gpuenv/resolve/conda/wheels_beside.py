@@ -62,7 +62,7 @@ class Supply(Value):
         """
         reason = self.frameworks.get(name) or self.against(name, version)
         if reason is not None and reason.code.startswith("two-"):
-            return reason
+            return reason.replace(subject=f"{name} {version}")
         return None
 
     def renamed(self, text: str) -> str:
