@@ -25,7 +25,7 @@ _LAST_LINE = 1 << 60
 _OF_THE_MOMENT = ("out-of-memory", "library-missing", "symbol-missing", "libc-wanted", "xid")
 _MESSAGES_OF_THE_MOMENT = (
     "unsupported-ptx", "unable-to-load-any", "cudnn-sublibrary-loading", "compiler-not-found",
-    "cuda-version-mismatches",
+    "cuda-version-mismatches", "framework-not-installed",
 )  # fmt: skip
 # Causes whose state may have changed since the log was written.
 _OF_NOW = frozenset({"out_of_memory_masked", "driver_not_found"})
