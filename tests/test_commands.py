@@ -257,7 +257,7 @@ def test_help_of_a_command_of_a_command(folder: Path, words: str, status: int, s
 @each("words", ["solve ./{}", "solve {}", "explain ./{}", "install --target env --no-verify {}"])
 def test_the_path_of_a_wheel_is_a_requirement(folder: Path, words: str) -> None:
     name = small_wheels.make_wheel(folder, "alpha", "1.0").filename
-    done = run(f"{words.format(name)} --gpu none --offline", folder)
+    done = run(f"{words.format(name)} --gpu none --no-index", folder)
     assert done.returncode == 0, done.stderr
     assert "possible: 1 package" in done.stdout or "alpha 1.0" in done.stdout
 

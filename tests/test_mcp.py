@@ -67,12 +67,15 @@ def test_a_policy_repairs_a_repository(monkeypatch: pytest.MonkeyPatch, tmp_path
     bench = load_script("bench_agent")
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path))
     known = tomllib.loads(bench.REPOSITORIES.read_text())["repository"]
-    (chosen,) = (row for row in known if row["name"] == "numpy-2-with-torch-2.2")
-    (row,) = anyio.run(bench.run, [chosen], True).values()
-    assert row["end"] == "fits" and row["reasons"] == ["numpy-abi"]
+    names = ("numpy-2-with-torch-2.2", "cupy-13-with-driver-550")
+    cupy, numpy = anyio.run(
+        bench.run, [row for row in known if row["name"] in names], True
+    ).values()
+    assert "cupy instead of cupy-cuda13x" in cupy["edits"] and cupy["end"] == numpy["end"] == "fits"
     record = json.loads((ROOT / "docs" / "records" / "agent.json").read_text())
     assert record["repositories"].keys() == {row["name"] for row in known}
     assert all(row["reasons"] for row in record["repositories"].values())
+    assert set(record["counts"]) == {"fits", "verified"}
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

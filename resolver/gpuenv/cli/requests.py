@@ -298,7 +298,8 @@ def read_request(
         files.append(read_files(*paths, overrides=overrides, name_of=name))
     for file in files:
         request, options = _merged(request, options, file)
-    if options.no_index and not options.find_links:
+    direct = any(" @ " in text for text in request.requirements)  # a wheel by its path or its URL
+    if options.no_index and not options.find_links and not direct:
         hint = "name a folder of wheels: --find-links DIR"
         raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
     if not asked and not request.frameworks and not request.requirements:

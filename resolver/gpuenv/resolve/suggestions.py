@@ -49,6 +49,8 @@ _PYTHON_CODES = frozenset(
 
 _PLATFORM_CODES = frozenset({"platform", "no-wheel-for-target", "no-wheel"})
 
+_NAMES_CUDA = re.compile(r"(?:^|-)cu(?:da)?\d+x?(?:$|-)")
+
 Place = tuple[str, int]  # "frameworks" or "requirements", and which of them
 # The texts of a request to change: the new range of each, or None if it is left out.
 Edits = Mapping[Place, str | None]
@@ -195,6 +197,7 @@ def _all_changes(
         text = "leave out --default-index-only"
         yield from alternatives.changed(text, default_index_only=False)
     yield from _other_builds(alternatives)
+    yield from _any_cuda(alternatives)
     yield from _other_names(alternatives, reasons)
     if "only-sdist" in codes:
         yield from alternatives.changed("leave out --no-build", no_build=())
@@ -281,6 +284,31 @@ def _other_builds(alternatives: Alternatives) -> Iterator[Change]:
                 instead = f"--cuda {major} instead of --cuda {build}"
                 yield from alternatives.changed(instead, builds=same_major)
         yield from alternatives.changed(text, builds=others)
+
+
+def _any_cuda(alternatives: Alternatives) -> Iterator[Change]:
+    """Yield that a framework is asked for by its name, where a text names its CUDA, too.
+
+    Such as "cupy instead of cupy-cuda13x" and "jax instead of jax[cuda13]".
+    """
+    request = alternatives.request
+    distributions = [
+        (framework.name, {framework.name, *(way.distribution for way in framework.ways)})
+        for framework in alternatives.data.all_frameworks()
+    ]
+    for text in alternatives.texts.values():
+        requirement = parse_requirement(text)
+        extras = tuple(extra for extra in requirement.extras if not _NAMES_CUDA.search(extra))
+        names_cuda = _NAMES_CUDA.search(requirement.name) or extras != tuple(requirement.extras)
+        name = next((name for name, known in distributions if requirement.name in known), None)
+        if name is None or not names_cuda:
+            continue
+        new = str(requirement.replace(name=name, extras=extras))
+        frameworks = (*(other for other in request.frameworks if other != text), new)
+        kept = tuple(other for other in request.requirements if other != text)
+        yield from alternatives.changed(
+            f"{new} instead of {text}", [(text, new)], frameworks=frameworks, requirements=kept
+        )
 
 
 def _other_names(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
