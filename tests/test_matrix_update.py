@@ -190,6 +190,10 @@ def test_damaged_rows_are_one_line(
     assert main(["matrix", "list"]) == 2
     error = capsys.readouterr().err
     assert str(folders) in error and "Traceback" not in error
+    folders.unlink()
+    folders.mkdir()  # it cannot be read, which says nothing about its content
+    assert main(["matrix", "list"]) == 2
+    assert "make it readable" in capsys.readouterr().err
 
 
 def test_an_unknown_distribution_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:

@@ -264,34 +264,10 @@ def read_request(
         return api.name_of_project(url, host_of_target(), options)
 
     request = _request_of_flags(arguments, name_of if may_build else None)
-    # The project is the one in the working folder if nothing else is asked for.
-    folder = arguments.project
-    named = (arguments.framework, arguments.requirement, arguments.requirements)
-    if folder is None and (
-        arguments.extra
-        or arguments.group
-        or (not asked and not any(named) and os.path.isfile("pyproject.toml"))
-    ):
-        folder = "."
+    folder = _project_folder(arguments, asked=asked)
     files = []
     if folder is not None:
-
-        def holds(marker: str) -> bool:
-            return TargetEnvironment(host_of_target()).marker(marker, ())
-
-        def built(place: str, extras: Sequence[str]) -> tuple[Sequence[str], str | None]:
-            return api.built_requirements(place, extras, host_of_target(), options)
-
-        file = read_project(
-            folder,
-            arguments.extra,
-            arguments.group,
-            holds=holds,
-            built=built if may_build else None,
-        )
-        place = folder if os.path.isdir(folder) else os.path.dirname(folder)
-        links = [link if "://" in link else os.path.join(place, link) for link in file.find_links]
-        files.append(file.replace(find_links=tuple(links)))
+        files.append(_of_project(folder, arguments, host_of_target, options, may_build=may_build))
     if arguments.requirements or arguments.constraints or arguments.overrides:
         paths = arguments.requirements, arguments.constraints
         overrides, name = arguments.overrides, name_of if may_build else None
@@ -310,13 +286,52 @@ def read_request(
     if not conda:
         frameworks_of_flags(request, api.compatibility_data())
     host = host_of_target()
-    for needed in filter(None, (file.requires_python for file in files)):
-        if not TargetEnvironment(host).accepts_python(needed):
-            python = host.python.full_version or show_pair(host.python.version)
-            path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
-            message = f"{path}: the project needs Python {needed}, and the target has Python"
-            raise InputError(f"{message} {python}", hint="name another one: --python X.Y")
+    for file in files:
+        if folder is not None and file.requires_python:
+            _require_python(file.requires_python, folder, host)
     return request, options, host
+
+
+def _project_folder(arguments: Namespace, *, asked: bool) -> str | None:
+    """Return the project that is solved: the working folder's if nothing else is asked for."""
+    named = (arguments.framework, arguments.requirement, arguments.requirements)
+    is_default = not asked and not any(named) and os.path.isfile("pyproject.toml")
+    if arguments.project is None and (arguments.extra or arguments.group or is_default):
+        return "."
+    folder: str | None = arguments.project
+    return folder
+
+
+def _of_project(
+    folder: str,
+    arguments: Namespace,
+    host: Callable[[], Host],
+    options: IndexOptions,
+    *,
+    may_build: bool,
+) -> RequirementSet:
+    """Read what a project asks for, with the extras and groups of the flags."""
+
+    def holds(marker: str) -> bool:
+        return TargetEnvironment(host()).marker(marker, ())
+
+    def built(place: str, extras: Sequence[str]) -> tuple[Sequence[str], str | None]:
+        return api.built_requirements(place, extras, host(), options)
+
+    file = read_project(
+        folder, arguments.extra, arguments.group, holds=holds, built=built if may_build else None
+    )
+    place = folder if os.path.isdir(folder) else os.path.dirname(folder)
+    links = [link if "://" in link else os.path.join(place, link) for link in file.find_links]
+    return file.replace(find_links=tuple(links))
+
+
+def _require_python(needed: str, folder: str, host: Host) -> None:
+    if not TargetEnvironment(host).accepts_python(needed):
+        python = host.python.full_version or show_pair(host.python.version)
+        path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
+        message = f"{path}: the project needs Python {needed}, and the target has Python {python}"
+        raise InputError(message, hint="name another one: --python X.Y")
 
 
 def _request_of_flags(arguments: Namespace, name_of: NameOf | None = None) -> Request:

@@ -74,7 +74,9 @@ def decode(path: str, kind: type[T]) -> T:
     except FileNotFoundError as error:
         hint = "reinstall gpuenv, or run scripts/compile_matrix.py"
         raise DataError(f"{path} is missing", hint=hint) from error
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
