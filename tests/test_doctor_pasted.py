@@ -42,7 +42,7 @@ def measured(measure_doctor: ModuleType) -> dict[str, Any]:
 
 def test_altered_reports_get_the_same_verdict(measured: dict[str, Any]) -> None:
     for form, counts in measured["forms"].items():
-        assert counts["lost"] <= MAX_LOST * measured["reports"], form
+        assert counts["lost"] <= max(1, MAX_LOST * measured["reports"]), form
         assert counts["wrong proved"] == 0, form
 
 
