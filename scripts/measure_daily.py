@@ -87,19 +87,19 @@ TURNS = (
 )
 
 
-class Terminal:
-    """A shell in tmux, in a folder and with caches of its own."""
+class Place:
+    """A folder for a project, with both programs and with caches of its own."""
 
     def __init__(self, folder: Path, uv: str) -> None:
-        work = folder / "demo"
+        self.work = folder / "demo"
         (folder / "bin").mkdir(parents=True)
-        work.mkdir()
+        self.work.mkdir()
         program = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gpuenv "$@"\n'
         (folder / "bin/gpuenv").write_text(program)
         (folder / "bin/gpuenv").chmod(0o755)
         (folder / "bin/uv").symlink_to(uv)
         path = f"{folder / 'bin'}:/usr/bin:/bin"
-        variables = {
+        self.variables = {
             "PATH": path,
             "PS1": "",
             "PYTHONPATH": str(ROOT / "resolver"),
@@ -107,10 +107,29 @@ class Terminal:
             "UV_CACHE_DIR": str(folder / "uv-cache"),
             "UV_PYTHON": sys.executable,
         }
+
+    def run(self, text: str) -> tuple[int, float]:
+        """Run a command without a terminal, and return (exit status, seconds)."""
+        kept = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+        begin = time.monotonic()
+        program, *words = shlex.split(text)
+        command = [str(self.work.parent / "bin" / program), *words]
+        environment = kept | self.variables
+        done = subprocess.run(
+            command, cwd=self.work, env=environment, capture_output=True, check=False
+        )
+        return done.returncode, round(time.monotonic() - begin, 2)
+
+
+class Terminal(Place):
+    """A shell in tmux in such a folder."""
+
+    def __init__(self, folder: Path, uv: str) -> None:
+        super().__init__(folder, uv)
         self.name, self.number, self.questions = f"{folder.parent.name}-{folder.name}", 0, 0
-        given = [f"{key}={value}" for key, value in variables.items()]
+        given = [f"{key}={value}" for key, value in self.variables.items()]
         shell = ["env", "-u", "VIRTUAL_ENV", *given, "bash", "--norc"]
-        size = ["-x", "120", "-y", "50", "-c", str(work)]
+        size = ["-x", "120", "-y", "50", "-c", str(self.work)]
         subprocess.run(
             [*TMUX, "new-session", "-d", "-s", self.name, *size, shlex.join(shell)], check=True
         )
@@ -175,19 +194,19 @@ def measure_session(folder: Path, uv: str) -> dict[str, Any]:
 
 def measure_add(folder: Path, uv: str, runs: int) -> dict[str, Any]:
     """Return the medians of adding a small package that is in the cache, each tool in its turn."""
-    mine, other = Terminal(folder / "gpuenv", uv), Terminal(folder / "uv", uv)
-    for terminal, words in (
+    mine, other = Place(folder / "gpuenv", uv), Place(folder / "uv", uv)
+    for place, words in (
         (mine, ("gpuenv init --gpu none", "gpuenv add")),
         (other, ("uv init --bare", "uv add")),
     ):
-        terminal.type(words[0])
-        terminal.type(f"{words[1]} onnxruntime iniconfig")
+        place.run(words[0])
+        place.run(f"{words[1]} onnxruntime iniconfig")
     seconds: dict[str, list[float]] = {"gpuenv": [], "uv": []}
     failed = 0
     for _ in range(runs):
-        for name, terminal in (("gpuenv", mine), ("uv", other)):
-            failed += bool(terminal.type(f"{name} remove iniconfig")[0])
-            status, spent = terminal.type(f"{name} add iniconfig")
+        for name, place in (("gpuenv", mine), ("uv", other)):
+            failed += bool(place.run(f"{name} remove iniconfig")[0])
+            status, spent = place.run(f"{name} add iniconfig")
             failed += bool(status)
             seconds[name].append(spent)
     medians = {name: round(statistics.median(values), 2) for name, values in seconds.items()}

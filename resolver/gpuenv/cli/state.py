@@ -135,7 +135,8 @@ def lock_missing(arguments: Namespace) -> None:
     """Lock the project of this folder if none of its profiles is locked, unless flags forbid it."""
     if arguments.locked or arguments.frozen or not api.has_profiles():
         return
-    if all(state.status == "missing" for state in api.project_state().states):
+    project = api.read_project()
+    if not any(os.path.lexists(project.lock_path(profile)) for profile in project.profiles):
         perform(["lock"], arguments)
 
 
