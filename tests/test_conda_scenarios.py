@@ -1,5 +1,6 @@
 """The scenarios that need no conda, and the commands of the pages about conda, as typed."""
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -73,3 +74,9 @@ def test_the_commands_of_a_page(
         words = shlex.split(line.replace("PREFIX", "env"))
         status = main([*words, "--no-device"] if words[0] == "verify" else words)
         assert status == 0, (line, capfd.readouterr())
+
+
+def test_the_record_has_every_scenario() -> None:
+    record = json.loads((ROOT / "docs" / "records" / "conda-scenarios.json").read_text())
+    assert len(record["right"]) >= 4 and record["lost"] == []
+    assert {record["scenarios"], *record["right"].values()} == {len(SCENARIOS)}

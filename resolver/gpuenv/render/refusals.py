@@ -184,6 +184,7 @@ def reason_lines(reasons: Iterable[Reason], most: int, flag: str = "--json") -> 
     for place, lines in enumerate(sentences):
         room = most if place == len(sentences) - 1 else most - 1
         if len(result) + len(lines) > room:
+            result = result or lines[:room]  # a solver's own text may be long
             return [*result, f"{INDENT}and {len(sentences) - place} more ({flag} lists all)"]
         result += lines
     return result

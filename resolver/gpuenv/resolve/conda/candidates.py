@@ -12,6 +12,7 @@ from ...errors import InputError, Reason, is_doubt
 from ...model import CudaVersion, Host, Request, Value
 from ...requirements import conda_versions
 from ...requirements.versions import contains
+from . import virtual_packages
 
 MOST_TRIES = 24  # candidates of one framework, and combinations of candidates, that are tried
 
@@ -70,6 +71,8 @@ class CandidateStore:
         """`limits` are those of Solver."""
         self.host, self.matrix, self.carriers = host, matrix, carriers
         self.request, self.limits = request, limits
+        packages = virtual_packages.of_host(host)
+        self.virtual = {name: (version, build) for name, version, build in packages}
         self.by_name: dict[str, list[Record]] = {}
         for record in records:
             self.by_name.setdefault(record["name"], []).append(record)
@@ -109,6 +112,9 @@ class CandidateStore:
 
     def _candidate(self, requested: FrameworkSpec, row: Row) -> Candidate:
         tags = (row.variant, row.variant.replace("cuda", "cu"))
+        # The rules compare the driver.
+        depends = [spec for spec in row.depends if not spec.startswith("__cuda")]
+        record = {"name": row.name, "version": row.version, "depends": depends}
         other_build = evaluate.other_build_reason(
             dict(self.request.builds), row.framework, row.subject, tags, row.cuda
         )
@@ -116,6 +122,7 @@ class CandidateStore:
             *filter(None, [other_build]),
             *self._limit_reasons(row),
             *conda_parts.row_reasons(row, self.host, self.matrix),
+            *conda_parts.virtual_reasons(record, self.virtual),
         ]
         limits, preferences = [], []
         for dependency in row.depends:

@@ -294,7 +294,8 @@ class _Search:
             for candidate in of_framework
             for reason in candidate.reasons
         ]
-        raise self._no_solution([*reasons, *self.refusals])
+        # The builds that run on the host come first: only their closures were refused.
+        raise self._no_solution([*self.refusals, *reasons])
 
     def _no_solution(self, reasons: Sequence[Reason]) -> NoSolutionError:
         unique = tuple(dict.fromkeys(reasons))
