@@ -4,5 +4,5 @@
 gpuenv reads; it increases if an older gpuenv would misread the files.
 """
 
-__version__ = "2026.11.21"
+__version__ = "2026.11.29"
 SCHEMA = 2

@@ -751,9 +751,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", nargs="?", help="the data (default: this checkout's)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--since", metavar="YYYY-MM-DD", help="fail if the data is older")
     options = parser.parse_args(arguments)
     data = matrix.load(options.folder or os.path.join(ROOT, "matrix_data"))
-    audit = check(data, Snapshot(os.path.join(data.folder, "snapshot"), "").files)
+    snapshot = Snapshot(os.path.join(data.folder, "snapshot"), "")
+    for name, version in ("rows", data.version), ("index snapshot", snapshot.version):
+        if options.since and version[:10] < options.since:
+            print(f"{name} of {version[:10]}: older than {options.since}; update the data")
+            return 1
+    audit = check(data, snapshot.files)
     if options.json:
         print(json.dumps(audit_json(audit), indent=2))
     else:

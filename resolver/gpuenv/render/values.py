@@ -179,12 +179,10 @@ def reason_text(reason: Reason, *, brief: bool = False) -> str:
 
 def warning_texts(warnings: Iterable[Reason]) -> list[str]:
     """Return warnings as sentences; those of one kind about many packages are one sentence."""
-    texts, newer, prereleases, not_judged = [], [], [], []
+    texts, newer, not_judged = [], [], []
     for reason in warnings:
         if reason.code == "companion-unknown":
             not_judged.append(reason.subject)
-        elif reason.code == "newer-prerelease":
-            prereleases.append(f"{reason.subject} ({reason.need})")
         elif reason.code.startswith(NEWER):
             newer.append(f"{reason.subject} ({reason.need} {reason.have})")
         else:
@@ -194,8 +192,6 @@ def warning_texts(warnings: Iterable[Reason]) -> list[str]:
         texts.append(f"not judged: {names} (no rows for their files; `gpuenv verify` imports them)")
     if newer:
         texts.append(f"not the newest release: {'; '.join(newer)}")
-    if prereleases:
-        texts.append(f"not the newest pre-release: {', '.join(prereleases)}")
     return texts
 
 

@@ -205,10 +205,10 @@ class Solution:
     def step_backs(self) -> Iterator[Reason]:
         """Yield why chosen releases are older than the newest ones that the requirements admit.
 
-        That is: the newer one, or what it requires, cannot be built, is a pre-release, yanked or a
-        placeholder (R12). If something else excludes a release between the two, that it is newer
-        counts only if it cannot be built. Packages of the compatibility data have reasons of their
-        own (`skipped`).
+        That is: the newer one, or what it requires, cannot be built, is yanked or a placeholder
+        (R12). Pre-releases that nobody asked for do not count. If something else excludes a release
+        between the two, that it is newer counts only if it cannot be built. Packages of the
+        compatibility data have reasons of their own (`skipped`).
         """
         for candidate in self.pinned.values():
             if self.store.is_in_data(candidate.name) or candidate.wheel.index == DIRECT_URL:
@@ -225,7 +225,7 @@ class Solution:
                     break
                 if not all(contains(text, version) for text in ranges):
                     continue
-                if release.is_yanked and is_prerelease(version):
+                if is_prerelease(version) and (release.is_yanked or not self.store.request.pre):
                     continue
                 code, have = self._step_back(release)
                 is_excluded = is_excluded or not code
@@ -239,8 +239,6 @@ class Solution:
 
         Nothing is read for it that the resolution has not read.
         """
-        if is_prerelease(release.version) and not self.store.request.pre:
-            return "newer-prerelease", "is a pre-release"
         if release.is_yanked:
             return "newer-yanked", "is yanked"
         if is_placeholder(release.version):
