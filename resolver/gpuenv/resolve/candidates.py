@@ -425,7 +425,7 @@ def public(version: str) -> str:
 
 def is_exact(specifier: str) -> bool:
     """Return whether a specifier is a single == clause: ==2.15.0, not ==2.15.*."""
-    return specifier.startswith("==") and "*" not in specifier
+    return specifier.startswith("==") and "*" not in specifier and "," not in specifier
 
 
 def is_pinned(specifier: str) -> bool:

@@ -13,7 +13,7 @@ from ..errors import Reason
 from ..model import Build, Wheel, show_pair
 from ..requirements.target import wheel_tags
 from ..requirements.versions import contains, is_prerelease
-from .candidates import CandidateStore, is_placeholder, public
+from .candidates import CandidateStore, is_exact, is_placeholder, public
 from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
 
@@ -106,7 +106,9 @@ def _no_version(
             if f"=={build.local}" == specifier:
                 return no_file_reason(build, need)
         exact = specifier.removeprefix("==").lower()  # local versions are lower case
-        library = store.data.library(name, exact, store.host.platform)
+        library = None
+        if is_exact(specifier):
+            library = store.data.library(name, exact, store.host.platform)
         if library is not None and library.url:
             how = f"use --find-links {library.url}"
             if ".whl" in library.url:
