@@ -93,6 +93,7 @@ def test_cases(case: dict[str, Any]) -> None:
     versions = {pin.wheel.name: pin.wheel.version.partition("+")[0] for pin in plan.pins}
     assert {name: versions[name] for name in case.get("pins", {})} == case.get("pins", {})
     codes = {reason.code for item in plan.skipped for reason in item.reasons}
+    assert codes.isdisjoint(case.get("not skipped", ()))
     if "skipped" in case:
         assert set(case["skipped"]) <= codes and (codes or not case["skipped"])
     assert {reason.code for reason in plan.warnings} == set(case.get("warnings", ()))

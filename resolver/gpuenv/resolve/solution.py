@@ -163,6 +163,9 @@ class Solution:
         }
         builds = [candidate.build for candidate in candidates if candidate.build is not None]
         listed = {(build.version, build.variant) for build in builds}
+        # What has files, and none for the target, has none on another index.
+        elsewhere = {public(file.version) for file in store.index.files(name)}
+        elsewhere -= {build.version for build in builds}
         python, platform = store.host.python, store.host.platform
         tag = interpreter_tag(python.version, python.free_threaded)
         for build in store.data.builds(name, platform, chosen.build.version):
@@ -171,6 +174,8 @@ class Solution:
             is_of_host = bool(store.host.gpus) or build.cuda is None
             is_requested = contains(root.specifier, build.version)
             if key in listed or is_excluded or not is_of_host or not is_requested:
+                continue
+            if build.index != "default" and build.version in elsewhere:
                 continue
             if majors and build.cuda is not None and majors != {build.cuda[0]}:
                 continue
