@@ -4,7 +4,7 @@
 
 AGENTS.md is for those who change gpuenv: commands of README.md, and rules of CONTRIBUTING.md.
 docs/llms.txt lists the pages of the documentation, with the first sentence of each.
-skills/gpuenv/SKILL.md is for those who use gpuenv: the commands, their help and their examples.
+docs/skill/SKILL.md is for those who use gpuenv: the commands, their help and their examples.
 
 With --check nothing is written; exit status 1 if a file is not current. A test runs this.
 """
@@ -22,14 +22,11 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.cli import load_command  # noqa: E402
-from gpuenv.cli.mcp import INSTRUCTIONS, TOOLS  # noqa: E402
+from gpuenv.cli.mcp import INSTRUCTIONS  # noqa: E402
 
 SUMMARY = "GPU environments that are known to work"
 # What an agent does for a user, in this order.
-SKILL_COMMANDS = (
-    *("detect", "explain", "solve", "sync", "verify", "doctor", "matrix", "install", "run"),
-    *("init", "add", "lock", "export"),
-)
+SKILL_COMMANDS = ("detect", "explain", "solve", "sync", "verify", "doctor", "matrix", "run")
 
 
 def section(page: str, title: str) -> str:
@@ -92,27 +89,19 @@ def of_pages() -> str:
 
 def for_users() -> str:
     """Return the skill file."""
-    tools = ", ".join(f"`{name}`" for name in TOOLS)
     lines = [
         "---",
         "name: gpuenv",
         "description: >-",
-        "  Use when a task needs PyTorch, TensorFlow, JAX, CuPy or ONNX Runtime on an NVIDIA GPU:",
-        "  to choose versions that fit a GPU and a driver, to install or lock them, or to find out",
-        "  why CUDA, cuDNN or a GPU is not used or fails.",
+        "  Use to choose, lock, install or repair PyTorch, TensorFlow, JAX, CuPy or ONNX Runtime",
+        "  for an NVIDIA GPU, or if CUDA, cuDNN or a GPU fails or is not used.",
         "---",
         "",
         f"# gpuenv: {SUMMARY}",
         "",
         INSTRUCTIONS,
         "",
-        "Each of these is a command, too: `gpuenv COMMAND --json` prints the same document. The",
-        f"tools of `gpuenv mcp` are {tools}.",
-        "`sync` is only there with `--allow-writes`.",
-        "",
-        "## Exit status",
-        "",
-        section("docs/commands.md", "Exit status"),
+        "Each is a tool of `gpuenv mcp`, and a command: `gpuenv COMMAND --json` prints the same.",
         "",
         "## Commands",
         "",
@@ -121,13 +110,13 @@ def for_users() -> str:
     ]
     for name in SKILL_COMMANDS:
         examples = load_command(name).EXAMPLES
-        lines += [f"    {example}    # {why}" for example, why in examples[:2]]
+        lines += [f"    {example}    # {why}" for example, why in examples[:1]]
     return "\n".join(lines) + "\n"
 
 
 FILES = {
     ROOT / "AGENTS.md": for_contributors,
-    ROOT / "skills" / "gpuenv" / "SKILL.md": for_users,
+    DOCS / "skill" / "SKILL.md": for_users,
     DOCS / "llms.txt": of_pages,
 }
 

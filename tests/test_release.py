@@ -139,7 +139,7 @@ def test_no_more_lies_at_the_top_than_tools_demand() -> None:
         *("docs", "matrix_data", "pyproject.toml", "resolver", "scripts", "tests"),
         *(".ci", ".github", ".gitignore", ".pre-commit-hooks.yaml"),
         *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in"),
-        *("AGENTS.md", "README.md", "SECURITY.md", "skills"),
+        *("AGENTS.md", "README.md", "SECURITY.md"),
     }
 
 
