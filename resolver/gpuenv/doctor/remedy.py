@@ -96,7 +96,8 @@ def find_remedy(
         failing: the builds that fail, if the same releases do not help in a new environment.
 
     Returns:
-        The first solution, or why there is none. None if no framework is installed.
+        The first solution with known builds, or what makes one possible. None if no framework is
+        installed, or if nothing is known to help.
     """
     installed = dict(distributions)
     frameworks = _installed_frameworks(installed, data)
@@ -113,9 +114,15 @@ def find_remedy(
         try:
             request = Request(frameworks=tuple(asked), requirements=companions)
             plan = solve(request, host, changes=asked == any_version)
-        except GpuEnvError as error:
-            failure = _failed(tuple(asked), error)
+        except NoSolutionError as error:
+            found = [(change.change, change.gives) for change in error.explanation.changes]
+            if found:
+                failure = Remedy(asked=tuple(asked), failure=error.message, changes=tuple(found))
             continue
+        except GpuEnvError:
+            continue  # without a network nothing tells
+        if any(reason.code == "build-unknown" for reason in plan.warnings):
+            continue  # it may not run
         if failing is not None and _is_circle(plan, failing, companions, installed):
             same = " and ".join(f"{choice.framework} {choice.version}" for choice in plan.choices)
             failure = Remedy(
@@ -194,14 +201,6 @@ def _same_release(version: str) -> str:
         return ""
     is_short = public_version.count(".") < _PARTS_OF_RELEASE - 1
     return f"=={public_version}.*" if is_short else f"=={public_version}"
-
-
-def _failed(asked: tuple[str, ...], error: GpuEnvError) -> Remedy:
-    remedy = Remedy(asked=asked, failure=error.message)
-    if isinstance(error, NoSolutionError):
-        changes = [(change.change, change.gives) for change in error.explanation.changes]
-        return remedy.replace(changes=tuple(changes))
-    return remedy
 
 
 def _installed_frameworks(

@@ -320,8 +320,6 @@ def _remedy_text(remedy: Remedy, examination: Examination) -> str:
     frameworks = ", ".join(remedy.asked)
     if remedy.same:
         return f"A new solve for {frameworks} does not help: {remedy.failure}. {_ANOTHER_PLACE}"
-    if not remedy.changes:
-        return f"A new solve for {frameworks} does not help: {remedy.failure}."
     shown = remedy.changes[:CHANGES_SHOWN]
     changes = "; ".join(f"{change} gives {gives}" for change, gives in shown)
     return f"No environment for {frameworks} fits {host}. What helps: {changes}."
