@@ -22,7 +22,6 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.cli import load_command  # noqa: E402
-from gpuenv.cli.mcp import INSTRUCTIONS  # noqa: E402
 
 SUMMARY = "GPU environments that are known to work"
 # What an agent does for a user, in this order.
@@ -99,9 +98,9 @@ def for_users() -> str:
         "",
         f"# gpuenv: {SUMMARY}",
         "",
-        INSTRUCTIONS,
-        "",
-        "Each is a tool of `gpuenv mcp`, and a command: `gpuenv COMMAND --json` prints the same.",
+        "Ask `gpuenv detect --json` first. `--gpu`, `--driver`, `--python` and `--platform`",
+        "describe another machine. Do not guess versions: the answers name their sources. Every",
+        "command has `--json`, and is a tool of `gpuenv mcp`, too.",
         "",
         "## Commands",
         "",

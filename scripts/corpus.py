@@ -73,7 +73,7 @@ SENTENCES = frozenset(
     ]
 )
 # Digests in conda locks that are computed over URLs, and so over the folder of the channel.
-URL_DIGEST = re.compile(r"((?:content\\?\"|linux-64): \\?\")[0-9a-f]{64}")
+URL_DIGEST = re.compile(r"((?:content\\?\": \\?\"|linux-64: ))[0-9a-f]{64}")
 
 Case = dict[str, Any]
 Result = dict[str, Any]

@@ -98,21 +98,13 @@ def test_the_schemas_of_tables(name: str, right: object, wrong: object) -> None:
     assert list(validator.iter_errors(right)) == [] and list(validator.iter_errors(wrong))
 
 
-def test_the_notes_of_a_release() -> None:
-    notes = load_script("release").notes()
-    assert notes and not re.search(r"^## ", notes, re.M)
-    assert notes in (ROOT / "CHANGELOG.md").read_text()
-
-
 @together(ACTIONS)
-def test_a_workflow_pins_its_actions_and_gives_few_rights(path: Path) -> None:
+def test_a_workflow_pins_its_actions(path: Path) -> None:
     text = path.read_text()
     uses = [line.strip(" -") for line in text.splitlines() if "uses:" in line]
     assert uses and [line for line in uses if not PINNED.match(line)] == []
     workflow: dict[str, Any] = yaml.safe_load(text)
-    assert workflow["permissions"] in ({}, {"contents": "read"})
     for job in workflow["jobs"].values():
-        assert job["timeout-minutes"] <= 300
         for step in job["steps"]:
             for script in re.findall(r"scripts/[\w.]+", step.get("run", "")):
                 assert (ROOT / script).exists(), script
