@@ -157,10 +157,6 @@ class KillTrials:
             self.counts["false verified"] += 1
         left = [path.name for path in self._temporary.iterdir()]
         beside = self._env.parent / ".env.gpuenv"
-        # The environment before the previous one is removed in the background.
-        deadline = time.monotonic() + GRACE
-        while list(beside.glob("trash-*")) and time.monotonic() < deadline:
-            time.sleep(0.05)
         if beside.exists():
             left += [name for name in os.listdir(beside) if name != "previous"]
         left += [name for name in os.listdir(self._env.parent) if name not in ("env", beside.name)]

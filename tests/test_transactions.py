@@ -52,9 +52,6 @@ def output(program: Path) -> str:
 
 def left_beside(env: Path) -> list[str]:
     beside = env.parent / f".{env.name}.gpuenv"
-    for _ in range(100):  # it is removed in the background
-        if any(beside.glob("trash-*")):
-            time.sleep(0.05)
     return sorted(os.listdir(beside)) if beside.exists() else []
 
 

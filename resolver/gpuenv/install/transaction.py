@@ -166,23 +166,7 @@ def _keep_as_previous(folder: str, old: str) -> None:
         os.rename(previous, trash)
     os.rename(old, previous)
     if os.path.lexists(trash):
-        _discard(trash)
-
-
-def _discard(folder: str) -> None:
-    """Remove a folder in the background: nobody needs to wait for the second that this can take.
-
-    The next run removes what is left of it.
-    """
-    null = os.open(os.devnull, os.O_RDWR)
-    try:  # its own session: an interrupt of this process does not reach it
-        streams = [(os.POSIX_SPAWN_DUP2, null, stream) for stream in range(3)]
-        command = ["rm", "-rf", folder]
-        os.posix_spawnp("rm", command, os.environ, file_actions=streams, setsid=True)
-    except (AttributeError, NotImplementedError, OSError):  # a system without them
-        remove(folder)
-    finally:
-        os.close(null)
+        remove(trash)
 
 
 # ---- the exchange -------------------------------------------------------------------------------
