@@ -56,6 +56,18 @@ def random_points(count: int, seed: int) -> list[Point]:
     ]
 
 
+def left_files(temporary: Path) -> list[str]:
+    """Return the names in a folder for temporary files.
+
+    Python's tempfile tries whether it can write there: a kill at that moment leaves its file.
+    """
+    return [
+        path.name
+        for path in temporary.iterdir()
+        if not path.is_file() or path.read_bytes() not in (b"", b"blat")
+    ]
+
+
 class KillTrials:
     """Runs in one folder, of two locks in turn. `counts` has what was seen."""
 
@@ -155,7 +167,7 @@ class KillTrials:
             self.counts["next runs that failed"] += 1
         elif without_additions(new) != self._reference(lock, new):
             self.counts["false verified"] += 1
-        left = [path.name for path in self._temporary.iterdir()]
+        left = left_files(self._temporary)
         beside = self._env.parent / ".env.gpuenv"
         if beside.exists():
             left += [name for name in os.listdir(beside) if name != "previous"]
@@ -338,7 +350,7 @@ class CommandTrials:
 
     def _look_after(self, new: State) -> None:
         state = self._state()
-        left = [path.name for path in self._temporary.iterdir()]
+        left = left_files(self._temporary)
         left += state.keys() - self._references[0].keys() - self._references[1].keys()
         left += [path for path in state if path.endswith((".part", ".tmp"))]
         left = [path for path in left if ".gpuenv/previous/" not in path]
