@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 MOST_COLUMNS = 100
-FEWEST_COLUMNS = 60
+FEWEST_COLUMNS = 40
 # Messages of argparse, as patterns, and their replacements.
 _ARGPARSE_MESSAGES = (
     (r"^the following arguments are required: (\S+)$", r"\1 is missing"),
