@@ -19,8 +19,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-sys.path.insert(0, str(ROOT / "resolver"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
+from generated import write_or_check  # noqa: E402  - the path must be set first
 from gpuenv.cli import load_command  # noqa: E402
 
 SUMMARY = "GPU environments that are known to work"
@@ -120,20 +121,5 @@ FILES = {
 }
 
 
-def main() -> int:
-    """Write the files, or compare them."""
-    stale = []
-    for path, text_of in FILES.items():
-        text = text_of()
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(str(path.relative_to(ROOT)))
-        if "--check" not in sys.argv:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-    print("\n".join(stale) or "every file is current")
-    return 1 if stale and "--check" in sys.argv else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(FILES))

@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "schemas"
-sys.path.insert(0, str(ROOT / "resolver"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
+from generated import write_or_check  # noqa: E402  - the path must be set first
 from gpuenv.cli import all_commands, command_parser  # noqa: E402
 from gpuenv.cli.mcp import property_of  # noqa: E402
 from gpuenv.documents import DOCUMENTS, Failure  # noqa: E402
@@ -33,6 +35,9 @@ def of_documents() -> dict[str, Any]:
     """Return the schema of the documents: #/$defs/COMMAND is what a command prints."""
     types = [item for several in DOCUMENTS.values() for item in several]
     shown, parts = msgspec.json.schema_components([*types, Failure], ref_template="#/$defs/{name}")
+    for part in parts.values():  # some releases of msgspec keep the indentation of a docstring
+        if "description" in part:
+            part["description"] = cleandoc(part["description"])
     remaining, (*_, failure) = iter(shown), shown
     commands = {
         command: {"anyOf": [*(next(remaining) for _ in several), failure]}
@@ -101,20 +106,5 @@ FILES = {
 }
 
 
-def main() -> int:
-    """Write the files, or compare them."""
-    stale = []
-    for path, schema_of in FILES.items():
-        text = schema_of()
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(path.name)
-        if "--check" not in sys.argv:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-    print("\n".join(stale) or "every schema is current")
-    return 1 if stale and "--check" in sys.argv else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(FILES))
