@@ -151,15 +151,19 @@ def _parser(tool: Tool) -> Parser:
 
 def _actions(tool: Tool, may_write: bool) -> dict[str, Action]:
     """Return what a call may say, by its name: the arguments of the command."""
-    given = {word.strip("-").replace("-", "_") for word in (*tool.always, "log")}
+    given = {_name(word) for word in (*tool.always, "log")}
     if not may_write:
-        given |= {word.strip("-").replace("-", "_") for word in tool.reading} | _WRITING
-    long = {
-        next((flag for flag in action.option_strings if flag.startswith("--")), action.dest): action
-        for action in _parser(tool).shown_actions()
-    }
-    named = {flag.strip("-").replace("-", "_"): action for flag, action in long.items()}
+        given |= {_name(word) for word in tool.reading} | _WRITING
+    named = {}
+    for action in _parser(tool).shown_actions():
+        long = [flag for flag in action.option_strings if flag.startswith("--")]
+        named[_name(long[0] if long else action.dest)] = action
     return {name: action for name, action in named.items() if name not in given | _NOT_OFFERED}
+
+
+def _name(flag: str) -> str:
+    """Return the name of the argument of a tool for a flag."""
+    return flag.strip("-").replace("-", "_")
 
 
 def input_schema(tool: Tool, may_write: bool) -> dict[str, Any]:

@@ -375,7 +375,12 @@ def memory(case: Case) -> Iterator[Finding]:
             if rows and int(fact.value) > total and not full:
                 # The program asks for more memory than the GPU has.
                 yield likely("unsupported_op_config", fact, rows[0].fact)
-        return
+    else:
+        yield from _hidden_out_of_memory(case, rows)
+
+
+def _hidden_out_of_memory(case: Case, rows: Sequence[Memory]) -> Iterator[Finding]:
+    """Find exhausted memory behind a status of cuDNN or cuBLAS."""
     statuses = [fact for fact in case.of_kind("status") if fact.subject in ("cudnn", "cublas")]
     failure = first_of([*statuses, *case.symptoms("cudnn-start", "cudnn-call")])
     if failure is None:

@@ -149,17 +149,10 @@ def _first_table(
         fields |= {"requirements": others} if others and not has_own else {}
         fields |= {"project-dependencies": True} if has_setup and "project" not in document else {}
     fields |= {**imported.table, "python": python}
-    profiles: dict[str, str] = {}
-    for host in hosts:
-        if host.gpus:
-            new = name or _free_name(host, profiles)
-            profiles[new] = _profile(new, host, frameworks, data)
     on_cpu = [_runs_without_gpu(text, data) for text in frameworks]
     # Every profile locks the dependencies of [project]: a profile for CI must be able to.
     is_for_ci = ci and (all(on_cpu) if is_new else any(on_cpu) or not on_cpu)
-    if not profiles or is_for_ci:
-        cpu = hosts[0].replace(gpus=())
-        profiles.setdefault("cpu", _profile("cpu", cpu, frameworks, data))
+    profiles = _first_profiles(hosts, data, frameworks, name=name, ci=is_for_ci)
     table = _HEADER + "\n".join([_toml_table("tool.gpuenv", fields), *profiles.values()])
     return Beginning(
         path=path,
@@ -170,6 +163,26 @@ def _first_table(
         profiles=tuple(profiles),
         python=python,
     )
+
+
+def _first_profiles(
+    hosts: Sequence[Host],
+    data: CompatibilityData,
+    frameworks: Sequence[str],
+    *,
+    name: str,
+    ci: bool,
+) -> dict[str, str]:
+    """Return the texts of the profiles of a first table by their names: at least one."""
+    profiles: dict[str, str] = {}
+    for host in hosts:
+        if host.gpus:
+            new = name or _free_name(host, profiles)
+            profiles[new] = _profile(new, host, frameworks, data)
+    if not profiles or ci:
+        cpu = hosts[0].replace(gpus=())
+        profiles.setdefault("cpu", _profile("cpu", cpu, frameworks, data))
+    return profiles
 
 
 def _project_table(folder: str, python: str, dependencies: Sequence[str]) -> str:

@@ -152,8 +152,15 @@ class Solution:
             return
         candidates = store.candidates(name)
         yield from self._better(name, root.specifier, candidates, chosen)
-        if chosen.build is None:
-            return
+        if chosen.build is not None:
+            yield from self._builds_without_files(root, chosen, chosen.build.version)
+
+    def _builds_without_files(
+        self, root: PackageRequirement, chosen: Candidate, oldest: str
+    ) -> Iterator[Rejection]:
+        """Yield builds since a version that would run here, and that no index has a wheel of."""
+        store, facts, name = self.store, self.facts, root.name
+        candidates = store.candidates(name)
         releases: list[Release] = [*self.variants.values(), *self.pinned.values()]
         majors = {  # of the other frameworks
             release.build.cuda[0]
@@ -168,7 +175,7 @@ class Solution:
         elsewhere -= {build.version for build in builds}
         python, platform = store.host.python, store.host.platform
         tag = interpreter_tag(python.version, python.free_threaded)
-        for build in store.data.builds(name, platform, chosen.build.version):
+        for build in store.data.builds(name, platform, oldest):
             key = (build.version, build.variant)
             is_excluded = store.request.default_index_only and build.index != "default"
             is_of_host = bool(store.host.gpus) or build.cuda is None
