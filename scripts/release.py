@@ -77,7 +77,7 @@ def build(folder: Path) -> list[Path]:
 
 
 def write_sdist(source: Path, target: Path, epoch: int) -> None:
-    """Copy a source distribution without what only the machine that built it says."""
+    """Copy a source distribution without times, owners and modes of the machine that built it."""
     with (
         tarfile.open(source) as given,
         target.open("wb") as file,

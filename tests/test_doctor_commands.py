@@ -1,4 +1,4 @@
-"""What the doctor's answers tell people to type: gpuenv parses it, and other programs have it."""
+"""gpuenv parses the commands in the doctor's answers; those of other programs exist."""
 
 import re
 import shlex
@@ -54,7 +54,7 @@ def simple_commands(command: str) -> Iterator[list[str]]:
 
 
 def is_requirement(command: str) -> bool:
-    """Whether it is a requirement; some known release has to meet it."""
+    """Return whether a word is a requirement that a known release meets."""
     try:
         requirement = Requirement(command)
     except InvalidRequirement:

@@ -252,7 +252,7 @@ def installed_reasons(
 
 
 def _bridged(reason: Reason) -> Reason:
-    """Return a reason beside cuda-compat, with which an older driver may run a toolkit."""
+    """Return a reason with a driver floor as unknown: cuda-compat may lower it."""
     if reason.code not in ("driver-floor", "driver-cuda"):
         return reason
     have = f"{reason.have}, and cuda-compat is to bridge that"
