@@ -8,7 +8,7 @@ shift
 cd "$(dirname "$0")/.."
 mkdir -p "$folder"
 status=0
-python scripts/refresh_matrix.py --cache "${RUNNER_TEMP:-/tmp}/wheels" "$@" > "$folder/report.txt" || status=$?
+python scripts/tools.py data refresh --cache "${RUNNER_TEMP:-/tmp}/wheels" "$@" > "$folder/report.txt" || status=$?
 [ "$status" -le 1 ] || exit "$status"
 git diff --binary -- matrix_data > "$folder/rows.patch"
 wc -l "$folder/report.txt" "$folder/rows.patch"

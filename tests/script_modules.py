@@ -1,6 +1,6 @@
-"""Imports the scripts of the folder scripts/, which is no package."""
+"""The programs of the folder scripts/, as modules and as commands."""
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -9,13 +9,12 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
 
 def load_script(name: str) -> ModuleType:
-    """Return the module of scripts/NAME.py. sys.path is the same afterwards."""
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look it up
-    before = list(sys.path)
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
-    return module
+    """Return the module of a program, for example "prove.corpus"."""
+    if str(SCRIPTS) not in sys.path:
+        sys.path.append(str(SCRIPTS))
+    return importlib.import_module(name)
+
+
+def tool(group: str, name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a program."""
+    return [sys.executable, str(SCRIPTS / "tools.py"), group, name, *arguments]

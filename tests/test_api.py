@@ -109,7 +109,7 @@ def test_mypy_accepts_the_program_and_rejects_each_wrong_use(tmp_path: Path) -> 
 
 
 def test_the_record_shows_that_pyright_agrees() -> None:
-    """`python scripts/prove_types.py --record docs/records/pyright.json` writes the record."""
+    """`tools.py prove types --record docs/records/pyright.json` writes the record."""
     record = json.loads((ROOT / "docs" / "records" / "pyright.json").read_text())
     assert record["program_is_accepted"]
     assert list(record["rejected"]) == USES["wrong"] and all(record["rejected"].values())

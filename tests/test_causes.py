@@ -71,7 +71,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_the_pages_are_fresh_and_stale_ones_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = load_script("causes_page")
+    page = load_script("docs.causes")
     assert page.main(["--check"]) == 0
     monkeypatch.setattr(page, "FOLDER", tmp_path / "causes")
     assert page.main(["--check"]) == 1

@@ -1,4 +1,4 @@
-"""scripts/check_lock.py finds what is wrong with a lock, from METADATA alone."""
+"""scripts/prove/lock.py finds what is wrong with a lock, from METADATA alone."""
 
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +17,7 @@ CHANGED = TABLES["changed"]
 
 @pytest.fixture(scope="module")
 def check_lock() -> ModuleType:
-    return load_script("check_lock")
+    return load_script("prove.lock")
 
 
 @each("requirement change expected", TABLES["what_is_wrong_with_a_lock"])

@@ -1,16 +1,15 @@
-"""scripts/collect_builds.py: files of the PyTorch index in lock files, with their hashes."""
+"""scripts/data/collect_builds.py: files of the PyTorch index in lock files, with their hashes."""
 
 import base64
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+from script_modules import load_script
 
-import collect_builds  # noqa: E402
+ROOT = Path(__file__).parents[1]
+collect_builds = load_script("data.collect_builds")
 
 HASH = "ab" * 32
 FILE = "torch-9.9.0+cu129-cp312-cp312-manylinux_2_28_x86_64.whl"

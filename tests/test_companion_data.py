@@ -14,7 +14,7 @@ from gpuenv.api.data import compatibility_data
 from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer
 from processes import run_program
-from script_modules import load_script
+from script_modules import load_script, tool
 
 ROOT = Path(__file__).parent.parent
 LINUX, WINDOWS = "linux-x86_64", "win-amd64"
@@ -96,19 +96,14 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
                 **{p: f"__version__ = '{t}'" for p, t in texts.items()},
             }
             server.add(name, version, requires, files=files, tag=TAG)
-        command = [
-            sys.executable,
-            str(ROOT / "scripts" / "scan_companions.py"),
-            "--folder",
-            str(data),
-        ]
+        command = tool("data", "scan-companions", "--folder", str(data))
         command += ["--cache", str(tmp_path / "cache")]
         environment = {**os.environ, "PIP_INDEX_URL": server.url}
         for names in (["stable", "cxx", "front", "arrays"], []):  # the second time nothing is new
             done = run_program([*command, *names], env=environment)
             assert done.returncode == 0, done.stderr
             assert done.stderr.count(".whl") == (len(COMPANIONS) if names else 0), done.stderr
-    rows = load_script("companion_rows").companion_rows(DOCUMENT, data)
+    rows = load_script("data.companion_rows").companion_rows(DOCUMENT, data)
     found = {}
     for name, listed in rows.items():
         assert all(fields.pop("source") for _, fields, _ in listed)
@@ -153,7 +148,7 @@ def test_needs_of_releases(name: str, version: str, platform: str, expected: Any
 
 
 def test_the_snapshot_holds_what_a_solve_may_end_with() -> None:
-    snapshot = load_script("build_snapshot")
+    snapshot = load_script("data.snapshot")
 
     def page(name: str, requires: dict[str, list[str]]) -> list[dict[str, Any]]:
         return [
@@ -208,7 +203,7 @@ def test_the_judge_of_the_grid_finds_planted_faults(
 
     exports = {"torch": {"2.0": {"torch_a"}, "2.1": {"torch_a", "torch_b"}}, "tensorflow": {}}
     scanner = SimpleNamespace(exports=exports, lines=lambda name: {}, libraries=libraries)
-    grid = load_script("companion_grid")
+    grid = load_script("prove.companion_grid")
     usual = {"timm": "1", "torch": "2.1.0", "numpy": "1.26.4", "nvidia-cudnn-cu12": "9.1"}
     lock = {
         name: {"version": version, "file": name, "source": f"//h/{name}-{version}"}

@@ -31,7 +31,7 @@ from gpuenv.resolve.conda import solvers
 from script_modules import load_script
 from tables import cases, data_file
 
-conda_users = load_script("conda_users")
+conda_users = load_script("prove.conda_users")
 
 pytestmark = pytest.mark.usefixtures("one_rattler")
 
@@ -346,7 +346,7 @@ def test_a_rollback_needs_the_file_of_each_package(
 
 # ---- environments as users make them -------------------------------------------------------------
 
-# Some of the cases of scripts/prove_conda.py. The record has all of them.
+# Some of the cases of scripts/prove/conda.py. The record has all of them.
 TRIED = (
     "a build for CUDA 13 beside wheels and files",
     "a history that ends in the middle of a line",

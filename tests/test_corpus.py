@@ -1,7 +1,7 @@
 """The regression corpus: a sample of its requests gives the recorded results.
 
-`python scripts/corpus.py replay` runs all of it. The sample is, of each kind of case, the first
-one and every thirty-second one after it (`corpus.chosen`).
+`python scripts/tools.py prove corpus replay` runs all of it. The sample is, of each kind of case,
+the first one and every thirty-second one after it (`corpus.chosen`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from typing import Any
 import pytest
 
 from processes import run_program
-from script_modules import load_script
+from script_modules import load_script, tool
 from tables import data_file, each
 
 TABLES = data_file("tables/corpus.json")
 
-SCRIPT = Path(__file__).parent.parent / "scripts" / "corpus.py"
 REASON = {"code": "driver-floor", "need": "driver 580.65.06 or newer", "have": "driver 550.54.14"}
 
 
-corpus = load_script("corpus")
+corpus = load_script("prove.corpus")
 
 
 def replay(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "replay", *arguments]
+    command = tool("prove", "corpus", "replay", *arguments)
     return run_program(command, timeout=300)
 
 
@@ -67,7 +66,7 @@ def test_each_case_has_a_result_and_each_kind_is_in_the_sample() -> None:
 def test_a_changed_result_fails_unless_it_is_intended(tmp_path: Path) -> None:
     (tmp_path / "cases.toml").write_text('[[case]]\nname = "one"\nrun = "matrix list --json"\n')
     folder = ["--corpus", str(tmp_path)]
-    done = subprocess.run([sys.executable, str(SCRIPT), "record", *folder], check=False)
+    done = subprocess.run(tool("prove", "corpus", "record", *folder), check=False)
     assert done.returncode == 0
     assert replay(*folder).returncode == 0
     recorded = json.loads((tmp_path / "results.jsonl").read_text())

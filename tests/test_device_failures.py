@@ -1,12 +1,12 @@
 """Programs that failed, most on a real GPU: what doctor said there, and what it says elsewhere."""
 
-import importlib
 import json
 import tomllib
 from typing import Any
 
 import pytest
 
+from script_modules import load_script
 from tables import ROOT
 
 FOLDER = ROOT / "tests" / "data" / "device_failures"
@@ -22,9 +22,8 @@ def test_every_program_was_run_on_a_device() -> None:
     assert RECORD["gpus"] and RECORD["driver"] and RECORD["date"]
 
 
-def test_logs_are_understood_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    measured = importlib.import_module("measure_situations")
+def test_logs_are_understood_on_another_machine() -> None:
+    measured = load_script("prove.situations")
     wrong = {
         name
         for name, (causes, log) in measured.situations().items()

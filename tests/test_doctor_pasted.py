@@ -1,7 +1,6 @@
 """Logs as people paste them: broken lines, quotations, escapes, and the prefixes of launchers."""
 
 import gzip
-import importlib
 import io
 import json
 import random
@@ -18,6 +17,7 @@ from gpuenv.doctor.pasted import MAX_PASTED, message_lines, restored, split_pref
 from gpuenv.doctor.stream import cleaned, unpacked
 from gpuenv.errors import InputError
 from gpuenv.model import Host, Python
+from script_modules import load_script
 from tables import ROOT, cases, data_file
 
 DATA = Path(__file__).parent / "data"
@@ -28,9 +28,7 @@ SAMPLE = 75  # every 75th of the doctor's cases
 
 @pytest.fixture(scope="module")
 def measure_doctor() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "scripts"))
-        return importlib.import_module("measure_doctor")
+    return load_script("prove.pasted")
 
 
 @pytest.fixture(scope="module")

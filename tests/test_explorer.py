@@ -19,7 +19,7 @@ from gpuenv_explorer.tables import Tables
 from script_modules import load_script
 from tables import data_file
 
-browser = load_script("browser")
+browser = load_script("prove.browser")
 
 PLATFORM = "linux-x86_64"
 FIELDS = ("framework", "gpus", "driver", "python", "platform")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,15 @@ from gpuenv.errors import DataError
 from gpuenv.model import parse_pair, parse_release
 from gpuenv.requirements.target import PLATFORMS
 from processes import run_program
-from script_modules import load_script
+from script_modules import load_script, tool
 from tables import ROOT, data_file
 
 FOLDER = ROOT / "matrix_data"
 DATA = matrix.load()
-check = load_script("check_matrix").check
+check = load_script("data.check").check
 TABLES = json.loads((FOLDER / "tables.json").read_text())
 TOOLKITS = TABLES["toolkits"]
 COMPILERS = {parse_pair(cuda): targets for cuda, targets in TABLES["compilers"].items()}
-COMPILE = ROOT / "scripts" / "compile_matrix.py"
 
 
 def toml(name: str) -> dict[str, Any]:
@@ -53,7 +51,7 @@ def rows() -> list[tuple[str, dict[str, Any]]]:
 
 
 def compile_tables(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(COMPILE), *flags, str(folder)]
+    command = tool("data", "compile", *flags, str(folder))
     return run_program(command)
 
 

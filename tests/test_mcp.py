@@ -63,8 +63,8 @@ def test_the_tools_answer_as_the_commands(tmp_path: Path) -> None:
 
 
 def test_a_policy_repairs_a_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`scripts/bench_agent.py --record docs/records/agent.json` runs all of them."""
-    bench = load_script("bench_agent")
+    """`scripts/prove/agent.py --record docs/records/agent.json` runs all of them."""
+    bench = load_script("prove.agent")
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path))
     known = tomllib.loads(bench.REPOSITORIES.read_text())["repository"]
     names = ("numpy-2-with-torch-2.2", "cupy-13-with-driver-550")

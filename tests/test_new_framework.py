@@ -14,7 +14,7 @@ from script_modules import load_script
 from small_wheels import make_wheel
 from tables import HERE, ROOT
 
-compile_matrix = load_script("compile_matrix")
+compile_matrix = load_script("data.compile")
 
 DATA = """
 name = "madeup"

@@ -77,7 +77,7 @@ def test_the_version_is_defined_once() -> None:
 
 
 def test_the_wheel_was_used_on_every_python() -> None:
-    """`pythonX.Y scripts/prove_wheel.py WHEEL --record docs/records/python-versions.json`."""
+    """`pythonX.Y scripts/prove/wheel.py WHEEL --record docs/records/python-versions.json`."""
     record = json.loads((ROOT / "docs" / "records" / "python-versions.json").read_text())
     versions = {".".join(version.split(".")[:2]) for version in record}
     label = "Programming Language :: Python :: 3."
@@ -98,8 +98,8 @@ def test_the_source_distribution_has_every_file() -> None:
 
 
 def test_the_man_page_has_every_command_and_flag() -> None:
-    """`python scripts/make_man_page.py` writes docs/gpuenv.1 for a release."""
-    page = load_script("make_man_page").page().replace("\\-", "-")
+    """`python scripts/tools.py docs man-page` writes docs/gpuenv.1 for a release."""
+    page = load_script("docs.man_page").page().replace("\\-", "-")
     for name in all_commands():
         assert f".SS gpuenv {name}\n" in page
         section = page.partition(f".SS gpuenv {name}\n")[2].partition("\n.SS ")[0]

@@ -13,6 +13,7 @@ import pytest
 from fatbin_maker import binary, library
 from index_server import IndexServer
 from processes import run_program
+from script_modules import tool
 from tables import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -101,7 +102,7 @@ def server(tmp_path: Path) -> Iterator[IndexServer]:
 
 
 def refresh(data: Path, server: IndexServer, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "refresh_matrix.py"), "--folder", str(data)]
+    command = tool("data", "refresh", "--folder", str(data))
     environment = {**os.environ, "PIP_INDEX_URL": server.url, "PYTHONPATH": str(ROOT / "resolver")}
     command += ["--cache", str(data.parent / "cache"), "--jobs", "1", *flags]
     return run_program(command, env=environment)
@@ -147,8 +148,7 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
     assert contents(data) == after
 
 
-@pytest.mark.parametrize("script", ["derive_rows.py", "support_table.py", "causes_page.py"])
-def test_what_scripts_write_is_fresh(script: str) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / script), "--check"]
-    done = run_program(command)
+@pytest.mark.parametrize("words", ["data derive-rows", "docs support", "docs causes"])
+def test_what_scripts_write_is_fresh(words: str) -> None:
+    done = run_program(tool(*words.split(), "--check"))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -30,7 +30,7 @@ PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
 
 def test_the_same_content_gives_the_same_wheel(tmp_path: Path) -> None:
     """Whatever the order, the times and the modes are; RECORD has every file."""
-    release = load_script("release")
+    release = load_script("prove.release")
     (tmp_path / "given").mkdir()
     made = make_wheel(tmp_path / "given", "alpha", "1.0", requires=["beta>=2", "gamma; extra=='x'"])
     given = tmp_path / "given" / made.filename
@@ -58,7 +58,7 @@ def test_the_same_content_gives_the_same_wheel(tmp_path: Path) -> None:
 
 
 def test_the_same_content_gives_the_same_sdist(tmp_path: Path) -> None:
-    release = load_script("release")
+    release = load_script("prove.release")
     written = []
     for name, turned in (("one", False), ("two", True)):
         path = tmp_path / f"{name}.tar.gz"
@@ -74,8 +74,8 @@ def test_the_same_content_gives_the_same_sdist(tmp_path: Path) -> None:
 
 
 def test_the_generated_files_are_current() -> None:
-    """`python scripts/agent_files.py` and `python scripts/schemas.py` write them."""
-    files = {**load_script("schemas").FILES, **load_script("agent_files").FILES}
+    """`tools.py docs agents` and `tools.py docs schemas` write them."""
+    files = {**load_script("docs.schemas").FILES, **load_script("docs.agents").FILES}
     for path, text_of in files.items():
         assert path.read_text(encoding="utf-8") == text_of(), path
 

@@ -160,7 +160,7 @@ def test_there_are_enough_of_them() -> None:
 
 def test_pip_and_uv_resolve_the_same() -> None:
     """A sample; the record is of all cases as they are now."""
-    script = load_script("compare_resolvers")
+    script = load_script("prove.resolvers")
     record = json.loads((ROOT / "docs" / "records" / "resolvers.json").read_text())
     for result in (record, script.compare(cases=12, number_made=8)):
         assert result["digest of the cases"] == script.digest_of_cases()

@@ -1,4 +1,4 @@
-"""Resolution of generated requirement sets (see scripts/prove_resolution.py, which runs more)."""
+"""Resolution of generated requirement sets (see scripts/prove/resolution.py, which runs more)."""
 
 import random
 

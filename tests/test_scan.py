@@ -21,13 +21,11 @@ from examples import examples
 from fatbin_maker import content, library
 from gpuenv.binaries import fat_binaries
 from processes import run_program
+from script_modules import load_script
 from tables import cases, data_file
 
 ROOT = Path(__file__).parents[1]
-SCANNER = ROOT / "scripts" / "scan_wheel.py"
-sys.path.insert(0, str(SCANNER.parent))
-
-import device_code  # noqa: E402  - the path must be set first
+device_code = load_script("data.device_code")
 
 CASES = data_file("scan.toml")
 EMPTY = {

@@ -26,7 +26,7 @@ CASES = data_file("versions.json")
 DATA = data.load()
 
 
-compile_matrix = load_script("compile_matrix")
+compile_matrix = load_script("data.compile")
 
 
 def toml(name: str) -> dict[str, Any]:

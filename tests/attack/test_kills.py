@@ -1,11 +1,11 @@
-"""Kills of `gpuenv sync` at a few random points. scripts/kill_commands.py runs hundreds of all."""
+"""Kills of `gpuenv sync` at a few random points. `tools.py prove kill-commands` runs hundreds."""
 
 import json
 from pathlib import Path
 
 from script_modules import load_script
 
-kills = load_script("kills")
+kills = load_script("prove.kills")
 
 
 def test_sync_is_killed(tmp_path: Path) -> None:

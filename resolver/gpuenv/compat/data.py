@@ -1,7 +1,7 @@
 """The compatibility data: matrix_data -> CompatibilityData.
 
 Builds and libraries are read one distribution at a time, when they are needed. People write the
-TOML files and scripts write the JSON files. scripts/compile_matrix.py derives tables.json from the
+TOML files and scripts write the JSON files. scripts/data/compile.py derives tables.json from the
 TOML files and checks them. The head of each TOML file describes its
 fields.
 """
@@ -82,7 +82,7 @@ class RuleRow(Value, forbid_unknown_fields=False):
 
 
 class _Tables(Value, forbid_unknown_fields=False):
-    """tables.json, as scripts/compile_matrix.py writes it."""
+    """tables.json, as scripts/data/compile.py writes it."""
 
     schema: int
     version: str
@@ -200,7 +200,7 @@ class CompatibilityData:
         path = os.path.join(folder, "tables.json")
         tables = self._tables = decode(path, _Tables)
         if tables.schema != SCHEMA:
-            hint = "run scripts/compile_matrix.py"
+            hint = "run scripts/data/compile.py"
             text = f"its schema is {tables.schema}, this gpuenv reads {SCHEMA}"
             raise DataError(f"{path} is damaged: {text}", hint=hint)
         self.version = tables.version

@@ -72,7 +72,7 @@ def decode(path: str, kind: type[T]) -> T:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=kind)
     except FileNotFoundError as error:
-        hint = "reinstall gpuenv, or run scripts/compile_matrix.py"
+        hint = "reinstall gpuenv, or run scripts/data/compile.py"
         raise DataError(f"{path} is missing", hint=hint) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,7 +1,7 @@
 """The shipped index snapshot: what the default and the PyTorch index had for torch's stack.
 
 A folder with index.json (date, version, packages) and one JSON file for each package of each index,
-default/<name>.json and pytorch/<name>.json. scripts/build_snapshot.py writes them.
+default/<name>.json and pytorch/<name>.json. scripts/data/snapshot.py writes them.
 
 File locations are relative to the file store of their index, and no host of a registry is named.
 The caller knows the file store of the default index.

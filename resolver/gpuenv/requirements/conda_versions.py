@@ -1,7 +1,7 @@
 """Versions, their ranges and match specs of conda, by the rules of the solver that is there.
 
 These are the rules of the conda that runs gpuenv, otherwise those of py-rattler. Own code reads
-environments and records where neither is installed; scripts/compare_versions.py compares it.
+environments and records where neither is installed; scripts/prove/conda_versions.py compares it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The programs of the compatibility data and of the index snapshot."""

@@ -1,0 +1,326 @@
+"""Read what companions need of the packages beside them: torch's symbols, CUDA, cuDNN, NumPy.
+
+    python scripts/tools.py data scan-companions --cache DIR [NAME | NAME==VERSION ...]
+
+Each wheel is a line of matrix_data/scans/companions.jsonl, from which companion_rows.py makes rows.
+Without a release, what is newer than the lines of each name is read, the newest patch of each minor
+release; without a name, of all names. If the index has a newer torch, the lines that reach the
+newest torch so far are read again.
+
+The loader binds all symbols of an extension at once (RTLD_NOW), so that one symbol that no library
+defines makes the import fail: a missing symbol proves that a release of torch does not fit. That
+all are there proves less, because classes and meanings may differ. Wheels are read by ranges. What
+was read of each library is kept in the cache folder; the symbols of torch are 4 GB at first.
+
+Exit status: 0 done, 1 a wheel could not be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import email.parser
+import json
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Iterable
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from elftools.elf.elffile import ELFFile
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from data.companion_rows import FRAMEWORKS, SCANNED_ON, line_of, scanned_wheels
+from data.device_code import DamagedFileError, stored
+from data.registry import Registry, simple_url, write
+from data.scan_releases import DATA, best, platform_of
+from data.scan_wheel import (
+    directory,
+    inflate,
+    is_library,
+    open_source,
+    read_kept,
+    read_text,
+)
+from data.wheel_source import LocalWheel, RemoteWheel
+
+LARGEST = 80  # MB (compressed) of a library that is read; of larger ones scans/ has NEEDED
+INTERPRETERS = ["py3", "cp312", "cp311", "cp310", "cp313", "cp39", "cp38", "cp314"]
+# Where the symbols are that companions link, and the oldest release of which they are read.
+EXPORTERS = {
+    "torch": re.compile(r"torch/lib/lib(torch(_cpu|_cuda|_python|_nvshmem)?|c10(_cuda)?|shm)\.so"),
+    "tensorflow": re.compile(r"tensorflow/libtensorflow_framework\.so\.2"),
+}
+LINKED = {"torch": re.compile("lib(torch|c10)"), "tensorflow": re.compile("libtensorflow")}
+OLDEST = {"torch": Version("2.0"), "tensorflow": Version("2.11")}
+# What only torch defines, and what is libstdc++'s: torch exports some of its templates by chance.
+OWN = re.compile(r"(2at|3c10|5torch|6caffe2)[A-Z0-9]|^(aoti_torch|torch_|THP[A-Z]|_aoti)")
+STANDARD = re.compile(r"^(_ZN?[KRO]*St|_ZT[ISVT]N?St|_Z(St|N9__gnu_cxx|d[la]|n[wa])|__cxa|__gxx)")
+STABLE = re.compile(r"_?aoti_torch|torch_")  # C functions of torch's stable ABI
+CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink)\.so\.(\d+)")
+# A front library that the wheel has opens the others of its major: libcudnn-463fd6d5.so.8.9.7.
+CUDNN = re.compile(r"libcudnn\w*(?:-[0-9a-f]{8})?\.so\.(\d+)[\d.]*")
+BUILT = re.compile(r"__version__\b.*\+cu(\d\d)(\d)\b")
+TABLE = re.compile(r"^\| *`([\d.]+)` *\| *`(>=)?([\d.]+)` *\|", re.MULTILINE)
+REQUIRED = re.compile(r"required_tensorflow_version = '([\d.]+)'")
+DEMANDS = re.compile(r"(torch|tensorflow|jax|numpy)\b(?!-)|nvidia-cu")
+# Libraries without which the rest works: cupy's module for cuDNN, and the kernels of torchao, whose
+# import logs that they are skipped. What they link is no need of the distribution.
+OPTIONAL = re.compile(r"cupy_backends/cuda/libs/cudnn\.|torchao/_C")
+
+
+def read_symbols(file: IO[bytes]) -> dict[str, Any]:
+    """Return {"needs", "opens", "undefined", "defined", "numpy"} of a library."""
+    elf = ELFFile(file)
+    undefined, defined = set(), set()
+    table = elf.get_section_by_name(".dynsym")
+    for symbol in table.iter_symbols() if table else ():
+        binding = symbol["st_info"]["bind"]
+        if symbol["st_shndx"] == "SHN_UNDEF":
+            if binding == "STB_GLOBAL":  # a weak one may stay undefined
+                undefined.add(symbol.name)
+        elif binding != "STB_LOCAL" and symbol["st_other"]["visibility"] != "STV_HIDDEN":
+            defined.add(symbol.name)
+    dynamic = elf.get_section_by_name(".dynamic")
+    needs = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")] if dynamic else []
+    file.seek(0)
+    content = file.read()
+    opened = re.findall(rb"\0(lib(?:cublas|cudart|cudnn)\.so\.\d+)\0", content)
+    return {
+        "needs": needs,
+        "opens": sorted({name.decode() for name in opened}),
+        "undefined": sorted(undefined - {""}),
+        "defined": sorted(defined),
+        "numpy": numpy_headers(content),
+    }
+
+
+def numpy_headers(content: bytes) -> int | None:
+    """Return the major of the NumPy whose headers a library was compiled with.
+
+    `_import_array` is a static function of the headers, so that its texts are in the library. Those
+    of NumPy 2 try numpy._core first. pybind11 and nanobind use no headers.
+    """
+    if b"module compiled against ABI version" not in content:
+        return None
+    return 2 if b"numpy._core._multiarray_umath" in content else 1
+
+
+class Scanner:
+    """Reads wheels of the default index, or files."""
+
+    def __init__(self, folder: Path, cache: str, largest: int = LARGEST) -> None:
+        """Take the folder of the data, and that of the cache. `largest` is in MB."""
+        self.folder, self.cache, self.largest = folder, cache, largest << 20
+        self.registry = Registry(simple_url(), os.path.join(cache, "metadata"))
+
+    def releases(self, name: str) -> dict[Version, dict[str, Any]]:
+        """Return the wheel of each release that is read, oldest first.
+
+        A wheel for any platform is read where there is none for Linux.
+        """
+        wheels: dict[Version, list[dict[str, Any]]] = {}
+        files = self.registry.files(name)
+        native = {w["version"] for w in files if platform_of(w["filename"]) == SCANNED_ON}
+        for wheel in files:
+            platform = SCANNED_ON if wheel["version"] in native else ""
+            if platform_of(wheel["filename"]) == platform:
+                wheels.setdefault(Version(wheel["version"]), []).append(wheel)
+        return {version: best(wheels[version], INTERPRETERS) for version in sorted(wheels)}
+
+    def lines(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return the newest wheel of each minor release."""
+        return {line_of(str(version)): wheel for version, wheel in self.releases(name).items()}
+
+    @cached_property
+    def exports(self) -> dict[str, dict[str, set[str]]]:
+        """Return {framework: {minor release: the symbols that it exports}}, oldest first."""
+        tables: dict[str, dict[str, set[str]]] = {}
+        for name, pattern in EXPORTERS.items():
+            for minor, wheel in self.lines(name).items():
+                if Version(minor) >= OLDEST[name]:
+                    libraries = self.libraries(self.source(wheel), pattern)[1]
+                    names = {text for row in libraries.values() for text in row["defined"]}
+                    tables.setdefault(name, {})[minor] = names
+        return tables
+
+    @staticmethod
+    def source(wheel: dict[str, Any]) -> str:
+        """Return a wheel of a page as scan_wheel.py names it."""
+        return f"{wheel['url']}#sha256={wheel['sha256']}"
+
+    def libraries(
+        self, source: str, pattern: re.Pattern[str] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Return the head of a wheel's record, and the facts of its libraries by their paths.
+
+        With a pattern these are the libraries whose paths match it, however large they are.
+        """
+        wheel, file, sha256 = open_source(source)
+        name, version, _, _ = parse_wheel_filename(file)
+        libraries: dict[str, dict[str, Any]] = {}
+        with closing(wheel):
+            members = directory(wheel)
+            for member in members:
+                path, stem = member.filename, name.replace("-", "")
+                # Of the libraries that auditwheel copied only those of the project itself.
+                is_own = ".libs/" not in path or stem in path.rpartition("/")[2]
+                if pattern.fullmatch(path) if pattern else is_library(member) and is_own:
+                    is_large = member.compress_size > self.largest and pattern is None
+                    if path.endswith((".dll", ".pyd")) or is_large:
+                        continue
+                    libraries[path] = self.read(wheel, member)
+            (metadata,) = (m for m in members if m.filename.endswith(".dist-info/METADATA"))
+            message = email.parser.HeaderParser().parsestr(read_text(wheel, metadata))
+            texts = [
+                read_text(wheel, member)
+                for member in members
+                if re.fullmatch(r"\w+/(python/)?(_?version|__init__)\.py", member.filename)
+            ]
+        head: dict[str, Any] = {"name": str(name), "version": str(version)}
+        head |= {"file": file, "sha256": sha256}
+        head["requires"] = message.get_all("Requires-Dist") or []
+        return head | {"texts": texts, "description": message.get_payload()}, libraries
+
+    def read(self, wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo) -> dict[str, Any]:
+        """Return the facts of a library, from the cache if it has them."""
+        kept = os.path.join(self.cache, "symbols", f"{member.CRC:08x}-{member.file_size}.json")
+        facts = read_kept(kept)
+        if facts is None:
+            with stored(inflate(wheel, member), member.file_size) as file:
+                facts = read_symbols(file)
+            write(kept, json.dumps(facts))
+        return facts
+
+    def scan(self, source: str) -> dict[str, Any]:
+        """Return the line of a wheel; "table" has what METADATA says of other releases."""
+        head, libraries = self.libraries(source)
+        texts, description = "\n".join(head.pop("texts")), head.pop("description")
+        line: dict[str, Any] = head
+        line["requires"] = [
+            text for text in head["requires"] if DEMANDS.match(text) and "extra" not in text
+        ]
+        rows = [row for path, row in libraries.items() if not OPTIONAL.match(path)]
+        scanned = self.needs_of_scans(head["name"], head["sha256"])
+        if head["name"] not in FRAMEWORKS:
+            for framework in FRAMEWORKS:
+                line |= fitting(framework, libraries.values(), self.exports.get(framework, {}))
+            needs = {name for row in rows for name in row["needs"]} | scanned
+            opens = {name for row in rows for name in row["opens"]}
+            for key, pattern in (("cuda", CUDA), ("cudnn", CUDNN)):
+                # A name among the texts may be one of several tries.
+                named = majors(pattern, needs) or majors(pattern, opens)
+                if named and (len(named) == 1 or majors(pattern, needs)):
+                    line[key] = named
+            if built := BUILT.search(texts):
+                line["built"] = f"{built[1]}.{built[2]}"
+        if headers := [row["numpy"] for row in libraries.values() if row["numpy"]]:
+            line["numpy"] = min(headers)
+        if required := REQUIRED.search(texts):
+            line["says"] = {"tensorflow": f">={required[1]}"}
+        if line["name"] == "torchcodec":
+            line["table"] = dict(documented(description))
+        return line
+
+    def needs_of_scans(self, name: str, sha256: str) -> set[str]:
+        """Return what the libraries of a wheel link, as scans/NAME.json says: also large ones."""
+        path = self.folder / "scans" / f"{name}.json"
+        scans = json.loads(path.read_text("ascii"))["scans"] if path.exists() else []
+        rows = [row for scan in scans if scan["sha256"] == sha256 for row in scan["libraries"]]
+        return {
+            need
+            for row in rows
+            if not all(OPTIONAL.match(path) for path in row["paths"])
+            for need in row["needs"]
+        }
+
+
+def fitting(
+    framework: str, libraries: Iterable[dict[str, Any]], exports: dict[str, set[str]]
+) -> dict[str, Any]:
+    """Return {framework: [first, last release that has all symbols]}, and "stable" for torch."""
+    known = set().union(*exports.values())
+    libraries = list(libraries)
+    own = {name for row in libraries for name in row["defined"]}
+    wanted: set[str] = set()
+    for row in libraries:
+        is_linked = any(LINKED[framework].match(need) for need in row["needs"])
+        for name in {*row["undefined"]} - own:
+            is_torch = framework == "torch" and OWN.search(name)
+            if not STANDARD.match(name) and (is_torch or (is_linked and name in known)):
+                wanted.add(name)
+    if not wanted:
+        return {}
+    fits = [release for release, names in exports.items() if wanted <= names]
+    line: dict[str, Any] = {framework: [fits[0], fits[-1]] if fits else []}
+    if framework == "torch":
+        line["stable"] = all(map(STABLE.match, wanted))
+    return line
+
+
+def majors(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
+    """Return the majors of the libraries among names, ascending."""
+    return sorted({int(match[1]) for name in names if (match := pattern.fullmatch(name))})
+
+
+def documented(text: str) -> Iterable[tuple[str, str]]:
+    """Yield (release, range of torch) of the table in torchcodec's description."""
+    for release, sign, torch in TABLE.findall(text):
+        major, _, minor = torch.partition(".")
+        yield release, f">={torch}" + ("" if sign else f",<{major}.{int(minor) + 1}")
+
+
+def todo(scanner: Scanner, names: list[str], lines: list[dict[str, Any]]) -> list[str]:
+    """Return the sources of the wheels to read."""
+    sources = []
+    for text in names or sorted({line["name"] for line in lines}):
+        name, _, release = text.partition("==")
+        if release:
+            sources.append(scanner.source(scanner.releases(name)[Version(release)]))
+        elif os.path.exists(text):
+            sources.append(text)
+        else:
+            have = [Version(line["version"]) for line in lines if line["name"] == name]
+            newest = max(have, default=Version("0"))
+            wheels = scanner.lines(name).values()
+            newer = [wheel for wheel in wheels if Version(wheel["version"]) > newest]
+            sources += map(scanner.source, newer)
+    last = max((line["torch"][1] for line in lines if line.get("torch")), key=Version, default="")
+    if not names and last and [*scanner.lines("torch")][-1] != last:
+        reaching = [line for line in lines if line.get("torch", [""])[-1] == last]
+        sources += [line["file"] for line in reaching]
+    return sources
+
+
+def main(words: list[str]) -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="or NAME==VERSION, or a wheel")
+    parser.add_argument("--cache", required=True, help="folder for what was read of libraries")
+    parser.add_argument("--largest", type=int, default=LARGEST, metavar="MB", help="of a library")
+    parser.add_argument("--folder", type=Path, default=Path(DATA))
+    options = parser.parse_args(words)
+    scanner, failed = Scanner(options.folder, options.cache, options.largest), 0
+    lines = {line["file"]: line for line in scanned_wheels(options.folder)}
+    tables: dict[str, str] = {}
+    for source in todo(scanner, options.names, list(lines.values())):
+        try:
+            line = scanner.scan(source)
+        except (DamagedFileError, OSError) as error:
+            print(f"error: {source}: {error}", file=sys.stderr)
+            failed = 1
+            continue
+        tables |= line.pop("table", {})
+        lines[line["file"]] = line
+        print(line["file"], file=sys.stderr, flush=True)
+    for line in lines.values():
+        if line["name"] == "torchcodec" and line_of(line["version"]) in tables:
+            line["says"] = {"torch": tables[line_of(line["version"])]}
+    ordered = sorted(lines.values(), key=lambda line: (line["name"], Version(line["version"])))
+    text = "".join(json.dumps(line) + "\n" for line in ordered)
+    write(str(options.folder / "scans" / "companions.jsonl"), text)
+    return failed

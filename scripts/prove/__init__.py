@@ -1,0 +1,1 @@
+"""The programs that try gpuenv with real parts, and write records."""
