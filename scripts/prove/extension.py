@@ -3,8 +3,8 @@
     python scripts/tools.py prove extension --wheels DIR ... --record docs/hosts/h200-extension.json
 
 `--wheels` are folders with the wheels of torch and of the build requirements (`tools.py prove
-rewheel` makes those of torch), and with the source distribution of torchsort. No network is asked. Every
-step is a process of the command line in a new folder: solve, a sync without nvcc, which must change
+rewheel` makes those of torch), and with the source distribution of torchsort. No network is asked.
+Every step is a process of the command line in a new folder: solve, a sync without nvcc, which must change
 nothing, a sync, a verification, ranks that torch computes, too, and a second sync.
 """
 
