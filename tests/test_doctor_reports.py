@@ -73,7 +73,7 @@ def test_a_printed_failure_is_never_called_no_fault(log: str) -> None:
 @together(REPORTS["ordinary"])
 def test_a_text_without_a_failure_gets_no_verdict(log: str) -> None:
     found = diagnose(read_log([log]), ())
-    assert (found.verdicts, found.abstained) == ((), False)
+    assert (found.verdicts, found.failures) == ((), ())
 
 
 @together(REPORTS["labeled"])
@@ -104,7 +104,7 @@ def test_a_failure_outside_the_environment_gets_no_verdict(case: dict[str, Any])
 @together(OUTSIDE["ordinary"])
 def test_an_ordinary_line_names_no_area(log: str) -> None:
     found = diagnose(read_log([log]), ())
-    assert (found.verdicts, found.abstained) == ((), False)
+    assert (found.verdicts, found.failures) == ((), ())
 
 
 PREFIXES = ("", "\x1b[31m", "[rank7]: ", "2026-01-02T03:04:05.678Z stderr F ", '{"log":"')

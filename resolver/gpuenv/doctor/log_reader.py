@@ -46,7 +46,7 @@ def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
 
     The misuse of cuDNN handles comes last. Of the other facts, the first MAX_FACTS are kept. A log
     that may have been pasted is read in each form that it may have had before, and the form with
-    the most facts counts. A text that no program can have printed gives one fact, "words".
+    the most facts counts. A text that no program can have printed gives the fact "words", too.
 
     Args:
         stream: chunks or lines: text, or bytes in UTF-8 or in UTF-16 with a byte order mark.
@@ -61,8 +61,8 @@ def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
         (_read([text]) for text in restored(head)),
         key=lambda facts: sum(fact.kind != "symptom" for fact in facts),
     )
-    if not facts and head.strip() and not _PRINTED.search(head):
-        return (Fact(kind="words", where="log", text=_readable(head.strip())[:MAX_TEXT]),)
+    if head.strip() and not _PRINTED.search(head):
+        return (*facts, Fact(kind="words", where="log", text=_readable(head.strip())[:MAX_TEXT]))
     return facts
 
 
