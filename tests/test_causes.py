@@ -3,12 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from gpuenv.doctor.catalog import Cause, causes
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from script_modules import load_script
 from tables import ROOT, data_file, together
 
 PAGES = ROOT / "docs" / "causes"
@@ -66,20 +63,3 @@ def test_the_index_names_every_cause_once() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
-
-
-def test_the_pages_are_fresh_and_stale_ones_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = load_script("docs.causes")
-    assert page.main(["--check"]) == 0
-    monkeypatch.setattr(page, "FOLDER", tmp_path / "causes")
-    assert page.main(["--check"]) == 1
-    assert page.main([]) == 0 and page.main(["--check"]) == 0
-    gone, changed = tmp_path / "causes" / "of_old.md", tmp_path / "causes" / "driver_too_old.md"
-    gone.write_text("# A cause that is gone\n")
-    changed.write_text("# Changed by hand\n")
-    assert page.stale(page.pages()) == ["driver_too_old.md", "of_old.md"]
-    assert page.main(["--check"]) == 1 and gone.exists()
-    assert page.main([]) == 0 and page.main(["--check"]) == 0
-    assert not gone.exists() and changed.read_text().startswith("# The driver is too old")

@@ -14,7 +14,6 @@ from gpuenv.cli import all_commands, command_parser
 from gpuenv.compat import data
 from gpuenv.errors import DataError
 from gpuenv.version import __version__
-from script_modules import load_script
 from tables import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -98,14 +97,13 @@ def test_the_source_distribution_has_every_file() -> None:
 
 
 def test_the_man_page_has_every_command_and_flag() -> None:
-    """`python scripts/tools.py docs man-page` writes docs/gpuenv.1 for a release."""
-    page = load_script("docs.man_page").page().replace("\\-", "-")
+    page = (ROOT / "docs" / "gpuenv.1").read_text().replace("\\-", "-")
     for name in all_commands():
         assert f".SS gpuenv {name}\n" in page
         section = page.partition(f".SS gpuenv {name}\n")[2].partition("\n.SS ")[0]
         missing = [flag for flag in command_parser(name).settable_flags() if flag not in section]
         assert missing == []
-    assert f'"gpuenv {__version__}"' in (ROOT / "docs" / "gpuenv.1").read_text()
+    assert f'"gpuenv {__version__}"' in page
     assert not any(line.startswith((".gpuenv", "'")) for line in page.splitlines())
 
 

@@ -73,11 +73,18 @@ def test_the_same_content_gives_the_same_sdist(tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
-def test_the_generated_files_are_current() -> None:
-    """`tools.py docs agents` and `tools.py docs schemas` write them."""
-    files = {**load_script("docs.schemas").FILES, **load_script("docs.agents").FILES}
-    for path, text_of in files.items():
-        assert path.read_text(encoding="utf-8") == text_of(), path
+def test_the_generated_files_are_current(tmp_path: Path) -> None:
+    pages = load_script("docs.pages")
+    texts = pages.texts()
+    assert pages.update(ROOT, texts, is_check=True) == []
+    assert pages.update(tmp_path, texts, is_check=False) == sorted(texts)
+    gone, changed = tmp_path / "docs" / "causes" / "gone.md", tmp_path / "AGENTS.md"
+    gone.write_text("# A cause that is gone\n")
+    changed.write_text("# Changed by hand\n")
+    stale = ["AGENTS.md", "docs/causes/gone.md"]
+    assert pages.update(tmp_path, texts, is_check=True) == stale and gone.exists()
+    assert pages.update(tmp_path, texts, is_check=False) == stale and not gone.exists()
+    assert pages.update(tmp_path, texts, is_check=True) == []
 
 
 PROJECT_TABLE = {"frameworks": ["torch"], "profiles": {"h100": {"gpu": "H100", "count": 2}}}

@@ -1,43 +1,22 @@
-"""Write what agents read, from the pages and the help that people read.
-
-    python scripts/tools.py docs agents [--check]
+"""What agents read, from the pages and the help that people read.
 
 AGENTS.md is for those who change gpuenv: commands of README.md, and rules of CONTRIBUTING.md.
 docs/llms.txt lists the pages of the documentation, with the first sentence of each.
-docs/skill/SKILL.md is for those who use gpuenv: the commands, their help and their examples.
-
-With --check nothing is written; exit status 1 if a file is not current. A test runs this.
+docs/skill/SKILL.md is for those who use gpuenv: the commands and their examples.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from common import ROOT
-from docs.generated import write_or_check
 from gpuenv.cli import load_command
 
-DOCS = ROOT / "docs"
-
-
-SUMMARY = "GPU environments that are known to work"
-# What an agent does for a user, in this order.
-SKILL_COMMANDS = ("detect", "explain", "solve", "sync", "verify", "doctor", "matrix", "run")
-
-
-def section(page: str, title: str) -> str:
-    """Return the text below a heading of a page, up to the next one of its level."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    (body,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return str(body).strip()
-
-
-def for_contributors() -> str:
-    """Return AGENTS.md."""
-    return f"""\
+CONTRIBUTORS = """\
 # AGENTS.md
 
 How to change gpuenv. [CONTRIBUTING.md](CONTRIBUTING.md) has the map of the code and the checks, and
@@ -46,12 +25,39 @@ hold for agents, too.
 
 ## Two commands
 
-{section("README.md", "Two commands")}
+{commands}
 
 ## Rules for code
 
-{section("CONTRIBUTING.md", "Rules for code")}
+{rules}
 """
+SKILL = """\
+---
+name: gpuenv
+description: >-
+  Use to choose, lock, install or repair PyTorch, TensorFlow, JAX, CuPy or ONNX Runtime
+  for an NVIDIA GPU, or if CUDA, cuDNN or a GPU fails or is not used.
+---
+
+# gpuenv: GPU environments that are known to work
+
+Ask `gpuenv detect --json` first. `--gpu`, `--driver`, `--python` and `--platform`
+describe another machine. Do not guess versions: the answers name their sources. Every
+command has `--json`, and is a tool of `gpuenv mcp`, too.
+
+## Commands
+
+`gpuenv help COMMAND` has the flags of each.
+
+"""
+# What an agent does for a user, in this order.
+SKILL_COMMANDS = ("detect", "explain", "solve", "sync", "verify", "doctor", "matrix", "run")
+
+
+def section(page: str, title: str) -> str:
+    """Return the text below a heading of a page, up to the next one of its level."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0].strip()
 
 
 def first_sentence(page: Path) -> str:
@@ -63,63 +69,32 @@ def first_sentence(page: Path) -> str:
     return re.split(r"(?<=[.:])\s", " ".join(begin.split()))[0].rstrip(":")
 
 
-def page_lines(nav: list[dict[str, Any]], lines: list[str]) -> list[str]:
-    """Append a line for each page of a navigation, below its sections."""
+def page_lines(nav: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line for each page of a navigation, below the headings of its sections."""
     for entry in nav:
         for title, target in entry.items():
             if isinstance(target, list):
-                lines += ["", f"## {title}", ""]
-                page_lines(target, lines)
+                yield f"\n## {title}\n"
+                yield from page_lines(target)
             else:
-                beside = not (DOCS / target).exists()
-                page = ROOT / target if beside else DOCS / target
-                told = first_sentence(page)
-                where = f"../{target}" if beside else target
-                lines.append(f"- [{title}]({where}){': ' if told else ''}{told}")
-    return lines
+                # The site has some pages of the repository's root, too.
+                link = target if (ROOT / "docs" / target).exists() else f"../{target}"
+                sentence = first_sentence(ROOT / "docs" / link)
+                yield f"- [{title}]({link}){': ' if sentence else ''}{sentence}"
 
 
-def of_pages() -> str:
-    """Return llms.txt."""
-    nav = tomllib.loads((DOCS / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
-    head = ["# gpuenv", "", f"> {first_sentence(ROOT / 'README.md')}", ""]
-    return "\n".join(page_lines(nav, head)) + "\n"
-
-
-def for_users() -> str:
-    """Return the skill file."""
-    lines = [
-        "---",
-        "name: gpuenv",
-        "description: >-",
-        "  Use to choose, lock, install or repair PyTorch, TensorFlow, JAX, CuPy or ONNX Runtime",
-        "  for an NVIDIA GPU, or if CUDA, cuDNN or a GPU fails or is not used.",
-        "---",
-        "",
-        f"# gpuenv: {SUMMARY}",
-        "",
-        "Ask `gpuenv detect --json` first. `--gpu`, `--driver`, `--python` and `--platform`",
-        "describe another machine. Do not guess versions: the answers name their sources. Every",
-        "command has `--json`, and is a tool of `gpuenv mcp`, too.",
-        "",
-        "## Commands",
-        "",
-        "`gpuenv help COMMAND` has the flags of each.",
-        "",
-    ]
-    for name in SKILL_COMMANDS:
-        examples = load_command(name).EXAMPLES
-        lines += [f"    {example}    # {why}" for example, why in examples[:1]]
-    return "\n".join(lines) + "\n"
-
-
-FILES = {
-    ROOT / "AGENTS.md": for_contributors,
-    DOCS / "skill" / "SKILL.md": for_users,
-    DOCS / "llms.txt": of_pages,
-}
-
-
-def main(words: list[str]) -> int:
-    """Write the files; with --check name those that are not current."""
-    return write_or_check(FILES, words)
+def files() -> dict[str, str]:
+    """Return the three files."""
+    contributors = CONTRIBUTORS.format(
+        commands=section("README.md", "Two commands"),
+        rules=section("CONTRIBUTING.md", "Rules for code"),
+    )
+    site = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    pages = "\n".join(page_lines(site["nav"]))
+    examples = (load_command(name).EXAMPLES[0] for name in SKILL_COMMANDS)
+    commands = "".join(f"    {example}    # {purpose}\n" for example, purpose in examples)
+    return {
+        "AGENTS.md": contributors,
+        "docs/llms.txt": f"# gpuenv\n\n> {first_sentence(ROOT / 'README.md')}\n\n{pages}\n",
+        "docs/skill/SKILL.md": f"{SKILL}{commands}",
+    }

@@ -1,25 +1,45 @@
-"""Write docs/gpuenv.1, the man page, from the help of the commands.
-
-python scripts/tools.py docs man-page
-"""
+"""docs/gpuenv.1, the man page, from the help of the commands."""
 
 from __future__ import annotations
 
-from common import ROOT
-from docs.generated import write_or_check
 from gpuenv.cli import PROGRAM, command_groups, command_parser, load_command
 from gpuenv.cli.parser import Parser
 from gpuenv.version import __version__
 
-PAGE = ROOT / "docs" / "gpuenv.1"
-STATUSES = (
-    ("0", "done"),
-    ("1", "a check failed, or a lock is stale or does not fit this host"),
-    ("2", "bad usage or input; nothing was written"),
-    ("3", "no solution; every reason is printed"),
-    ("4", "the network, an index or an installer failed"),
-    ("130", "interrupted"),
-)
+HEAD = """\
+.TH GPUENV 1 "" "gpuenv {version}" "User Commands"
+.SH NAME
+{program}
+.SH SYNOPSIS
+.B gpuenv
+.I COMMAND
+[OPTIONS]
+.SH COMMANDS
+"""
+TAIL = """\
+.SH EXIT STATUS
+.TP
+.B 0
+done
+.TP
+.B 1
+a check failed, or a lock is stale or does not fit this host
+.TP
+.B 2
+bad usage or input; nothing was written
+.TP
+.B 3
+no solution; every reason is printed
+.TP
+.B 4
+the network, an index or an installer failed
+.TP
+.B 130
+interrupted
+.SH ENVIRONMENT
+Every flag is also a variable, GPUENV_<FLAG>, and a setting of
+~/.config/gpuenv/config.toml. GPUENV_CACHE_DIR names the cache.
+"""
 
 
 def quoted(text: str) -> str:
@@ -39,7 +59,7 @@ def arguments_of(parser: Parser) -> list[tuple[str, str]]:
     return pairs
 
 
-def command_lines(name: str) -> list[str]:
+def command_text(name: str) -> str:
     """Return the section of a command."""
     command = load_command(name)
     lines = [f".SS {quoted(f'gpuenv {name}')}", quoted(command.DESCRIPTION)]
@@ -47,25 +67,12 @@ def command_lines(name: str) -> list[str]:
         lines += [".TP", f".B {quoted(names)}", quoted(meaning)]
     for example, purpose in command.EXAMPLES:
         lines += [".PP", f"{quoted(purpose)}:", ".br", f".B {quoted(example)}"]
-    return lines
-
-
-def page() -> str:
-    """Return the man page."""
-    lines = [f'.TH GPUENV 1 "" "gpuenv {__version__}" "User Commands"', ".SH NAME"]
-    lines += [quoted(PROGRAM.replace(": ", " - ", 1)), ".SH SYNOPSIS", ".B gpuenv"]
-    lines += [".I COMMAND", "[OPTIONS]", ".SH COMMANDS"]
-    for names in command_groups().values():
-        for name in names:
-            lines += command_lines(name)
-    lines += [".SH EXIT STATUS"]
-    for status, meaning in STATUSES:
-        lines += [".TP", f".B {status}", quoted(meaning)]
-    lines += [".SH ENVIRONMENT", "Every flag is also a variable, GPUENV_<FLAG>, and a setting of"]
-    lines += ["~/.config/gpuenv/config.toml. GPUENV_CACHE_DIR names the cache."]
     return "\n".join([*lines, ""])
 
 
-def main(words: list[str]) -> int:
-    """Write the man page."""
-    return write_or_check({PAGE: page}, words)
+def files() -> dict[str, str]:
+    """Return the man page."""
+    program = quoted(PROGRAM.replace(": ", " - ", 1))
+    sections = [command_text(name) for names in command_groups().values() for name in names]
+    head = HEAD.format(version=__version__, program=program)
+    return {"docs/gpuenv.1": "".join([head, *sections, TAIL])}

@@ -1,109 +1,85 @@
-"""Write docs/schemas: JSON Schemas of the project table, of the config file and of --json.
-
-    python scripts/tools.py docs schemas [--check]
+"""docs/schemas: JSON Schemas of the project table, of the config file and of --json.
 
 They are generated from the types: those of gpuenv.documents, those that check [tool.gpuenv], and
-the flags of the commands. With --check nothing is written; exit status 1 if a file is not current.
+the flags of the commands.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 from inspect import cleandoc
 from typing import Any
 
 import msgspec
 
-from common import ROOT
-from docs.generated import write_or_check
 from gpuenv.cli import all_commands, command_parser
 from gpuenv.cli.mcp import property_of
 from gpuenv.documents import DOCUMENTS, Failure
 from gpuenv.project import read
 
-FOLDER = ROOT / "docs" / "schemas"
+Schema = dict[str, Any]
 
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
-def of_documents() -> dict[str, Any]:
+def of_documents() -> Schema:
     """Return the schema of the documents: #/$defs/COMMAND is what a command prints."""
     types = [item for several in DOCUMENTS.values() for item in several]
     shown, parts = msgspec.json.schema_components([*types, Failure], ref_template="#/$defs/{name}")
     for part in parts.values():  # some releases of msgspec keep the indentation of a docstring
         if "description" in part:
             part["description"] = cleandoc(part["description"])
-    remaining, (*_, failure) = iter(shown), shown
+    schema_of = dict(zip([*types, Failure], shown, strict=True))
     commands = {
-        command: {"anyOf": [*(next(remaining) for _ in several), failure]}
+        command: {"anyOf": [schema_of[kind] for kind in (*several, Failure)]}
         for command, several in DOCUMENTS.items()
     }
-    return {
-        "$schema": DIALECT,
-        "title": "What the commands of gpuenv print with --json",
-        "$defs": {**commands, **parts},
-    }
+    return {"$defs": {**commands, **parts}}
 
 
-def table(keys: dict[str, Any], profiles: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the schema of a table of [tool.gpuenv]."""
-    properties = {key: msgspec.json.schema(kind) for key, (kind, _) in sorted(keys.items())}
-    if profiles is not None:
-        properties["profiles"] = {"type": "object", "additionalProperties": profiles}
+def table(properties: Schema) -> Schema:
+    """Return the schema of a table with no other keys."""
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def of_project() -> dict[str, Any]:
+def of_project() -> Schema:
     """Return the schema of [tool.gpuenv]."""
-    top = table(read.TOP_KEYS, table(read.PROFILE_KEYS))
-    return {"$schema": DIALECT, "title": "[tool.gpuenv] of a pyproject.toml", **top}
+    top, profile = (
+        {key: msgspec.json.schema(kind) for key, (kind, _) in sorted(keys.items())}
+        for keys in (read.TOP_KEYS, read.PROFILE_KEYS)
+    )
+    profiles = {"type": "object", "additionalProperties": table(profile)}
+    return table({**top, "profiles": profiles})
 
 
-def of_config() -> dict[str, Any]:
+def of_config() -> Schema:
     """Return the schema of the config file: the flags of all commands, and those of each."""
-    tables = {}
+    commands: dict[str, Schema] = {}
+    shared: dict[str, list[Schema]] = {}  # flags differ between commands in their help
     for name in all_commands():
         flags = command_parser(name).settable_flags()
-        properties = {flag.removeprefix("--"): property_of(flags[flag]) for flag in flags}
-        tables[name] = {
-            "type": "object",
-            "properties": properties,
-            "additionalProperties": False,
-        }
-    shared: dict[str, list[Any]] = {}
-    for schema in tables.values():
-        for flag, value in schema["properties"].items():
-            known = shared.setdefault(flag, [])
-            if value not in known:
-                known.append(value)
+        commands[name] = {flag.removeprefix("--"): property_of(flags[flag]) for flag in flags}
+        for key, schema in commands[name].items():
+            known = shared.setdefault(key, [])
+            if schema not in known:
+                known.append(schema)
     properties = {
-        flag: values[0] if len(values) == 1 else {"anyOf": values}
-        for flag, values in sorted(shared.items())
+        key: several[0] if len(several) == 1 else {"anyOf": several}
+        for key, several in sorted(shared.items())
     }
+    return table(properties | {name: table(flags) for name, flags in commands.items()})
+
+
+def files() -> dict[str, str]:
+    """Return the three schemas."""
+    schemas = {
+        "documents": ("What the commands of gpuenv print with --json", of_documents()),
+        "tool-gpuenv": ("[tool.gpuenv] of a pyproject.toml", of_project()),
+        "config": ("The config file of gpuenv", of_config()),
+    }
+    dialect = "https://json-schema.org/draft/2020-12/schema"
     return {
-        "$schema": DIALECT,
-        "title": "The config file of gpuenv",
-        "type": "object",
-        "properties": {**properties, **tables},
-        "additionalProperties": False,
+        f"docs/schemas/{name}.json": json.dumps(
+            {"$schema": dialect, "title": title, **schema}, indent=1
+        )
+        + "\n"
+        for name, (title, schema) in schemas.items()
     }
-
-
-def text_of(schema_of: Callable[[], dict[str, Any]]) -> str:
-    """Return the text of a file."""
-    return json.dumps(schema_of(), indent=1) + "\n"
-
-
-FILES = {
-    FOLDER / "documents.json": partial(text_of, of_documents),
-    FOLDER / "tool-gpuenv.json": partial(text_of, of_project),
-    FOLDER / "config.json": partial(text_of, of_config),
-}
-
-
-def main(words: list[str]) -> int:
-    """Write the files; with --check name those that are not current."""
-    return write_or_check(FILES, words)

@@ -1,47 +1,30 @@
-"""Write docs/support.md: the newest releases per GPU and driver branch, and drivers by CUDA.
-
-    python scripts/tools.py docs support [--check]
+"""docs/support.md: the newest releases for each GPU and driver branch, and drivers by CUDA.
 
 A cell is a solve (`gpuenv.solve`) from the embedded index snapshot, with no network, for a host of
 that GPU, a release of that driver branch and CPython 3.12, or the newest older one that has a
-solution. With --check nothing is written, and the exit status is 1 if the table is not what the
-data gives.
+solution.
 """
 
 from __future__ import annotations
 
-import argparse
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import groupby
 
 from packaging.version import Version
 
 import gpuenv
 from common import ROOT
-from data.registry import write
 from gpuenv.compat import data as matrix
 from gpuenv.compat import evaluate
 from gpuenv.errors import NoSolutionError
-from gpuenv.model import (
-    ComputeCapability,
-    IndexOptions,
-    Library,
-    Request,
-    show_pair,
-)
+from gpuenv.model import Host, IndexOptions, Request, show_pair
 
-TABLE = ROOT / "docs" / "support.md"
-DESCRIPTIONS = sorted((ROOT / "matrix_data" / "frameworks").glob("*.toml"))
-# Those in the index snapshot: they have a field `since`.
-FRAMEWORKS = sorted(
-    (path.stem for path in DESCRIPTIONS if "since" in tomllib.loads(path.read_text())),
-    key=lambda name: (name != "torch", name),
-)
-OLDEST = 525  # the first branch that runs builds for CUDA 12; older ones run those for CUDA 11
+# The oldest driver branch that runs builds for CUDA 12; older ones run those for CUDA 11.
+OLDEST = 525
 # Companions of torch whose wheels were scanned.
 COMPANIONS = ("vllm", "xformers", "bitsandbytes", "flash-attn")
-PYTHON = "3.12"
 # By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
 GPUS = (
     ("linux-x86_64", ("P100",)),
@@ -60,7 +43,8 @@ GPUS = (
     ("linux-x86_64", ("RTX 5070", "RTX 5080", "RTX 5090", "RTX PRO 6000")),
     ("linux-aarch64", ("GB10",)),
 )
-HEAD = """# Which torch for my GPU
+PAGE = """\
+# Which torch for my GPU
 
 1. Find the compute capability of your GPU.
 2. Find it with your driver (`nvidia-smi` shows it) below. The row has the newest torch, cupy, jax,
@@ -69,53 +53,69 @@ HEAD = """# Which torch for my GPU
 `gpuenv solve torch` does the same for your machine, with the versions of everything beside it.
 
 | GPU | compute capability | drivers that support it |
-| --- | --- | --- |"""
-FRAMEWORKS_HEAD = """
+| --- | --- | --- |
+{gpus}
+
 ## Frameworks
 
-| compute capability | driver | {names} |
-| --- | --- | {lines} |"""
-NOTES = """
+{frameworks}
+
 - Older drivers run builds for CUDA 11 only: `gpuenv solve torch --driver 470`.
 - `*` means that the release has a warning, which `gpuenv solve` prints.
 - A dash means that no release of the [index snapshot](data.md#the-index-snapshot) works. An older
   one may, if you name it.
 
 Each cell is a solve on CPython 3.12 with glibc 2.39, with the data of {date}
-(`python scripts/tools.py docs support`)."""
-COMPANIONS_HEAD = """
+(`python scripts/tools.py docs pages`).
+
 ## Companions of PyTorch
 
 The newest release whose own code runs there. `gpuenv solve` also chooses the torch that goes with
 it. The column of flash-attn has builds of its release page: the default index has none.
 
-| compute capability | driver | {names} |
-| --- | --- | {lines} |"""
-CUDA_HEAD = """
+{companions}
+
 ## CUDA and drivers
 
 A build with machine code for your GPU runs from these drivers for Linux on: {floors}. Code that the
 driver compiles (PTX) needs the driver of its CUDA:
+
+{drivers}
 """
+DATA = matrix.load()
+# The rows of a table: (compute capability as shown, a host for each driver branch from the oldest).
+Rows = Sequence[tuple[str, dict[int, Host]]]
 
 
-def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
-    """Return the driver branches that serve a compute capability."""
-    first, last = data.first_branches.get(capability), data.last_branches.get(capability)
+def hosts_of(gpu: str, platform: str) -> dict[int, Host]:
+    """Return a host with a GPU for each driver branch that supports it, from the oldest."""
+    capability = capability_of(gpu)
+    first, last = DATA.first_branches.get(capability), DATA.last_branches.get(capability)
     oldest = max(first[0] if first else 0, OLDEST)
-    newest = last[0] if last else data.newest_branch()
-    return [branch for branch in sorted(data.branches) if oldest <= branch <= newest]
+    newest = last[0] if last else DATA.newest_branch()
+    return {
+        # .999: a release of the branch that is newer than any floor in it.
+        branch: gpuenv.describe(
+            gpus=[gpu], driver=f"{branch}.999", python="3.12", platform=platform, glibc="2.39"
+        )
+        for branch in sorted(DATA.branches)
+        if oldest <= branch <= newest
+    }
+
+
+def capability_of(gpu: str) -> tuple[int, int]:
+    """Return the compute capability of a GPU. SystemExit if the data does not know it."""
+    capability = DATA.compute_capability(gpu)
+    if capability is None:
+        raise SystemExit(f"the data does not know {gpu}")
+    return capability
 
 
 @cache
-def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
-    """Return the newest usable release of a framework."""
-    # A release of the branch that is newer than any floor in it.
-    host = gpuenv.describe(
-        gpus=[gpu], driver=f"{branch}.999", python=PYTHON, platform=platform, glibc="2.39"
-    )
+def framework_cell(framework: str, host: Host) -> str:
+    """Return the newest release of a framework that a host can use, and its build."""
+    request = Request(frameworks=(framework,))
     try:
-        request = Request(frameworks=(framework,))
         plan = gpuenv.solve(request, host, IndexOptions(offline=True), changes=False)
     except NoSolutionError:
         return "-"
@@ -123,122 +123,83 @@ def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
     return f"{choice.version} {choice.variant}{'*' if plan.warnings else ''}"
 
 
-def cells(framework: str, gpu: str, branches: Sequence[int], platform: str) -> list[str]:
-    """Return the cells of a column, for branches from the oldest.
-
-    A newer driver runs all that an older one runs. So what is chosen for both the oldest and the
-    newest of some branches is chosen for those between them, which are not solved.
-    """
-    oldest = cell(framework, gpu, branches[0], platform)
-    newest = cell(framework, gpu, branches[-1], platform)
-    if oldest == newest:
-        return [oldest] * len(branches)
-    if len(branches) == 2:
-        return [oldest, newest]
-    middle = len(branches) // 2
-    older = cells(framework, gpu, branches[: middle + 1], platform)
-    newer = cells(framework, gpu, branches[middle:], platform)
-    return [*older, *newer[1:]]
-
-
-def companion_cell(
-    data: matrix.CompatibilityData, name: str, gpu: str, branch: int, platform: str
-) -> str:
-    """Return the newest scanned release of a companion whose own code runs on GPU and driver."""
-    host = gpuenv.describe(gpus=(gpu,), driver=f"{branch}.999", python=PYTHON, platform=platform)
-    for library in sorted(data.releases(name, platform), key=release_key, reverse=True):
+def companion_cell(name: str, host: Host) -> str:
+    """Return the newest scanned release of a companion whose own code runs on a host."""
+    releases = DATA.releases(name, host.platform)
+    for library in sorted(releases, key=lambda library: Version(library.version), reverse=True):
         for choice in [*library.choices()] or [library]:
-            facts = evaluate.library_reasons(name, choice, host, data)
-            if not any(facts.values()):
+            if not any(evaluate.library_reasons(name, choice, host, DATA).values()):
                 cuda = f" cu{choice.cuda_major}" if choice.cuda_major else ""
                 return f"{library.version.partition('+')[0]}{cuda}"
     return "-"
 
 
-def release_key(library: Library) -> Version:
-    """Return the sort key of a release."""
-    return Version(library.version)
+def column(cell: Callable[[str, Host], str], name: str, hosts: Sequence[Host]) -> list[str]:
+    """Return the cells of a package, for hosts from the oldest driver.
+
+    A newer driver runs all that an older one runs. So what is chosen for both the oldest and the
+    newest of some drivers is chosen for those between them, which are not solved.
+    """
+    oldest, newest = cell(name, hosts[0]), cell(name, hosts[-1])
+    if oldest == newest:
+        return [oldest] * len(hosts)
+    if len(hosts) == 2:
+        return [oldest, newest]
+    middle = len(hosts) // 2
+    older, newer = column(cell, name, hosts[: middle + 1]), column(cell, name, hosts[middle:])
+    return [*older, *newer[1:]]
 
 
-def spans(served: Sequence[int], columns: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Yield (branches, cells) of a GPU, branches with equal answers together."""
-    rows: list[tuple[list[int], str]] = []
-    for branch, *texts in zip(served, *columns, strict=True):
-        if rows and rows[-1][1] == " | ".join(texts):
-            rows[-1][0].append(branch)
-        else:
-            rows.append(([branch], " | ".join(texts)))
-    for branches, text in rows:
-        yield f"R{branches[0]}" + (f" to R{branches[-1]}" if len(branches) > 1 else ""), text
-
-
-def merged(rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield rows from (capability, branches, cells): equal answers together, new drivers first."""
+def table(cell: Callable[[str, Host], str], names: Sequence[str], rows: Rows) -> Iterator[str]:
+    """Yield the lines of a table: drivers and GPUs with equal cells together, new drivers first."""
+    yield f"| compute capability | driver | {' | '.join(names)} |"
+    yield f"| --- | --- |{' --- |' * len(names)}"
     groups: dict[tuple[str, str], list[str]] = {}
-    for capability, span, text in rows:
-        groups.setdefault((span, text), []).append(capability)
-    for (span, text), gpus in sorted(groups.items(), key=lambda row: row[0][0][-3:], reverse=True):
-        yield f"| {', '.join(gpus)} | {span} | {text} |"
+    for capability, hosts in rows:
+        columns = [column(cell, name, [*hosts.values()]) for name in names]
+        cells = map(" | ".join, zip(*columns, strict=True))
+        for text, same in groupby(zip(cells, hosts, strict=True), key=lambda row: row[0]):
+            branches = [f"R{branch}" for _, branch in same]
+            span = " to ".join(dict.fromkeys((branches[0], branches[-1])))
+            groups.setdefault((span, text), []).append(capability)
+    newest_first = sorted(groups.items(), key=lambda group: group[0][0][-3:], reverse=True)
+    for (span, text), capabilities in newest_first:
+        yield f"| {', '.join(capabilities)} | {span} | {text} |"
 
 
-def lines(data: matrix.CompatibilityData) -> Iterator[str]:
-    """Yield the page."""
-    frameworks, companions = [], []
-    yield HEAD
-    for platform, gpus in GPUS:
-        capability = data.compute_capability(gpus[0])
-        if capability is None:
-            raise SystemExit(f"the data does not know {gpus[0]}")
+def framework_names() -> list[str]:
+    """Return the frameworks of the index snapshot, which have a field `since`; torch is first."""
+    paths = (ROOT / "matrix_data" / "frameworks").glob("*.toml")
+    names = [path.stem for path in paths if "since" in tomllib.loads(path.read_text())]
+    return sorted(names, key=lambda name: (name != "torch", name))
+
+
+def files() -> dict[str, str]:
+    """Return the page."""
+    gpus, rows = [], []
+    for platform, names in GPUS:
+        capability = capability_of(names[0])
         shown = show_pair(capability) + (" (aarch64)" if platform.endswith("aarch64") else "")
-        served = serving(data, capability)
-        first, last = (
-            f"{word} R{branches[capability][0]} " if capability in branches else ""
-            for word, branches in (("from", data.first_branches), ("to", data.last_branches))
-        )
-        yield f"| {', '.join(gpus)} | {shown} | {first}{last}|"
-        columns = [cells(framework, gpus[0], served, platform) for framework in FRAMEWORKS]
-        frameworks += [(shown, *row) for row in spans(served, columns)]
-        columns = [
-            [companion_cell(data, name, gpus[0], branch, platform) for branch in served]
-            for name in COMPANIONS
+        drivers = [
+            f"{word} R{branches[capability][0]} "
+            for word, branches in (("from", DATA.first_branches), ("to", DATA.last_branches))
+            if capability in branches
         ]
-        companions += [(shown, *row) for row in spans(served, columns)]
-    for head, names, rows in (
-        (FRAMEWORKS_HEAD, FRAMEWORKS, frameworks),
-        (COMPANIONS_HEAD, COMPANIONS, companions),
-    ):
-        yield head.format(names=" | ".join(names), lines=" | ".join("---" for _ in names))
-        yield from merged(rows)
-        if head == FRAMEWORKS_HEAD:
-            yield NOTES.format(date=data.version.partition(".")[0])
-    versions = sorted(set(data.branches.values()), reverse=True)
-    floors = (
-        (major, data.driver_floor((major, 0), "linux"))
-        for major in dict.fromkeys(major for major, _ in versions)
+        gpus.append(f"| {', '.join(names)} | {shown} | {''.join(drivers)}|")
+        rows.append((shown, hosts_of(names[0], platform)))
+    floors, lines = [], []
+    versions = sorted(set(DATA.branches.values()), reverse=True)
+    for major, minors in groupby(versions, key=lambda version: version[0]):
+        if floor := DATA.driver_floor((major, 0), "linux"):
+            floors.append(f"CUDA {major} from {floor[0]}")
+        first = [f"{show_pair(cuda)} from {DATA.first_driver(cuda, 'linux')}" for cuda in minors]
+        lines.append(f"- CUDA {', '.join(first)}")
+    text = PAGE.format(
+        gpus="\n".join(gpus),
+        frameworks="\n".join(table(framework_cell, framework_names(), rows)),
+        date=DATA.version.partition(".")[0],
+        companions="\n".join(table(companion_cell, COMPANIONS, rows)),
+        floors=", ".join(floors),
+        drivers="\n".join(lines),
     )
-    texts = [f"CUDA {major} from {floor[0]}" for major, floor in floors if floor]
-    yield CUDA_HEAD.format(floors=", ".join(texts))
-    for major in dict.fromkeys(major for major, _ in versions):
-        drivers = (
-            f"{show_pair(cuda)} from {data.first_driver(cuda, 'linux')}"
-            for cuda in versions
-            if cuda[0] == major
-        )
-        yield f"- CUDA {', '.join(drivers)}"
-    yield ""
-
-
-def main(words: list[str]) -> int:
-    """Write the table, or compare it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; 1 if the table is stale"
-    )
-    options = parser.parse_args(words)
-    text = "\n".join(lines(matrix.load()))
-    if options.check:
-        fresh = TABLE.exists() and TABLE.read_text(encoding="ascii") == text
-        print(f"{TABLE} is {'fresh' if fresh else 'stale'}")
-        return 0 if fresh else 1
-    write(str(TABLE), text)
-    return 0
+    return {"docs/support.md": text}
