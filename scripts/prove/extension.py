@@ -4,8 +4,8 @@
 
 `--wheels` are folders with the wheels of torch and of the build requirements (`tools.py prove
 rewheel` makes those of torch), and with the source distribution of torchsort. No network is asked.
-Every step is a process of the command line in a new folder: solve, a sync without nvcc, which must change
-nothing, a sync, a verification, ranks that torch computes, too, and a second sync.
+Every step is a process of the command line in a new folder: solve, a sync without nvcc, which must
+change nothing, a sync, a verification, ranks that torch computes, too, and a second sync.
 """
 
 from __future__ import annotations
