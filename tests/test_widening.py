@@ -84,3 +84,11 @@ def test_what_the_live_index_is_asked_for(case: dict[str, Any]) -> None:
     assert versions(plan) == case["pins"]
     assert sorted(set(live.asked) & set(SNAPSHOT)) == case.get("asked", [])
     assert [one.code for one in plan.warnings] == case.get("warnings", [])
+
+
+def test_a_name_that_was_widened_stays_so_beside_its_own_builds() -> None:
+    live = Live(LIVE)
+    index = MultiIndex(live, default=live, snapshot=Shipped(SNAPSHOT))
+    assert index.widen("torch")
+    index.read_own(["torch"])
+    assert "1.12.1" in {file.version for file in index.files("torch")}

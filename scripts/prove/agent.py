@@ -37,6 +37,7 @@ from typing import Any
 
 import anyio
 from mcp import Client, StdioServerParameters
+from packaging.requirements import Requirement
 
 from common import ROOT
 
@@ -92,8 +93,8 @@ class Agent:
             if answer["possible"] or not usable:
                 break
             row["edits"].append(usable[0]["change"])
-            edits = dict(usable[0]["edits"])
-            lines = [new for line in lines if (new := edits.get(line, line))]
+            edits = {Requirement(old): new for old, new in usable[0]["edits"]}
+            lines = [new for line in lines if (new := edits.get(Requirement(line), line))]
         if not answer["possible"]:
             return row
         await self.ask("solve", requirements=[str(file)], output=lock, **self.offline)

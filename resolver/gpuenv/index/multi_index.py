@@ -96,6 +96,7 @@ class MultiIndex(Index):
         self._merges, self._seen = merges, seen or {}
         self._opened: dict[str, Source] = {}  # own and bound indexes, by URL
         self._sources: dict[str, Source | None] = {}  # that names are bound to
+        self._widened: dict[str, Source] = {}  # by name, what `widen` found
         self._prefetcher: Prefetcher | None = None
         self._live = frozenset(() if offline else live)
         self._is_in_data: Callable[[str], bool] | None = None
@@ -117,7 +118,7 @@ class MultiIndex(Index):
 
     def at_hand(self, name: str) -> bool:
         """Implement Index.at_hand: whether the snapshot supplies a package."""
-        source = self._sources.get(name) or self._local_source(name)
+        source = self._sources.get(name) or self._widened.get(name) or self._local_source(name)
         return source is not None and (source is self._snapshot or isinstance(source, OfIndex))
 
     def widen(self, name: str) -> bool:
@@ -138,9 +139,10 @@ class MultiIndex(Index):
         live = self._open(source.url) if isinstance(source, OfIndex) else self._default
         if live is None or not live.has(name):
             return False
-        self._sources[name] = live
+        self._widened[name] = live
         if source is not None and any("+" in wheel.version for wheel in source.files(name)):
-            self._sources[name] = WithOwnBuilds(live, [source], self._note_failure)
+            self._widened[name] = WithOwnBuilds(live, [source], self._note_failure)
+        self._sources[name] = self._widened[name]
         return True
 
     def read_own(self, names: Collection[str]) -> None:
@@ -153,7 +155,8 @@ class MultiIndex(Index):
         """Return the source that a name is bound to."""
         if name not in self._sources:
             merged = self._merged(name) if self._merges else None
-            source = merged or self._local_source(name) or self._live_source(name)
+            source = merged or self._widened.get(name)
+            source = source or self._local_source(name) or self._live_source(name)
             is_users = source is not None and source in (merged, self._find_links, *self._extra)
             own = [] if is_users or name in self._bound else self._own_of(name, source)
             self._sources[name] = WithOwnBuilds(source, own, self._note_failure) if own else source
