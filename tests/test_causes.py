@@ -12,7 +12,11 @@ PAGES = ROOT / "docs" / "causes"
 CAUSES = list(causes().values())
 FILLS = data_file("causes_looks.toml")
 VARIES = re.compile(r"<([^<>]+)>")
-LOOKS = [(cause, look) for cause in CAUSES for look in cause.looks]
+LOOKS = [(cause, look) for cause in CAUSES for look in (cause.message, *cause.looks)]
+LOGS = [
+    *(ROOT / "tests/data/doctor").glob("*.toml"),
+    *(ROOT / "tests/data/situations").glob("*.json"),
+]
 
 
 def verdicts(look: str) -> list[str]:
@@ -33,6 +37,12 @@ def test_what_varies_is_filled_in() -> None:
     assert named == set(FILLS)
 
 
+def test_every_message_is_one_that_programs_print() -> None:
+    """The logs of tests/data have each message word for word, apart from line breaks."""
+    logs = " ".join(re.sub(r"\\n|\s+", " ", path.read_text().replace('\\"', '"')) for path in LOGS)
+    assert [cause.message for cause in CAUSES if cause.message not in logs] == []
+
+
 @together(CAUSES)
 def test_every_cause_is_described(cause: Cause) -> None:
     assert 1 <= len(cause.looks) <= 3
@@ -48,14 +58,16 @@ def test_every_cause_is_described(cause: Cause) -> None:
 @together(CAUSES)
 def test_every_page_says_what_the_data_say(cause: Cause) -> None:
     text = (PAGES / f"{cause.id}.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# {cause.title}\n") and text.endswith(f"`{cause.id}`\n")
-    assert ("Root is needed." in text) == cause.root
+    title, _, start = text.replace("\\`", "`").partition("\n\n")
+    shared = [other for other in CAUSES if other.message == cause.message] != [cause]
+    assert title == f"# {cause.message}" + f": {cause.title}" * shared
+    assert start.startswith(f"**{cause.title}.**") and text.endswith(f"`{cause.id}`\n")
     assert all(f"\n    {look}\n" in text for look in cause.looks)
 
 
 def test_the_index_names_every_cause_once() -> None:
     text = (PAGES / "README.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^- \[`.*`\]\((\w+)\.md\)$", text, re.MULTILINE)) == sorted(causes())
+    assert sorted(re.findall(r"^- \[.*\]\((\w+)\.md\)$", text, re.MULTILINE)) == sorted(causes())
     assert {path.stem for path in PAGES.iterdir()} == {*causes(), "README"}
 
 

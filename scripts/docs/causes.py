@@ -14,11 +14,9 @@ from gpuenv.doctor.judge import UNKNOWN_CAUSE
 
 HEAD = """# Error messages
 
-Find your message, or let `gpuenv doctor LOG` do it. Each page says what to do, what proves the
-cause and what rules it out. Where another environment helps, the doctor solves for it and prints
-the command. `doctor --json` has the name of the page as `cause`.
-
-`python scripts/tools.py docs pages` writes these pages from `matrix_data/doctor/causes.toml`.
+Find your message, or let [`gpuenv doctor LOG`](../doctor.md) do it. Each page says what the message
+means, what to do, what proves the cause and what rules it out. `doctor --json` has the name of the
+page as `cause`.
 
 """
 HAND = """
@@ -27,7 +25,7 @@ HAND = """
 Commands for the numbers on the pages; use the Python of the environment:
 
 | result of | command |
-| --- | --- |
+|---|---|
 | cuInit | `python -c "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"` |
 | nvmlInit | `python -c "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"` |
 | cudnnGetVersion | `python -c \
@@ -68,14 +66,22 @@ def markdown(text: str, known: Mapping[str, Cause], first: str = "") -> Iterator
     yield from (line.replace("\0", " ") for line in lines)
 
 
+def heading(cause: Cause, known: Mapping[str, Cause]) -> str:
+    """Return the message of a cause, and the cause if another one has the same message."""
+    message = re.sub(r"[`*<>]", r"\\\g<0>", cause.message)
+    same = [other for other in known.values() if other.message == cause.message]
+    return message if same == [cause] else f"{message}: {cause.title}"
+
+
 def page(cause: Cause, known: Mapping[str, Cause]) -> str:
     """Return the page of a cause."""
-    lines = [f"# {cause.title}", "", *(f"    {look}" for look in cause.looks)]
+    lines = [f"# {heading(cause, known)}", "", f"**{cause.title}.** Messages:", ""]
+    lines += [f"    {look}" for look in cause.looks]
     if cause.log:
         lines += ["", *markdown(cause.log, known)]
     lines += ["", "## What to do", "", *markdown(cause.fix, known)]
-    if cause.root:
-        lines += ["", "Root is needed."]
+    does = "solves again" if cause.solve else "shows the evidence"
+    lines += ["", f"[`gpuenv doctor LOG`](../doctor.md) {does}."]
     if cause.id == UNKNOWN_CAUSE:
         lines.append("")
         for number, test in enumerate(tests_for("cudnn"), 1):
@@ -92,10 +98,8 @@ def page(cause: Cause, known: Mapping[str, Cause]) -> str:
 
 def index(known: Mapping[str, Cause]) -> str:
     """Return the page that lists the messages, by layer in the order of LAYERS."""
-    lines = []
-    for cause in sorted(known.values(), key=lambda cause: LAYERS.index(cause.layer)):
-        look = f"`` {cause.looks[0]} ``" if "`" in cause.looks[0] else f"`{cause.looks[0]}`"
-        lines.append(f"- [{look}]({cause.id}.md)")
+    by_layer = sorted(known.values(), key=lambda cause: LAYERS.index(cause.layer))
+    lines = [f"- [{heading(cause, known)}]({cause.id}.md)" for cause in by_layer]
     return HEAD + "\n".join([*lines, HAND])
 
 

@@ -27,33 +27,37 @@ OLDEST = 525
 COMPANIONS = ("vllm", "xformers", "bitsandbytes", "flash-attn")
 # By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
 GPUS = (
+    ("linux-x86_64", ("GTX 980", "M60")),
     ("linux-x86_64", ("P100",)),
-    ("linux-x86_64", ("GTX 1080 Ti", "TITAN Xp", "P4", "P40")),
+    ("linux-x86_64", ("GTX 1060", "GTX 1070", "GTX 1080 Ti", "TITAN Xp", "P4", "P40")),
     ("linux-x86_64", ("V100", "TITAN V")),
-    ("linux-x86_64", ("T4", "RTX 2080 Ti", "GTX 1660 Ti", "TITAN RTX")),
+    ("linux-x86_64", ("T4", "GTX 1650", "GTX 1660 Ti", "RTX 2060", "RTX 2080 Ti")),
     ("linux-x86_64", ("A100", "A30")),
-    ("linux-x86_64", ("RTX 3060", "RTX 3080", "RTX 3090", "A10", "A40", "RTX A6000")),
-    ("linux-x86_64", ("L4", "L40S", "RTX 4060", "RTX 4080", "RTX 4090", "RTX 6000 Ada")),
+    ("linux-x86_64", ("RTX 3060", "RTX 3070", "RTX 3080", "RTX 3090", "A10", "A40", "RTX A6000")),
+    (
+        "linux-x86_64",
+        ("L4", "L40S", "RTX 4060", "RTX 4070", "RTX 4080", "RTX 4090", "RTX 6000 Ada"),
+    ),
     ("linux-x86_64", ("H100", "H200")),
     ("linux-aarch64", ("GH200",)),
     ("linux-x86_64", ("B200",)),
     ("linux-aarch64", ("GB200",)),
     ("linux-x86_64", ("B300",)),
     ("linux-aarch64", ("Jetson AGX Thor",)),
-    ("linux-x86_64", ("RTX 5070", "RTX 5080", "RTX 5090", "RTX PRO 6000")),
+    ("linux-x86_64", ("RTX 5060", "RTX 5070", "RTX 5080", "RTX 5090", "RTX PRO 6000")),
     ("linux-aarch64", ("GB10",)),
 )
 PAGE = """\
 # Which torch for my GPU
 
-1. Find the compute capability of your GPU.
-2. Find it with your driver (`nvidia-smi` shows it) below. The row has the newest torch, cupy, jax,
-   onnxruntime and tensorflow that run there, and their builds.
+The last column is the newest torch that runs on the GPU with its newest driver.
+`gpuenv solve torch` answers for the driver that you have, with the versions of everything else.
 
-`gpuenv solve torch` does the same for your machine, with the versions of everything beside it.
+R580 are the drivers 580.x (`nvidia-smi` shows yours), and cu126 is a build for CUDA 12.6. For
+another driver or framework, look up the compute capability of your GPU in the next tables.
 
-| GPU | compute capability | drivers that support it |
-| --- | --- | --- |
+| GPU | compute capability | drivers that support it | torch |
+|---|---|---|---|
 {gpus}
 
 ## Frameworks
@@ -153,7 +157,7 @@ def column(cell: Callable[[str, Host], str], name: str, hosts: Sequence[Host]) -
 def table(cell: Callable[[str, Host], str], names: Sequence[str], rows: Rows) -> Iterator[str]:
     """Yield the lines of a table: drivers and GPUs with equal cells together, new drivers first."""
     yield f"| compute capability | driver | {' | '.join(names)} |"
-    yield f"| --- | --- |{' --- |' * len(names)}"
+    yield f"|---|---|{'---|' * len(names)}"
     groups: dict[tuple[str, str], list[str]] = {}
     for capability, hosts in rows:
         columns = [column(cell, name, [*hosts.values()]) for name in names]
@@ -185,8 +189,10 @@ def files() -> dict[str, str]:
             for word, branches in (("from", DATA.first_branches), ("to", DATA.last_branches))
             if capability in branches
         ]
-        gpus.append(f"| {', '.join(names)} | {shown} | {''.join(drivers)}|")
-        rows.append((shown, hosts_of(names[0], platform)))
+        hosts = hosts_of(names[0], platform)
+        torch = framework_cell("torch", hosts[max(hosts)])
+        gpus.append(f"| {', '.join(names)} | {shown} | {''.join(drivers)}| {torch} |")
+        rows.append((shown, hosts))
     floors, lines = [], []
     versions = sorted(set(DATA.branches.values()), reverse=True)
     for major, minors in groupby(versions, key=lambda version: version[0]):

@@ -37,12 +37,14 @@ class Cause(Value):
         proves, refutes: what a person can check by hand.
         fails, passes: the tests that prove the cause by failing, and rule it out by passing.
         behind: causes that bring this one about; one of them comes first if it is as sure.
+        message: the message that people search for; causes may share one.
         looks: general forms of the messages by which people meet the cause.
         log: what a log alone does not tell about it, or "".
     """
 
     id: str
     title: str
+    message: str
     layer: str
     scope: str
     root: bool
