@@ -1,58 +1,53 @@
-"""Measure how the time of `gpuenv fleet solve` grows with the host classes and with the hosts.
+"""Time `gpuenv fleet solve` for large fleets beside a fleet of 40 hosts, each of its own class.
 
-    python scripts/tools.py bench fleet [--record docs/records/fleet.json]
+    python scripts/tools.py bench fleet [--runs N] [--record FILE] [CASE ...]
 
 The fleets are simulated. Each class costs a solve; each host costs only the reading of its
-document. The output has a line for each process: wall time, processor time and peak memory.
+document. A case is HOSTS-CLASSES.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
-import os
 import random
-import subprocess
-import sys
-import tempfile
-import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuenv import api
+import gpuenv
+from bench.pairs import Case, Tools, bench
 from gpuenv.serialize import to_plain
 
-HOSTS = (10, 100, 1_000, 10_000, 100_000)
-CLASSES = (1, 5, 10, 20, 40)
+FLEETS = ((1_000, 40), (10_000, 40), (100_000, 40), (10_000, 20), (10_000, 10), (10_000, 1))
 GPUS = ("H100", "A100", "V100", "B200", "L40S", "T4")
 DRIVERS = ("525.60.13", "535.104.05", "550.54.14", "570.86.15", "580.65.06", "595.45.04")
-GLIBCS = ("2.28", "2.35")
-PYTHONS = ("3.11", "3.12")
 
 
-def classes(count: int) -> list[dict[str, Any]]:
-    """Return hosts of different classes, in an order that does not depend on their number."""
+def classes() -> list[dict[str, Any]]:
+    """Return hosts of different classes, in an order that is the same in each run."""
     facts = [
         (gpu, driver, glibc, python)
-        for gpu, driver, glibc, python in itertools.product(GPUS, DRIVERS, GLIBCS, PYTHONS)
+        for gpu, driver, glibc, python in itertools.product(
+            GPUS, DRIVERS, ("2.28", "2.35"), ("3.11", "3.12")
+        )
         if not (gpu == "B200" and driver < "570") and not (gpu == "V100" and driver > "590")
     ]
-    random.Random(5).shuffle(facts)  # noqa: S311  the same fleet in each run
-    return [
-        to_plain(
-            api.describe(
-                gpus=[gpu] * 8, driver=driver, glibc=glibc, python=python, platform="linux-x86_64"
-            )
+    random.Random(5).shuffle(facts)  # noqa: S311  not for secrets
+    hosts = (
+        gpuenv.describe(
+            gpus=[gpu] * 8, driver=driver, glibc=glibc, python=python, platform="linux-x86_64"
         )
-        for gpu, driver, glibc, python in facts[:count]
-    ]
+        for gpu, driver, glibc, python in facts
+    )
+    return [to_plain(host) for host in hosts]
 
 
-def write_fleet(path: Path, hosts: int, kinds: list[dict[str, Any]]) -> None:
+def write_fleet(path: Path, count: int, kinds: list[dict[str, Any]]) -> None:
     """Write NDJSON in which each host has its own UUIDs and free memory."""
     with path.open("w") as stream:
-        for number in range(hosts):
+        for number in range(count):
             host = kinds[number % len(kinds)]
             gpus = [
                 {**gpu, "uuid": f"GPU-{number:08}-{index}", "memory_free": number * 4096}
@@ -61,44 +56,20 @@ def write_fleet(path: Path, hosts: int, kinds: list[dict[str, Any]]) -> None:
             stream.write(json.dumps({"node": f"n{number:06}", **host, "gpus": gpus}) + "\n")
 
 
-def measure(hosts: int, count: int) -> dict[str, Any]:
-    """Solve for a fleet in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "fleet.ndjson"
-        write_fleet(path, hosts, classes(count))
-        command = [sys.executable, "-m", "gpuenv", "fleet", "solve", "--from", str(path)]
-        command += ["--framework", "torch", "--offline", "--json"]
-        begin = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        output = process.stdout.read() if process.stdout else b""
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.monotonic() - begin
-    document = json.loads(output)
-    return {
-        "hosts": hosts,
-        "classes": len(document["classes"]),
-        "seconds": round(seconds, 2),
-        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 2),
-        "memory_mib": usage.ru_maxrss // 1024,
-        "solves": document["solves"],
-        "locks": document["locks"],
-        "proved": document["proved"],
-        "status": os.waitstatus_to_exitcode(status),
-    }
+def cases(tools: Tools) -> Iterator[Case]:
+    """Yield the fleets."""
+    kinds = classes()
+    write_fleet(tools.folder / "small.ndjson", 40, kinds[:40])
+    solve = [tools.gpuenv, "fleet", "solve", "--framework", "torch", "--offline", "--json"]
+    for hosts, count in FLEETS:
+        yield Case(
+            f"{hosts}-{count}",
+            tools.command([*solve, "--from", "large.ndjson"], "cache"),
+            tools.command([*solve, "--from", "small.ndjson"], "cache"),
+            prepare=partial(write_fleet, tools.folder / "large.ndjson", hosts, kinds[:count]),
+        )
 
 
-def main(words: list[str]) -> None:
-    """Print a line for each fleet."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", type=Path)
-    arguments = parser.parse_args(words)
-    fleets = [(hosts, min(40, hosts)) for hosts in HOSTS] + [
-        (10_000, count) for count in CLASSES[:-1]
-    ]
-    rows = []
-    for hosts, count in fleets:
-        rows.append(measure(hosts, count))
-        print(json.dumps(rows[-1]), flush=True)
-    if arguments.record:
-        record = {"request": "torch", "load": os.getloadavg()[0], "runs": rows}
-        arguments.record.write_text(json.dumps(record, indent=1) + "\n")
+def main(words: list[str]) -> int:
+    """Run the benchmark."""
+    return bench(__doc__ or "", cases, words)

@@ -42,7 +42,8 @@ import conda_prefixes
 import conda_scenarios
 import conda_stand_in
 import raw_facts
-from bench import conda as bench_conda
+from bench.conda import ALONE
+from bench.pairs import Command, run
 from common import ROOT, write_record
 from gpuenv import api
 from gpuenv.api.conda import solve_with
@@ -361,16 +362,16 @@ def times_beside_rattler(channel: str, folder: Path) -> dict[str, float]:
         (gpus, driver), specs = HOSTS[index // len(SETS)], SETS[index % len(SETS)]
         flags = ["--gpu", ",".join(gpus), *(["--driver", driver] if driver else [])]
         virtual = ["=".join(row) for row in virtual_packages.of_host(host_of(gpus, driver))]
-        alone = [sys.executable, "-c", bench_conda.ALONE, channel, "|".join(specs), *virtual]
-        own = [*begin, *specs, *flags]
+        alone = Command([sys.executable, "-c", ALONE, channel, "|".join(specs), *virtual], env)
+        own = Command([*begin, *specs, *flags], env)
         try:
-            bench_conda.spent(alone, env), bench_conda.spent(own, env)  # compiles, fills the caches
-            pairs += [(bench_conda.spent(alone, env), bench_conda.spent(own, env))
-                      for _ in range(PAIRS)]  # fmt: skip
+            for command in (alone, own):  # compiles, fills the caches
+                run(command, folder)
+            pairs += [(run(alone, folder), run(own, folder)) for _ in range(PAIRS)]
         except SystemExit:
             continue  # one of them refuses
     figures: dict[str, float] = {"pairs": len(pairs)}
-    for place, name in enumerate(("wall", "processor")):
+    for place, name in ((1, "wall"), (2, "processor")):
         figures[name] = round(statistics.median(own[place] / a[place] for a, own in pairs), 2)
         for side, whose in enumerate(("rattler", "gpuenv")):
             milliseconds = statistics.median(pair[side][place] for pair in pairs) * 1000

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from bench.doctor import KINDS
+from bench.doctor import line_of
 from gpuenv.doctor import read_log
 from gpuenv.doctor.judge import UNKNOWN_CAUSE, diagnose
 from gpuenv.doctor.model import Diagnosis
@@ -117,7 +117,7 @@ def _interleaved(text: str) -> str:
 @cache
 def _noise() -> list[str]:
     chance = random.Random(NOISE_LINES)  # noqa: S311  not for secrets
-    return [KINDS[chance.choice(NOISE_KINDS)](chance).rstrip("\n") for _ in range(NOISE_LINES)]
+    return [line_of(chance.choice(NOISE_KINDS), chance).rstrip("\n") for _ in range(NOISE_LINES)]
 
 
 def _in_noise(text: str) -> str:
