@@ -1,13 +1,67 @@
-"""What the programs of this folder share: the checkout, and the records of docs/records."""
+"""What the programs share: the checkout, its gpuenv, and the records of docs/records."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import platform
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "scripts" / "tools.py"
+GPUENV = [sys.executable, "-P", "-m", "gpuenv"]  # with the variables of `own_code`
+
+
+def own_code(**more: str) -> dict[str, str]:
+    """Return the environment variables of a process that imports gpuenv from this checkout."""
+    path = [str(ROOT / "resolver"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}
+
+
+def run_gpuenv(
+    *words: str, folder: str | Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of this checkout's gpuenv in a folder, with more environment variables."""
+    return subprocess.run(
+        [*GPUENV, *words], cwd=folder, env=own_code(**variables), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+def run_check(program: ModuleType, words: list[str]) -> int:
+    """Run a program of the group prove. The exit status is 1 if something is not as it must be.
+
+    `program.add_arguments(parser)` declares its arguments, and `program.prove(arguments)` returns
+    its record and a list of faults. With --record, the parts of the record that are in the file
+    already are replaced, and others are kept.
+    """
+    parser = argparse.ArgumentParser(
+        description=program.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    program.add_arguments(parser)
+    parser.add_argument("--record", metavar="FILE", type=Path, help="write the results to FILE")
+    arguments = parser.parse_args(words)
+    begin = time.monotonic()
+    parts, faults = program.prove(arguments)
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {python}",
+        "seconds": round(time.monotonic() - begin),
+        **parts,
+    }
+    if arguments.record and arguments.record.exists():
+        record = {**json.loads(arguments.record.read_text(encoding="utf-8")), **record}
+    write_record(record, arguments.record)
+    for fault in faults:
+        print(f"FAULT: {fault}", file=sys.stderr)
+    return int(bool(faults))
 
 
 def write_record(record: Mapping[str, object], file: str | Path | None) -> None:

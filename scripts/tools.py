@@ -4,8 +4,8 @@
     python scripts/tools.py GROUP NAME [ARGUMENT ...]
 
 tools.toml is the list: what each program needs beyond this checkout, and the record that it writes.
-A program is the module GROUP/NAME.py. Its docstring says what it does, and its `main` takes the
-arguments and returns the exit status.
+A program is the module GROUP/NAME.py. Its docstring says what it does. Its `main` takes the
+arguments and returns the exit status, or it has `add_arguments` and `prove` (see common.run_check).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import importlib
 import sys
 import tomllib
 from pathlib import Path
+
+from common import run_check
 
 SCRIPTS = Path(__file__).resolve().parent
 TOOLS = tomllib.loads((SCRIPTS / "tools.toml").read_text(encoding="utf-8"))
@@ -45,7 +47,10 @@ def main(words: list[str]) -> int:
         # argparse names the program as it was called.
         sys.argv = [f"tools.py {group} {name}", *rest]
         sys.path[:0] = [str(SCRIPTS.parent / "resolver"), str(SCRIPTS.parent / "tests")]
-        return int(importlib.import_module(module_of(group, name)).main(rest) or 0)
+        program = importlib.import_module(module_of(group, name))
+        if hasattr(program, "prove"):
+            return run_check(program, rest)
+        return int(program.main(rest) or 0)
     if group and group not in TOOLS:
         print(f"tools.py: there is no group {group}; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Resolution of generated requirement sets (see scripts/prove/resolution.py, which runs more)."""
+"""Resolution of generated requirement sets (GPUENV_TEST_EXAMPLES=1000 tries many)."""
 
 import random
 

@@ -1,0 +1,365 @@
+"""Disturb commands that write, and check what they leave and what the next run makes of it.
+
+    python scripts/tools.py prove disturbed kills [--points 300] [--seed N] [--command NAME ...]
+    python scripts/tools.py prove disturbed full-disk [--step N] [--command NAME ...]
+    python scripts/tools.py prove disturbed processes [--processes 16] [--rounds 50]
+
+- kills: a signal to gpuenv alone or to its process group, at a random moment of a run.
+- full-disk: the Nth call that needs space fails, and all later ones, for each N until the command
+  succeeds; with "no space", and with "quota exceeded". The exit status must be 2 or 4, with one
+  clear line.
+- processes: many processes solve with one cache and sync two locks into the same four targets.
+  Every run must succeed, and each target must have the packages of one lock.
+
+Each part of the results (an environment, the locks of a project, each downloaded file) must be
+the old one or the new one. The next run must complete the new results and leave no other file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import processes
+from common import GPUENV, ROOT, own_code, run_gpuenv
+from gpuenv.install.environment_files import read_packages
+from index_server import IndexServer
+from small_wheels import content, make_lock, make_wheel, write_lock
+
+SOLVE = ("--no-index", "--find-links", "{wheels}", "--gpu", "none")
+SYNC = ("sync", "{lock}", "--target", "env", "--gpu", "none", "--find-links", "{wheels}")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "sync": SYNC,
+    "sync with pip": (*SYNC, "--installer", "pip"),
+    "install": ("install", "alpha=={version}", *SOLVE, "--target", "env"),
+    "solve": ("solve", "alpha=={version}", *SOLVE),
+    "lock": ("lock", "--offline"),
+    "download": ("download", "{lock}", "-d", "files", "--find-links", "{wheels}"),
+    "bundle": ("download", "{lock}", "--bundle", "env.pyz", "--find-links", "{wheels}"),
+}
+PROJECT = """[tool.gpuenv]
+requirements = ["alpha=={version}"]
+find-links = ["../wheels"]
+python = "3.12"
+[tool.gpuenv.profiles.one]
+gpu = "none"
+[tool.gpuenv.profiles.two]
+gpu = "none"
+platform = "linux-aarch64"
+"""
+UNSTABLE = ("/gpuenv.json", ".gpuenv/lock", "__pycache__")  # differ between two equal runs
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+GRACE = 10.0  # seconds in which processes end that the kernel was told to kill
+State = dict[str, bytes | str]  # {path: content, or the target of a link}
+
+
+class Trials:
+    """Runs of one command in one folder, with two versions of a package in turn."""
+
+    def __init__(self, folder: Path, command: str) -> None:
+        self.command, self.folder = command, folder
+        self.work, self.temporary, self.wheels = (folder / x for x in ("work", "tmp", "wheels"))
+        for path in (self.work, self.temporary, self.wheels):
+            path.mkdir(parents=True)
+        self.locks = [make_version(folder, version) for version in (1, 2)]
+        self.references = []
+        for turn in (0, 1):
+            begin = time.monotonic()
+            if self.start(turn).wait():
+                raise RuntimeError(f"gpuenv {command} fails: {self.message()}")
+            self.seconds = time.monotonic() - begin
+            self.references.append(self.state())
+
+    def start(self, turn: int, **variables: str) -> subprocess.Popen[bytes]:
+        """Start the command for a version."""
+        version = f"{turn + 1}.0"
+        (self.work / "pyproject.toml").write_text(PROJECT.replace("{version}", version))
+        values = {"version": version, "lock": self.locks[turn], "wheels": self.wheels}
+        with open(self.folder / "stderr", "wb") as stderr:
+            return subprocess.Popen(
+                [*GPUENV, *(word.format(**values) for word in COMMANDS[self.command])],
+                cwd=self.work, stdout=subprocess.DEVNULL, stderr=stderr, stdin=subprocess.DEVNULL,
+                env=own_code(TMPDIR=str(self.temporary), **variables), start_new_session=True,
+            )  # fmt: skip
+
+    def message(self) -> str:
+        """Return the end of what the last run printed on stderr."""
+        return (self.folder / "stderr").read_text(errors="replace")[-300:]
+
+    def state(self) -> State:
+        """Return the content of the folder without what differs between equal runs."""
+        return {
+            path: data
+            for path, data in content(self.work).items()
+            if path != "pyproject.toml" and not any(part in path for part in UNSTABLE)
+        }
+
+    def faults(self, old: State, turn: int) -> list[str]:
+        """Return what is wrong after a disturbed run, and after the next run."""
+        faults = []
+        now, new = self.state(), self.references[turn]
+        parts = [parts_of(state) for state in (old, now, new)]
+        for name in {name for part in parts for name in part}:
+            was, is_now, will_be = (part.get(name, {}) for part in parts)
+            if is_now not in (was, will_be):
+                faults.append("partial states")
+        if self.start(turn).wait():
+            return [*faults, "next runs that failed"]
+        now = self.state()
+        if any(now.get(path) != data for path, data in visible(new).items()):
+            faults.append("false verified")
+        left = [path for path in now if path.endswith((".part", ".tmp"))]
+        left += now.keys() - self.references[0].keys() - self.references[1].keys()
+        left = [path for path in left if ".gpuenv/previous/" not in path]
+        # A kill at the moment at which Python's tempfile tries a folder leaves its file.
+        left += [
+            path.name
+            for path in self.temporary.iterdir()
+            if not path.is_file() or path.read_bytes() not in (b"", b"blat")
+        ]
+        if left:
+            print("left:", *left, flush=True)
+            faults.append("files left")
+        return faults
+
+    def clear(self) -> None:
+        """Remove all results."""
+        shutil.rmtree(self.work)
+        self.work.mkdir()
+
+
+def make_version(folder: Path, version: int) -> Path:
+    """Make a lock: alpha changes, beta stays, and gamma or delta is there."""
+    wheels, other = folder / "wheels", ("gamma", "delta")[version - 1]
+    lock = make_lock(
+        make_wheel(wheels, "alpha", f"{version}.0", script="alpha", requires=["beta", other]),
+        make_wheel(wheels, "beta", "1.0", files={"beta_data/x.txt": "x" * 100_000}),
+        make_wheel(wheels, other, "1.0", script=other),
+    )
+    return write_lock(folder / f"pylock.{version}.toml", lock)
+
+
+def visible(state: State) -> State:
+    """Return the files that users see: no part of the path starts with a dot."""
+    return {
+        path: data
+        for path, data in state.items()
+        if not any(part.startswith(".") for part in path.split("/"))
+    }
+
+
+def parts_of(state: State) -> dict[str, State]:
+    """Return what changes as a whole: the environment, the files at the top, each download."""
+    parts: dict[str, State] = {}
+    for path, data in visible(state).items():
+        folder = path.partition("/")[0] if "/" in path else ""
+        parts.setdefault(path if folder == "files" else folder, {})[path] = data
+    return parts
+
+
+# ---- kills ---------------------------------------------------------------------------------------
+
+
+class Point(NamedTuple):
+    """When which signal is sent: a share of the time of a whole run."""
+
+    share: float
+    number: signal.Signals
+    group: bool
+    is_new: bool  # nothing is there at the start
+
+
+def random_points(count: int, seed: int) -> list[Point]:
+    """Return points of all kinds."""
+    source = random.Random(seed)  # noqa: S311  no secret
+    return [
+        Point(source.uniform(0.02, 1.05), SIGNALS[index % 3], index % 2 == 0, index % 5 == 0)
+        for index in range(count)
+    ]
+
+
+def kill(trials: Trials, points: list[Point]) -> Counter[str]:
+    """Kill one run at each point, and count the outcomes."""
+    counts: Counter[str] = Counter()
+    for index, point in enumerate(points):
+        turn = index % 2
+        if point.is_new:
+            trials.clear()
+        old, before = trials.state(), processes.running()
+        child = trials.start(turn)
+        time.sleep(point.share * trials.seconds)
+        counts["ended before the signal"] += child.poll() is not None
+        with suppress(ProcessLookupError):
+            if point.group:
+                os.killpg(child.pid, point.number)
+            else:
+                child.send_signal(point.number)
+        child.wait()
+        counts["points"] += 1
+        counts["processes left"] += len(processes.left_over(before, GRACE))
+        counts.update(trials.faults(old, turn))
+    return counts
+
+
+def prove_kills(arguments: argparse.Namespace) -> dict[str, Counter[str]]:
+    """Share the points among the commands."""
+    # A shell may ignore it for programs in the background, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    processes.adopt_orphans()
+    rows = {}
+    for number, name in enumerate(arguments.command):
+        count = len(range(number, arguments.points, len(arguments.command)))
+        with tempfile.TemporaryDirectory() as folder:
+            points = random_points(count, arguments.seed + number)
+            rows[name] = kill(Trials(Path(folder), name), points)
+        print(name, dict(rows[name]), flush=True)
+    return rows
+
+
+# ---- a full disk ---------------------------------------------------------------------------------
+
+
+def prove_full_disk(arguments: argparse.Namespace) -> dict[str, Counter[str]]:
+    """Fill the disk at every `step`th call of each command."""
+    rows = {}
+    with tempfile.TemporaryDirectory() as name:
+        library = Path(name) / "full_disk.so"
+        source = ROOT / "tests" / "native" / "full_disk.c"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+        for command in arguments.command:
+            rows[command] = Counter[str]()
+            trials = Trials(Path(name) / command, command)
+            for number in DISK_ERRORS:
+                rows[command].update(fill(trials, library, number, arguments.step))
+            print(command, dict(rows[command]), flush=True)
+    return rows
+
+
+def fill(trials: Trials, library: Path, number: int, step: int) -> Iterator[str]:
+    """Let later and later calls fail with an error until the command succeeds; yield outcomes."""
+    status, at, turn = 1, 1, 0
+    while status:
+        turn = 1 - turn
+        if trials.command == "download":
+            trials.clear()
+        old = trials.state()
+        variables = {"LD_PRELOAD": str(library), "FULL_BELOW": str(trials.work)}
+        child = trials.start(turn, **variables, FULL_AT=str(at), FULL_ERRNO=str(number))
+        status, text = child.wait(), trials.message()
+        yield "points"
+        if status:
+            yield "failed"
+        if status not in (0, 2, 4):
+            yield "wrong status"
+        is_clear = os.strerror(number).lower() in text.lower() and "Traceback" not in text
+        if status and (not is_clear or "internal error" in text):
+            yield "unclear"
+        yield from trials.faults(old, turn)
+        at += step
+
+
+# ---- many processes ------------------------------------------------------------------------------
+
+
+def prove_processes(arguments: argparse.Namespace) -> dict[str, Counter[str]]:
+    """Run many processes on one cache and four targets; two of these exist at the start."""
+    failures: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as name, IndexServer() as server:
+        folder = Path(name)
+        server.add("demo", "1.0", ["other"])
+        server.add("other", "1.0", padding=5000)
+        (folder / "wheels").mkdir()
+        locks = [make_version(folder, version) for version in (1, 2)]
+        targets = ["old-1", "old-2", "new-1", "new-2"]
+
+        def run(*words: str) -> None:
+            done = run_gpuenv(
+                *words, "--gpu", "none", folder=folder, GPUENV_CACHE_DIR=str(folder / "cache")
+            )
+            if done.returncode:
+                failures[f"{words[0]}: {done.returncode}: {done.stderr[-300:]}"] += 1
+
+        def sync(lock: Path, target: str) -> None:
+            words = ["--find-links", "wheels", "--wait", "3000", "--no-verify"]
+            run("sync", str(lock), "--target", target, *words)
+
+        def work(seed: int) -> None:
+            source = random.Random(seed)  # noqa: S311  no secret
+            for number in range(arguments.rounds):
+                refresh = ["--refresh"] * (number % 2)
+                lock = f"pylock.p{seed}.toml"
+                run("solve", "demo", "--index-url", server.url, "-o", lock, *refresh)
+                sync(source.choice(locks), source.choice(targets))
+
+        for target in targets[:2]:
+            sync(locks[0], target)
+        with ThreadPoolExecutor(arguments.processes) as pool:
+            list(pool.map(work, range(arguments.processes)))
+        wrong = [fault for target in targets for fault in wrong_target(folder / target)]
+        wrong += [path.name for path in folder.iterdir() if path.name.endswith(".tmp")]
+    print(*failures, *wrong, sep="\n", flush=True)
+    counts = {"failures": failures.total(), "wrong targets": len(wrong)}
+    runs = arguments.processes * arguments.rounds
+    return {"sync": Counter({"points": runs, **counts})}
+
+
+def wrong_target(target: Path) -> Iterator[str]:
+    """Yield the fault of a target that has other packages than a lock, and the files left."""
+    packages = read_packages(str(target))
+    names = {(package.name, package.version) for package in packages}
+    locks = [
+        {("alpha", f"{number}.0"), ("beta", "1.0"), (other, "1.0")}
+        for number, other in ((1, "gamma"), (2, "delta"))
+    ]
+    is_whole = all((target / path).exists() for package in packages for path in package.files)
+    if target.exists() and (names not in locks or not is_whole):
+        yield f"{target.name}: {sorted(names)}"
+    beside = target.with_name(f".{target.name}.gpuenv")
+    for path in beside.iterdir() if beside.exists() else ():
+        if path.name != "previous":
+            yield f"{target.name}: {path.name} is left"
+
+
+# ---- the check -----------------------------------------------------------------------------------
+
+WAYS = {"kills": prove_kills, "full-disk": prove_full_disk, "processes": prove_processes}
+# What is no fault.
+USUAL = ("points", "ended before the signal", "failed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the way, and its size."""
+    parser.add_argument("way", choices=WAYS)
+    parser.add_argument("--command", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument("--points", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=50)
+
+
+def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Disturb the commands in one way."""
+    rows = WAYS[arguments.way](arguments)
+    faults = [
+        f"{command}: {count} {outcome}"
+        for command, row in rows.items()
+        for outcome, count in row.items()
+        if count and outcome not in USUAL
+    ]
+    settings = {key: getattr(arguments, key) for key in ("seed", "step", "processes", "rounds")}
+    return {"settings": settings, "commands": rows}, faults
