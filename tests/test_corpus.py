@@ -67,7 +67,7 @@ RESULT: dict[str, Any] = {"status": 3, "json": {"a": 1}, "stderr": [], "files": 
     ("change", "part", "lines"),
     [
         ({"status": 0}, "status", ["'-3'", "'+0'"]),
-        ({"json": {"a": 2}}, "stdout", ["""'-  "a": 1\\n'""", """'+  "a": 2\\n'"""]),
+        ({"json": {"a": 2}}, "stdout", ["'- \"a\": 1\\n'", "'+ \"a\": 2\\n'"]),
         ({"stderr": ["x"]}, "stderr", ["'+x'"]),
         ({"files": {"f": "1"}}, "files/f", ["'-<not written>'", "'+a\\n'"]),
     ],
