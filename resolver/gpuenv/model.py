@@ -7,7 +7,7 @@ supports. Sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self, dataclass_transform
 
 import msgspec
@@ -125,6 +125,18 @@ class Gpu(Value):
     compute_mode: str | None = None
     ecc: bool | None = None
     mig: bool = False
+
+
+def gpu_label(gpus: Sequence[Gpu], ordinal: int) -> str:
+    """Return the name of a device of a process, such as "GPU 1".
+
+    The number is that of nvidia-smi, which CUDA_VISIBLE_DEVICES does not change. It is `ordinal`,
+    the number in the process, if that of nvidia-smi is not known or has more than one MIG instance.
+    """
+    index = gpus[ordinal].index if ordinal < len(gpus) else None
+    if index is None or [gpu.index for gpu in gpus].count(index) > 1:
+        index = ordinal
+    return f"GPU {index}"
 
 
 class Problem(Value):

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ..binaries import elf
 from ..loader_env import is_driver_library
-from ..model import Check, Value
+from ..model import Check, Gpu, Value, gpu_label
 from ..probes.answers import CompanionAnswer, OwnCheck
 from ..probes.operations import OPERATIONS, Operation
 from ..requirements.versions import normalize_name
@@ -270,27 +270,30 @@ def start(
     return Started(imports, own)
 
 
-def checks(started: Started, libraries: Libraries, devices: int) -> list[Check]:
+def checks(started: Started, libraries: Libraries, gpus: Sequence[Gpu]) -> list[Check]:
     """Return the checks "import", "operation" and "check", when the children have ended."""
     found, not_run = [], []
     for companion, future in started.imports:
         outcome = future.result()
-        status, evidence = _judge(companion, outcome, libraries, devices)
+        status, evidence = _judge(companion, outcome, libraries, len(gpus))
         found.append(Check("import", companion.name, status, evidence, seconds=outcome.seconds))
         operation = OPERATIONS.get(companion.name)
-        if operation is not None and not devices:
+        if operation is not None and not gpus:
             not_run.append(f"{operation.__name__} of {companion.name}")
         elif operation is not None and outcome.answer and "operation" in outcome.answer:
-            found.append(_operation_check(companion.name, operation, outcome.answer["operation"]))
+            wrong = outcome.answer["operation"]
+            found.append(_operation_check(companion.name, operation, wrong, gpus))
     if not_run:
         evidence = f"not run, because no GPU is used: {', '.join(not_run)}"
         found.append(Check("operation", "", "unknown", evidence))
     return [*found, *[future.result() for future in started.own]]
 
 
-def _operation_check(name: str, operation: Operation, wrong: Sequence[str]) -> Check:
+def _operation_check(
+    name: str, operation: Operation, wrong: Sequence[str], gpus: Sequence[Gpu]
+) -> Check:
     """Check the results of an operation: for each device "", or what is wrong."""
-    texts = [f"GPU {index}: {text}" for index, text in enumerate(wrong) if text]
+    texts = [f"{gpu_label(gpus, number)}: {text}" for number, text in enumerate(wrong) if text]
     if not texts:
         return Check("operation", name, "pass", f"{operation.__name__}, GPUs: {len(wrong)}")
     evidence = f"{operation.__name__}, {first_texts(texts)}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ..model import Check, Gpu, Host, Mark, Problem, Value, show_pair
+from ..model import Check, Gpu, Host, Mark, Problem, Value, gpu_label, show_pair
 from ..probes._common import cudnn_text
 from ..probes.answers import ConvolutionAnswer, ConvolutionRun, Fault
 from . import loader
@@ -161,7 +161,7 @@ def all_checks(outcomes: Sequence[Logged], max_device: int | None, place: Place)
     checks: list[Check] = []
     passed = []
     for ordinal, ((outcome, lines), gpu) in enumerate(zip(outcomes, place.gpus, strict=True)):
-        of_device = _device_checks(outcome, lines, f"GPU {ordinal}", gpu, place)
+        of_device = _device_checks(outcome, lines, gpu_label(place.gpus, ordinal), gpu, place)
         last = of_device[-1]
         passed.append(last.name == "cudnn convolution" and last.status == "pass")
         checks += of_device
@@ -183,13 +183,16 @@ def _capability_check(number: int, host: Host, passed: Sequence[bool]) -> Check:
     limit = (number // 100, number % 100 // 10)
     evidence, status = f"cuDNN is for devices up to {show_pair(limit)}", "pass"
     newer = []
-    for index, gpu in enumerate(host.gpus):
+    for ordinal, gpu in enumerate(host.gpus):
         if gpu.compute_capability is not None and gpu.compute_capability > limit:
-            newer.append((index, gpu.name, gpu.compute_capability))
-    devices = ", ".join(f"GPU {index} {name} is {show_pair(pair)}" for index, name, pair in newer)
+            newer.append((ordinal, gpu.name, gpu.compute_capability))
+    devices = ", ".join(
+        f"{gpu_label(host.gpus, ordinal)} {name} is {show_pair(pair)}"
+        for ordinal, name, pair in newer
+    )
     if not newer:
         evidence += f" (cudnnGetMaxDeviceVersion {number})"
-    elif all(index < len(passed) and passed[index] for index, _, _ in newer):
+    elif all(ordinal < len(passed) and passed[ordinal] for ordinal, _, _ in newer):
         evidence += f"; {devices}, and its convolutions were right"
     else:
         evidence += f", and {devices}"

@@ -112,14 +112,14 @@ def verify(
         )
         libraries = pool.submit(Libraries, survey, origins, deadline, system)
         closure = pool.submit(lambda: closure_check(libraries.result(), modules))
-        used = len(host.gpus) if device else 0
+        used = host.gpus if device else ()
         started = companions.start(
             imports,
             children.run,
             survey,
             frameworks=modules,
             is_named=data.is_companion if data is not None else lambda _: False,
-            devices=used,
+            devices=len(used),
             changed=changed if whole else (),
         )
         checks = installed.survey_checks(lock, survey, data)
@@ -144,7 +144,7 @@ def verify(
                 future.result(),
                 lock=lock,
                 survey=survey,
-                visible=used,
+                gpus=used,
                 origins=origins,
                 system=system,
             )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..loader_env import is_driver_library
-from ..model import Check, Lock, show_pair
+from ..model import Check, Gpu, Lock, gpu_label, show_pair
 from ..probes._common import cudnn_text
 from ..probes.answers import FrameworkAnswer, Run
 from . import loader
@@ -36,13 +36,13 @@ def framework_checks(
     *,
     lock: Lock | None,
     survey: Survey,
-    visible: int,
+    gpus: Sequence[Gpu],
     origins: loader.Origins,
     system: Mapping[str, Sequence[str]],
 ) -> list[Check]:
     """Return the checks of one framework.
 
-    `visible` is the number of GPUs it should use; 0: none is touched. `system` has the libraries
+    `gpus` are those that it should use; (): none is touched. `system` has the libraries
     that distributions use of the system.
     """
     if outcome.answer is None:
@@ -66,8 +66,8 @@ def framework_checks(
     checks = [Check(name, "import", status, evidence, seconds=outcome.seconds)]
     if "cpu" in answer:
         checks.append(_run_check(name, "CPU", [answer["cpu"]]))
-    if visible:
-        checks += _device_checks(name, answer, visible, lock)
+    if gpus:
+        checks += _device_checks(name, answer, gpus, lock)
     mapped = answer.get("mapped", ())
     return [*checks, _library_check(name, mapped, lock, survey, origins=origins, system=system)]
 
@@ -176,7 +176,7 @@ def _same_cuda(text: str | None, locked: tuple[int, int] | None) -> bool:
 
 
 def _device_checks(
-    name: str, answer: FrameworkAnswer, visible: int, lock: Lock | None
+    name: str, answer: FrameworkAnswer, gpus: Sequence[Gpu], lock: Lock | None
 ) -> list[Check]:
     """Return the checks of the devices, or one check that says why none was tried."""
     if "aside" in answer:
@@ -193,7 +193,7 @@ def _device_checks(
         return [Check(name, "GPU", "unknown", "a CPU build: nothing ran on a GPU")]
     checks = []
     for device in answer["devices"]:
-        subject = f"GPU {device['index']} {device.get('name', '')}".rstrip()
+        subject = f"{gpu_label(gpus, device['index'])} {device.get('name', '')}".rstrip()
         if "failure" in device:
             failure = device["failure"]
             status = failure_status(failure)
@@ -202,8 +202,8 @@ def _device_checks(
             note = answer.get("without_cudnn", "")
             engines = None if note else loader.engines(answer.get("mapped", ()))
             checks.append(_run_check(name, subject, device["runs"], engines=engines, note=note))
-    if len(answer["devices"]) < visible:
-        evidence = f"{name} sees {len(answer['devices'])} of {visible} devices"
+    if len(answer["devices"]) < len(gpus):
+        evidence = f"{name} sees {len(answer['devices'])} of {len(gpus)} devices"
         checks.append(Check(name, "GPU", "fail", evidence))
     return checks
 
