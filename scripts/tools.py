@@ -1,4 +1,4 @@
-"""The programs for maintainers, in four groups: data, docs, bench and prove.
+"""The programs for maintainers, in groups: data, docs, bench, prove and release.
 
     python scripts/tools.py                          lists the programs
     python scripts/tools.py GROUP NAME [ARGUMENT ...]

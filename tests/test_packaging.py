@@ -76,7 +76,7 @@ def test_the_version_is_defined_once() -> None:
 
 
 def test_the_wheel_was_used_on_every_python() -> None:
-    """`pythonX.Y scripts/prove/wheel.py WHEEL --record docs/records/python-versions.json`."""
+    """`tools.py release wheel WHEEL --record docs/records/python-versions.json`."""
     record = json.loads((ROOT / "docs" / "records" / "python-versions.json").read_text())
     versions = {".".join(version.split(".")[:2]) for version in record}
     label = "Programming Language :: Python :: 3."

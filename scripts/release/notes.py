@@ -1,0 +1,22 @@
+"""Print what CHANGELOG.md says of this version.
+
+python scripts/tools.py release notes
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from common import ROOT
+from gpuenv.version import __version__
+
+
+def main(words: list[str]) -> int:
+    """Print the section of this version."""
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(words)
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    (section,) = (part for part in sections if part.split()[0] == __version__)
+    print(section.partition("\n")[2].strip())
+    return 0
