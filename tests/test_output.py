@@ -20,10 +20,7 @@ import pytest
 import forked
 from gpuenv.__main__ import main
 from index_server import IndexServer
-from tables import data_file, each
 from test_cli import SOLVE, command_environment, import_what_commands_use, run_process
-
-TABLES = data_file("tables/output.json")
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
 V100 = ["--gpu", "V100", "--driver", "550.54.14", "--python", "3.12", "--glibc", "2.39"]
@@ -57,11 +54,10 @@ def on_terminal(
     folder: Path,
     columns: int = 80,
     *,
-    answers: str = "",
     entry_point: Callable[[], None] = main,
     **environment: str,
 ) -> Screen:
-    """Run a command whose stdin, stdout and stderr are a terminal, on which somebody types."""
+    """Run a command whose stdin, stdout and stderr are a terminal."""
     import_what_commands_use()
     folder.mkdir(exist_ok=True)
     terminal, side = pty.openpty()
@@ -71,7 +67,6 @@ def on_terminal(
     begin = time.monotonic()
     child = forked.start(entry_point, command, folder, env, [side] * 3)
     os.close(side)
-    os.write(terminal, answers.encode())
     data, first = b"", 0.0
     while True:
         try:
@@ -151,18 +146,14 @@ def test_quiet_and_verbose(work: Path) -> None:
     assert refused.returncode == 2 and "H1000" in refused.stderr
 
 
-@each("answers frameworks profiles", TABLES["init_asks_on_a_terminal"])
-def test_init_asks_on_a_terminal(
-    folder: Path, answers: str, frameworks: list[str], profiles: list[str]
-) -> None:
-    (folder / "pyproject.toml").write_text(
-        '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
-    )
-    screen = on_terminal(["init"], folder, answers=answers, CUDA_VISIBLE_DEVICES="")
+def test_init_asks_nothing_on_a_terminal(folder: Path) -> None:
+    (folder / "train.py").write_text("import torch\n")
+    screen = on_terminal(["init"], folder, CUDA_VISIBLE_DEVICES="")
     assert screen.status == 0, screen.text
-    table = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["gpuenv"]
-    assert (table["frameworks"], list(table["profiles"])) == (frameworks, profiles)
-    for text in ("the Python version of every lock", "writes pylock.", "next: gpuenv lock"):
+    project = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert project["tool"]["gpuenv"]["profiles"] == {"cpu": {"gpu": "none"}}
+    assert project["project"]["dependencies"] == ["torch"]
+    for text in ("no GPU was found", "gpuenv init --gpu H100", "torch", "writes pylock.", "next: gpuenv lock"):
         assert text in screen.text
 
 

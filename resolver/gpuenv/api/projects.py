@@ -167,7 +167,6 @@ def begin_project(
     *,
     name: str = "",
     ci: bool = True,
-    write: bool = True,
 ) -> Beginning:
     """Write a first [tool.gpuenv] into the pyproject.toml of a folder, or add profiles to it.
 
@@ -177,7 +176,6 @@ def begin_project(
         frameworks: the frameworks of a first table; () finds them in the files of the project.
         name: the name of the new profile; "" names each by its GPUs.
         ci: whether a first table has a profile without a GPU, for CI.
-        write: False only returns what would be written.
 
     Raises:
         InputError: no framework was found, a profile cannot be added, or the file cannot be
@@ -186,7 +184,7 @@ def begin_project(
     begun = init.begin(
         folder, hosts, compatibility_data(), frameworks=tuple(frameworks), name=name, ci=ci
     )
-    if begun.addition and write:
+    if begun.addition:
         init.write(begun)
     return begun
 

@@ -62,10 +62,6 @@ class Init(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Write the table or the profiles, and print what was written."""
-        given = ("host_files", "framework", "name", "no_ci", "json", "quiet")
-        is_answered = used_host_flags(arguments) or any(getattr(arguments, key) for key in given)
-        if sys.stdin.isatty() and sys.stdout.isatty() and not is_answered:
-            _ask(arguments)
         flags = used_host_flags(arguments)
         if not arguments.host_files:
             hosts = [read_host(arguments, need_gpu=False)]
@@ -87,40 +83,6 @@ class Init(Command):
         fields = ("path", "frameworks", "profiles", "covered", "python")
         print_json({field: getattr(begun, field) for field in fields})
         return 0
-
-
-def _ask(arguments: Namespace) -> None:
-    """Ask for what flags would say, with what was found as the default answers."""
-    host = read_host(arguments, need_gpu=False)
-    names = ", ".join(gpu.name for gpu in host.gpus)
-    gpus = _answer("GPUs to lock for, such as H100 or H100, A100", names or "none")
-    if gpus != names:
-        arguments.gpu = [gpus]
-    if gpus != "none":
-        arguments.driver = _answer("Oldest driver release of these hosts", host.driver or "")
-    if api.has_profiles(arguments.project):
-        return
-    try:
-        known: Sequence[str] = api.begin_project(arguments.project, [host], write=False).frameworks
-    except InputError:
-        known = ()
-    frameworks = _answer("Frameworks", ", ".join(known))
-    arguments.framework = [text.strip() for text in frameworks.split(",") if text.strip()]
-    if gpus != "none":
-        answer = _answer("A profile without a GPU, for CI (yes or no)", "yes")
-        arguments.no_ci = answer.lower() in ("n", "no")
-
-
-def _answer(question: str, default: str) -> str:
-    """Return the answer to a question. InputError without one."""
-    shown = f" [{default}]" if default else ""
-    try:
-        text = input(f"{question}{shown}: ").strip()
-    except EOFError:
-        text = ""
-    if not text and not default:
-        raise InputError(f"{question}: no answer", hint="gpuenv init --help shows the flags")
-    return text or default
 
 
 class LockProfiles(Command):

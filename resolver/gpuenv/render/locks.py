@@ -239,9 +239,8 @@ def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
     else:
         return [*lines, "nothing was written"]
     if begun.python and not any(host.gpus for host in hosts):
-        lines.append(
-            "no GPU was found or described: add a profile for one, with its gpu and driver"
-        )
+        step = "gpuenv init --gpu H100 --driver 580.65.06"
+        lines.append(f"no GPU was found or described; to add a profile for one: {step}")
     # The lines that were written, each with its meaning.
     rows = []
     for line in begun.addition.splitlines():
