@@ -153,7 +153,13 @@ def test_init_asks_nothing_on_a_terminal(folder: Path) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text())
     assert project["tool"]["gpuenv"]["profiles"] == {"cpu": {"gpu": "none"}}
     assert project["project"]["dependencies"] == ["torch"]
-    for text in ("no GPU was found", "gpuenv init --gpu H100", "torch", "writes pylock.", "next: gpuenv lock"):
+    for text in (
+        "no GPU was found",
+        "gpuenv init --gpu H100",
+        "torch",
+        "writes pylock.",
+        "next: gpuenv lock",
+    ):
         assert text in screen.text
 
 

@@ -172,7 +172,7 @@ class Sync(Command):
         *INSTALL,
         *PLACES,
         OF_PROJECT,
-        *UP_TO_DATE,
+        UP_TO_DATE,
         Argument("--no-index", "Use only the files of --find-links, no network"),
         Argument("--dry-run", "Print what would change; change nothing"),
     )

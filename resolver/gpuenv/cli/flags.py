@@ -84,8 +84,7 @@ PLACES = (
     Argument("--extra-index-url URL ...", "Use this index before the default one"),
     Argument("--find-links DIR ...", "Use the wheels of this folder, too"),
     Argument("--no-index", "Use no index, only the folders of --find-links"),
-    OFFLINE,
-    REFRESH,
+    Group("", OFFLINE, REFRESH),
 )
 INDEXES = (
     Group(

@@ -42,6 +42,7 @@ _ARGPARSE_MESSAGES = (
     (r"^argument (.+?): invalid choice: (.+?) \(choose from (.+)\)$", r"\1: \2 is not one of \3"),
     (r"^[^-]\S*: (.+ is not one of )", r"\1"),  # a positional argument needs no name
     (r"^argument (.+?): expected one argument$", r"\1 needs a value"),
+    (r"^argument (.+?): not allowed with argument (.+)$", r"\1 contradicts \2: give one of them"),
     (r"^argument ", ""),
 )
 Examples = Sequence[tuple[str, str]]  # (a command, what it does)

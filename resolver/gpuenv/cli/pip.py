@@ -163,7 +163,7 @@ class Install(Command):
             request,
             host,
             options,
-            subject=", ".join(texts) or "it",
+            subject=", ".join(dict.fromkeys(texts)) or "it",
             upgrade=arguments.upgrade,
             eager=arguments.upgrade_strategy == "eager",
         )

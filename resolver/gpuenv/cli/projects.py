@@ -132,9 +132,10 @@ class LockProfiles(Command):
             message = f"{files[0]}: gpuenv lock takes profiles"
             raise InputError(message, hint="a file can only be checked: --check")
         upgrade = arguments.upgrade is not None
-        for flag, value in (("--add", added), ("--remove", removed), ("--upgrade", upgrade)):
+        changing = {"--add": added, "--remove": removed, "--upgrade": upgrade}
+        for flag, value in {**changing, "--refresh": arguments.refresh}.items():
             if check and value:
-                raise InputError(f"--check changes nothing: leave {flag} out")
+                raise InputError(f"--check only reads the locks: leave {flag} out")
         if check:
             return _check(arguments, names, files)
         changed: AbstractContextManager[None] = nullcontext()

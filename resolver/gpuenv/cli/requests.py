@@ -89,6 +89,10 @@ def read_host(
 
 def describe_from(base: Host | None, arguments: Namespace, *, python: str | None) -> Host:
     """Return a host with the facts that the flags change."""
+    is_cpu = [name.lower() for name in arguments.gpu] in (["none"], ["cpu"])
+    if is_cpu and arguments.driver and not {"gpu", "driver"} & set(arguments.settings):
+        message = f"--driver {arguments.driver} contradicts --gpu {arguments.gpu[0]}"
+        raise InputError(message, hint="leave it out, or name a GPU")
     return api.describe(
         base,
         gpus=arguments.gpu,
@@ -120,7 +124,15 @@ def active_conda_prefix() -> str | None:
 
 
 def read_index_options(arguments: Namespace) -> IndexOptions:
-    """Return where packages may come from, by the flags of `flags.INDEXES` that a command has."""
+    """Return where packages may come from, by the flags of `flags.INDEXES` that a command has.
+
+    InputError if flags contradict each other. A setting of the user gives way to a flag.
+    """
+    for name in ("index_url", "extra_index_url"):
+        is_given = getattr(arguments, name) and not {name, "no_index"} & set(arguments.settings)
+        if is_given and getattr(arguments, "no_index", False):
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} contradicts --no-index: give one of them")
     names = ("index_url", "no_index", "offline", "refresh", "exclude_newer")
     return IndexOptions(
         extra_index_urls=tuple(arguments.extra_index_url),

@@ -43,11 +43,14 @@ class Run(Command):
     )
     ARGUMENTS = (
         EXISTING_TARGET,
-        *UP_TO_DATE,
+        UP_TO_DATE,
         Group(
             "For a script with inline metadata",
-            OFFLINE,
-            Argument("--refresh", "Solve again, and make the environment again"),
+            Group(
+                "",
+                OFFLINE,
+                Argument("--refresh", "Solve again, and make the environment again"),
+            ),
         ),
         HOST,
         # The flags end at the first word that is not a flag, or at --.

@@ -23,12 +23,13 @@ from ..model import Lock
 from ..project.profiles import State
 from ..render.locks import state_lines
 from .output import print_errors
-from .parser import Argument
+from .parser import Argument, Group
 from .requests import is_about_conda
 
 PYLOCK = "pylock.toml"
 # Arguments of commands that use what a project has locked.
-UP_TO_DATE = (
+UP_TO_DATE = Group(
+    "",
     Argument("--locked", "Refuse a lock that is older than pyproject.toml (this is the default)"),
     Argument("--frozen", "Use a lock that is older than pyproject.toml as it is"),
 )

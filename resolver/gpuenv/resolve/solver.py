@@ -21,8 +21,8 @@ from ..errors import (
     UnfinishedError,
 )
 from ..index.protocol import Index
-from ..model import Host, Plan, Request
-from ..requirements.target import TargetEnvironment
+from ..model import Host, Plan, Request, Requirement
+from ..requirements.target import TargetEnvironment, parse_requirement
 from .candidates import CandidateStore, public
 from .explain import MAX_TRIAL_CONFLICTS, Trials, explain
 from .graph import (
@@ -120,7 +120,7 @@ def solve(
             solve_changed,
         )
         helps = smallest_changes(alternatives, trials, groups, reasons)
-    texts = list(dict.fromkeys(map(str, question.roots)))  # of a project and of its profile
+    texts = _distinct(question.roots)
     names = texts[:SUBJECTS]
     if texts[SUBJECTS:]:
         names.append(f"{len(texts) - SUBJECTS} more")
@@ -130,6 +130,24 @@ def solve(
         changes=tuple(helps),
     )
     raise NoSolutionError(explanation)
+
+
+def _distinct(roots: Iterable[NodeRequirement]) -> list[str]:
+    """Return the requirements of a request, each package once with all of its limits.
+
+    The command line, a project, its extras and groups, and a profile may all name a package.
+    """
+    packages: dict[str, Requirement] = {}
+    for root in roots:
+        other = parse_requirement(str(root))
+        package = packages.setdefault(other.name, other)
+        limits = [*package.specifier.split(","), *other.specifier.split(",")]
+        packages[other.name] = package.replace(
+            extras=tuple(dict.fromkeys([*package.extras, *other.extras])),
+            specifier=",".join(filter(None, dict.fromkeys(limits))),
+            url=package.url or other.url,
+        )
+    return list(map(str, packages.values()))
 
 
 class _Question:

@@ -59,7 +59,8 @@ class ParsedRequest(Value):
     @property
     def subject(self) -> str:
         """Return the request as the user wrote it."""
-        return ", ".join((*self.request.frameworks, *self.request.requirements))
+        texts = (*self.request.frameworks, *self.request.requirements)
+        return ", ".join(dict.fromkeys(texts))
 
     def package_names(self, carriers: Carriers) -> list[str]:
         """Return the packages whose records decide which builds are candidates."""
