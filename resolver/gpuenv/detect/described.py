@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..interpreters import find_target
-from ..model import ComputeCapability, Gpu, Host, Problem, parse_pair, parse_release
+from ..model import (
+    ComputeCapability,
+    Gpu,
+    Host,
+    Problem,
+    parse_pair,
+    parse_release,
+    show_pair,
+)
 from ..requirements.target import PLATFORMS
 from . import system
 
@@ -188,6 +196,11 @@ def _parse_gpus(texts: Sequence[str], data: CompatibilityData) -> tuple[Gpu, ...
     for index, text in enumerate(names):
         capability = _parse_capability(text)
         known = data.known_gpu(text) if text and capability is None else None
+        newest = data.capabilities()[-1]
+        if capability is not None and capability > newest:
+            message = f"--gpu {text!r}: what runs on it is unknown"
+            message += f", as the newest known compute capability is {show_pair(newest)}"
+            raise InputError(message, hint="solve on a host that has it")
         if capability is not None:
             known = f"sm_{capability[0]}{capability[1]}", capability
         if known is None:
