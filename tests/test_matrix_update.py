@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from fatbin_maker import binary, library
-from gpuenv.api import updates
 from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
+from gpuenv.index import metadata as index_metadata
 from gpuenv.render.plans import age_lines
 from index_server import IndexServer
 from tables import data_file, each
@@ -133,7 +133,7 @@ def test_a_damaged_download_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server.ranges = ranges
-    monkeypatch.setattr(updates, "_BLOCK", 20_000)
+    monkeypatch.setattr(index_metadata, "WHEEL_BLOCK", 20_000)
     name = server.projects["torch"][0].filename
     server.faults = {f"/files/{name}": ["", *["tampered"] * 200]}
     assert update(server) == 1

@@ -6,10 +6,9 @@ The data that came with gpuenv does not change.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
-from typing import IO, Any
+from typing import Any
 
 from ..binaries.fat_binaries import DamagedFileError
 from ..binaries.rows import code_fields, read_record, toolkit_fields
@@ -22,15 +21,13 @@ from ..errors import DataError, InputError, PackageIndexError
 from ..index.cache import Cache, cache_folder
 from ..index.default_index import default_index
 from ..index.http import Transport
-from ..index.metadata import NoRangesError, RemoteFile
+from ..index.metadata import open_wheel
 from ..index.multi_index import open_index
 from ..index.pages import PageReader
-from ..index.urls import file_url_to_path
 from ..model import IndexOptions, Wheel
 from ..requirements.target import is_prerelease, normalize_name, version_key
 
 Progress = Callable[[str], None]
-_BLOCK = 8 << 20  # bytes of one range request
 _ANY = ("*",)
 
 
@@ -168,7 +165,7 @@ def _scan(
     if wheel.sha256 is None:
         raise DataError("the index has no sha256 of it")
     try:
-        with _opened(wheel, transport, progress) as file:
+        with open_wheel(wheel, transport, progress) as file:
             record = read_record(
                 file,
                 wheel.filename,
@@ -192,25 +189,3 @@ def _scan(
     row |= code_fields(record, scope, data.capabilities(), data.ptx_toolkits)
     row["source"] = f"{SOURCE} of {date.today().isoformat()}; {row['source']}"
     return row
-
-
-def _opened(wheel: Wheel, transport: Transport, progress: Progress) -> IO[bytes]:
-    """Open a wheel by range requests, or as a whole if its server has none.
-
-    Raises:
-        PackageIndexError: it could not be read, or has another sha256 than the index says.
-    """
-    if wheel.url.startswith("file:"):
-        return open(file_url_to_path(wheel.url), "rb")
-    try:
-        return RemoteFile(transport, wheel, _BLOCK)  # type: ignore[return-value]
-    except NoRangesError:
-        pass
-    progress(f"{wheel.filename}: the server has no ranges: downloading the whole file")
-    file = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
-    _, digest = transport.download(wheel.url, wheel.filename, file, wheel.size)
-    if digest != wheel.sha256:
-        file.close()
-        raise PackageIndexError(f"the download has sha256 {digest}, the index {wheel.sha256}")
-    file.seek(0)
-    return file

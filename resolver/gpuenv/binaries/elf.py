@@ -154,10 +154,19 @@ def _texts(strings: bytes, places: Iterable[int]) -> list[str]:
 
 
 def read(path: str, *, names: bool, deadline: float = float("inf")) -> Library:
-    """Read the library at `path`.
+    """Read the library at `path`: see `read_open`."""
+    with open(path, "rb") as file:
+        return read_open(file, path, names=names, deadline=deadline)
+
+
+def read_open(
+    file: IO[bytes], path: str, *, names: bool, deadline: float = float("inf")
+) -> Library:
+    """Read an open library.
 
     Args:
-        path: the file.
+        file: the library.
+        path: where it is.
         names: read its texts, too.
         deadline: time.monotonic when reading of texts stops.
 
@@ -165,16 +174,15 @@ def read(path: str, *, names: bool, deadline: float = float("inf")) -> Library:
         NotElfError: the file is no library.
         OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
-        content = parse(file)
-        if content.type != _SHARED:
-            raise NotElfError("it is an ELF file and no shared library")
-        ends = [offset + length for kind, offset, _, length in content.segments if kind == _LOAD]
-        end = max(ends, default=0)
-        if end > content.size:
-            raise NotElfError(f"it is cut short: {content.size} bytes, and its headers need {end}")
-        texts = _dynamic_texts(file, content.segments)
-        opened = _opened_names(file, content, deadline) if names else set()
+    content = parse(file)
+    if content.type != _SHARED:
+        raise NotElfError("it is an ELF file and no shared library")
+    ends = [offset + length for kind, offset, _, length in content.segments if kind == _LOAD]
+    end = max(ends, default=0)
+    if end > content.size:
+        raise NotElfError(f"it is cut short: {content.size} bytes, and its headers need {end}")
+    texts = _dynamic_texts(file, content.segments)
+    opened = _opened_names(file, content, deadline) if names else set()
     return Library(
         path=path,
         soname=next(iter(texts[_SONAME]), ""),

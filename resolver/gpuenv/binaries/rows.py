@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import email.parser
 import fnmatch
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import IO, Any
@@ -25,9 +27,10 @@ from packaging.version import Version
 
 from ..compat.architectures import common_code, parse_target
 from ..model import Code, ComputeCapability, CudaVersion, show_pair
+from . import elf
 from .device_code import code_of, read_code
 from .environment import Progress, is_code_file
-from .fat_binaries import Images
+from .fat_binaries import PTX, SASS, Image, Images, summary
 from .wheel import opened, tell_member, unpacked
 
 Document = Mapping[str, Any]  # a record of a wheel, or a [[scan]] row
@@ -41,6 +44,7 @@ TEXTS = (
     "*/version.py",
 )
 _LARGEST_TEXT, _LARGEST_METADATA = 64 << 10, 16 << 20
+_KERNELS = (".cubin", ".fatbin")  # a folder of them is one row
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
@@ -64,7 +68,9 @@ def read_record(
     Raises:
         DamagedFileError: the wheel is damaged.
     """
-    texts, metadata, libraries = {}, "", []
+    texts, metadata = {}, ""
+    images: dict[str, list[Images]] = {}
+    links: dict[str, dict[str, list[str]]] = {}
     with opened(file) as archive:
         for member in archive.infolist():
             name = member.filename
@@ -76,11 +82,22 @@ def read_record(
                     texts[name] = content.read().decode(errors="replace")
             elif is_code_file(name) and _matches(name, patterns):
                 tell_member(progress, filename, member)
+                path = name
+                if name.endswith(_KERNELS):
+                    path = f"{name.partition('/')[0]}/*{PurePosixPath(name).suffix}"
                 with unpacked(archive, member) as content:
-                    images = read_code(content)
-                if images is not None and images.binaries:
-                    fields = {"binaries": images.binaries, "sass": dict(images.sass)}
-                    libraries.append({"paths": [name], **fields, "ptx": images.ptx})
+                    images.setdefault(path, []).append(read_code(content) or Images())
+                    links[path] = _links(content, name)
+    rows: dict[str, dict[str, Any]] = {}  # libraries with equal facts are one row
+    for path in sorted(images):
+        code = _sum(images[path])
+        facts = {
+            **links[path],
+            "binaries": code.binaries,
+            "sass": dict(code.sass),
+            "ptx": [list(image) for image in code.ptx],
+        }
+        rows.setdefault(json.dumps(facts), {"paths": [], **facts})["paths"].append(path)
     head = email.parser.HeaderParser().parsestr(metadata)
     return {
         "version": head["Version"],
@@ -88,8 +105,27 @@ def read_record(
         "sha256": sha256,
         "requires": head.get_all("Requires-Dist") or [],
         "texts": texts,
-        "libraries": libraries,
+        "libraries": list(rows.values()),
     }
+
+
+def _links(file: IO[bytes], path: str) -> dict[str, list[str]]:
+    """Return the libraries that an ELF file needs, and those that it may open by name."""
+    try:
+        library = elf.read_open(file, path, names=True)
+    except elf.NotElfError:
+        return {"needs": [], "opens": []}
+    opens = {*library.names} - {library.soname, *library.needed}
+    return {"needs": list(library.needed), "opens": sorted(opens)}
+
+
+def _sum(parts: Sequence[Images]) -> Images:
+    """Return the device code of several files together."""
+    counts: Counter[Image] = Counter()
+    for part in parts:
+        counts.update({(SASS, target, ""): count for target, count in part.sass})
+        counts.update({(PTX, target, language): count for target, language, count in part.ptx})
+    return summary(counts, sum(part.binaries for part in parts))
 
 
 def code_fields(

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from packaging.metadata import RawMetadata
 
 BLOCK = 1 << 16  # the least bytes of a range request
+WHEEL_BLOCK = 8 << 20  # the same of a wheel that is read as a whole
 MAX_METADATA_BYTES = 64 << 20  # protects against zip bombs
 MAX_VARIANT_BYTES = 16 << 20  # a release with thousands of variants has less
 
@@ -835,3 +836,25 @@ class RemoteFile(io.RawIOBase):
         data = self._block[start : end - self._block_start]
         self._position += len(data)
         return data
+
+
+def open_wheel(wheel: Wheel, transport: Transport, progress: Callable[[str], None]) -> BinaryIO:
+    """Open a wheel by range requests, or as a whole if its server has none.
+
+    Raises:
+        PackageIndexError: it could not be read, or has another sha256 than the index says.
+    """
+    if wheel.url.startswith("file:"):
+        return open(file_url_to_path(wheel.url), "rb")
+    try:
+        return RemoteFile(transport, wheel, WHEEL_BLOCK)  # type: ignore[return-value]
+    except NoRangesError:
+        pass
+    progress(f"{wheel.filename}: the server has no ranges: downloading the whole file")
+    file = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
+    _, digest = transport.download(wheel.url, wheel.filename, file, wheel.size)
+    if digest != wheel.sha256:
+        file.close()
+        raise PackageIndexError(f"the download has sha256 {digest}, the index {wheel.sha256}")
+    file.seek(0)
+    return file

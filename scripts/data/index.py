@@ -1,0 +1,87 @@
+"""The default index, read through gpuenv's own cache: its pages, and what wheels say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import BinaryIO
+
+from gpuenv.index.cache import Cache
+from gpuenv.index.default_index import default_index
+from gpuenv.index.http import Transport
+from gpuenv.index.metadata import FileReader, open_wheel
+from gpuenv.index.multi_index import open_index
+from gpuenv.index.pages import PageReader
+from gpuenv.model import Host, IndexOptions, Python, Wheel
+from gpuenv.requirements.target import (
+    FIRST_FREE_THREADED,
+    PLATFORMS,
+    PYTHONS,
+    TargetEnvironment,
+    is_prerelease,
+    version_key,
+    wheel_tags,
+)
+
+# Requires-Python ">=3.12.1" refuses a wheel for "3.12.0": ask for a later micro release.
+LATE_MICRO = 10
+
+
+@cache
+def targets() -> tuple[TargetEnvironment, ...]:
+    """Return every supported target: each interpreter, also free-threaded, on each platform."""
+    found = []
+    for major, minor in PYTHONS:
+        for free_threaded in (False, True):
+            if free_threaded and (major, minor) < FIRST_FREE_THREADED:
+                continue
+            full = f"{major}.{minor}.{LATE_MICRO}"
+            python = Python(version=(major, minor), free_threaded=free_threaded, full_version=full)
+            for os_name, machine in PLATFORMS.values():
+                found.append(TargetEnvironment(Host(os=os_name, machine=machine, python=python)))
+    return tuple(found)
+
+
+@cache
+def serves(tags: str) -> tuple[int, ...]:
+    """Return the targets, as places of `targets`, that wheels with some tags fit."""
+    return tuple(place for place, target in enumerate(targets()) if target.fits(tags))
+
+
+class DefaultIndex:
+    """The default index that pip is configured with. It is asked for each page anew."""
+
+    def __init__(self) -> None:
+        default, cached, options = default_index(), Cache(), IndexOptions(refresh=True)
+        self.transport = Transport(cert=default.cert)
+        self.pages = open_index(default.url, PageReader(self.transport, cached, options), options)
+        self.reader = FileReader(self.transport, cached, options)
+
+    def wheels(self, name: str) -> list[Wheel]:
+        """Return the wheels of final releases that fit a supported target, oldest first.
+
+        Raises:
+            PackageIndexError: the index did not answer.
+        """
+        wheels = [
+            file
+            for file in self.pages.files(name)
+            if file.filename.endswith(".whl")
+            and file.sha256
+            and not is_prerelease(file.version)
+            and serves(wheel_tags(file.filename))
+        ]
+        return sorted(wheels, key=lambda wheel: (version_key(wheel.version), wheel.filename))
+
+    @contextmanager
+    def opened(self, wheel: Wheel) -> Iterator[BinaryIO]:
+        """Give a wheel to a block as a file. PackageIndexError if it cannot be read."""
+        with open_wheel(wheel, self.transport, say) as file:
+            yield file
+
+
+def say(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)
