@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,18 +52,31 @@ def lock(path: Path, digest: str = HASH) -> Path:
 def test_two_projects_make_one_row_and_a_second_hash_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output = tmp_path / "out.json"
+    data = tmp_path / "matrix_data"
+    for path in ("pytorch_index.json", "frameworks/torch.json", "snapshot/index.json"):
+        (data / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "matrix_data" / path, data / path)
+    for package in ("torch", "torchvision", "torchaudio"):
+        for index in ("default", "pytorch"):
+            (data / "snapshot" / index).mkdir(exist_ok=True)
+            path = f"snapshot/{index}/{package}.json"
+            shutil.copy(ROOT / "matrix_data" / path, data / path)
+    table = data / "pytorch_index.json"
+    before = len(json.loads(table.read_text())["wheels"])
     for name in ("a/one", "b/two"):
         lock(tmp_path / name / "uv.lock")
-        arguments = [str(tmp_path / name), "--name", name, "--output", str(output)]
+        arguments = [str(tmp_path / name), "--name", name, "--folder", str(data)]
         assert collect_builds.main(arguments) == 0
-    assert "0 new of 1 files, 1 of them named by several projects" in capsys.readouterr().out
-    (row,) = json.loads(output.read_text())["wheels"]
+    assert f"0 new of {before + 1} files, " in capsys.readouterr().out
+    (row,) = (row for row in json.loads(table.read_text())["wheels"] if FILE in row["file"])
     assert row["sources"] == ["a/one:uv.lock", "b/two:uv.lock"]
-    before = output.read_text()
+    for package in ("torch", "torchvision", "torchaudio"):  # no release of the index is new
+        path = f"snapshot/pytorch/{package}.json"
+        assert (data / path).read_bytes() == (ROOT / "matrix_data" / path).read_bytes()
+    text = table.read_text()
     other = lock(tmp_path / "c" / "uv.lock", "cd" * 32)
-    assert collect_builds.main([str(other), "--output", str(output)]) == 1
-    assert "contradiction" in capsys.readouterr().err and output.read_text() == before
+    assert collect_builds.main([str(other), "--folder", str(data)]) == 1
+    assert "contradiction" in capsys.readouterr().err and table.read_text() == text
 
 
 def test_the_rows_of_the_data_are_well_formed() -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from gpuenv.api.data import compatibility_data
+from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.requirements.versions import parse_requirement
 from index_server import IndexServer
 from processes import run_program
 from script_modules import load_script, tool
@@ -97,8 +99,8 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
             }
             server.add(name, version, requires, files=files, tag=TAG)
         command = tool("data", "scan-companions", "--folder", str(data))
-        command += ["--cache", str(tmp_path / "cache")]
         environment = {**os.environ, "PIP_INDEX_URL": server.url}
+        environment["GPUENV_CACHE_DIR"] = str(tmp_path / "cache")
         for names in (["stable", "cxx", "front", "arrays"], []):  # the second time nothing is new
             done = run_program([*command, *names], env=environment)
             assert done.returncode == 0, done.stderr
@@ -148,25 +150,24 @@ def test_needs_of_releases(name: str, version: str, platform: str, expected: Any
 
 
 def test_the_snapshot_holds_what_a_solve_may_end_with() -> None:
-    snapshot = load_script("data.snapshot")
+    scope = load_script("data.snapshot_scope")
+    pages: dict[str, list[Wheel]] = {}
+    requires: dict[str, tuple[Requirement, ...]] = {}
 
-    def page(name: str, requires: dict[str, list[str]]) -> list[dict[str, Any]]:
-        return [
-            {
-                "filename": f"{name}-{version}-py3-none-any.whl", "version": version,
-                "requires_python": None, "yanked": None, "requires": texts,
-            }
-            for version, texts in requires.items()
-        ]  # fmt: skip
+    def add(name: str, releases: dict[str, list[str]]) -> None:
+        for version, texts in releases.items():
+            file = f"{name}-{version}-py3-none-any.whl"
+            wheel = Wheel(name=name, version=version, filename=file, url=file, sha256=file)
+            pages.setdefault(name, []).append(wheel)
+            requires[file] = tuple(map(parse_requirement, texts))
 
     many = {f"1.{number}": [f"base=={number}"] for number in range(40)}
-    pages = {"root": page("root", many), "dep": page("dep", {**many, "1.0": []})}
-    where = snapshot.Scope({"root": ">=1.38"}, {}, [])
-    needs = snapshot.Needs(
-        {**pages, "base": page("base", {text[0][6:]: [] for text in many.values()})}
-    )
-    assert snapshot.choose(where, needs, "root", [], [])[0] == {"1.38", "1.39"}
-    kept, missing = snapshot.choose(where, needs, "dep", ["<1.7"], [])
+    add("root", many)
+    add("dep", {**many, "1.0": []})
+    add("base", {str(number): [] for number in range(40)})
+    where, needs = scope.Scope({"root": ">=1.38"}, {}, []), scope.Needs(pages, requires)
+    assert scope.choose(where, needs, "root", [], [])[0] == {"1.38", "1.39"}
+    kept, missing = scope.choose(where, needs, "dep", ["<1.7"], [])
     newest = {f"1.{number}" for number in range(28, 40)}
     assert (newest | {"1.0", "1.6"} <= kept, missing) == (True, False)
 
@@ -195,18 +196,22 @@ FITTING = {"needs": ["libtorch.so", "libcudart.so.12", "libcudnn.so.9"], "undefi
 def test_the_judge_of_the_grid_finds_planted_faults(
     facts: Any, requires: list[str], pins: dict[str, str], found: list[str]
 ) -> None:
-    def libraries(source: str, pattern: object) -> Any:
-        if "timm" not in source:
-            return {"name": source, "version": "1", "requires": []}, {}
+    def read(wheel: Wheel, pattern: object) -> Any:
+        if wheel.name != "timm":
+            return {"requires": []}, {}
         empty = {"needs": [], "opens": [], "undefined": [], "defined": [], "numpy": None}
-        return {"name": "timm", "version": "1", "requires": requires}, {"x.so": empty | facts}
+        return {"requires": requires}, {"x.so": empty | facts}
 
     exports = {"torch": {"2.0": {"torch_a"}, "2.1": {"torch_a", "torch_b"}}, "tensorflow": {}}
-    scanner = SimpleNamespace(exports=exports, lines=lambda name: {}, libraries=libraries)
+    scanner = SimpleNamespace(exports=exports, lines=lambda name: {}, read=read)
     grid = load_script("prove.companion_grid")
     usual = {"timm": "1", "torch": "2.1.0", "numpy": "1.26.4", "nvidia-cudnn-cu12": "9.1"}
     lock = {
-        name: {"version": version, "file": name, "source": f"//h/{name}-{version}"}
+        name: {
+            "version": version,
+            "file": name,
+            "source": f"https://h/{name.replace('-', '_')}-{version}-py3-none-any.whl",
+        }
         for name, version in (usual | pins).items()
     }
     judge = grid.Judge(scanner, TargetEnvironment(grid.host_of(next(iter(grid.HOSTS)), "torch")))

@@ -103,9 +103,9 @@ def server(tmp_path: Path) -> Iterator[IndexServer]:
 
 def refresh(data: Path, server: IndexServer, *flags: str) -> subprocess.CompletedProcess[str]:
     command = tool("data", "refresh", "--folder", str(data))
-    environment = {**os.environ, "PIP_INDEX_URL": server.url, "PYTHONPATH": str(ROOT / "resolver")}
-    command += ["--cache", str(data.parent / "cache"), "--jobs", "1", *flags]
-    return run_program(command, env=environment)
+    environment = {**os.environ, "PIP_INDEX_URL": server.url}
+    environment["GPUENV_CACHE_DIR"] = str(data.parent / "cache")
+    return run_program([*command, *flags], env=environment)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -148,6 +148,12 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
     assert contents(data) == after
 
 
+<<<<<<< HEAD
 def test_what_the_scans_give_is_current() -> None:
     done = run_program(tool("data", "derive-rows", "--check"))
+=======
+@pytest.mark.parametrize("words", ["docs support", "docs causes"])
+def test_what_scripts_write_is_fresh(words: str) -> None:
+    done = run_program(tool(*words.split(), "--check"))
+>>>>>>> c137652e (Six programs keep the compatibility data; they read pages and wheels as gpuenv does)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,6 @@
-"""The scanner of wheels (scan_wheel.py, device_code.py) on made-up libraries and file stores."""
+"""The record of a wheel (binaries/rows.py) on made-up libraries, and on those of NVIDIA's tools."""
 
 import io
-import json
 import os
 import re
 import subprocess
@@ -13,125 +12,57 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
 from fatbin_maker import content, library
 from gpuenv.binaries import fat_binaries
+from gpuenv.binaries.rows import read_record
+from index_server import make_wheel
 from processes import run_program
-from script_modules import load_script
 from tables import cases, data_file
 
-ROOT = Path(__file__).parents[1]
-device_code = load_script("data.device_code")
-
 CASES = data_file("scan.toml")
-EMPTY = {
-    "soname": "",
-    "needs": [],
-    "runpath": "",
-    "opens": [],
-    "binaries": 0,
-    "sass": {},
-    "ptx": [],
-    "elsewhere": 0,
-}
+EMPTY = {"needs": [], "opens": [], "binaries": 0, "sass": {}, "ptx": []}
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
 )
 
 
 def build(case: Mapping[str, Any], folder: Path) -> bytes:
-    if "text" in case:
-        return str(case["text"]).encode()
     sections = {name: content(parts) for name, parts in case["sections"].items()}
     data = bytearray(library(folder / "made.so", sections, case.get("flags", ())))
     for change in case.get("set", ()):
         new = bytes.fromhex(change["hex"])
         data[change["at"] : change["at"] + len(new)] = new
-    if "grow" in case:
-        grow(data, case["grow"])
     return bytes(data[: case.get("cut", len(data))])
 
 
-def grow(data: bytearray, name: str) -> None:
-    """Lets the table of sections say that a section is a gigabyte longer."""
-    elf = ELFFile(io.BytesIO(data))
-    place = (
-        elf["e_shoff"] + elf.get_section_index(name) * elf["e_shentsize"] + 32
-    )  # of sh_size in 64 bits
-    size = int.from_bytes(data[place : place + 8], "little") + (1 << 30)
-    data[place : place + 8] = size.to_bytes(8, "little")
-
-
 def read(data: bytes) -> dict[str, Any]:
-    return device_code.read_library([data], len(data))
+    """What the record of a wheel says of its only library."""
+    _, wheel = make_wheel("made", "1", files={"made/made.so": data})
+    record = read_record(io.BytesIO(wheel), "made-1-py3-none-any.whl", sha256="", patterns=["*"])
+    (row,) = record["libraries"]
+    assert row.pop("paths") == ["made/made.so"]
+    return dict(row)
 
 
 @cases(CASES["library"])
 def test_what_a_library_says(case: Mapping[str, Any], tmp_path: Path) -> None:
     data = build(case, tmp_path)
     found = read(data)
-    assert found == {"machine": "x86_64", **EMPTY, **case["expect"]}
+    assert found == {**EMPTY, **case["expect"]}
     assert list(found["sass"]) == list(case["expect"].get("sass", {}))  # the order, too
 
 
 @cases(CASES["damaged"])
 def test_a_damaged_library_is_told_in_one_line(case: Mapping[str, Any], tmp_path: Path) -> None:
     data = build(case, tmp_path)
-    with pytest.raises(device_code.DamagedFileError) as caught:
+    with pytest.raises(fat_binaries.DamagedFileError) as caught:
         read(data)
-    assert re.match(re.escape(case["error"]).replace(r"\{n\}", r"\d+"), str(caught.value)), (
-        caught.value
-    )
-    assert "\n" not in str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A library with something of everything."""
-    sections: dict[str, list[dict[str, Any]]] = {
-        ".nv_fatbin": [
-            {"binary": [{"sass": "90a", "size": 900}, {"ptx": "90", "language": "8.7"}]},
-            {"zeros": 13},
-            {
-                "binary": [
-                    {"several": [{"sass": "75"}, {"sass": "100f", "named": True}]},
-                    {"sass": "80"},
-                ]
-            },
-        ],
-        "__nv_relfatbin": [{"binary": [{"sass": "80", "size": 33}]}],
-        ".rodata": [
-            {"text": "libcuda.so.1"},
-            {"hex": "50ed55ba01001000"},
-            {"binary": [{"sass": "90"}]},
-        ],
-        ".text": [{"hex": "50ed55ba01001000"}, {"zeros": 90}],
-    }
-    made = {name: content(parts) for name, parts in sections.items()}
-    return library(tmp_path_factory.mktemp("rich") / "a.so", made, ["-Wl,-soname,liba.so.1", "-lm"])
-
-
-@given(st.data())
-@settings(max_examples=examples(50), deadline=None)
-def test_damage_of_any_kind_ends_in_a_record_or_in_one_line(
-    rich: bytes, data: st.DataObject
-) -> None:
-    changed = bytearray(rich[: data.draw(st.integers(len(rich) // 2, len(rich)))])
-    interesting = st.one_of(
-        st.integers(0, 63), st.integers(0, len(changed) - 1), st.integers(-1500, -1)
-    )
-    for place in data.draw(st.lists(interesting, max_size=6)):
-        changed[place % len(changed)] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
-    try:
-        found = read(bytes(changed))
-    except device_code.DamagedFileError as error:
-        assert str(error) and "\n" not in str(error)
-    else:
-        assert json.loads(json.dumps(found)) == found
+    expected = re.escape(f"made/made.so: {case['error']}").replace(r"\{n\}", r"\d+")
+    assert re.fullmatch(expected, str(caught.value)), caught.value
 
 
 TARGETS = st.builds("{}{}".format, st.integers(10, 199), st.sampled_from(["", "a", "f"]))
@@ -172,9 +103,6 @@ def test_every_image_of_every_fat_binary_is_counted(
     for images, _ in binaries:
         expect.update({told(one) for image in images for one in image.get("several", [image])})
     assert found == fat_binaries.summary(expect, len(binaries))
-
-
-# Wheels.
 
 
 # NVIDIA's own tools.
@@ -288,7 +216,7 @@ def test_what_the_tools_write_is_read_as_they_list_it(
     second = fatbinary("few", [("elf", "90a"), ("ptx", "120f"), ("elf", "120f"), ("elf", "75")])
     data = library(tmp_path / "a.so", {".nv_fatbin": first + bytes(-len(first) % 8) + second})
     found = read(data)
-    assert found["binaries"] == 2 and found["elsewhere"] == 0
+    assert found["binaries"] == 2
     twice = {"75", "90a", "120f"}
     assert found["sass"] == {target: 1 + (target in twice) for target in TOOL_TARGETS}
     assert found["ptx"] == [[target, "9.3", 1 + (target == "120f")] for target in TOOL_TARGETS]

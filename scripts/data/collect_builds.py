@@ -1,36 +1,37 @@
-"""Collect builds of the PyTorch index from lock files (a maintainers' tool).
+"""Collect builds of the PyTorch index from public lock files.
 
-    python scripts/tools.py data collect-builds PATH ... [--name OWNER/REPOSITORY] [--output FILE]
+    python scripts/tools.py data collect-builds PATH ... [--name OWNER/REPOSITORY]
 
-A PATH is a lock file, a folder, or a git directory. All versions of the lock files in a git
-directory are read. uv.lock, pylock.toml, requirements and hash tables of Nix name the URL of a
-wheel and its sha256. Each file of torch, torchvision and torchaudio becomes a row of
-matrix_data/pytorch_index.json, with the lock files that name it. Wheels of companions that only a
+A PATH is a lock file, a folder, or a git directory, of which all versions of the lock files are
+read. uv.lock, pylock.toml, requirements and hash tables of Nix name the URL of a wheel and its
+sha256. Each file of torch, torchvision and torchaudio becomes a row of
+matrix_data/pytorch_index.json, with the lock files that name it; wheels of companions that only a
 release page has (vllm, flash-attn, flashinfer) become rows of `companions` there. A hash that two
-projects give is more certain than a hash that one project gives. If a file has two hashes, the
-sources contradict each other and nothing is written.
+projects give is more certain than a hash that one project gives. Then the builds in the index
+snapshot are written anew (pytorch_builds.py).
 
-Exit status: 0 done, 1 a contradiction, 2 bad usage.
+Exit status: 0 done, 1 two lock files give a file different hashes: nothing is written.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
-import json
-import os
 import re
 import subprocess
 import sys
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from common import ROOT
-from data.registry import write
+from data import pytorch_builds
+from data.compile import DATA
+from data.rows import as_text
+from data.snapshot import write_index, write_pytorch
+from gpuenv.atomic_write import write_whole
+from gpuenv.index.snapshot import Snapshot
 
-OUTPUT = ROOT / "matrix_data" / "pytorch_index.json"
 LOCK = re.compile(
     r"(^|/)([^/]*\.lock|pylock[^/]*\.toml|[^/]*requirements[^/]*\.txt|[^/]*hash[^/]*\.(json|nix))$"
 )
@@ -94,7 +95,7 @@ def git_locks(path: Path) -> Iterator[tuple[str, str]]:
             yield name, content.stdout.decode(errors="replace")
 
 
-def merged(rows: list[dict[str, Any]], new: Iterator[tuple[str, str, str]]) -> list[dict[str, Any]]:
+def merged(rows: list[dict[str, Any]], new: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """Return the rows with the (file, sha256, source) of lock files added.
 
     Raises:
@@ -112,47 +113,47 @@ def merged(rows: list[dict[str, Any]], new: Iterator[tuple[str, str, str]]) -> l
     return [{**row, "sources": sorted(row["sources"])} for _, row in sorted(known.items())]
 
 
-def projects(sources: list[str]) -> int:
-    """Return how many projects name a file. A source is OWNER/REPOSITORY:PATH."""
-    return len({source.partition(":")[0] for source in sources})
-
-
-def dump(content: dict[str, Any]) -> str:
-    """Return the content as text, with one row on each line."""
-    parts = []
-    for key, rows in content.items():
-        lines = ",\n".join("  " + json.dumps(row) for row in rows)
-        parts.append(f" {json.dumps(key)}: [\n{lines}\n ]")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+def write_snapshot(folder: Path) -> None:
+    """Write the builds of the PyTorch index in the snapshot of a folder of the data."""
+    snapshot = Snapshot(str(folder / "snapshot"), "")
+    wheels, requires = {}, {}
+    for name in pytorch_builds.PACKAGES:
+        wheels[name] = [
+            wheel for wheel in reversed(snapshot.files(name)) if wheel.index == "default"
+        ]
+        for wheel in wheels[name]:
+            metadata = snapshot.metadata(wheel)
+            requires[wheel.sha256] = metadata.dependencies if metadata else ()
+    write_pytorch(folder, wheels, requires)
+    write_index(folder / "snapshot", snapshot.date)
 
 
 def main(words: list[str]) -> int:
-    """Read the command line."""
+    """Read lock files. Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--name", default="", help="the project (default: the name of the folder)")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--folder", type=Path, default=DATA)
     options = parser.parse_args(words)
-    content: dict[str, Any] = {"wheels": [], "companions": [], "pins": []}
-    if options.output.exists():
-        content |= json.loads(options.output.read_text(encoding="ascii"))
+    content = pytorch_builds.read(options.folder)
+    before = len(content["wheels"])
     named: dict[str, list[tuple[str, str, str]]] = {"wheels": [], "companions": []}
     for path in options.paths:
         for name, text in locks(path):
             source = f"{options.name or path.resolve().name}:{name}"
             for table, pattern in (("wheels", WHEEL), ("companions", COMPANION)):
                 named[table] += [(file, sha256, source) for file, sha256 in wheels(text, pattern)]
-    before = len(content["wheels"])
     try:
         for table, files in named.items():
-            content[table] = merged(content[table], iter(files))
+            content[table] = merged(content[table], files)
     except ValueError as error:
         print(f"contradiction: {error}", file=sys.stderr)
         return 1
-    write(os.path.abspath(options.output), dump(content))
-    single = sum(projects(row["sources"]) == 1 for row in content["wheels"])
+    write_whole(str(options.folder / "pytorch_index.json"), as_text(content).encode())
+    write_snapshot(options.folder)
+    # A source is OWNER/REPOSITORY:PATH.
+    projects = [{text.partition(":")[0] for text in row["sources"]} for row in content["wheels"]]
+    shared = sum(len(names) > 1 for names in projects)
     total = len(content["wheels"])
-    print(
-        f"{total - before} new of {total} files, {total - single} of them named by several projects"
-    )
+    print(f"{total - before} new of {total} files, {shared} of them named by several projects")
     return 0

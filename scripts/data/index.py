@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import BinaryIO
 
@@ -75,11 +73,9 @@ class DefaultIndex:
         ]
         return sorted(wheels, key=lambda wheel: (version_key(wheel.version), wheel.filename))
 
-    @contextmanager
-    def opened(self, wheel: Wheel) -> Iterator[BinaryIO]:
-        """Give a wheel to a block as a file. PackageIndexError if it cannot be read."""
-        with open_wheel(wheel, self.transport, say) as file:
-            yield file
+    def open(self, wheel: Wheel) -> BinaryIO:
+        """Open a wheel as a file. PackageIndexError if it cannot be read."""
+        return open_wheel(wheel, self.transport, say)
 
 
 def say(text: str) -> None:

@@ -1,6 +1,6 @@
 """Read what companions need of the packages beside them: torch's symbols, CUDA, cuDNN, NumPy.
 
-    python scripts/tools.py data scan-companions --cache DIR [NAME | NAME==VERSION ...]
+    python scripts/tools.py data scan-companions [NAME | NAME==VERSION ...]
 
 Each wheel is a line of matrix_data/scans/companions.jsonl, from which companion_rows.py makes rows.
 Without a release, what is newer than the lines of each name is read, the newest patch of each minor
@@ -9,8 +9,8 @@ newest torch so far are read again.
 
 The loader binds all symbols of an extension at once (RTLD_NOW), so that one symbol that no library
 defines makes the import fail: a missing symbol proves that a release of torch does not fit. That
-all are there proves less, because classes and meanings may differ. Wheels are read by ranges. What
-was read of each library is kept in the cache folder; the symbols of torch are 4 GB at first.
+all are there proves less, because classes and meanings may differ. What was read of each library is
+kept in gpuenv's cache; the symbols of torch are 4 GB at first.
 
 Exit status: 0 done, 1 a wheel could not be read.
 """
@@ -20,36 +20,33 @@ from __future__ import annotations
 import argparse
 import email.parser
 import json
-import os
 import re
 import sys
-import zipfile
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 from elftools.elf.elffile import ELFFile
-from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from data.companion_rows import FRAMEWORKS, SCANNED_ON, line_of, scanned_wheels
-from data.device_code import DamagedFileError, stored
-from data.registry import Registry, simple_url, write
-from data.scan_releases import DATA, best, platform_of
-from data.scan_wheel import (
-    directory,
-    inflate,
-    is_library,
-    open_source,
-    read_kept,
-    read_text,
-)
-from data.wheel_source import LocalWheel, RemoteWheel
+from data.compile import DATA
+from data.index import DefaultIndex, say
+from data.scan_releases import Scans, best
+from gpuenv.atomic_write import write_whole
+from gpuenv.binaries.environment import is_code_file
+from gpuenv.binaries.fat_binaries import DamagedFileError
+from gpuenv.binaries.wheel import opened, unpacked
+from gpuenv.compat.catalog import platform_of
+from gpuenv.errors import PackageIndexError
+from gpuenv.index.cache import Cache
+from gpuenv.model import Wheel
 
-LARGEST = 80  # MB (compressed) of a library that is read; of larger ones scans/ has NEEDED
 INTERPRETERS = ["py3", "cp312", "cp311", "cp310", "cp313", "cp39", "cp38", "cp314"]
+LARGEST = 80 << 20  # compressed bytes of a library that is read; of larger ones scans/ has NEEDED
+TEXT = re.compile(r"\w+/(python/)?(_?version|__init__)\.py")
+METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 # Where the symbols are that companions link, and the oldest release of which they are read.
 EXPORTERS = {
     "torch": re.compile(r"torch/lib/lib(torch(_cpu|_cuda|_python|_nvshmem)?|c10(_cuda)?|shm)\.so"),
@@ -111,29 +108,29 @@ def numpy_headers(content: bytes) -> int | None:
 
 
 class Scanner:
-    """Reads wheels of the default index, or files."""
+    """Reads wheels of the default index."""
 
-    def __init__(self, folder: Path, cache: str, largest: int = LARGEST) -> None:
-        """Take the folder of the data, and that of the cache. `largest` is in MB."""
-        self.folder, self.cache, self.largest = folder, cache, largest << 20
-        self.registry = Registry(simple_url(), os.path.join(cache, "metadata"))
+    def __init__(self, folder: Path) -> None:
+        """Take the folder of the data."""
+        self.index, self.cache, self.scans = DefaultIndex(), Cache(), Scans(folder)
 
-    def releases(self, name: str) -> dict[Version, dict[str, Any]]:
+    def releases(self, name: str) -> dict[Version, Wheel]:
         """Return the wheel of each release that is read, oldest first.
 
         A wheel for any platform is read where there is none for Linux.
         """
-        wheels: dict[Version, list[dict[str, Any]]] = {}
-        files = self.registry.files(name)
-        native = {w["version"] for w in files if platform_of(w["filename"]) == SCANNED_ON}
-        for wheel in files:
-            platform = SCANNED_ON if wheel["version"] in native else ""
-            if platform_of(wheel["filename"]) == platform:
-                wheels.setdefault(Version(wheel["version"]), []).append(wheel)
-        return {version: best(wheels[version], INTERPRETERS) for version in sorted(wheels)}
+        wheels: dict[Version, dict[str, list[Wheel]]] = {}
+        for wheel in self.index.wheels(name):
+            of_release = wheels.setdefault(Version(wheel.version), {})
+            of_release.setdefault(platform_of(wheel.filename), []).append(wheel)
+        return {
+            version: best(of_release.get(SCANNED_ON) or of_release[""], INTERPRETERS)
+            for version, of_release in wheels.items()
+            if SCANNED_ON in of_release or "" in of_release
+        }
 
-    def lines(self, name: str) -> dict[str, dict[str, Any]]:
-        """Return the newest wheel of each minor release."""
+    def lines(self, name: str) -> dict[str, Wheel]:
+        """Return the newest wheel of each minor release, oldest first."""
         return {line_of(str(version)): wheel for version, wheel in self.releases(name).items()}
 
     @cached_property
@@ -143,97 +140,88 @@ class Scanner:
         for name, pattern in EXPORTERS.items():
             for minor, wheel in self.lines(name).items():
                 if Version(minor) >= OLDEST[name]:
-                    libraries = self.libraries(self.source(wheel), pattern)[1]
+                    libraries = self.read(wheel, pattern)[1]
                     names = {text for row in libraries.values() for text in row["defined"]}
                     tables.setdefault(name, {})[minor] = names
         return tables
 
-    @staticmethod
-    def source(wheel: dict[str, Any]) -> str:
-        """Return a wheel of a page as scan_wheel.py names it."""
-        return f"{wheel['url']}#sha256={wheel['sha256']}"
-
-    def libraries(
-        self, source: str, pattern: re.Pattern[str] | None = None
+    def read(
+        self, wheel: Wheel, pattern: re.Pattern[str] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Return the head of a wheel's record, and the facts of its libraries by their paths.
+        """Return the texts of a wheel, and the facts of its libraries by their paths.
 
-        With a pattern these are the libraries whose paths match it, however large they are.
+        The texts are "requires", "description" (of METADATA) and "versions". With a pattern the
+        libraries are those whose paths match it, however large they are.
+
+        Raises:
+            DamagedFileError: the wheel is damaged.
+            PackageIndexError: it cannot be read.
         """
-        wheel, file, sha256 = open_source(source)
-        name, version, _, _ = parse_wheel_filename(file)
+        texts: dict[str, Any] = {"versions": ""}
         libraries: dict[str, dict[str, Any]] = {}
-        with closing(wheel):
-            members = directory(wheel)
-            for member in members:
-                path, stem = member.filename, name.replace("-", "")
+        with self.index.open(wheel) as file, opened(file) as archive:
+            for member in archive.infolist():
+                path = member.filename
                 # Of the libraries that auditwheel copied only those of the project itself.
-                is_own = ".libs/" not in path or stem in path.rpartition("/")[2]
-                if pattern.fullmatch(path) if pattern else is_library(member) and is_own:
-                    is_large = member.compress_size > self.largest and pattern is None
-                    if path.endswith((".dll", ".pyd")) or is_large:
+                is_own = (
+                    ".libs/" not in path or wheel.name.replace("-", "") in path.rpartition("/")[2]
+                )
+                is_read = is_own and member.compress_size <= LARGEST and ".so" in path
+                if METADATA.fullmatch(path) or TEXT.fullmatch(path):
+                    with unpacked(archive, member) as content:
+                        text = content.read().decode(errors="replace")
+                    if TEXT.fullmatch(path):
+                        texts["versions"] += f"{text}\n"
                         continue
-                    libraries[path] = self.read(wheel, member)
-            (metadata,) = (m for m in members if m.filename.endswith(".dist-info/METADATA"))
-            message = email.parser.HeaderParser().parsestr(read_text(wheel, metadata))
-            texts = [
-                read_text(wheel, member)
-                for member in members
-                if re.fullmatch(r"\w+/(python/)?(_?version|__init__)\.py", member.filename)
-            ]
-        head: dict[str, Any] = {"name": str(name), "version": str(version)}
-        head |= {"file": file, "sha256": sha256}
-        head["requires"] = message.get_all("Requires-Dist") or []
-        return head | {"texts": texts, "description": message.get_payload()}, libraries
+                    message = email.parser.HeaderParser().parsestr(text)
+                    texts["requires"] = message.get_all("Requires-Dist") or []
+                    texts["description"] = message.get_payload()
+                elif pattern.fullmatch(path) if pattern else is_code_file(path) and is_read:
+                    key = f"{member.CRC:08x}-{member.file_size}"
+                    facts = self.cache.get("symbols", key, dict)
+                    if facts is None:
+                        with unpacked(archive, member) as content:
+                            facts = read_symbols(content)
+                        self.cache.put("symbols", key, facts)
+                    libraries[path] = facts
+        return texts, libraries
 
-    def read(self, wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo) -> dict[str, Any]:
-        """Return the facts of a library, from the cache if it has them."""
-        kept = os.path.join(self.cache, "symbols", f"{member.CRC:08x}-{member.file_size}.json")
-        facts = read_kept(kept)
-        if facts is None:
-            with stored(inflate(wheel, member), member.file_size) as file:
-                facts = read_symbols(file)
-            write(kept, json.dumps(facts))
-        return facts
-
-    def scan(self, source: str) -> dict[str, Any]:
+    def scan(self, wheel: Wheel) -> dict[str, Any]:
         """Return the line of a wheel; "table" has what METADATA says of other releases."""
-        head, libraries = self.libraries(source)
-        texts, description = "\n".join(head.pop("texts")), head.pop("description")
-        line: dict[str, Any] = head
+        texts, libraries = self.read(wheel)
+        line: dict[str, Any] = {"name": wheel.name, "version": wheel.version}
+        line |= {"file": wheel.filename, "sha256": wheel.sha256}
         line["requires"] = [
-            text for text in head["requires"] if DEMANDS.match(text) and "extra" not in text
+            text for text in texts["requires"] if DEMANDS.match(text) and "extra" not in text
         ]
         rows = [row for path, row in libraries.items() if not OPTIONAL.match(path)]
-        scanned = self.needs_of_scans(head["name"], head["sha256"])
-        if head["name"] not in FRAMEWORKS:
+        if wheel.name not in FRAMEWORKS:
             for framework in FRAMEWORKS:
                 line |= fitting(framework, libraries.values(), self.exports.get(framework, {}))
-            needs = {name for row in rows for name in row["needs"]} | scanned
+            needs = {name for row in rows for name in row["needs"]} | self.needs_of_scans(wheel)
             opens = {name for row in rows for name in row["opens"]}
             for key, pattern in (("cuda", CUDA), ("cudnn", CUDNN)):
                 # A name among the texts may be one of several tries.
                 named = majors(pattern, needs) or majors(pattern, opens)
                 if named and (len(named) == 1 or majors(pattern, needs)):
                     line[key] = named
-            if built := BUILT.search(texts):
+            if built := BUILT.search(texts["versions"]):
                 line["built"] = f"{built[1]}.{built[2]}"
         if headers := [row["numpy"] for row in libraries.values() if row["numpy"]]:
             line["numpy"] = min(headers)
-        if required := REQUIRED.search(texts):
+        if required := REQUIRED.search(texts["versions"]):
             line["says"] = {"tensorflow": f">={required[1]}"}
-        if line["name"] == "torchcodec":
-            line["table"] = dict(documented(description))
+        if wheel.name == "torchcodec":
+            line["table"] = dict(documented(texts["description"]))
         return line
 
-    def needs_of_scans(self, name: str, sha256: str) -> set[str]:
-        """Return what the libraries of a wheel link, as scans/NAME.json says: also large ones."""
-        path = self.folder / "scans" / f"{name}.json"
-        scans = json.loads(path.read_text("ascii"))["scans"] if path.exists() else []
-        rows = [row for scan in scans if scan["sha256"] == sha256 for row in scan["libraries"]]
+    def needs_of_scans(self, wheel: Wheel) -> set[str]:
+        """Return what the libraries of a wheel link, as scans/ has it: also large ones."""
         return {
             need
-            for row in rows
+            for record in self.scans.of(wheel.name)
+            if record["sha256"] == wheel.sha256
+            for row in record["libraries"]
             if not all(OPTIONAL.match(path) for path in row["paths"])
             for need in row["needs"]
         }
@@ -274,53 +262,46 @@ def documented(text: str) -> Iterable[tuple[str, str]]:
         yield release, f">={torch}" + ("" if sign else f",<{major}.{int(minor) + 1}")
 
 
-def todo(scanner: Scanner, names: list[str], lines: list[dict[str, Any]]) -> list[str]:
-    """Return the sources of the wheels to read."""
-    sources = []
+def to_read(scanner: Scanner, names: list[str], lines: list[dict[str, Any]]) -> Iterator[Wheel]:
+    """Yield the wheels to read."""
     for text in names or sorted({line["name"] for line in lines}):
         name, _, release = text.partition("==")
         if release:
-            sources.append(scanner.source(scanner.releases(name)[Version(release)]))
-        elif os.path.exists(text):
-            sources.append(text)
-        else:
-            have = [Version(line["version"]) for line in lines if line["name"] == name]
-            newest = max(have, default=Version("0"))
-            wheels = scanner.lines(name).values()
-            newer = [wheel for wheel in wheels if Version(wheel["version"]) > newest]
-            sources += map(scanner.source, newer)
+            yield scanner.releases(name)[Version(release)]
+            continue
+        have = [Version(line["version"]) for line in lines if line["name"] == name]
+        newest = max(have, default=Version("0"))
+        yield from (w for w in scanner.lines(name).values() if Version(w.version) > newest)
     last = max((line["torch"][1] for line in lines if line.get("torch")), key=Version, default="")
     if not names and last and [*scanner.lines("torch")][-1] != last:
-        reaching = [line for line in lines if line.get("torch", [""])[-1] == last]
-        sources += [line["file"] for line in reaching]
-    return sources
+        for line in lines:
+            if line.get("torch", [""])[-1] == last:
+                yield scanner.releases(line["name"])[Version(line["version"])]
 
 
 def main(words: list[str]) -> int:
-    """Read the command line."""
+    """Read the wheels, and write the lines. Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="or NAME==VERSION, or a wheel")
-    parser.add_argument("--cache", required=True, help="folder for what was read of libraries")
-    parser.add_argument("--largest", type=int, default=LARGEST, metavar="MB", help="of a library")
-    parser.add_argument("--folder", type=Path, default=Path(DATA))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="or NAME==VERSION")
+    parser.add_argument("--folder", type=Path, default=DATA)
     options = parser.parse_args(words)
-    scanner, failed = Scanner(options.folder, options.cache, options.largest), 0
+    scanner, failed = Scanner(options.folder), 0
     lines = {line["file"]: line for line in scanned_wheels(options.folder)}
     tables: dict[str, str] = {}
-    for source in todo(scanner, options.names, list(lines.values())):
+    for wheel in to_read(scanner, options.names, list(lines.values())):
         try:
-            line = scanner.scan(source)
-        except (DamagedFileError, OSError) as error:
-            print(f"error: {source}: {error}", file=sys.stderr)
+            line = scanner.scan(wheel)
+        except (DamagedFileError, PackageIndexError) as error:
+            print(f"error: {wheel.filename}: {error}", file=sys.stderr)
             failed = 1
             continue
         tables |= line.pop("table", {})
         lines[line["file"]] = line
-        print(line["file"], file=sys.stderr, flush=True)
+        say(line["file"])
     for line in lines.values():
         if line["name"] == "torchcodec" and line_of(line["version"]) in tables:
             line["says"] = {"torch": tables[line_of(line["version"])]}
     ordered = sorted(lines.values(), key=lambda line: (line["name"], Version(line["version"])))
     text = "".join(json.dumps(line) + "\n" for line in ordered)
-    write(str(options.folder / "scans" / "companions.jsonl"), text)
+    write_whole(str(options.folder / "scans" / "companions.jsonl"), text.encode())
     return failed

@@ -1,216 +1,155 @@
-"""Scan every release that a [[scan]] row asks for and that matrix_data/scans/ lacks.
+"""The records of matrix_data/scans: what was read from each wheel that a [[scan]] row asks for.
 
-    python scripts/tools.py data scan-releases --cache DIR [--jobs N] [--dry-run] [DISTRIBUTION ...]
-
-Each record (scan_wheel.py) goes into matrix_data/scans/<distribution>.json as soon as it is made,
-so that an interrupted run goes on where it ended. The files have one row of libraries a line: a
-diff shows what changed. Exit status: 0 done, 1 a wheel could not be read.
+scans/<distribution>.json has a line for each wheel and then one for each row of libraries, so that
+a diff shows what changed. A record has `name`, what gpuenv.binaries.rows.read_record returns, and
+`owns`: how many files the wheel installs into each folder, in the shared folder nvidia by file.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import sys
-import tomllib
-from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import parse_wheel_filename
-from packaging.version import Version
 
-from common import ROOT
-from data.device_code import DamagedFileError
-from data.registry import Registry, simple_url, write
-from data.scan_wheel import scan_source
+from data.index import DefaultIndex, say
+from gpuenv.atomic_write import write_whole
+from gpuenv.binaries.rows import read_record
+from gpuenv.binaries.wheel import opened
+from gpuenv.compat.catalog import platform_of
+from gpuenv.compat.rows import read_scopes
+from gpuenv.model import Wheel
+from gpuenv.requirements.target import version_key
+from gpuenv.serialize import read_toml
 
-DATA = str(ROOT / "matrix_data")
-
-
-def platform_of(file: str) -> str:
-    """Return linux-x86_64, linux-aarch64 or win-amd64, by a wheel's file name; "" for any."""
-    tag = file[:-4].rpartition("-")[2]
-    for machine in ("x86_64", "aarch64"):
-        if machine in tag:
-            return f"linux-{machine}"
-    return "win-amd64" if "win_amd64" in tag else ""
+Record = dict[str, Any]
 
 
-@cache
-def scopes(folder: str | Path) -> list[dict[str, Any]]:
-    """Return every [[scan]] row of scans.toml and of frameworks/*.toml.
+class Scans:
+    """The records in a folder of the data."""
 
-    `carriers` has the carriers of the framework's ways, but for builds that are documented.
+    def __init__(self, data: Path) -> None:
+        self.folder = data / "scans"
+        self._records: dict[str, list[Record]] = {}
+
+    def names(self) -> list[str]:
+        """Return the distributions that have records."""
+        return sorted(path.stem for path in self.folder.glob("*.json"))
+
+    def of(self, name: str) -> list[Record]:
+        """Return the records of a distribution, sorted by version and file name."""
+        if name not in self._records:
+            path = self.folder / f"{name}.json"
+            content = json.loads(path.read_text("ascii")) if path.exists() else {"scans": []}
+            self._records[name] = content["scans"]
+        return self._records[name]
+
+    def put(self, record: Record) -> None:
+        """Write a record, in place of that of the same file."""
+        name = record["name"]
+        records = [row for row in self.of(name) if row["file"] != record["file"]] + [record]
+        records.sort(key=lambda row: (version_key(row["version"]), row["file"]))
+        self._records[name] = records
+        self.folder.mkdir(exist_ok=True)
+        write_whole(str(self.folder / f"{name}.json"), as_text(name, records).encode())
+
+    def lacks(self, wheel: Wheel) -> bool:
+        """Return whether a wheel has no record."""
+        return all(record["file"] != wheel.filename for record in self.of(wheel.name))
+
+
+def as_text(name: str, records: Iterable[Record]) -> str:
+    """Return the text of a file of records."""
+    texts = []
+    for record in records:
+        head = json.dumps({key: value for key, value in record.items() if key != "libraries"})
+        rows = ",\n".join(f"   {json.dumps(row)}" for row in record["libraries"])
+        rows = f"\n{rows}\n  " if rows else ""
+        texts.append(f'  {head[:-1]}, "libraries": [{rows}]}}')
+    return f'{{\n "distribution": "{name}",\n "scans": [\n' + ",\n".join(texts) + "\n ]\n}\n"
+
+
+def wanted(data: Path, index: DefaultIndex, names: Iterable[str] = ()) -> Iterator[Wheel]:
+    """Yield the wheels that the [[scan]] rows ask for, newest first in each distribution.
+
+    Args:
+        data: the folder of the data.
+        index: the index.
+        names: the distributions; () is all of them.
+
+    Raises:
+        PackageIndexError: the index did not answer.
     """
-    rows: list[dict[str, Any]] = []
-    for path in [Path(folder) / "scans.toml", *sorted(Path(folder).glob("frameworks/*.toml"))]:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        ways = [way for way in data.get("way", []) if "local" not in way]
-        carriers = [name for way in ways for name in way.get("carriers", [])]
-        rows += [{**row, "carriers": carriers} for row in data.get("scan", [])]
-    return rows
-
-
-def wanted(
-    scope: dict[str, Any], registry: Registry, only: Iterable[str] = ()
-) -> list[dict[str, Any]]:
-    """Return the wheels to scan (see `registry.read_anchor`), newest first in each distribution."""
-    chosen: list[dict[str, Any]] = []
-    pages: dict[str, list[dict[str, Any]]] = {}
-    for row in scope["scan"]:
-        for name in row["distributions"]:
-            if only and name not in only:
+    interpreters = interpreters_of(data)
+    for scope in read_scopes(str(data)):
+        for name in scope["distributions"]:
+            if names and name not in names:
                 continue
-            if name not in pages:
-                pages[name] = registry.files(name)
-            releases: dict[Version, list[dict[str, Any]]] = {}
-            for wheel in pages[name]:
-                version = Version(wheel["version"])
-                if platform_of(wheel["filename"]) == row["platform"] and version >= Version(
-                    row["since"]
-                ):
-                    releases.setdefault(version, []).append(wheel)
-            versions = sorted(releases, reverse=True)
-            if row.get("lines"):
-                versions = list(
-                    {version.release[:2]: version for version in reversed(versions)}.values()
-                )
-            chosen += [
-                {**best(releases[version], scope["interpreters"]), "name": name}
-                for version in versions
-            ]
-    return chosen
+            releases: dict[str, list[Wheel]] = {}
+            for wheel in index.wheels(name):
+                is_new = version_key(wheel.version) >= version_key(scope["since"])
+                if is_new and platform_of(wheel.filename) == scope["platform"]:
+                    releases.setdefault(wheel.version, []).append(wheel)
+            newest = list(releases)
+            if scope.get("lines"):  # only the newest release of each major.minor
+                lines = {version_key(version).release[:2]: version for version in releases}
+                newest = list(lines.values())
+            for version in reversed(newest):
+                yield best(releases[version], interpreters)
 
 
-def best(wheels: list[dict[str, Any]], interpreters: list[str]) -> dict[str, Any]:
-    """Return the wheel of a release to scan: of the first listed interpreter, the newest build."""
+def interpreters_of(data: Path) -> list[str]:
+    """Return the interpreters whose wheels are read, the best first."""
+    interpreters: list[str] = read_toml(str(data / "scans.toml"))["interpreters"]
+    return interpreters
 
-    def place(wheel: dict[str, Any]) -> tuple[Any, ...]:
-        _, _, build, tags = parse_wheel_filename(wheel["filename"])
-        names = [
-            interpreters.index(tag.interpreter) for tag in tags if tag.interpreter in interpreters
-        ]
-        free_threaded = any(tag.abi.endswith("t") for tag in tags)
-        return (
-            free_threaded,
-            min(names, default=len(interpreters)),
-            [-number for number in build[:1]],
-            wheel["filename"],
-        )
+
+def best(wheels: Iterable[Wheel], interpreters: list[str]) -> Wheel:
+    """Return the wheel of a release to read: of the first interpreter, the newest build."""
+
+    def place(wheel: Wheel) -> tuple[Any, ...]:
+        _, _, build, tags = parse_wheel_filename(wheel.filename)
+        places = [interpreters.index(t.interpreter) for t in tags if t.interpreter in interpreters]
+        is_free_threaded = any(tag.abi.endswith("t") for tag in tags)
+        first = min(places, default=len(interpreters))
+        return is_free_threaded, first, [-number for number in build[:1]], wheel.filename
 
     return min(wheels, key=place)
 
 
-class Scans:
-    """The records of matrix_data/scans/, one file a distribution."""
+def scan(index: DefaultIndex, wheel: Wheel) -> Record:
+    """Return the record of a wheel.
 
-    def __init__(self, folder: str) -> None:
-        """Use a folder, which is made when something is written."""
-        self.folder = folder
-        self._records: dict[str, list[dict[str, Any]]] = {}
-
-    def of(self, name: str) -> list[dict[str, Any]]:
-        """Return the records of a distribution, sorted by version and file name."""
-        if name not in self._records:
-            path = os.path.join(self.folder, name + ".json")
-            self._records[name] = []
-            if os.path.exists(path):
-                with open(path, encoding="utf-8") as file:
-                    self._records[name] = json.load(file)["scans"]
-        return self._records[name]
-
-    def names(self) -> list[str]:
-        """Return the distributions of which there are records."""
-        if not os.path.isdir(self.folder):
-            return []
-        return sorted(
-            name[: -len(".json")] for name in os.listdir(self.folder) if name.endswith(".json")
+    Raises:
+        DamagedFileError: the wheel is damaged.
+        PackageIndexError: it cannot be read.
+    """
+    with index.open(wheel) as file:
+        facts = read_record(
+            file, wheel.filename, sha256=wheel.sha256 or "", patterns=["*"], progress=say
         )
-
-    def put(self, record: dict[str, Any]) -> None:
-        """Add a record, or replace the record of the same file."""
-        name = record["name"]
-        kept = [row for row in self.of(name) if row["file"] != record["file"]] + [record]
-        kept.sort(key=lambda row: (Version(row["version"]), row["file"]))
-        self._records[name] = kept
-        write(os.path.join(self.folder, name + ".json"), dump(name, kept))
+        with opened(file) as archive:
+            paths = archive.namelist()
+    head: Mapping[str, Any] = {"name": wheel.name, **facts, "version": wheel.version}
+    return {**head, "owns": owned(paths)}
 
 
-def dump(name: str, records: list[dict[str, Any]]) -> str:
-    """Return the text of a file of records: a line for each wheel, then a line for each row."""
-    texts = []
-    for record in records:
-        head = json.dumps({key: value for key, value in record.items() if key != "libraries"})
-        rows = ",\n".join("   " + json.dumps(row) for row in record["libraries"])
-        texts.append(
-            f'  {head[:-1]}, "libraries": [\n{rows}\n  ]}}'
-            if rows
-            else f'  {head[:-1]}, "libraries": []}}'
-        )
-    return (
-        f'{{\n "distribution": {json.dumps(name)},\n "scans": [\n' + ",\n".join(texts) + "\n ]\n}\n"
-    )
-
-
-def scan_wheel(wheel: dict[str, Any], cache: str | None) -> dict[str, Any]:
-    """Return one record. This runs in a process of its own."""
-    return scan_source(f"{wheel['url']}#sha256={wheel['sha256']}", cache)
-
-
-def without_scan(wheels: list[dict[str, Any]], scans: Scans) -> list[dict[str, Any]]:
-    """Return the wheels that have no record yet."""
-    return [
-        wheel
-        for wheel in wheels
-        if not any(have["file"] == wheel["filename"] for have in scans.of(wheel["name"]))
-    ]
-
-
-def scan_missing(wheels: list[dict[str, Any]], scans: Scans, cache: str, jobs: int) -> list[str]:
-    """Scan the wheels that have no record yet; the errors of those that cannot be read."""
-    todo = without_scan(wheels, scans)
-    errors = []
-    with ProcessPoolExecutor(jobs) as pool:
-        running = {pool.submit(scan_wheel, wheel, cache): wheel for wheel in todo}
-        for number, future in enumerate(as_completed(running), 1):
-            try:
-                scans.put(future.result())
-            except (DamagedFileError, OSError) as error:
-                errors.append(f"{running[future]['filename']}: {error}")
-            print(f"{number} of {len(todo)}", file=sys.stderr, flush=True)
-    return errors
-
-
-def main(words: list[str]) -> int:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("distributions", nargs="*", metavar="DISTRIBUTION")
-    parser.add_argument(
-        "--cache", default=".scan-cache", help="folder for what was read from wheels"
-    )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="only name the wheels that lack a scan"
-    )
-    options = parser.parse_args(words)
-    scope = tomllib.loads((Path(DATA) / "scans.toml").read_text(encoding="utf-8")) | {
-        "scan": scopes(DATA)
-    }
-    scans = Scans(os.path.join(DATA, "scans"))
-    wheels = wanted(
-        scope,
-        Registry(simple_url(), os.path.join(options.cache, "metadata")),
-        options.distributions,
-    )
-    if options.dry_run:
-        for wheel in without_scan(wheels, scans):
-            print(wheel["filename"])
-        return 0
-    errors = scan_missing(wheels, scans, options.cache, options.jobs)
-    for error in errors:
-        print(f"error: {error}", file=sys.stderr)
-    return 1 if errors else 0
+def owned(paths: Iterable[str]) -> dict[str, int]:
+    """Return {folder, with a slash at its end, or file: how many files of a wheel are in it}."""
+    rows: Counter[str] = Counter()
+    for installed in paths:
+        path = re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", installed)
+        top, slash, _ = path.partition("/")
+        if path.endswith("/") or top.endswith((".dist-info", ".data")):
+            continue
+        if top != "nvidia":  # a folder that several distributions install into
+            rows[top + slash] += 1
+        elif "/include/" in path or path.endswith((".h", ".hpp", ".py")):
+            rows[path.rpartition("/")[0] + "/"] += 1
+        else:
+            rows[path] += 1
+    return dict(sorted(rows.items()))

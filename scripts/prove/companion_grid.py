@@ -33,7 +33,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from packaging.version import Version
 
 import gpuenv
 from common import write_record
-from data.registry import write
+from data.compile import DATA
 from data.scan_companions import (
     CUDA,
     CUDNN,
@@ -56,11 +56,11 @@ from data.scan_companions import (
     documented,
     majors,
 )
-from data.scan_releases import DATA
-from data.scan_wheel import directory, open_source, read_text
-from data.wheel_source import RemoteWheel, download
+from gpuenv.atomic_write import write_whole
+from gpuenv.binaries.wheel import opened, unpacked
 from gpuenv.errors import GpuEnvError
-from gpuenv.model import EVERY_PACKAGE, Host, IndexOptions, Request
+from gpuenv.index.pages import linked_files
+from gpuenv.model import EVERY_PACKAGE, Host, IndexOptions, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment
 
 FRAMEWORKS = {
@@ -89,7 +89,6 @@ JUDGED = {name for names in COMPANIONS.values() for name in names.split()} | {*F
 NVIDIA = re.compile(r"nvidia-[\w-]+-cu(\d\d)|cuda-toolkit|nvidia-(?:cuda-runtime|cublas)")
 MINOR_COMPARED = "compiled with different CUDA versions"  # not: different CUDA major versions
 CHECKS = re.compile(r"torchaudio/_extension/utils\.py|torchvision/extension\.py")
-SMALL = 20 << 20  # bytes of a wheel that is downloaded whole
 IS_FRAMEWORK = re.compile(r"(torch|tensorflow|jax)-\d")
 Case = tuple[str, str, str, str]  # companion, framework, its release, host
 Pins = dict[str, dict[str, str]]  # name -> version, file, source
@@ -134,7 +133,7 @@ def solve_all(cases: list[Case], folder: str, jobs: int) -> Iterator[tuple[Case,
         for number, (case, result) in enumerate(zip(todo, pool.map(solved, todo), strict=True), 1):
             kept[" ".join(case)] = result
             if number % 50 == 0 or number == len(todo):
-                write(path, json.dumps(kept))
+                write_whole(path, json.dumps(kept).encode())
                 print(f"{number} of {len(todo)}", file=sys.stderr, flush=True)
     for case in cases:
         yield case, kept[" ".join(case)]
@@ -150,12 +149,12 @@ class Judge:
         self.unreachable: set[str] = set()
         self.table: dict[str, str] = {}
         for wheel in scanner.lines("torchcodec").values():
-            head = scanner.libraries(scanner.source(wheel), re.compile("$"))[0]
-            self.table |= dict(documented(head["description"]))
+            texts = scanner.read(wheel, re.compile("$"))[0]
+            self.table |= dict(documented(texts["description"]))
 
     @cache  # noqa: B019  - there is one judge
     def wheel(self, source: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]] | None:
-        """Return what `Scanner.libraries` returns; None if the wheel cannot be read.
+        """Return the name, version and texts of a wheel, and its libraries; None: it is unreadable.
 
         Of torch the library counts that NumPy is used by; its symbols are `Scanner.exports`.
         """
@@ -164,8 +163,11 @@ class Judge:
         try:
             if site in self.unreachable:
                 raise OSError(site)
-            return self.scanner.libraries(source, pattern if IS_FRAMEWORK.match(file) else None)
-        except (OSError, ValueError):
+            wheel = wheel_at(source)
+            only = pattern if IS_FRAMEWORK.match(file) else None
+            texts, libraries = self.scanner.read(wheel, only)
+            return {"name": wheel.name, "version": wheel.version, **texts}, libraries
+        except (GpuEnvError, OSError, ValueError):
             self.unreachable.add(site)
             self.unread.add(file.partition("#")[0])
             return None
@@ -277,7 +279,7 @@ class Judge:
             mine = self.cuda_version(pins[name])
             theirs = self.cuda_version(torch)
             default = self.scanner.releases(name)[Version(version.partition("+")[0])]
-            text = self.text(self.scanner.source(default), CHECKS)
+            text = self.text(f"{default.url}#sha256={default.sha256}", CHECKS)
             compared = 2 if MINOR_COMPARED in text else 1
             if mine and theirs and mine.split(".")[:compared] != theirs.split(".")[:compared]:
                 yield f"it was built for CUDA {mine}, torch {torch['version']} for {theirs}"
@@ -316,16 +318,24 @@ class Judge:
     @cache  # noqa: B019
     def texts(self, source: str, pattern: re.Pattern[str]) -> dict[str, str]:
         """Return the texts of a wheel whose paths match, by path; none if it cannot be read."""
+        texts = {}
         try:
-            wheel, _, sha256 = open_source(source)
-            with closing(wheel):
-                if isinstance(wheel, RemoteWheel) and wheel.size < SMALL:  # one request for all
-                    wheel = download(wheel.session, wheel.url, sha256)
-                members = [m for m in directory(wheel) if pattern.fullmatch(m.filename)]
-                return {member.filename: read_text(wheel, member) for member in members}
-        except (OSError, ValueError):
+            wheel = wheel_at(source)
+            with self.scanner.index.open(wheel) as file, opened(file) as archive:
+                for member in archive.infolist():
+                    if pattern.fullmatch(member.filename):
+                        with unpacked(archive, member) as content:
+                            texts[member.filename] = content.read().decode(errors="replace")
+        except (GpuEnvError, OSError, ValueError):
             self.unread.add(source.rpartition("/")[2].partition("#")[0])
             return {}
+        return texts
+
+
+def wheel_at(source: str) -> Wheel:
+    """Return the wheel at a URL that ends in #sha256=..."""
+    (wheel,) = linked_files([source], "url")
+    return wheel
 
 
 def imported(texts: dict[str, str]) -> set[str]:
@@ -385,7 +395,7 @@ def main(words: list[str]) -> int:
     ]
     outcomes: dict[str, Counter[str]] = {}
     found: dict[str, list[Case]] = {}
-    scanner = Scanner(Path(DATA), options.cache)
+    scanner = Scanner(DATA)
     judges = {
         name: Judge(scanner, TargetEnvironment(host_of(next(iter(HOSTS)), name)))
         for name in FRAMEWORKS

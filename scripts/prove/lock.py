@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import requests
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -29,8 +28,10 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from common import ROOT
-from data.registry import RangeFile
-from gpuenv.index.http import open_session
+from gpuenv.errors import PackageIndexError
+from gpuenv.index.http import Transport
+from gpuenv.index.metadata import RemoteFile
+from gpuenv.model import Wheel
 from linux_markers import linux_markers
 
 FRAMEWORKS = os.path.join(ROOT, "matrix_data", "frameworks")
@@ -83,8 +84,8 @@ def read_release(package: dict[str, Any], folder: str) -> Release:
     path = os.path.join(folder, wheel["hashes"]["sha256"])
     if not os.path.exists(path):
         try:
-            content = _read_metadata(wheel["url"])
-        except requests.ConnectionError:
+            content = _read_metadata(wheel)
+        except PackageIndexError:
             print(f"not reached: {wheel['name']}", file=sys.stderr)
             return Release(name, version, wheel["name"], requires, "", is_read=False)
         with open(path, "wb") as file:
@@ -99,8 +100,9 @@ def read_release(package: dict[str, Any], folder: str) -> Release:
     return Release(name, version, wheel["name"], requires, fields.get("requires_python", ""))
 
 
-def _read_metadata(url: str) -> bytes:
-    with open_session(None) as session, zipfile.ZipFile(RangeFile(session, url)) as archive:
+def _read_metadata(wheel: dict[str, Any]) -> bytes:
+    file = Wheel(name="", version="", filename=wheel["name"], url=wheel["url"], sha256=None)
+    with Transport() as transport, zipfile.ZipFile(RemoteFile(transport, file)) as archive:  # type: ignore[arg-type]
         names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         return archive.read(min(names, key=len))
 

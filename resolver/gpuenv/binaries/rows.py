@@ -30,7 +30,7 @@ from ..model import Code, ComputeCapability, CudaVersion, show_pair
 from . import elf
 from .device_code import code_of, read_code
 from .environment import Progress, is_code_file
-from .fat_binaries import PTX, SASS, Image, Images, summary
+from .fat_binaries import PTX, SASS, DamagedFileError, Image, Images, summary
 from .wheel import opened, tell_member, unpacked
 
 Document = Mapping[str, Any]  # a record of a wheel, or a [[scan]] row
@@ -86,7 +86,10 @@ def read_record(
                 if name.endswith(_KERNELS):
                     path = f"{name.partition('/')[0]}/*{PurePosixPath(name).suffix}"
                 with unpacked(archive, member) as content:
-                    images.setdefault(path, []).append(read_code(content) or Images())
+                    try:
+                        images.setdefault(path, []).append(read_code(content) or Images())
+                    except DamagedFileError as error:
+                        raise DamagedFileError(f"{name}: {error}") from error
                     links[path] = _links(content, name)
     rows: dict[str, dict[str, Any]] = {}  # libraries with equal facts are one row
     for path in sorted(images):

@@ -1,0 +1,135 @@
+"""The builds of the PyTorch index for the snapshot, from facts that collect_builds.py collected.
+
+The PyTorch index itself is not read: what is here comes from lock files that were made with it
+(matrix_data/pytorch_index.json), and each version has its sources.
+
+The dependencies of a build are the METADATA of the same version on the default index: unchanged
+where the default index has the same variant on that platform, otherwise with the CUDA libraries and
+triton replaced by the variant's pins. Those pins come from lock files too, so a range
+(cuda-bindings) has become the release that was locked. A variant whose pins are not known is left
+out, because a guess is not an answer. Windows builds carry CUDA inside and need no pins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data.index import serves
+from gpuenv.compat.catalog import platform_of
+from gpuenv.model import Requirement, Wheel
+from gpuenv.requirements.target import version_key, wheel_tags
+from gpuenv.requirements.versions import parse_requirement
+
+PACKAGES = ("torch", "torchvision", "torchaudio")  # torch first: the others need builds of it
+INDEX = "https://download.pytorch.org/whl/{variant}"
+LINUX = 'platform_system == "Linux"'
+LIBRARY = re.compile(r"nvidia-|cuda-|triton$")  # what differs between CUDA variants
+Needs = tuple[Requirement, ...]
+Package = tuple[dict[str, str], list[Wheel], dict[str | None, Needs]]
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return the content of pytorch_index.json in the folder of the data."""
+    content: dict[str, Any] = json.loads((folder / "pytorch_index.json").read_text("ascii"))
+    return content
+
+
+def pins(folder: Path) -> set[Requirement]:
+    """Return every pinned requirement of a variant, without markers."""
+    return {parse_requirement(text) for row in read(folder)["pins"] for text in row["requires"]}
+
+
+def packages(
+    folder: Path, default: Mapping[str, list[Wheel]], requires: Mapping[str | None, Needs]
+) -> dict[str, Package]:
+    """Return ({version: its sources}, wheels, what they require) of each package.
+
+    Args:
+        folder: the data.
+        default: the wheels of the default index.
+        requires: what they require, by sha256.
+    """
+    content = read(folder)
+    pinned = {row["version"]: row["requires"] for row in content["pins"]}
+    torch = json.loads((folder / "frameworks" / "torch.json").read_text("ascii"))
+    defaults = {
+        (row["version"], row["variant"], row["platform"])
+        for row in torch["builds"]
+        if row["index"] == "default"
+    }
+    found: dict[str, Package] = {}
+    for name in PACKAGES:
+        builds: set[str] = {wheel.version for wheel in found["torch"][1]} if found else set()
+        wheels: dict[str, Wheel] = {}
+        needs: dict[str | None, Needs] = {}
+        sources: dict[str, set[str]] = {}
+        for row in content["wheels"]:
+            filename = row["file"].rpartition("/")[2]
+            distribution, version = filename.split("-")[:2]
+            public, _, variant = version.partition("+")
+            platform = platform_of(filename)
+            if distribution != name or not re.fullmatch(r"cu\d+|cpu", variant):
+                continue
+            same = [wheel for wheel in default[name] if wheel.version == public]
+            if not same or not serves(wheel_tags(filename)):
+                continue
+            # The wheel of the default index for the same platform, if there is one.
+            like = next((w for w in same if platform_of(w.filename) == platform), same[0])
+            stated = requires[like.sha256]
+            if name != "torch":
+                required = companion_needs(stated, variant, builds)
+            elif platform == "win-amd64" or (public, variant, platform) in defaults:
+                required = stated  # the pins of Windows wheels have Linux markers
+            else:
+                required = torch_needs(stated, [] if variant == "cpu" else pinned.get(version))
+            if required is None:
+                continue
+            sources.setdefault(version, set()).update(row["sources"])
+            needs[row["sha256"]] = required
+            wheels.setdefault(
+                filename,
+                Wheel(
+                    name=name,
+                    version=version,
+                    filename=filename,
+                    url=row["file"],
+                    sha256=row["sha256"],
+                    requires_python=like.requires_python,
+                ),
+            )
+        ordered = sorted(wheels.values(), key=lambda w: (version_key(w.version), w.filename))
+        versions = dict.fromkeys(wheel.version for wheel in ordered)
+        listed = {version: ", ".join(sorted(sources[version])) for version in sorted(versions)}
+        found[name] = listed, ordered, needs
+    return found
+
+
+def torch_needs(stated: Needs, pinned: list[str] | None) -> Needs | None:
+    """Return the dependencies of a build of torch; None if the pins of its variant are unknown."""
+    if pinned is None:
+        return None
+    common = [need for need in stated if not LIBRARY.match(need.name)]
+    # Not every interpreter and platform has these two: the default index's markers say which.
+    markers = {
+        need.name: need.marker for need in stated if need.name in ("triton", "cuda-bindings")
+    }
+    for need in map(parse_requirement, pinned):
+        marker = parse_requirement(f"{need} ; {markers.get(need.name) or LINUX}").marker
+        common.append(need.replace(marker=marker))
+    return tuple(common)
+
+
+def companion_needs(stated: Needs, variant: str, builds: set[str]) -> Needs | None:
+    """Return the dependencies of a companion's build; None if its build of torch is not known."""
+    pin = next((need for need in stated if need.name == "torch" and need.specifier), None)
+    if pin is None:  # torchaudio 2.11.0 fits several releases of torch
+        return stated
+    torch = f"{pin.specifier.removeprefix('==')}+{variant}"
+    if torch not in builds:
+        return None
+    others = [need for need in stated if need.name != "torch"]
+    return (*others, parse_requirement(f"torch=={torch}"))
