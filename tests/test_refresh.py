@@ -146,14 +146,3 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
     again = refresh(data, server)
     assert (again.returncode, again.stdout.splitlines()) == (0, ["0 scanned, 0 contradictions"])
     assert contents(data) == after
-
-
-<<<<<<< HEAD
-def test_what_the_scans_give_is_current() -> None:
-    done = run_program(tool("data", "derive-rows", "--check"))
-=======
-@pytest.mark.parametrize("words", ["docs support", "docs causes"])
-def test_what_scripts_write_is_fresh(words: str) -> None:
-    done = run_program(tool(*words.split(), "--check"))
->>>>>>> c137652e (Six programs keep the compatibility data; they read pages and wheels as gpuenv does)
-    assert done.returncode == 0, done.stdout + done.stderr
