@@ -80,8 +80,9 @@ def page(cause: Cause, known: Mapping[str, Cause]) -> str:
     if cause.log:
         lines += ["", *markdown(cause.log, known)]
     lines += ["", "## What to do", "", *markdown(cause.fix, known)]
-    does = "solves again" if cause.solve else "shows the evidence"
-    lines += ["", f"[`gpuenv doctor LOG`](../doctor.md) {does}."]
+    new_solve = "; `gpuenv install torch --target env` solves again" if cause.solve else ""
+    does = f"[`gpuenv doctor LOG`](../doctor.md) shows the evidence{new_solve}."
+    lines += ["", *markdown(does, {})]
     if cause.id == UNKNOWN_CAUSE:
         lines.append("")
         for number, test in enumerate(tests_for("cudnn"), 1):
@@ -92,7 +93,7 @@ def page(cause: Cause, known: Mapping[str, Cause]) -> str:
             lines += markdown(text, known, "- ")
     footer = f"[Messages](README.md). `{cause.id}`"
     if any(map(_BY_HAND.search, lines)):
-        footer = f"[Commands for the numbers](README.md#by-hand). {footer}"
+        footer = f"[By hand](README.md#by-hand). {footer}"
     return "\n".join([*lines, "", *markdown(footer, {}), ""])
 
 

@@ -50,8 +50,9 @@ GPUS = (
 PAGE = """\
 # Which torch for my GPU
 
-The last column is the newest torch that runs on the GPU with its newest driver.
-`gpuenv solve torch` answers for the driver that you have, with the versions of everything else.
+The last column is the newest torch in the [offline data](data.md#the-index-snapshot) that runs on
+the GPU with its newest driver. `gpuenv solve torch` answers for the driver that you have, with the
+versions of everything else.
 
 R580 are the drivers 580.x (`nvidia-smi` shows yours), and cu126 is a build for CUDA 12.6. For
 another driver or framework, look up the compute capability of your GPU in the next tables.
@@ -69,8 +70,7 @@ another driver or framework, look up the compute capability of your GPU in the n
 - A dash means that no release of the [index snapshot](data.md#the-index-snapshot) works. An older
   one may, if you name it.
 
-Each cell is a solve on CPython 3.12 with glibc 2.39, with the data of {date}
-(`python scripts/tools.py docs pages`).
+Each cell is a solve on CPython 3.12 with glibc 2.39, with the data of {date}.
 
 ## Companions of PyTorch
 
