@@ -61,9 +61,9 @@ def section(page: str, title: str) -> str:
 
 
 def first_sentence(page: Path) -> str:
-    """Return the first sentence of a page if it begins with one, without links."""
+    """Return the first sentence of a page if it begins with one, without links and bold type."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page.read_text(encoding="utf-8"))
-    begin = text.split("\n\n")[1]
+    begin = text.split("\n\n")[1].replace("**", "")
     if not begin[0].isalpha():  # a list, a table, an example, another heading
         return ""
     return re.split(r"(?<=[.:])\s", " ".join(begin.split()))[0].rstrip(":")

@@ -10,6 +10,7 @@ docstrings. Open index.html of the folder in a browser, or serve the folder with
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import tomli_w
 
 import gpuenv
 from common import ROOT
+from docs.agents import first_sentence
 from docs.man_page import arguments_of
 from gpuenv.cli import all_commands, command_parser, load_command
 
@@ -36,6 +38,8 @@ def copy_pages() -> None:
         text = page.read_text()
         for name in PAGES_BESIDE_DOCS:
             text = text.replace(f"](../{name}", f"]({name}")
+        if sentence := first_sentence(page):  # search engines show it below the title
+            text = f"---\ndescription: {json.dumps(sentence)}\n---\n\n{text}"
         page.write_text(text)
     for name in PAGES_BESIDE_DOCS:
         (DOCS / name).write_text((ROOT / name).read_text().replace("](docs/", "]("))

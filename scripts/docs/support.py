@@ -50,9 +50,9 @@ GPUS = (
 PAGE = """\
 # Which torch for my GPU
 
-The last column is the newest torch in the [offline data](data.md#the-index-snapshot) that runs on
-the GPU with its newest driver. `gpuenv solve torch` answers for the driver that you have, with the
-versions of everything else.
+For each GPU, the table has the newest torch that runs on it with its newest driver, according to
+the [offline data](data.md#the-index-snapshot). `gpuenv solve torch` answers for the driver that you
+have, with the versions of everything else.
 
 R580 are the drivers 580.x (`nvidia-smi` shows yours), and cu126 is a build for CUDA 12.6. For
 another driver or framework, look up the compute capability of your GPU in the next tables.
