@@ -165,9 +165,9 @@ def test_the_snapshot_holds_what_a_solve_may_end_with() -> None:
     add("root", many)
     add("dep", {**many, "1.0": []})
     add("base", {str(number): [] for number in range(40)})
-    where, needs = scope.Scope({"root": ">=1.38"}, {}, []), scope.Needs(pages, requires)
-    assert scope.choose(where, needs, "root", [], [])[0] == {"1.38", "1.39"}
-    kept, missing = scope.choose(where, needs, "dep", ["<1.7"], [])
+    chooser = scope.Chooser(scope.Scope({"root": ">=1.38"}, {}, []), pages, requires)
+    assert chooser.choose("root", [], [])[0] == {"1.38", "1.39"}
+    kept, missing = chooser.choose("dep", ["<1.7"], [])
     newest = {f"1.{number}" for number in range(28, 40)}
     assert (newest | {"1.0", "1.6"} <= kept, missing) == (True, False)
 

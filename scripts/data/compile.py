@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from common import ROOT
 from data.companion_rows import companion_rows
@@ -62,15 +63,15 @@ def tabulate(folder: Path) -> dict[str, Any]:
         path.stem: json.loads(path.read_text(encoding="ascii"))
         for path in folder.glob("libraries/*.json")
     }
-    compilers = {row.cuda: row.targets for row in toolkits.compiler}
+    gpu_groups = {gpu_key(name): group for group in gpus.group for name in group.names}
     tables = {
         "version": f"{toml(folder / 'matrix.toml')['date']}.{digest(folder)}",
         "schema": SCHEMA,
-        "floors": [[row.cuda, row.linux, row.windows, row.source] for row in drivers.floor],
+        "floors": list(map(astuple, drivers.floor)),
         "branches": [[row.branch, row.cuda] for row in drivers.branch],
         "first": limits(drivers.first),
         "last": limits(drivers.last),
-        "compilers": compilers,
+        "compilers": {row.cuda: row.targets for row in toolkits.compiler},
         "ptx_toolkits": ptx_toolkits(toolkits),
         "toolkits": {
             row.version: {
@@ -81,31 +82,16 @@ def tabulate(folder: Path) -> dict[str, Any]:
             for row in toolkits.toolkit
         },
         "first_drivers": first_drivers(drivers, toolkits),
-        "gpus": {
-            gpu_key(name): parse_pair(group.capability)
-            for group in gpus.group
-            for name in group.names
-        },
+        "gpus": {key: parse_pair(group.capability) for key, group in gpu_groups.items()},
         "gpu_platforms": {
-            gpu_key(name): group.only_platform
-            for group in gpus.group
-            for name in group.names
-            if group.only_platform
+            key: group.only_platform for key, group in gpu_groups.items() if group.only_platform
         },
         "gpu_names": [name for group in gpus.group for name in group.names],
         "ambiguous": [gpu_key(name) for name in gpus.ambiguous],
         "families": families(folder),
         "bad": bad_releases(convert(bad, list[Bad], "libraries.toml: bad"), toolkits),
         "bad_pairs": [
-            [
-                row.name,
-                [row.a.distributions, row.a.versions],
-                [row.b.distributions, row.b.versions],
-                row.several_gpus,
-                row.severity,
-                row.text,
-                row.source,
-            ]
+            [row.name, astuple(row.a), astuple(row.b), *astuple(row)[3:]]
             for row in convert(bad_pairs, list[BadPair], "libraries.toml: bad_pair")
         ],
         "rules": libraries,
@@ -294,34 +280,31 @@ def digest(folder: Path) -> str:
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def tables_text(folder: Path) -> str:
-    """Return the text of tables.json: a table on each line."""
+def files(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield (path, text) of each derived file."""
+    yield from derived(folder, tabulate(folder))
+    # The others were written by now: it has a digest of them.
     lines = [
         f"{json.dumps(name)}:{json.dumps(table, separators=(',', ':'))}"
         for name, table in tabulate(folder).items()
     ]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    yield folder / "tables.json", "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def compiled(folder: Path, *, check: bool = False) -> Iterator[tuple[Path, str, str]]:
     """Write the derived files that changed; yield the path, the old and the new text of each.
 
-    tables.json, which has a digest of the others, is the last one. With `check` nothing is written.
+    With `check` nothing is written.
 
     Raises:
         GpuEnvError: a TOML file is damaged.
     """
-
-    def replace(path: Path, text: str) -> Iterator[tuple[Path, str, str]]:
+    for path, text in files(folder):
         old = path.read_text("ascii") if path.exists() else ""
         if text != old:
             if not check:
                 write_whole(str(path), text.encode())
             yield path, old, text
-
-    for path, text in derived(folder, tabulate(folder)):
-        yield from replace(path, text)
-    yield from replace(folder / "tables.json", tables_text(folder))
 
 
 def main(words: list[str]) -> int:

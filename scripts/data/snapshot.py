@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from data import pytorch_builds
 from data.compile import DATA
 from data.index import DefaultIndex, say, targets
-from data.snapshot_scope import Needs, Scope, choose, read_scope
+from data.snapshot_scope import Chooser, Scope, read_scope
 from gpuenv.atomic_write import write_whole
 from gpuenv.compat.catalog import platform_of
 from gpuenv.errors import UnusableFileError
@@ -83,11 +83,11 @@ class Walk:
             with ThreadPoolExecutor(THREADS) as pool:
                 new = [name for name in names if name not in self.pages]
                 self.pages.update(zip(new, pool.map(self.index.wheels, new), strict=True))
-                needs = Needs(self.pages, self.requires)
+                chooser = Chooser(self.scope, self.pages, self.requires)
                 for name in names:
-                    releases = choose(self.scope, needs, name, self.wanted[name], self.extras[name])
-                    self.kept[name] |= releases[0]
-                    if releases[1]:
+                    kept, missing = chooser.choose(name, self.wanted[name], self.extras[name])
+                    self.kept[name] |= kept
+                    if missing:
                         self.surveyed.add(name)
                 self.read(pool, [w for name in sorted(self.surveyed) for w in self.pages[name]])
                 self.read(pool, [wheel for name in names for wheel in self.files(name)])

@@ -9,7 +9,6 @@ itself asks for less of another package.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,9 @@ NEWEST = 12
 NEWEST_CUDA = 2
 CUDA = ("nvidia-", "cuda-")
 MOST = 100_000  # sets of releases; nearly all are intervals of a page, so there are far fewer
+Versions = frozenset[str]  # a set of releases
+# What a release needs: package, or package[extra] -> the releases that will do.
+Bounds = dict[str, Versions]
 
 
 class Scope(NamedTuple):
@@ -71,7 +73,7 @@ def served(tags: str, requires_python: str | None) -> tuple[int, ...]:
 
 
 class Releases:
-    """The releases of a package; sets of them are ints with bit n for the n-th oldest.
+    """The releases of a package.
 
     Args:
         wheels: its wheels, oldest first.
@@ -81,88 +83,114 @@ class Releases:
     def __init__(
         self, wheels: Iterable[Wheel], requires: Mapping[str | None, tuple[Requirement, ...]]
     ) -> None:
-        self.versions = list(dict.fromkeys(wheel.version for wheel in wheels))
-        places = {version: place for place, version in enumerate(self.versions)}
-        self.offered = 0  # not yanked
-        self.by_target = [0] * len(targets())
-        # What a release (its place) requires on a target; a key is missing if it was not read.
-        self.requires: dict[tuple[int, int], tuple[Requirement, ...]] = {}
+        self.places = {
+            version: place
+            for place, version in enumerate(dict.fromkeys(wheel.version for wheel in wheels))
+        }  # oldest first
+        self.offered: Versions = frozenset(w.version for w in wheels if w.yanked is None)
+        # What a release requires on a target; None if it was not read.
+        self.requires: list[dict[str, tuple[Requirement, ...] | None]] = [{} for _ in targets()]
         for wheel in wheels:
-            place = places[wheel.version]
-            self.offered |= (wheel.yanked is None) << place
             for target in served(wheel_tags(wheel.filename), wheel.requires_python):
-                self.by_target[target] |= 1 << place
-                if wheel.sha256 in requires:
-                    self.requires.setdefault((place, target), requires[wheel.sha256])
+                known = self.requires[target]
+                if known.get(wheel.version) is None:
+                    known[wheel.version] = requires.get(wheel.sha256)
 
-    def matching(self, specifier: str) -> int:
-        """Return the releases that a specifier admits, yanked or not."""
-        return union(
-            1 << place
-            for place, version in enumerate(self.versions)
-            if contains(specifier, version, False)
-        )
+    def sorted(self, releases: Versions) -> list[str]:
+        """Return releases, newest first."""
+        return sorted(releases, key=self.places.__getitem__, reverse=True)
 
-    def admitted(self, specifier: str) -> int:
-        """Return the releases that a solve may take: yanked ones only if the specifier pins."""
-        is_pin = "==" in specifier or "~=" in specifier
-        return self.matching(specifier) & (-1 if is_pin else self.offered)
-
-    def newest(self, releases: int) -> int:
+    def newest(self, releases: Versions) -> Versions:
         """Return the newest of a set for each target."""
-        places = [(releases & target).bit_length() - 1 for target in self.by_target]
-        return union(1 << place for place in places if place >= 0)
+        on_targets = [releases.intersection(on_target) for on_target in self.requires]
+        return frozenset(self.sorted(some)[0] for some in on_targets if some)
 
-    def lines(self, releases: int) -> int:
+    def lines(self, releases: Versions) -> Versions:
         """Return the newest of each major.minor of a set, for each target."""
-        groups: dict[tuple[int, ...], int] = defaultdict(int)
-        for place, version in enumerate(self.versions):
-            groups[version_key(version).release[:2]] |= releases & 1 << place
-        return union(map(self.newest, groups.values()))
-
-    def named(self, releases: int) -> set[str]:
-        """Return the versions of a set."""
-        return {version for place, version in enumerate(self.versions) if releases >> place & 1}
+        groups: dict[tuple[int, ...], set[str]] = {}
+        for version in releases:
+            groups.setdefault(version_key(version).release[:2], set()).add(version)
+        return frozenset().union(*(self.newest(frozenset(group)) for group in groups.values()))
 
 
-def union(sets: Iterable[int]) -> int:
-    """Return the union of sets of releases."""
-    merged = 0
-    for releases in sets:
-        merged |= releases
-    return merged
-
-
-def intersections(sets: Iterable[int]) -> set[int]:
-    """Return the sets and all their intersections, which joint requirements can leave."""
-    intersected: set[int] = set()
-    for releases in sets:
-        intersected |= {releases & other for other in intersected} | {releases}
-        if len(intersected) > MOST:
-            raise RuntimeError("the ranges of a package are too many to be intersected")
-    return intersected - {0}
-
-
-# What a release needs: package, or package[extra] -> the releases that will do.
-Bounds = dict[str, int]
-
-
-class Needs:
-    """What releases need of other packages, and which of two releases asks for more.
+class Chooser:
+    """Chooses the releases to keep.
 
     Args:
-        pages: the wheels of the known packages; it may grow.
+        scope: the roots.
+        pages: the wheels of the known packages, oldest first; it may grow.
         requires: what was read of wheels, by sha256; it may grow.
     """
 
     def __init__(
         self,
+        scope: Scope,
         pages: Mapping[str, list[Wheel]],
         requires: Mapping[str | None, tuple[Requirement, ...]],
     ) -> None:
-        self.pages, self.requires = pages, requires
-        self._matching: dict[tuple[str, str], int] = {}
+        self.scope, self.pages, self.requires = scope, pages, requires
+        self._matching: dict[tuple[str, str], Versions] = {}
         self._bounds: dict[tuple[tuple[Requirement, ...], int, tuple[str, ...]], Bounds] = {}
+
+    def choose(
+        self, name: str, specifiers: Iterable[str], extras: Iterable[str]
+    ) -> tuple[Versions, bool]:
+        """Return the releases of a package to keep, and whether this needs more METADATA."""
+        if name in self.scope.roots:
+            return self.matching(name, self.scope.roots[name]), False
+        releases = Releases(self.pages[name], self.requires)
+        asked = {}
+        for specifier in specifiers:
+            asked[specifier] = self.matching(name, specifier)
+            if "==" not in specifier and "~=" not in specifier:  # a solve takes no yanked release
+                asked[specifier] &= releases.offered
+        kept: set[str] = set()
+        is_cuda = name.startswith(CUDA)
+        if name in self.scope.libraries:
+            kept |= self.matching(name, self.scope.libraries[name])
+        if is_cuda:  # older GPUs and drivers need older lines
+            kept = kept.union(*map(releases.lines, asked.values()))
+        elif all(map(is_exact, asked)):  # a part of something, such as tensorflow-intel
+            return frozenset().union(*map(releases.newest, asked.values())), False
+        kept.update(releases.sorted(releases.offered)[: NEWEST_CUDA if is_cuda else NEWEST])
+        joint, missing = intersections({*asked.values(), releases.offered}), False
+        for target, on_target in enumerate(releases.requires):
+            for admitted in {allowed.intersection(on_target) for allowed in joint}:
+                some, unread = self.mildest(releases, admitted, target, tuple(sorted(extras)))
+                kept |= some
+                missing = missing or unread
+        return frozenset(kept), missing
+
+    def matching(self, name: str, specifier: str) -> Versions:
+        """Return the releases of a package that a specifier admits, yanked or not."""
+        key = name, specifier
+        if key not in self._matching:
+            versions = dict.fromkeys(wheel.version for wheel in self.pages[name])
+            admitted = (version for version in versions if contains(specifier, version, False))
+            self._matching[key] = frozenset(admitted)
+        return self._matching[key]
+
+    def mildest(
+        self, releases: Releases, admitted: Versions, target: int, extras: tuple[str, ...]
+    ) -> tuple[set[str], bool]:
+        """Return the releases that a solve on a target may choose from a set.
+
+        Each of them has a milder requirement on some package than all newer ones. The second
+        value says that the answer needs METADATA that was not read.
+        """
+        chosen: list[tuple[Bounds, ...]] = []
+        kept: set[str] = set()
+        for version in releases.sorted(admitted):
+            requires = releases.requires[target][version]
+            if requires is None:
+                return kept or {version}, bool(kept)  # what is kept will be read anyhow
+            bounds = tuple(self.bounds(requires, target, some) for some in {(), extras})
+            if not any(all(map(allows, newer, bounds)) for newer in chosen):
+                kept.add(version)
+                chosen.append(bounds)
+            if not any(bounds):
+                break
+        return kept, False
 
     def bounds(
         self, requires: tuple[Requirement, ...], target: int, extras: tuple[str, ...]
@@ -172,71 +200,30 @@ class Needs:
         if key not in self._bounds:
             bounds = self._bounds[key] = {}
             for need in requires:
-                if need.marker is None or targets()[target].marker(need.marker, extras):
-                    admitted = self._admitted(need.name, need.specifier)
-                    bounds[need.name] = bounds.get(need.name, -1) & admitted
-                    bounds |= {f"{need.name}[{extra}]": -1 for extra in need.extras}
+                if need.marker is not None and not targets()[target].marker(need.marker, extras):
+                    continue
+                # No kept release needs an unknown package: its bounds are never the wider ones.
+                admitted: Versions = frozenset()
+                if need.name in self.pages:
+                    admitted = self.matching(need.name, need.specifier)
+                bounds[need.name] = bounds.get(need.name, admitted) & admitted
+                bounds |= {f"{need.name}[{extra}]": frozenset() for extra in need.extras}
         return self._bounds[key]
-
-    def _admitted(self, name: str, specifier: str) -> int:
-        if name not in self.pages:  # no kept release needs it: its bounds are never the wider ones
-            return 0
-        if (name, specifier) not in self._matching:
-            self._matching[name, specifier] = Releases(self.pages[name], {}).matching(specifier)
-        return self._matching[name, specifier]
-
-    def mildest(
-        self, releases: Releases, admitted: int, target: int, extras: tuple[str, ...]
-    ) -> tuple[int, bool]:
-        """Return the releases that a solve may choose from a set.
-
-        Each of them has a milder requirement on some package than all newer ones. The second
-        value says that the answer needs METADATA that was not read.
-        """
-        chosen: list[tuple[Bounds, ...]] = []
-        kept, rest = 0, admitted & releases.by_target[target]
-        while rest:
-            place = rest.bit_length() - 1
-            rest ^= 1 << place
-            requires = releases.requires.get((place, target))
-            if requires is None:
-                return kept or 1 << place, bool(kept)  # what is kept will be read anyhow
-            bounds = tuple(self.bounds(requires, target, some) for some in {(), extras})
-            if not any(all(map(allows, newer, bounds)) for newer in chosen):
-                kept |= 1 << place
-                chosen.append(bounds)
-            if not any(bounds):
-                break
-        return kept, False
 
 
 def allows(wide: Bounds, narrow: Bounds) -> bool:
     """Return whether all that satisfies the narrow bounds satisfies the wide ones."""
-    return all(name in narrow and not narrow[name] & ~releases for name, releases in wide.items())
+    return all(name in narrow and narrow[name] <= releases for name, releases in wide.items())
 
 
-def choose(
-    scope: Scope, needs: Needs, name: str, specifiers: Iterable[str], extras: Iterable[str]
-) -> tuple[set[str], bool]:
-    """Return the releases of a package to keep, and whether the choice needs more METADATA."""
-    releases = Releases(needs.pages[name], needs.requires)
-    if name in scope.roots:
-        return releases.named(releases.matching(scope.roots[name])), False
-    asked = {specifier: releases.admitted(specifier) for specifier in specifiers}
-    kept = releases.matching(scope.libraries[name]) if name in scope.libraries else 0
-    is_cuda = name.startswith(CUDA)
-    if is_cuda:  # older GPUs and drivers need older lines
-        kept |= union(map(releases.lines, asked.values()))
-    elif all(map(is_exact, asked)):  # a part of something, such as tensorflow-intel
-        return releases.named(union(map(releases.newest, asked.values()))), False
-    offered = [place for place in range(len(releases.versions)) if releases.offered >> place & 1]
-    kept |= union(1 << place for place in offered[-(NEWEST_CUDA if is_cuda else NEWEST) :])
-    joint, missing = intersections(sorted({*asked.values(), releases.offered})), False
-    for target, on_target in enumerate(releases.by_target):
-        for admitted in {allowed & on_target for allowed in joint}:
-            some, unread = needs.mildest(releases, admitted, target, tuple(sorted(extras)))
-            kept, missing = kept | some, missing or unread
-    return releases.named(kept), missing
+def intersections(sets: Iterable[Versions]) -> set[Versions]:
+    """Return the sets and all their intersections, which joint requirements can leave."""
+    intersected: set[Versions] = set()
+    for releases in sets:
+        intersected |= {releases & other for other in intersected} | {releases}
+        if len(intersected) > MOST:
+            raise RuntimeError("the ranges of a package are too many to be intersected")
+    return intersected - {frozenset()}
 
 
 def is_exact(specifier: str) -> bool:
