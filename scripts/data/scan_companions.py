@@ -30,11 +30,12 @@ from typing import IO, Any
 from elftools.elf.elffile import ELFFile
 from packaging.version import Version
 
-from data.companion_rows import FRAMEWORKS, SCANNED_ON, line_of, scanned_wheels
+from data.companion_rows import FRAMEWORKS, SCANNED_ON, after, line_of, scanned_wheels
 from data.compile import DATA
 from data.index import DefaultIndex, say
 from data.scan_releases import Scans, best
 from gpuenv.atomic_write import write_whole
+from gpuenv.binaries import elf
 from gpuenv.binaries.environment import is_code_file
 from gpuenv.binaries.fat_binaries import DamagedFileError
 from gpuenv.binaries.wheel import opened, unpacked
@@ -61,6 +62,7 @@ STABLE = re.compile(r"_?aoti_torch|torch_")  # C functions of torch's stable ABI
 CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink)\.so\.(\d+)")
 # A front library that the wheel has opens the others of its major: libcudnn-463fd6d5.so.8.9.7.
 CUDNN = re.compile(r"libcudnn\w*(?:-[0-9a-f]{8})?\.so\.(\d+)[\d.]*")
+OPENED = re.compile(r"lib(cublas|cudart|cudnn)\.so\.\d+")
 BUILT = re.compile(r"__version__\b.*\+cu(\d\d)(\d)\b")
 TABLE = re.compile(r"^\| *`([\d.]+)` *\| *`(>=)?([\d.]+)` *\|", re.MULTILINE)
 REQUIRED = re.compile(r"required_tensorflow_version = '([\d.]+)'")
@@ -72,9 +74,8 @@ OPTIONAL = re.compile(r"cupy_backends/cuda/libs/cudnn\.|torchao/_C")
 
 def read_symbols(file: IO[bytes]) -> dict[str, Any]:
     """Return {"needs", "opens", "undefined", "defined", "numpy"} of a library."""
-    elf = ELFFile(file)
     undefined, defined = set(), set()
-    table = elf.get_section_by_name(".dynsym")
+    table = ELFFile(file).get_section_by_name(".dynsym")
     for symbol in table.iter_symbols() if table else ():
         binding = symbol["st_info"]["bind"]
         if symbol["st_shndx"] == "SHN_UNDEF":
@@ -82,14 +83,12 @@ def read_symbols(file: IO[bytes]) -> dict[str, Any]:
                 undefined.add(symbol.name)
         elif binding != "STB_LOCAL" and symbol["st_other"]["visibility"] != "STV_HIDDEN":
             defined.add(symbol.name)
-    dynamic = elf.get_section_by_name(".dynamic")
-    needs = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")] if dynamic else []
+    library = elf.read_open(file, "", names=True)
     file.seek(0)
     content = file.read()
-    opened = re.findall(rb"\0(lib(?:cublas|cudart|cudnn)\.so\.\d+)\0", content)
     return {
-        "needs": needs,
-        "opens": sorted({name.decode() for name in opened}),
+        "needs": list(library.needed),
+        "opens": list(filter(OPENED.fullmatch, library.names)),
         "undefined": sorted(undefined - {""}),
         "defined": sorted(defined),
         "numpy": numpy_headers(content),
@@ -119,15 +118,15 @@ class Scanner:
 
         A wheel for any platform is read where there is none for Linux.
         """
-        wheels: dict[Version, dict[str, list[Wheel]]] = {}
+        releases: dict[Version, list[Wheel]] = {}
         for wheel in self.index.wheels(name):
-            of_release = wheels.setdefault(Version(wheel.version), {})
-            of_release.setdefault(platform_of(wheel.filename), []).append(wheel)
-        return {
-            version: best(of_release.get(SCANNED_ON) or of_release[""], INTERPRETERS)
-            for version, of_release in wheels.items()
-            if SCANNED_ON in of_release or "" in of_release
-        }
+            if platform_of(wheel.filename) in (SCANNED_ON, ""):
+                releases.setdefault(Version(wheel.version), []).append(wheel)
+        chosen = {}
+        for version, wheels in releases.items():
+            native = [wheel for wheel in wheels if platform_of(wheel.filename) == SCANNED_ON]
+            chosen[version] = best(native or wheels, INTERPRETERS)
+        return chosen
 
     def lines(self, name: str) -> dict[str, Wheel]:
         """Return the newest wheel of each minor release, oldest first."""
@@ -157,7 +156,7 @@ class Scanner:
             DamagedFileError: the wheel is damaged.
             PackageIndexError: it cannot be read.
         """
-        texts: dict[str, Any] = {"versions": ""}
+        texts: dict[str, Any] = {"versions": "", "requires": [], "description": ""}
         libraries: dict[str, dict[str, Any]] = {}
         with self.index.open(wheel) as file, opened(file) as archive:
             for member in archive.infolist():
@@ -258,8 +257,7 @@ def majors(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
 def documented(text: str) -> Iterable[tuple[str, str]]:
     """Yield (release, range of torch) of the table in torchcodec's description."""
     for release, sign, torch in TABLE.findall(text):
-        major, _, minor = torch.partition(".")
-        yield release, f">={torch}" + ("" if sign else f",<{major}.{int(minor) + 1}")
+        yield release, f">={torch}" + ("" if sign else f",<{after(torch)}")
 
 
 def to_read(scanner: Scanner, names: list[str], lines: list[dict[str, Any]]) -> Iterator[Wheel]:
