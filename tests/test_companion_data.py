@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpuenv.api.data import compatibility_data
+from gpuenv.compat.rows import convert
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.requirements.versions import parse_requirement
@@ -105,9 +106,10 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
             done = run_program([*command, *names], env=environment)
             assert done.returncode == 0, done.stderr
             assert done.stderr.count(".whl") == (len(COMPANIONS) if names else 0), done.stderr
-    rows = load_script("data.companion_rows").companion_rows(DOCUMENT, data)
+    document = convert(DOCUMENT, load_script("data.toml_files").Companions, "companions.toml")
+    rows = load_script("data.companion_rows").companion_rows(document, data)
     found = {}
-    for name, listed in rows.items():
+    for name, listed in json.loads(json.dumps(rows)).items():
         assert all(fields.pop("source") for _, fields, _ in listed)
         found[name] = sorted((versions, fields) for versions, fields, _ in listed)
     assert found == {name: sorted(expected) for name, expected in EXPECTED.items()}

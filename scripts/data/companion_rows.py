@@ -9,11 +9,12 @@ scanned. A range that METADATA demands, too, is left out, because each release h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from data.toml_files import Companions, ComparesCuda
 from gpuenv.compat.data import within
 from gpuenv.model import Host, Python
 from gpuenv.requirements.target import TargetEnvironment
@@ -25,7 +26,7 @@ FRAMEWORKS = ("torch", "tensorflow")
 PYTHON = Python(version=(3, 12), full_version="3.12.10")
 TARGET = TargetEnvironment(Host(os="linux", machine="x86_64", python=PYTHON))
 Line = Mapping[str, Any]
-Row = tuple[str, dict[str, Any], list[str]]  # versions, Links, platforms of its CUDA and cuDNN
+Row = tuple[str, dict[str, Any], Sequence[str]]  # versions, Links, platforms of its CUDA and cuDNN
 
 
 def scanned_wheels(folder: Path) -> list[dict[str, Any]]:
@@ -36,18 +37,18 @@ def scanned_wheels(folder: Path) -> list[dict[str, Any]]:
     )
 
 
-def companion_rows(document: Mapping[str, Any], folder: Path) -> dict[str, list[Row]]:
+def companion_rows(document: Companions, folder: Path) -> dict[str, list[Row]]:
     """Return the rows of each distribution, those of companions.toml first."""
     rows: dict[str, list[Row]] = {}
-    for row in document["row"]:
+    for row in document.row:
         names = ("cuda", "cuda_minor", "cudnn", "numpy", "source")
-        fields = {name: row[name] for name in names if name in row}
-        if "frameworks" in row:
-            fields["frameworks"] = list(row["frameworks"].items())
-        for name in row["distributions"]:
-            rows.setdefault(name, []).append((row["versions"], fields, row.get("platforms", [])))
+        fields = {name: getattr(row, name) for name in names if getattr(row, name)}
+        if row.frameworks:
+            fields["frameworks"] = list(row.frameworks.items())
+        for name in row.distributions:
+            rows.setdefault(name, []).append((row.versions, fields, row.platforms))
     lines = scanned_wheels(folder)
-    linker = Linker(lines, document["compares_cuda"], folder)
+    linker = Linker(lines, document.compares_cuda, folder)
     for name, wheels in groupby(lines, key=lambda line: str(line["name"])):
         released = sorted(wheels, key=lambda line: version_key(line["version"]))
         rows.setdefault(name, []).extend(merged(released, list(map(linker.links, released))))
@@ -62,7 +63,7 @@ class Linker:
         known: the releases of each framework that the data has, and whose symbols are read.
     """
 
-    def __init__(self, lines: list[Any], compares: list[Line], folder: Path) -> None:
+    def __init__(self, lines: list[Any], compares: Iterable[ComparesCuda], folder: Path) -> None:
         self.compares = compares
         self.newest = {}
         for name in FRAMEWORKS:
@@ -92,8 +93,8 @@ class Linker:
         if line.get("cuda") and not brings_cuda:
             fields["cuda"] = line["cuda"]
         for row in self.compares:
-            is_meant = line["name"] in row["distributions"] and "built" in line
-            if is_meant and contains(row["versions"], line["version"]):
+            is_meant = line["name"] in row.distributions and "built" in line
+            if is_meant and contains(row.versions, line["version"]):
                 fields["cuda_minor"] = line["built"]
         if line.get("cudnn"):
             fields["cudnn"] = line["cudnn"]

@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,13 @@ from msgspec.structs import astuple
 from common import ROOT
 from data.companion_rows import companion_rows
 from data.rows import derived
-from data.toml_files import Bad, BadPair, Companions, Drivers, Gpus, Limit, Rule, Toolkits
+from data.toml_files import Bad, BadPair, Branch, Companions, Drivers, Gpus, Limit, Rule, Toolkits
 from gpuenv.atomic_write import write_whole
 from gpuenv.compat.architectures import driver_branch, parse_target
 from gpuenv.compat.data import SCHEMA, gpu_key
 from gpuenv.compat.rows import BuildsFile, Family, IndexRow, convert
 from gpuenv.errors import DataError, GpuEnvError
-from gpuenv.model import Framework, parse_pair, show_pair
+from gpuenv.model import CudaVersion, Framework, parse_pair, show_pair
 from gpuenv.requirements.target import PLATFORMS
 from gpuenv.serialize import read_toml
 
@@ -47,72 +47,20 @@ def tabulate(folder: Path) -> dict[str, Any]:
     Raises:
         GpuEnvError: names the file and the row that is wrong.
     """
-    drivers = read(folder / "drivers.toml", Drivers)
     toolkits = read(folder / "toolkits.toml", Toolkits)
-    gpus = read(folder / "gpus.toml", Gpus)
-    libraries = toml(folder / "libraries.toml")
-    bad, bad_pairs = libraries.pop("bad"), libraries.pop("bad_pair")
-    for table, rows in libraries.items():
-        convert(rows, list[Rule], f"libraries.toml: {table}")
-    companions = toml(folder / "companions.toml")
-    convert(companions, Companions, "companions.toml")
-    frameworks = {
-        path: read_framework(path) for path in sorted((folder / "frameworks").glob("*.toml"))
-    }
-    heads = {
-        path.stem: json.loads(path.read_text(encoding="ascii"))
-        for path in folder.glob("libraries/*.json")
-    }
-    gpu_groups = {gpu_key(name): group for group in gpus.group for name in group.names}
-    tables = {
+    companions = read(folder / "companions.toml", Companions)
+    return {
         "version": f"{toml(folder / 'matrix.toml')['date']}.{digest(folder)}",
         "schema": SCHEMA,
-        "floors": list(map(astuple, drivers.floor)),
-        "branches": [[row.branch, row.cuda] for row in drivers.branch],
-        "first": limits(drivers.first),
-        "last": limits(drivers.last),
-        "compilers": {row.cuda: row.targets for row in toolkits.compiler},
-        "ptx_toolkits": ptx_toolkits(toolkits),
-        "toolkits": {
-            row.version: {
-                field: value
-                for field in ("driver_linux", "driver_windows", "confidence")
-                if (value := getattr(row, field))
-            }
-            for row in toolkits.toolkit
-        },
-        "first_drivers": first_drivers(drivers, toolkits),
-        "gpus": {key: parse_pair(group.capability) for key, group in gpu_groups.items()},
-        "gpu_platforms": {
-            key: group.only_platform for key, group in gpu_groups.items() if group.only_platform
-        },
-        "gpu_names": [name for group in gpus.group for name in group.names],
-        "ambiguous": [gpu_key(name) for name in gpus.ambiguous],
+        **driver_tables(read(folder / "drivers.toml", Drivers), toolkits),
+        **gpu_tables(read(folder / "gpus.toml", Gpus)),
         "families": families(folder),
-        "bad": bad_releases(convert(bad, list[Bad], "libraries.toml: bad"), toolkits),
-        "bad_pairs": [
-            [row.name, astuple(row.a), astuple(row.b), *astuple(row)[3:]]
-            for row in convert(bad_pairs, list[BadPair], "libraries.toml: bad_pair")
-        ],
-        "rules": libraries,
-        # The distributions whose code a convolution runs.
-        "path": sorted(name for name, head in heads.items() if head.get("path", True)),
-        "extension_libraries": extension_libraries(folder, heads),
+        **library_tables(toml(folder / "libraries.toml"), toolkits),
+        **device_code_tables(folder),
         "companions": companion_rows(companions, folder),
         "indexes": indexes(folder),
-        "frameworks": {
-            path.stem: msgspec.to_builtins(framework) for path, framework in frameworks.items()
-        },
-        "builds": {
-            path.stem: builds(path)
-            for path, framework in frameworks.items()
-            if framework.is_single_distribution and not path.with_suffix(".json").exists()
-        },
+        **framework_tables(folder),
     }
-    check_order(drivers, toolkits)
-    if len(tables["gpus"]) < len(tables["gpu_names"]):
-        raise DataError("gpus.toml: a name is there twice")
-    return tables
 
 
 def toml(path: Path) -> dict[str, Any]:
@@ -125,9 +73,16 @@ def read(path: Path, kind: type[Any]) -> Any:
     return convert(toml(path), kind, path.name)
 
 
-def check_order(drivers: Drivers, toolkits: Toolkits) -> None:
-    """Check that branches, toolkits and targets ascend."""
-    ascending([row.branch for row in drivers.branch], "drivers.toml: the branches")
+def ascending(values: Iterable[Any], what: str) -> None:
+    """Raise DataError if values do not ascend."""
+    if any(earlier >= later for earlier, later in pairwise(values)):
+        raise DataError(f"{what} do not ascend")
+
+
+def driver_tables(drivers: Drivers, toolkits: Toolkits) -> dict[str, Any]:
+    """Return the tables of drivers.toml and toolkits.toml."""
+    for rows in (drivers.first, drivers.last, drivers.branch):
+        ascending([row.branch for row in rows], "drivers.toml: the branches")
     ascending([parse_pair(row.cuda) for row in drivers.branch], "drivers.toml: CUDA of branches")
     ascending([parse_pair(row.cuda) for row in toolkits.compiler], "toolkits.toml: the compilers")
     for row in toolkits.compiler:
@@ -136,50 +91,63 @@ def check_order(drivers: Drivers, toolkits: Toolkits) -> None:
         ascending(order, f"toolkits.toml: the targets of {row.cuda}")
         if row.evidence == "scanned" and not (row.file and row.sha256):
             raise DataError(f"toolkits.toml: {row.cuda} was scanned and names no file and sha256")
-
-
-def ascending(values: list[Any], what: str) -> None:
-    """Raise DataError if values do not ascend."""
-    if any(earlier >= later for earlier, later in pairwise(values)):
-        raise DataError(f"{what} do not ascend")
-
-
-def limits(rows: Sequence[Limit]) -> list[list[Any]]:
-    """Return the first or the last branches of compute capabilities."""
-    ascending([row.branch for row in rows], "drivers.toml: first and last branches")
-    return [
-        [row.branch, [parse_pair(text) for text in row.capabilities], row.source] for row in rows
-    ]
-
-
-def ptx_toolkits(toolkits: Toolkits) -> dict[str, str]:
-    """Return {PTX language: the oldest toolkit that writes it, or whose driver reads it first}."""
-    rows: dict[tuple[int, int], tuple[int, int]] = {}
+    # The oldest toolkit that writes a PTX language, or whose driver reads it first.
+    languages: dict[CudaVersion, CudaVersion] = {}
     for row in toolkits.compiler:
-        rows.setdefault(parse_pair(row.ptx), parse_pair(row.cuda))
-    for other in toolkits.ptx:
-        rows.setdefault(parse_pair(other.version), parse_pair(other.cuda))
-    ordered = sorted(rows.items())
+        languages.setdefault(parse_pair(row.ptx), parse_pair(row.cuda))
+    for row in toolkits.ptx:
+        languages.setdefault(parse_pair(row.version), parse_pair(row.cuda))
+    ordered = sorted(languages.items())
     ascending([cuda for _, cuda in ordered], "toolkits.toml: the toolkits of PTX languages")
-    return {show_pair(language): show_pair(cuda) for language, cuda in ordered}
+    fields = ("driver_linux", "driver_windows", "confidence")
+    return {
+        "floors": [astuple(row) for row in drivers.floor],
+        "branches": [[row.branch, row.cuda] for row in drivers.branch],
+        "first": limits(drivers.first),
+        "last": limits(drivers.last),
+        "compilers": {row.cuda: row.targets for row in toolkits.compiler},
+        "ptx_toolkits": {show_pair(language): show_pair(cuda) for language, cuda in ordered},
+        "toolkits": {
+            row.version: {name: getattr(row, name) for name in fields if getattr(row, name)}
+            for row in toolkits.toolkit
+        },
+        "first_drivers": {row.branch: first_driver(row, toolkits) for row in drivers.branch},
+    }
 
 
-def first_drivers(drivers: Drivers, toolkits: Toolkits) -> dict[int, list[str | None]]:
-    """Return the first driver of each branch, on Linux and on Windows.
+def limits(rows: Iterable[Limit]) -> list[Any]:
+    """Return the first or the last branches of compute capabilities."""
+    return [[row.branch, list(map(parse_pair, row.capabilities)), row.source] for row in rows]
+
+
+def first_driver(branch: Branch, toolkits: Toolkits) -> list[str | None]:
+    """Return the first driver of a branch, on Linux and on Windows.
 
     That is the one which the first toolkit of the branch's CUDA version brings, unless the branch
     names an older one.
     """
-    firsts: dict[int, list[str | None]] = {}
-    for branch in drivers.branch:
-        releases = [row for row in toolkits.toolkit if row.version.startswith(f"{branch.cuda}.")]
-        linux = [row.driver_linux for row in releases if row.driver_linux]
-        windows = [row.driver_windows for row in releases if row.driver_windows]
-        first = [branch.first or next(iter(linux), None), next(iter(windows), None)]
-        if any(release and driver_branch(release) != branch.branch for release in first):
-            raise DataError(f"drivers.toml: {first} are not of branch {branch.branch}")
-        firsts[branch.branch] = first
-    return firsts
+    releases = [row for row in toolkits.toolkit if row.version.startswith(f"{branch.cuda}.")]
+    linux = next((row.driver_linux for row in releases if row.driver_linux), None)
+    windows = next((row.driver_windows for row in releases if row.driver_windows), None)
+    drivers = [branch.first or linux, windows]
+    if any(driver and driver_branch(driver) != branch.branch for driver in drivers):
+        raise DataError(f"drivers.toml: {drivers} are not of branch {branch.branch}")
+    return drivers
+
+
+def gpu_tables(gpus: Gpus) -> dict[str, Any]:
+    """Return the tables of gpus.toml."""
+    names = [name for group in gpus.group for name in group.names]
+    groups = {gpu_key(name): group for group in gpus.group for name in group.names}
+    if len(groups) < len(names):
+        raise DataError("gpus.toml: a name is there twice")
+    platforms = {key: group.only_platform for key, group in groups.items() if group.only_platform}
+    return {
+        "gpus": {key: parse_pair(group.capability) for key, group in groups.items()},
+        "gpu_platforms": platforms,
+        "gpu_names": names,
+        "ambiguous": list(map(gpu_key, gpus.ambiguous)),
+    }
 
 
 def families(folder: Path) -> list[dict[str, Any]]:
@@ -196,12 +164,12 @@ def families(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def bad_releases(rows: Iterable[Bad], toolkits: Toolkits) -> list[list[Any]]:
-    """Return the releases that are known to be bad, as gpuenv.compat.data reads them."""
+def library_tables(tables: dict[str, Any], toolkits: Toolkits) -> dict[str, Any]:
+    """Return the tables of libraries.toml."""
     compiled = {parse_target(target)[0] for row in toolkits.compiler for target in row.targets}
     bad = []
-    for row in rows:
-        capabilities = [parse_pair(text) for text in row.capabilities]
+    for row in convert(tables.pop("bad"), list[Bad], "libraries.toml: bad"):
+        capabilities = list(map(parse_pair, row.capabilities))
         if not compiled.issuperset(capabilities):
             raise DataError(f"libraries.toml: no compiler makes code for {row.capabilities}")
         if row.with_gpu:
@@ -209,20 +177,32 @@ def bad_releases(rows: Iterable[Bad], toolkits: Toolkits) -> list[list[Any]]:
         driver_cuda = parse_pair(row.driver_cuda) if row.driver_cuda else None
         verdict = [row.severity, row.text, row.source]
         bad.append([row.distributions, row.versions, *verdict, capabilities, driver_cuda])
-    return bad
+    pairs = convert(tables.pop("bad_pair"), list[BadPair], "libraries.toml: bad_pair")
+    for name, rows in tables.items():
+        convert(rows, list[Rule], f"libraries.toml: {name}")
+    bad_pairs = [[p.name, astuple(p.a), astuple(p.b), *astuple(p)[3:]] for p in pairs]
+    return {"bad": bad, "bad_pairs": bad_pairs, "rules": tables}
 
 
-def extension_libraries(folder: Path, heads: Mapping[str, Any]) -> dict[str, bool]:
-    """Return {companion in libraries/: whether only the newest release of each line is scanned}."""
-    path = folder / "scans.toml"
-    scopes = toml(path).get("scan", []) if path.exists() else []
-    names = {
+def device_code_tables(folder: Path) -> dict[str, Any]:
+    """Return the tables about the files of libraries/.
+
+    `path` has the distributions whose code a convolution runs, `extension_libraries` the companions
+    and whether only the newest release of each line is scanned.
+    """
+    paths = {path.stem: path for path in folder.glob("libraries/*.json")}
+    heads = {name: json.loads(paths[name].read_text("ascii")) for name in sorted(paths)}
+    scopes = folder / "scans.toml"
+    extensions = {
         name: scope.get("lines", False)
-        for scope in scopes
-        if scope.get("extension")
+        for scope in (toml(scopes).get("scan", []) if scopes.exists() else [])
         for name in scope["distributions"]
+        if scope.get("extension") and name in heads
     }
-    return {name: names[name] for name in sorted(names) if name in heads}
+    return {
+        "path": [name for name, head in heads.items() if head.get("path", True)],
+        "extension_libraries": dict(sorted(extensions.items())),
+    }
 
 
 def indexes(folder: Path) -> list[dict[str, Any]]:
@@ -236,42 +216,36 @@ def indexes(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def read_framework(path: Path) -> Framework:
-    """Return the framework that a TOML file describes.
+def framework_tables(folder: Path) -> dict[str, Any]:
+    """Return the frameworks, and the [[build]] rows of those that have no JSON file.
 
     A file without a [[way]] says that one distribution has every variant.
     """
-    content = toml(path)
-    name = content.get("distribution", "")
-    every_variant = {"variant": "*", "requires": [name], "carriers": [name]}
-    fields = {field: content[field] for field in Framework.__struct_fields__ if field in content}
-    ways = content.get("way", [every_variant])
-    framework = convert(fields | {"ways": ways}, Framework, str(path))
-    if not framework.ways or not all(way.requires for way in framework.ways):
-        raise DataError(f"{path} cannot be read: it has no way, or one that requires nothing")
-    return framework
-
-
-def builds(path: Path) -> dict[str, Any]:
-    """Return the [[build]] rows of a framework that has no JSON file."""
-    content = toml(path)
-    tables = {"builds": content.get("build", []), "companions": content.get("companion", [])}
-    if not convert(tables, BuildsFile, str(path)).builds:
-        hint = "give the framework's file a [[build]]"
-        raise DataError(f"{path.with_suffix('.json')} is missing", hint=hint)
-    return tables
+    frameworks, builds = {}, {}
+    for path in sorted((folder / "frameworks").glob("*.toml")):
+        content = toml(path)
+        name = content.get("distribution", "")
+        every_variant = {"variant": "*", "requires": [name], "carriers": [name]}
+        fields = {name: content[name] for name in Framework.__struct_fields__ if name in content}
+        fields["ways"] = content.get("way", [every_variant])
+        framework = convert(fields, Framework, str(path))
+        if not framework.ways or not all(way.requires for way in framework.ways):
+            raise DataError(f"{path} cannot be read: it has no way, or one that requires nothing")
+        frameworks[path.stem] = msgspec.to_builtins(framework)
+        if framework.is_single_distribution and not path.with_suffix(".json").exists():
+            rows = {"builds": content.get("build", []), "companions": content.get("companion", [])}
+            if not convert(rows, BuildsFile, str(path)).builds:
+                hint = "give the framework's file a [[build]]"
+                raise DataError(f"{path.with_suffix('.json')} is missing", hint=hint)
+            builds[path.stem] = rows
+    return {"frameworks": frameworks, "builds": builds}
 
 
 def digest(folder: Path) -> str:
     """Return eight digits that change if any file of the data changes."""
     digest = hashlib.sha256()
-    paths = [
-        *folder.glob("*.toml"),
-        *folder.glob("libraries/*.json"),
-        *folder.glob("frameworks/*.*"),
-        *folder.glob("scans/companions.jsonl"),
-    ]
-    for path in sorted(paths):
+    patterns = ("*.toml", "libraries/*.json", "frameworks/*.*", "scans/companions.jsonl")
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:8]
