@@ -82,6 +82,7 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
     (data / "scans").mkdir(parents=True)
     for name in ("frameworks", "libraries"):
         (data / name).mkdir()
+    (data / "scans.toml").write_text('interpreters = ["py3"]')
     builds = [{"version": version} for version in TORCH]
     (data / "frameworks" / "torch.json").write_text(json.dumps({"builds": builds}))
     with IndexServer("html", metadata=None) as server:

@@ -41,7 +41,7 @@ def contradictions(data: CompatibilityData) -> list[str]:
     folder = Path(data.folder)
     tables = decode(str(folder / "tables.json"), Json)
     compilers = {parse_pair(cuda): targets for cuda, targets in tables["compilers"].items()}
-    builds = [(framework, build) for framework, build in all_builds(data)]
+    builds = list(all_builds(data))
     found = [*library_faults(data, compilers), *build_faults(data, builds, compilers)]
     found += document_faults([build for _, build in builds])
     found += [*lock_faults(data), *recipe_faults(data, compilers)]
@@ -73,11 +73,10 @@ def library_faults(data: CompatibilityData, compilers: Compilers) -> Iterator[st
     for name in data.libraries():
         for library in data.releases(name):
             subject = f"{name} {library.version} on {library.platform}"
-            major, cuda = library.cuda_major, library.cuda
-            if cuda is not None and cuda[0] != major:
-                yield f"{subject} is of CUDA {major} and was built with {show_pair(cuda)}"
-            of_major = sorted(toolkit for toolkit in compilers if toolkit[0] == major)
-            yield from code_faults(subject, library.code, [cuda] if cuda else of_major, compilers)
+            toolkits = [cuda for cuda in compilers if cuda[0] == library.cuda_major]
+            if library.cuda is not None:
+                toolkits = [library.cuda]
+            yield from code_faults(subject, library.code, toolkits, compilers)
 
 
 def all_builds(data: CompatibilityData) -> Iterator[tuple[Framework, Build]]:
@@ -102,8 +101,6 @@ def build_faults(
     for framework, build in builds:
         subject = described(build)
         if build.cuda is None:
-            if build.code.sass or build.code.ptx:
-                yield f"{subject} is a CPU build with device code"
             continue
         yield from code_faults(subject, build.code, [build.cuda], compilers)
         if build.cudnn is None:

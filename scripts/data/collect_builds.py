@@ -151,9 +151,6 @@ def main(words: list[str]) -> int:
         return 1
     write_whole(str(options.folder / "pytorch_index.json"), as_text(content).encode())
     write_snapshot(options.folder)
-    # A source is OWNER/REPOSITORY:PATH.
-    projects = [{text.partition(":")[0] for text in row["sources"]} for row in content["wheels"]]
-    shared = sum(len(names) > 1 for names in projects)
     total = len(content["wheels"])
-    print(f"{total - before} new of {total} files, {shared} of them named by several projects")
+    print(f"{total - before} new of {total} files")
     return 0

@@ -33,7 +33,7 @@ from packaging.version import Version
 from data.companion_rows import FRAMEWORKS, SCANNED_ON, after, line_of, scanned_wheels
 from data.compile import DATA
 from data.index import DefaultIndex, say
-from data.scan_releases import Scans, best
+from data.scan_releases import Scans, best, interpreters_of
 from gpuenv.atomic_write import write_whole
 from gpuenv.binaries import elf
 from gpuenv.binaries.environment import is_code_file
@@ -44,7 +44,6 @@ from gpuenv.errors import PackageIndexError
 from gpuenv.index.cache import Cache
 from gpuenv.model import Wheel
 
-INTERPRETERS = ["py3", "cp312", "cp311", "cp310", "cp313", "cp39", "cp38", "cp314"]
 LARGEST = 80 << 20  # compressed bytes of a library that is read; of larger ones scans/ has NEEDED
 TEXT = re.compile(r"\w+/(python/)?(_?version|__init__)\.py")
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
@@ -112,6 +111,7 @@ class Scanner:
     def __init__(self, folder: Path) -> None:
         """Take the folder of the data."""
         self.index, self.cache, self.scans = DefaultIndex(), Cache(), Scans(folder)
+        self.interpreters = interpreters_of(folder)
 
     def releases(self, name: str) -> dict[Version, Wheel]:
         """Return the wheel of each release that is read, oldest first.
@@ -125,7 +125,7 @@ class Scanner:
         chosen = {}
         for version, wheels in releases.items():
             native = [wheel for wheel in wheels if platform_of(wheel.filename) == SCANNED_ON]
-            chosen[version] = best(native or wheels, INTERPRETERS)
+            chosen[version] = best(native or wheels, self.interpreters)
         return chosen
 
     def lines(self, name: str) -> dict[str, Wheel]:
