@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fatbin_maker import binary, library
+from gpuenv.index.snapshot import Snapshot
 from index_server import IndexServer
 from processes import run_program
 from script_modules import tool
@@ -101,8 +102,10 @@ def server(tmp_path: Path) -> Iterator[IndexServer]:
         yield server
 
 
-def refresh(data: Path, server: IndexServer, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = tool("data", "refresh", "--folder", str(data))
+def run(
+    name: str, data: Path, server: IndexServer, *flags: str
+) -> subprocess.CompletedProcess[str]:
+    command = tool("data", name, "--folder", str(data))
     environment = {**os.environ, "PIP_INDEX_URL": server.url}
     environment["GPUENV_CACHE_DIR"] = str(data.parent / "cache")
     return run_program([*command, *flags], env=environment)
@@ -120,14 +123,14 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
     data: Path, server: IndexServer
 ) -> None:
     before = contents(data)
-    dry = refresh(data, server, "--dry-run")
+    dry = run("refresh", data, server, "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert sorted(dry.stdout.splitlines()) == [
         "to scan: nvidia_cudnn_cu12-9.8.0.87-py3-none-manylinux_2_28_x86_64.whl",
         "to scan: spark_cuda12-1.0-py3-none-manylinux_2_28_x86_64.whl",
     ]
     assert contents(data) == before
-    done = refresh(data, server, "--date", "2030-01-02")
+    done = run("refresh", data, server, "--date", "2030-01-02")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert (
@@ -143,6 +146,34 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
         "spark-cuda12",
     ]
     after = contents(data)
-    again = refresh(data, server)
+    again = run("refresh", data, server)
     assert (again.returncode, again.stdout.splitlines()) == (0, ["0 scanned, 0 contradictions"])
     assert contents(data) == after
+
+
+def test_the_snapshot_has_what_a_framework_can_need(data: Path, server: IndexServer) -> None:
+    (data / "frameworks" / "spark.toml").write_text(f'since = "1.0"\n{SPARK}')
+    (data / "frameworks" / "torch.json").write_text('{"builds": []}')
+    (data / "pytorch_index.json").write_text('{"wheels": [], "companions": [], "pins": []}')
+    for version in ("0.9", "1.0", "1.1"):
+        requires = ["spark-cuda12 ; extra == 'cuda12'", "other ; sys_platform == 'darwin'"]
+        server.add("spark", version, requires)
+    server.add("nvidia-cudnn-cu12", "9.9.0.1", tag="cp27-cp27m-manylinux1_x86_64")
+    done = run("snapshot", data, server, "--date", "2030-01-02")
+    assert done.returncode == 0, done.stderr
+    snapshot = Snapshot(str(data / "snapshot"), "https://files.example")
+    names = ("nvidia-cudnn-cu12", "spark", "spark-cuda12")
+    held = {name: [wheel.version for wheel in snapshot.files(name)] for name in names}
+    assert held == {
+        "nvidia-cudnn-cu12": ["9.8.0.87"],
+        "spark": ["1.1", "1.0"],
+        "spark-cuda12": ["1.0"],
+    }
+    assert snapshot.date == "2030-01-02" and not snapshot.has("other")
+    (wheel,) = snapshot.files("spark-cuda12")
+    assert wheel.size and wheel.sha256
+    metadata = snapshot.metadata(wheel)
+    assert metadata and [str(need) for need in metadata.dependencies] == [CUDNN]
+    before = contents(data)
+    assert run("snapshot", data, server, "--date", "2030-01-02").returncode == 0
+    assert contents(data) == before

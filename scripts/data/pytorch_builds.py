@@ -63,8 +63,8 @@ def packages(
     }
     found: dict[str, Package] = {}
     for name in PACKAGES:
-        builds: set[str] = {wheel.version for wheel in found["torch"][1]} if found else set()
-        wheels: dict[str, Wheel] = {}
+        builds = {wheel.version for wheel in found["torch"][1]} if found else set()
+        wheels: list[Wheel] = []
         needs: dict[str | None, Needs] = {}
         sources: dict[str, set[str]] = {}
         for row in content["wheels"]:
@@ -72,9 +72,9 @@ def packages(
             distribution, version = filename.split("-")[:2]
             public, _, variant = version.partition("+")
             platform = platform_of(filename)
-            if distribution != name or not re.fullmatch(r"cu\d+|cpu", variant):
+            if distribution != name or not variant:
                 continue
-            same = [wheel for wheel in default[name] if wheel.version == public]
+            same = [wheel for wheel in default.get(name, []) if wheel.version == public]
             if not same or not serves(wheel_tags(filename)):
                 continue
             # The wheel of the default index for the same platform, if there is one.
@@ -90,21 +90,13 @@ def packages(
                 continue
             sources.setdefault(version, set()).update(row["sources"])
             needs[row["sha256"]] = required
-            wheels.setdefault(
-                filename,
-                Wheel(
-                    name=name,
-                    version=version,
-                    filename=filename,
-                    url=row["file"],
-                    sha256=row["sha256"],
-                    requires_python=like.requires_python,
-                ),
+            build = Wheel(
+                name=name, version=version, filename=filename, url=row["file"], sha256=row["sha256"]
             )
-        ordered = sorted(wheels.values(), key=lambda w: (version_key(w.version), w.filename))
-        versions = dict.fromkeys(wheel.version for wheel in ordered)
-        listed = {version: ", ".join(sorted(sources[version])) for version in sorted(versions)}
-        found[name] = listed, ordered, needs
+            wheels.append(build.replace(requires_python=like.requires_python))
+        wheels.sort(key=lambda wheel: (version_key(wheel.version), wheel.filename))
+        listed = {version: ", ".join(sorted(sources[version])) for version in sorted(sources)}
+        found[name] = listed, wheels, needs
     return found
 
 
