@@ -28,12 +28,12 @@ SAMPLE = 75  # every 75th of the doctor's cases
 
 @pytest.fixture(scope="module")
 def measure_doctor() -> ModuleType:
-    return load_script("prove.pasted")
+    return load_script("prove.doctor")
 
 
 @pytest.fixture(scope="module")
 def measured(measure_doctor: ModuleType) -> dict[str, Any]:
-    reports = measure_doctor.read_set(str(DATA / "doctor" / "cases.toml"))[::SAMPLE]
+    reports = measure_doctor.read_set(DATA / "doctor" / "cases.toml")[::SAMPLE]
     counts: dict[str, Any] = measure_doctor.measure(reports)
     return counts
 
@@ -171,7 +171,8 @@ def test_the_altered_forms(measure_doctor: ModuleType) -> None:
 
 
 def test_the_record_holds_what_the_script_measures(measure_doctor: ModuleType) -> None:
-    for measured in json.loads(RECORD.read_text())["sets"].values():
+    record = json.loads(RECORD.read_text())
+    for measured in (record["outputs"], record["situations"]):
         assert measured["forms"].keys() == measure_doctor.FORMS.keys()
         for counts in measured["forms"].values():
             assert sum(counts[result] for result in RESULTS) == measured["reports"]
