@@ -1,34 +1,34 @@
 """Prove what `gpuenv verify` says of environments that are really installed, on a host without GPU.
 
-    tools.py prove companions --work DIR [--find-links DIR] [--only TEXT] [--record FILE]
+    python scripts/tools.py prove companions --work DIR [--find-links DIR] [--only TEXT]
 
 Two environments are made with wheels of the default index: torch 2.14.1 with its CUDA libraries,
 and torch 2.2.2, whose CUDA libraries are replaced by stubs with their sonames and symbols (they are
 3 GB, and no GPU is used). Each case is a copy of one of them by hard links, with one change. A
 broken one must not be verified, and a failed check must name the package; a healthy one must be
-verified. Cases are read from scripts/companion_cases.toml. DIR needs 12 GB.
+verified. The cases are in tests/data/companion_environments.toml. DIR needs 12 GB.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, write_record
-from gpuenv.interpreters import find_uv
+from uv import find_uv_bin
 
-CASES = tomllib.loads((ROOT / "scripts" / "companion_cases.toml").read_text(encoding="utf-8"))
+from common import ROOT, run_gpuenv
+from small_wheels import record_of
+
+CASES = tomllib.loads((ROOT / "tests/data/companion_environments.toml").read_text("utf-8"))
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 SITE = Path("lib") / f"python{PYTHON}" / "site-packages"
 SYMBOL = re.compile(r"^\s*U ((?:__)?(?:cu|nv|nccl)\w+)(?:@(lib\S+))?$", re.MULTILINE)
@@ -38,24 +38,18 @@ RESULTS = {"cudnnGetVersion": "8902", "cudaGetErrorString": '(long)"a stub"'}
 
 def uv(*words: str) -> None:
     """Run uv."""
-    subprocess.run([find_uv() or "uv", *words], check=True)
+    subprocess.run([find_uv_bin(), *words], check=True)
 
 
-def add_distribution(site: Path, name: str, version: str, files: dict[str, Path]) -> None:
-    """Add a distribution with files, {path in site: where it is now}, and its RECORD."""
+def add_distribution(site: Path, name: str, version: str, files: dict[str, bytes]) -> None:
+    """Add a distribution with files, {path: content}, and its RECORD."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
-    (site / info).mkdir(parents=True)
-    metadata = site / info / "METADATA"
-    metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    rows = [f"{info}/RECORD,,\n"]
-    for path, source in {**files, f"{info}/METADATA": metadata}.items():
-        target = site / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source != target:
-            shutil.copy(source, target)
-        digest = base64.urlsafe_b64encode(hashlib.sha256(target.read_bytes()).digest()).decode()
-        rows.append(f"{path},sha256={digest.rstrip('=')},{target.stat().st_size}\n")
-    (site / info / "RECORD").write_text("".join(rows))
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    files = {**files, f"{info}/METADATA": metadata.encode()}
+    files[f"{info}/RECORD"] = record_of(files, info).encode()
+    for path, content in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_bytes(content)
 
 
 def add_stubs(site: Path, work: Path) -> None:
@@ -84,7 +78,7 @@ def add_stubs(site: Path, work: Path) -> None:
             flags = ["-shared", "-fPIC", "-w", "-fno-builtin", "-Wl,--version-script=stub.map"]
             command = ["gcc", *flags, f"-Wl,-soname,{soname}", "-o", soname, "stub.c"]
             subprocess.run(command, cwd=work, check=True)
-            files[f"nvidia/{row['folder']}/lib/{soname}"] = work / soname
+            files[f"nvidia/{row['folder']}/lib/{soname}"] = (work / soname).read_bytes()
         add_distribution(site, name, row["version"], files)
 
 
@@ -100,9 +94,8 @@ def make_base(name: str, work: Path, find_links: list[str]) -> Path:
     uv(*install, *row.get("requires", ()))
     if "alone" in row:
         uv(*install, "--no-deps", *row["alone"])
-        triton = work / "triton.py"
-        triton.write_text("__version__ = '2.2.0'\n")
-        add_distribution(target / SITE, "triton", "2.2.0", {"triton/__init__.py": triton})
+        files = {"triton/__init__.py": b"__version__ = '2.2.0'\n"}
+        add_distribution(target / SITE, "triton", "2.2.0", files)
         add_stubs(target / SITE, work)
     (target / "done").touch()
     return target
@@ -120,88 +113,60 @@ def change(case: dict[str, Any], target: Path, find_links: list[str]) -> None:
     for pattern in case.get("remove", ()):
         for path in list(site.glob(pattern)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    edits: list[tuple[str, Callable[[bytes], bytes]]] = []
     for pattern, length in case.get("cut", {}).items():
-        for path in site.glob(pattern):
-            data = path.read_bytes()[:length]
-            path.unlink()
-            path.write_bytes(data)
+        edits.append((pattern, lambda data, length=length: data[:length]))
     for pattern, text in case.get("append", {}).items():
+        edits.append((pattern, lambda data, text=text: data + text.encode()))
+    for pattern, edit in edits:
         for path in site.glob(pattern):
-            data = path.read_bytes() + text.encode()
+            data = path.read_bytes()
             path.unlink()
-            path.write_bytes(data)
+            path.write_bytes(edit(data))
 
 
-def verify(target: Path) -> tuple[int, dict[str, Any], float]:
-    """Run `gpuenv verify --no-device --fast --json`: its status, its document, its seconds."""
-    flags = ["--no-device", "--fast", "--json"]
-    command = [sys.executable, "-m", "gpuenv", "verify", *flags]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "resolver")}
+def verify(case: dict[str, Any], target: Path) -> tuple[dict[str, Any], bool]:
+    """Verify an environment. Return the row of the record, and whether the answer is right."""
     begin = time.monotonic()
-    done = subprocess.run(
-        [*command, "--target", str(target)], env=env, capture_output=True, text=True, check=False
-    )
+    done = run_gpuenv("verify", "--no-device", "--fast", "--json", "--target", str(target))
     seconds = round(time.monotonic() - begin, 1)
-    return done.returncode, json.loads(done.stdout or "{}"), seconds
+    checks = json.loads(done.stdout or "{}").get("checks", [])
+    failed = [
+        f"{check['name']} {check['subject']}: {check['evidence']}"
+        for check in checks
+        if check["status"] == "fail"
+    ]
+    names = case.get("names", "")
+    is_right = (done.returncode, bool(failed)) == ((1, True) if names else (0, False))
+    is_right = is_right and (not names or any(names in text for text in failed))
+    shown = [text.replace(f"{target / SITE}/", "").replace(str(target), "ENV") for text in failed]
+    unknown = [
+        check["subject"] or check["name"] for check in checks if check["status"] == "unknown"
+    ]
+    row = {"case": case["name"], "base": case["base"], "broken": bool(names), "right": is_right}
+    return {**row, "seconds": seconds, "failed": shown, "unknown": unknown}, is_right
 
 
-def main(words: list[str]) -> None:
-    """Run the cases and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--find-links", action="append", default=[])
-    parser.add_argument(
-        "--only",
-        default="",
-        help="only cases with this text in their name; the record keeps its other rows",
-    )
-    parser.add_argument("--record", type=Path)
-    arguments = parser.parse_args(words)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the folders."""
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--find-links", action="append", default=[], metavar="DIR")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in the name")
+
+
+def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Verify the environment of each case."""
     arguments.work.mkdir(parents=True, exist_ok=True)
-    known: dict[str, dict[str, Any]] = {}  # rows that the record has of cases that are left out
-    if arguments.only and arguments.record and arguments.record.exists():
-        known = {row["case"]: row for row in json.loads(arguments.record.read_text())["cases"]}
-    rows: list[dict[str, Any]] = []
+    rows, faults = [], []
     for case in CASES["case"]:
-        if arguments.only not in case["name"]:
-            rows += [known[case["name"]]] if case["name"] in known else []
-            continue
-        base = make_base(case["base"], arguments.work, arguments.find_links)
-        target = arguments.work / "case"
-        shutil.rmtree(target, ignore_errors=True)
-        subprocess.run(["cp", "-al", str(base), str(target)], check=True)
-        change(case, target, arguments.find_links)
-        status, document, seconds = verify(target)
-        checks = document.get("checks", [])
-        failed = [check for check in checks if check["status"] == "fail"]
-        texts = [f"{check['name']} {check['subject']}: {check['evidence']}" for check in failed]
-        names = case.get("names", "")
-        right = (status, bool(texts)) == ((1, True) if names else (0, False))
-        right = right and (not names or any(names in text for text in texts))
-        texts = [
-            text.replace(f"{target / SITE}/", "").replace(str(target), "ENV") for text in texts
-        ]
-        doubts = [
-            check["subject"] or check["name"] for check in checks if check["status"] == "unknown"
-        ]
-        row = {"case": case["name"], "base": case["base"], "broken": bool(names), "right": right}
-        rows.append({**row, "exit": status, "seconds": seconds, "failed": texts, "unknown": doubts})
-        print(
-            "ok  " if right else "WRONG",
-            case["name"],
-            status,
-            seconds,
-            *texts,
-            sep=" | ",
-            flush=True,
-        )
-    summary = {
-        kind: [
-            sum(row["right"] for row in rows if row["broken"] is broken),
-            sum(row["broken"] is broken for row in rows),
-        ]
-        for kind, broken in (("broken", True), ("healthy", False))
-    }
-    write_record(
-        {"bases": CASES["bases"], "right of all": summary, "cases": rows}, arguments.record
-    )
+        if arguments.only in case["name"]:
+            base = make_base(case["base"], arguments.work, arguments.find_links)
+            target = arguments.work / "case"
+            shutil.rmtree(target, ignore_errors=True)
+            subprocess.run(["cp", "-al", str(base), str(target)], check=True)
+            change(case, target, arguments.find_links)
+            row, is_right = verify(case, target)
+            print("ok   " if is_right else "WRONG", row, flush=True)
+            rows.append(row)
+            faults += [] if is_right else [f"{case['name']}: {row['failed']}"]
+    return {"bases": CASES["bases"], "cases": rows}, faults

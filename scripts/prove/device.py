@@ -173,6 +173,14 @@ def judge_failure(place: Place, logs: Path) -> tuple[Row, bool]:
     return row, is_right
 
 
+def gpu_host() -> Row:
+    """Return what gpuenv detects here. End if there is no GPU."""
+    host: Row = json.loads(run_gpuenv("detect", "--json").stdout)
+    if not host.get("gpus"):
+        sys.exit("there is no GPU: run this on a GPU host")
+    return host
+
+
 def without_identifiers(value: Any) -> Any:
     """Return data without the names of devices and machines."""
     if isinstance(value, dict):
@@ -193,9 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def prove(arguments: argparse.Namespace) -> tuple[Row, list[str]]:
     """Run the programs: beside each other, except those that need the memory of the GPU alone."""
-    host = json.loads(run_gpuenv("detect", "--json").stdout)
-    if not host.get("gpus"):
-        sys.exit("there is no GPU: run this on a GPU host")
+    host = gpu_host()
     arguments.logs.mkdir(parents=True, exist_ok=True)
     programs = []
     for path in arguments.cases or sorted(CASES.glob("*.toml")):

@@ -1,124 +1,93 @@
 """Take each protection of installs out of the code, and check that its test fails then.
 
-    python scripts/tools.py prove protections [--again FILE] [--record FILE]
+    python scripts/tools.py prove protections [--only TEXT] [--record FILE]
 
 tests/data/protections.toml has the protections. Each test must pass with the present code, and fail
 in a copy of the checkout in which one protection is missing. A test that takes longer than LIMIT
 or more than MEMORY fails, too. A test that is skipped proves nothing: PYTHONPATH can name a folder
-with pypi-attestations. `--again FILE` runs only what no test has noticed in a record.
+with pypi-attestations.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
-from collections import Counter
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from common import ROOT, write_record
+from common import ROOT
 
 DATA = ROOT / "tests" / "data" / "protections.toml"
-PACKAGE = Path("resolver", "gpuenv")
-LIMIT = 120  # seconds of a test
-MEMORY = 4 << 30  # bytes of address space
-LIBRARIES = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-PASSED, FAILED = 0, 1  # statuses of pytest
+LIMIT = "120"  # seconds of a test
+MEMORY = 4 << 20  # KiB of address space: some protections are limits of memory
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache")
+
+
+@cache
+def present(checkout: Path, test: str) -> str:
+    """Return the outcome of a test with the present code."""
+    return run_test(checkout, test)
 
 
 def run_test(checkout: Path, test: str) -> str:
     """Return "passed", "failed", "skipped", or what else became of a test."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    libraries = [str(checkout / "resolver"), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
-        "PYTHONPATH": os.pathsep.join([str(checkout / "resolver"), *LIBRARIES]),
+        "PYTHONPATH": os.pathsep.join(libraries),
         "PYTHONDONTWRITEBYTECODE": "1",
         "GPUENV_CACHE_DIR": str(checkout / "cache"),
         "GPUENV_TEST_SAMPLE": "0",
     }
-    with subprocess.Popen(
-        command,
-        cwd=checkout,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        preexec_fn=limit_memory,  # noqa: PLW1509  this program has one thread
-    ) as child:
-        try:
-            output = child.communicate(timeout=LIMIT)[0]
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, 9)
-            return "failed"
-    if child.returncode == PASSED:
-        return "passed" if " passed" in output else "skipped"
-    if child.returncode == FAILED:
+    limited = ["sh", "-c", f'ulimit -v {MEMORY}; exec timeout -k 1 {LIMIT} "$@"', "sh", *pytest]
+    done = subprocess.run(
+        limited, cwd=checkout, env={**os.environ, **variables}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode == 0:
+        return "passed" if " passed" in done.stdout else "skipped"
+    if done.returncode in (1, 124, 137):  # a failure, or the time is over
         return "failed"
-    return f"status {child.returncode}: {output[-300:]}"
-
-
-def limit_memory() -> None:
-    """Limit the address space of a test: some protections are limits of memory."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    return f"status {done.returncode}: {done.stdout[-300:]}"
 
 
 def without(checkout: Path, protection: dict[str, str]) -> str:
-    """Run the test of a protection in a copy without the protection. Return the outcome."""
-    path = checkout / PACKAGE / protection["file"]
-    text = path.read_text()
+    """Return "noticed" if the test fails only without the protection, or what else happened."""
+    path = checkout / "resolver" / "gpuenv" / protection["file"]
+    text = path.read_text(encoding="utf-8")
     if text.count(protection["old"]) != 1:
         return "the code has changed"
-    path.write_text(text.replace(protection["old"], protection["new"]))
-    try:
-        return run_test(checkout, protection["test"])
-    finally:
-        path.write_text(text)
+    outcome = present(checkout, protection["test"])
+    if outcome != "passed":
+        return outcome
+    path.write_text(text.replace(protection["old"], protection["new"]), encoding="utf-8")
+    outcome = run_test(checkout, protection["test"])
+    path.write_text(text, encoding="utf-8")
+    return {"failed": "noticed", "passed": "not noticed"}.get(outcome, outcome)
 
 
-def main(words: list[str]) -> int:
-    """Take the protections out. Return 1 if a test does not notice it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--again", metavar="FILE", type=Path)
-    parser.add_argument("--record", metavar="FILE", type=Path)
-    arguments = parser.parse_args(words)
-    begin, known = time.monotonic(), list[dict[str, str]]()
-    if arguments.again:
-        known = json.loads(arguments.again.read_text())["protections"]
-    rows, present = [], dict[str, str]()
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which protections."""
+    parser.add_argument("--only", default="", metavar="TEXT", help="with this in their names")
+
+
+def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Take the protections out, one after the other."""
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder) / "checkout"
         shutil.copytree(ROOT, checkout, ignore=LEFT_OUT, symlinks=True)
-        for protection in tomllib.loads(DATA.read_text())["protection"]:
+        for protection in tomllib.loads(DATA.read_text(encoding="utf-8"))["protection"]:
             row = {key: protection[key] for key in ("subject", "name", "test")}
-            rows.append(row)
-            if {**row, "outcome": "noticed"} in known:
-                row["outcome"] = "noticed"
-                continue
-            test = row["test"]
-            if test not in present:
-                present[test] = run_test(checkout, test)
-            outcome = present[test]
-            if outcome == "passed":
-                outcome = without(checkout, protection)
-                outcome = {"failed": "noticed", "passed": "not noticed"}.get(outcome, outcome)
-            row["outcome"] = outcome
-            print(f"{outcome}: {protection['subject']}: {protection['name']}", flush=True)
-    record = {
-        "date": time.strftime("%Y-%m-%d"),
-        "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
-        f"{platform.python_implementation()} {platform.python_version()}",
-        "seconds": round(time.monotonic() - begin),
-        "outcomes": Counter(row["outcome"] for row in rows),
-        "protections": rows,
-    }
-    write_record(record, arguments.record)
-    return int(any(row["outcome"] != "noticed" for row in rows))
+            if arguments.only in f"{row['subject']}: {row['name']}":
+                row["outcome"] = without(checkout, protection)
+                rows.append(row)
+                print(f"{row['outcome']}: {row['subject']}: {row['name']}", flush=True)
+    faults = [f"{row['name']}: {row['outcome']}" for row in rows if row["outcome"] != "noticed"]
+    return {"protections": rows}, faults

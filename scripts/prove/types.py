@@ -1,18 +1,17 @@
 """Check with pyright what tests/test_api.py checks with mypy: right and wrong uses of the API.
 
     npm install pyright
-    python scripts/tools.py prove types --pyright node_modules/.bin/pyright [--record FILE.json]
+    python scripts/tools.py prove types --pyright node_modules/.bin/pyright [--record FILE]
 
 pyright runs in its strict mode on the program of tests/data/api_uses.toml and on its wrong uses.
 The record names the pyright rules that reject each wrong use.
-
-Exit status: 0 if the program is accepted and each wrong use is rejected, 1 otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,13 +19,19 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, write_record
+from common import ROOT
 
 USES = ROOT / "tests" / "data" / "api_uses.toml"
 
 
-def run_pyright(pyright: str, program: str) -> dict[str, Any]:
-    """Return pyright's report on a program that imports gpuenv from this checkout."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where pyright is."""
+    parser.add_argument("--pyright", default="pyright", metavar="EXE")
+
+
+def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Run pyright, and sort what it finds by the wrong uses."""
+    uses = tomllib.loads(USES.read_text(encoding="utf-8"))
     settings = {
         "include": ["program.py"],
         "extraPaths": [str(ROOT / "resolver")],
@@ -34,38 +39,24 @@ def run_pyright(pyright: str, program: str) -> dict[str, Any]:
         "typeCheckingMode": "strict",
         "reportUnusedExpression": False,
     }
+    pyright = Path(shutil.which(arguments.pyright) or arguments.pyright).absolute()
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "program.py").write_text(program)
-        (Path(folder) / "pyrightconfig.json").write_text(json.dumps(settings))
+        program = uses["program"] + "\n".join([*uses["wrong"], ""])
+        Path(folder, "program.py").write_text(program, encoding="utf-8")
+        Path(folder, "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
         command = [pyright, "--outputjson", "--pythonpath", sys.executable]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
-
-
-def main(words: list[str]) -> int:
-    """Run pyright, print what it found, and write the record."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--pyright", default="pyright", help="the program")
-    parser.add_argument("--record", type=Path, help="write the result to this file")
-    arguments = parser.parse_args(words)
-    pyright = (
-        str(Path(arguments.pyright).resolve()) if "/" in arguments.pyright else arguments.pyright
-    )
-    uses = tomllib.loads(USES.read_text())
+    report = json.loads(done.stdout)
     first_wrong = uses["program"].count("\n")
-    report = run_pyright(pyright, uses["program"] + "\n".join(uses["wrong"]) + "\n")
-    rules: dict[int, set[str]] = {}
+    faults = []
+    rules: list[set[str]] = [set() for _ in uses["wrong"]]
     for finding in report["generalDiagnostics"]:
         line = finding["range"]["start"]["line"] - first_wrong
-        rules.setdefault(line, set()).add(finding.get("rule", "syntax"))
-    accepted = all(line >= 0 for line in rules)
-    rejected = {use: sorted(rules.get(line, ())) for line, use in enumerate(uses["wrong"])}
-    record = {
-        "pyright": report["version"],
-        "mode": "strict",
-        "program_is_accepted": accepted,
-        "rejected": rejected,
-    }
-    write_record(record, arguments.record)
-    return 0 if accepted and all(rejected.values()) else 1
+        if line < 0:
+            faults.append(f"the right program: {finding['message']}")
+        else:
+            rules[line].add(finding.get("rule", "syntax"))
+    rejected = {use: sorted(found) for use, found in zip(uses["wrong"], rules, strict=True)}
+    faults += [f"accepted: {use}" for use, found in rejected.items() if not found]
+    record = {"pyright": report["version"], "mode": "strict", "rejected": rejected}
+    return {**record, "program_is_accepted": not faults}, faults

@@ -1,14 +1,11 @@
 """Run the kernels of variant wheels on this host: those of the chosen wheel, and of all others.
 
-    tools.py prove variant-kernels [--nvcc EXE] [--record FILE.json] [--gpu GPU --driver RELEASE]
+    python scripts/tools.py prove variant-kernels [--nvcc EXE] [--record FILE]
 
 nvcc compiles a small library for each variant, with real device code for other architectures. They
 become wheels, from which gpuenv solves for this host, syncs an environment and verifies it. Then
 the library of the chosen wheel runs its kernel on every device, and so does each other library:
-exactly those that gpuenv did not refuse for their device code must succeed. With --gpu another host
-is solved for, and nothing runs.
-
-Exit status: 0 if all of it is so, 1 otherwise.
+exactly those that gpuenv did not refuse for their device code must succeed.
 """
 
 from __future__ import annotations
@@ -22,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import write_record
+from common import run_gpuenv
 from gpuenv.prefix import interpreter_of
+from prove.device import gpu_host
 from variant_maker import NVIDIA_PROVIDER, make_release
 
 # Returns the number of devices on which the kernel ran, or the negative error of CUDA.
@@ -104,15 +102,12 @@ def make_wheels(nvcc: str, folder: Path) -> dict[tuple[str, str], Path]:
     return libraries
 
 
-def gpuenv(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run a command and return its JSON document. End if the command fails."""
-    command = [sys.executable, "-m", "gpuenv", *arguments, "--json"]
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if process.returncode != 0:
-        sys.exit(
-            f"{' '.join(command)}: exit {process.returncode}\n{process.stdout}{process.stderr}"
-        )
-    document: dict[str, Any] = json.loads(process.stdout)
+def ask(folder: Path, *words: str) -> dict[str, Any]:
+    """Run a command of gpuenv and return its JSON document. End if the command fails."""
+    done = run_gpuenv(*words, "--json", folder=folder)
+    if done.returncode:
+        sys.exit(f"gpuenv {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
+    document: dict[str, Any] = json.loads(done.stdout)
     return document
 
 
@@ -123,64 +118,40 @@ def run_library(python: str, path: Path) -> int:
     return int(process.stdout) if process.returncode == 0 else -1
 
 
-def prove(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Return what was chosen, what was refused, and what ran."""
-    libraries = make_wheels(arguments.nvcc, folder)
-    host = []
-    if arguments.gpu:
-        host = ["--gpu", arguments.gpu, "--driver", arguments.driver]
-    source = ["--no-index", "--find-links", "links"]
-    plan = gpuenv(folder, "solve", *PACKAGES, *source, *host)
-    lock = (folder / "pylock.toml").read_text()
-    refused: dict[str, list[str]] = {package: [] for package in PACKAGES}
-    for row in plan["skipped"]:
-        if any(reason["code"] == "no-code-for-device" for reason in row["reasons"]):
-            refused[row["name"]].append(row["version"].partition("(")[2].rstrip(")"))
-    record: dict[str, Any] = {"gpus": [gpu["name"] for gpu in plan["host"]["gpus"]], "packages": {}}
-    python = sys.executable
-    if not host:
-        gpuenv(folder, "sync", "pylock.toml", "--target", "env", "--no-verify")
-        python = interpreter_of(str(folder / "env"))
-    for package, labels in PACKAGES.items():
-        row: dict[str, Any] = {"refused": sorted(refused[package])}
-        for label in labels:
-            if f"{package}-1.0-py3-none-any-{label}.whl" in lock:
-                row["chosen"] = label
-        if not host:
-            (site,) = folder.glob("env/lib/python*/site-packages")
-            installed = site / f"{package}_library.so"
-            row["devices of the installed library"] = run_library(python, installed)
-            row["devices of each library"] = {
-                label: run_library(python, libraries[package, label])
-                for label in labels
-                if (package, label) in libraries
-            }
-        record["packages"][package] = row
-    return record
-
-
-def is_proved(record: dict[str, Any]) -> bool:
-    """Return whether the chosen libraries ran everywhere, and only the refused ones did not."""
-    count = len(record["gpus"])
-    for row in record["packages"].values():
-        if row.get("devices of the installed library", count) != count:
-            return False
-        results = row.get("devices of each library", {})
-        failed = sorted(label for label, result in results.items() if result != count)
-        if results and failed != row["refused"]:
-            return False
-    return True
-
-
-def main(words: list[str]) -> int:
-    """Run, print the record, and write it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the compiler."""
     parser.add_argument("--nvcc", default="nvcc", metavar="EXE")
-    parser.add_argument("--record", metavar="FILE")
-    parser.add_argument("--gpu", metavar="GPU")
-    parser.add_argument("--driver", default="580.65.06", metavar="RELEASE")
-    arguments = parser.parse_args(words)
-    with tempfile.TemporaryDirectory(prefix="variants-") as temporary:
-        record = prove(arguments, Path(temporary))
-    write_record(record, arguments.record)
-    return 0 if is_proved(record) else 1
+
+
+def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Run the installed library of each package, and those of all its variants."""
+    gpus = gpu_host()["gpus"]
+    with tempfile.TemporaryDirectory(prefix="variants-") as name:
+        folder = Path(name)
+        libraries = make_wheels(arguments.nvcc, folder)
+        plan = ask(folder, "solve", *PACKAGES, "--no-index", "--find-links", "links")
+        ask(folder, "sync", "pylock.toml", "--target", "env", "--no-verify")
+        python = interpreter_of(str(folder / "env"))
+        (site,) = folder.glob("env/lib/python*/site-packages")
+        record: dict[str, Any] = {"gpus": [gpu["name"] for gpu in gpus], "packages": {}}
+        faults = []
+        for package in PACKAGES:
+            refused = sorted(
+                row["version"].partition("(")[2].rstrip(")")
+                for row in plan["skipped"]
+                if row["name"] == package
+                and any(reason["code"] == "no-code-for-device" for reason in row["reasons"])
+            )
+            installed = run_library(python, site / f"{package}_library.so")
+            devices = {
+                label: run_library(python, path)
+                for (name, label), path in libraries.items()
+                if name == package
+            }
+            failed = sorted(label for label, count in devices.items() if count != len(gpus))
+            record["packages"][package] = {"refused": refused, "devices": devices}
+            if installed != len(gpus):
+                faults.append(f"{package}: the installed library runs on {installed} devices")
+            if failed != refused:
+                faults.append(f"{package}: {failed} do not run, {refused} are refused")
+    return record, faults
