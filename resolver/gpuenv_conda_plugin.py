@@ -48,11 +48,9 @@ _SUMMARY = (
 @hookimpl
 def conda_subcommands() -> list[object]:
     """Offer `conda gpuenv ...`: the arguments are gpuenv's own."""
-
-    def subcommand(types: ModuleType) -> list[object]:
-        return [types.CondaSubcommand(name="gpuenv", summary=_SUMMARY, action=_run_command)]
-
-    return _offer(subcommand)
+    return _offer(
+        lambda types: [types.CondaSubcommand(name="gpuenv", summary=_SUMMARY, action=_run_command)]
+    )
 
 
 @hookimpl
@@ -77,7 +75,7 @@ def conda_post_transaction_actions() -> list[object]:
 
     def post_transaction_action(types: ModuleType) -> list[object]:
         base = import_conda("core.path_actions").Action
-        action = type("GpuenvAction", (load("transaction").VerificationAction, base), {})
+        action = type("GpuenvAction", (load(".transaction").VerificationAction, base), {})
         return [types.CondaPostTransactionAction(name="gpuenv", action=action)]
 
     return _offer(post_transaction_action)
@@ -107,11 +105,12 @@ def conda_health_checks() -> list[object]:
 def conda_error_hints(error: BaseException) -> list[object]:
     """Offer hints at an error of conda that gpuenv can explain."""
 
-    def error_hints(types: ModuleType) -> list[object]:
-        hints = load("error_hints").hints(error)
-        return [types.CondaErrorHint(text=text, hint_code=code) for text, code in hints]
-
-    return _offer(error_hints)
+    return _offer(
+        lambda types: [
+            types.CondaErrorHint(text=text, hint_code=code)
+            for text, code in load(".error_hints").hints(error)
+        ]
+    )
 
 
 def _offer(make: Callable[[ModuleType], list[object]]) -> list[object]:
@@ -124,18 +123,18 @@ def _offer(make: Callable[[ModuleType], list[object]]) -> list[object]:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    return _status_of(lambda: load("").run_command(arguments))
+    return _status_of(lambda: load().run_command(arguments))
 
 
 def _report_health(prefix: str, verbose: bool) -> None:
     try:
-        load("health_check").report_health(prefix, verbose)
+        load(".health_check").report_health(prefix, verbose)
     except RuntimeError as error:
         warn(f"not checked: {one_line(error)}")
 
 
 def _fix(prefix: str, arguments: object, confirm: Callable[[str], None]) -> int:
-    return _status_of(lambda: load("health_check").fix(prefix, arguments, confirm))
+    return _status_of(lambda: load(".health_check").fix(prefix, arguments, confirm))
 
 
 def _status_of(run: Callable[[], int]) -> int:
@@ -150,14 +149,14 @@ def _status_of(run: Callable[[], int]) -> int:
 # ---- the import of gpuenv -----------------------------------------------------------------------
 
 
-def load(name: str) -> ModuleType:
-    """Return a module of gpuenv.conda_plugin; "" is the package itself.
+def load(name: str = "") -> ModuleType:
+    """Return a module of gpuenv.conda_plugin, such as ".checks"; "" is the package itself.
 
     Raises:
         RuntimeError: It cannot be imported.
     """
     try:
-        return importlib.import_module("gpuenv.conda_plugin" + (f".{name}" if name else ""))
+        return importlib.import_module(f"gpuenv.conda_plugin{name}")
     except (Exception, SystemExit) as error:
         raise RuntimeError(one_line(error)) from None
 

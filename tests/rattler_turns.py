@@ -21,9 +21,7 @@ class Turn:
     def __init__(self, free: list[RattlerProcess]) -> None:
         self._free = free
         self._process = free.pop()
-
-    def ask(self, line: str) -> bytes:
-        return self._process.ask(line)
+        self.send, self.answer = self._process.send, self._process.answer
 
     def close(self) -> None:
         self._free.append(self._process)
@@ -39,13 +37,13 @@ def one_process() -> Iterator[None]:
 
     A solver in another environment, or beside one that has not ended, starts a process of its own.
     """
-    free = [RattlerProcess(None)]
+    free = [RattlerProcess()]
     (process,), at_start = free, variables()
 
-    def start(python: str | None) -> RattlerProcess | Turn:
-        if python is None and free and variables() == at_start:
+    def start() -> RattlerProcess | Turn:
+        if free and variables() == at_start:
             return Turn(free)
-        return RattlerProcess(python)
+        return RattlerProcess()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solvers, "RattlerProcess", start)

@@ -21,6 +21,7 @@ import conda_channel
 import gpuenv
 import test_cli
 from gpuenv import api
+from gpuenv.api import conda_installing
 from gpuenv.api.conda import solve_with
 from gpuenv.cli import main
 from gpuenv.cli.requests import active_conda_prefix
@@ -336,7 +337,7 @@ def test_a_file_of_another_hash_is_not_installed(
         ]
         target = tmp_path / "prefix"
         with pytest.raises(InstallError, match="hash mismatch"):
-            conda.sync(lock.replace(pins=tuple(pins)), str(target))
+            conda_installing.sync(lock.replace(pins=tuple(pins)), str(target), None)
         server.shutdown()
     assert not target.exists()
 
@@ -344,7 +345,7 @@ def test_a_file_of_another_hash_is_not_installed(
 def test_a_folder_that_is_no_conda_environment_is_left_alone(lock: Lock, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="no conda environment"):
-        conda.sync(lock, str(tmp_path))
+        conda_installing.sync(lock, str(tmp_path), None)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -388,11 +389,14 @@ def test_auto_is_conda_where_a_conda_environment_is_active(
     assert active_conda_prefix() == str(tmp_path)
 
 
-def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_without_py_rattler_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bare = tmp_path / "python"
     bare.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S \"$@\"\n")
     bare.chmod(0o755)
-    one = solvers.RattlerSolver(["x"], ["noarch"], python=str(bare))
+    monkeypatch.setattr(sys, "executable", str(bare))
+    one = solvers.RattlerSolver(["x"], ["noarch"])
     with pytest.raises(InputError) as caught:
         one.records(["pytorch"])
     one.close()
@@ -510,7 +514,8 @@ def test_virtual_packages_are_compared_with_those_of_the_host(
     # What comes before it does not hide it: a package, and a virtual package that is not there.
     before = {"depends": ["python"], "constrains": ["__osx >=11"]}[field]
     record = {"name": "pytorch", "version": "2.10.0", field: [*before[:1], spec]}
-    reasons = conda_parts.virtual_reasons(record, virtual)
+    packages = [(name, *rest) for name, rest in virtual.items()]
+    reasons = conda_parts.virtual_reasons(record, packages)
     found = [(one.code, one.subject, one.need, one.have) for one in reasons]
     assert found == ([("virtual-package", "pytorch 2.10.0", *expected)] if expected else [])
 

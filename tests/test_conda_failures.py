@@ -164,10 +164,9 @@ def executable(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_solver_that_ends_is_said(tmp_path: Path) -> None:
-    solver = solvers.RattlerSolver(
-        ["x"], ["noarch"], python=executable(tmp_path / "python", "exit 3")
-    )
+def test_a_solver_that_ends_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", executable(tmp_path / "python", "exit 3"))
+    solver = solvers.RattlerSolver(["x"], ["noarch"])
     with pytest.raises(PackageIndexError, match="without an answer"):
         solver.records(["pytorch"])
     solver.close()
@@ -209,8 +208,8 @@ def test_a_child_that_does_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(solvers, "END_SECONDS", 0.2)
-    script = executable(tmp_path / "python", "exec sleep 600")
-    solver = solvers.RattlerSolver(["x"], ["noarch"], python=script)
+    monkeypatch.setattr(sys, "executable", executable(tmp_path / "python", "exec sleep 600"))
+    solver = solvers.RattlerSolver(["x"], ["noarch"])
     pid = pid_of(solver)
     assert is_running(pid)
     solver.close()
@@ -226,7 +225,8 @@ solver = solvers.RattlerSolver(["x"], ["noarch"])
 child = solver._child._process
 print(child.pid, flush=True)
 if sys.argv[1] == "input is held open":
-    solver._child.ask('{"do": "nothing"}')  # it watches its parent when it answers
+    solver._child.send({"do": "nothing"})
+    solver._child.answer()  # it watches its parent when it answers
     held = child.stdin.fileno()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     holder = subprocess.Popen(["sleep", "60"], pass_fds=[held], **quiet)

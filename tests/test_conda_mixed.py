@@ -245,7 +245,7 @@ def test_the_wheels_of_an_earlier_lock(exact: bool, solved: Any, tmp_path: Path)
 
 def test_wheels_of_the_user_are_in_the_plan(both: tuple[Path, Path], tmp_path: Path) -> None:
     lock, target = api.read_lock(str(both[0])), tmp_path / "prefix"
-    conda.sync(lock, str(target))
+    conda.install(lock.pins, str(target), ())
     site = target / "lib" / "python3.12" / "site-packages"
     for name in ("leaf_kit-0.9", "trainer-1.0", "mine-1.0"):
         (site / f"{name}.dist-info").mkdir(parents=True)
@@ -271,7 +271,7 @@ def test_a_wheel_does_not_overwrite_a_conda_package_that_stays(
     both: tuple[Path, Path], tmp_path: Path
 ) -> None:
     lock, target = api.read_lock(str(both[0])), tmp_path / "prefix"
-    conda.sync(lock, str(target))
+    conda.install(lock.pins, str(target), ())
     info = target / "lib" / "python3.12" / "site-packages" / "leaf_kit-0.9.dist-info"
     info.mkdir(parents=True)
     (info / "INSTALLER").write_text("conda\n")
@@ -295,7 +295,7 @@ def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]
     with pytest.raises(InstallError, match="wrong hash"):
         sync_both(lock, wrong, target)
     assert not target.exists()
-    conda.sync(lock, str(target))
+    conda.install(lock.pins, str(target), ())
     with pytest.raises(InstallError, match="wrong hash"):
         sync_both(lock, wrong, target)
     assert conda_prefix.read_packages(str(target))

@@ -54,11 +54,11 @@ def main(words: list[str]) -> int:
         if spec.strip("=!.*").endswith(".0") and not version.replace(".", "").isdigit():
             continue  # 1.2b1 is of 1.2.0.* to rattler, and is not to conda and to gpuenv
         try:
-            expected = rattler.contains(spec, version)
+            expected = rattler.matches(f"package {spec}", "package", version, "0")
         except Exception:  # noqa: S112  rattler cannot read it
             continue
         compared += 1
-        if own.contains(spec, version) != expected:
+        if own.matches(f"package {spec}", "package", version, "0") != expected:
             differences += 1
             print(f"{spec}  {version}: rattler says {expected}")
     print(f"{compared} pairs, {differences} differences")

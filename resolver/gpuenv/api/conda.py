@@ -16,7 +16,7 @@ from ..errors import (
     TamperedError,
 )
 from ..index.multi_index import MultiIndex
-from ..install import conda_changes, conda_history, conda_prefix
+from ..install import conda_history, conda_prefix
 from ..lock import conda_formats, pylock
 from ..model import CondaOptions, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_conda
@@ -54,14 +54,13 @@ def solve(
     with _open_solver(request, host, options) as solver:
         solver.into, solver.limits = into, _limits(request, "" if into is None else into.path)
         try:
-            python = _kept_python(request, host)
-            plan = solve_with(solver, request, host, python=python, changes=changes)
+            plan = solve_with(solver, request, host, changes=changes)
         except NoSolutionError as error:
             if into is not None:
                 error.hint = f"it must fit the packages in {into.path}; a new --target has none"
             raise
     if prefix is not None:
-        provided = conda_changes.distributions_of(plan.pins, carriers())
+        provided = carriers().providers(wheels_beside.records_of(plan.pins))
         leaving = conda_prefix.left_over(prefix, None, provided, exact=not keep)
         owned = conda_prefix.beside_wheels(prefix, plan, carriers(), compatibility_data(), leaving)
         plan = plan.replace(warnings=(*plan.warnings, *owned))
@@ -87,17 +86,13 @@ def channels(request: Request) -> tuple[str, ...]:
     named = conda.channels or DEFAULT_CHANNELS
     if conda.configured_channels and inside_conda():
         named = tuple(dict.fromkeys((*conda.channels, *solvers.configured_channels())))
-    named = tuple(itertools.chain(*map(_expanded, named)))
+    expanded = ([name] if name != "defaults" else ANACONDA_CHANNELS for name in named)
+    named = tuple(itertools.chain(*expanded))
     known = {*named, *map(channel_name, named)}
     specs = [*map(conda_versions.channel_of, request.requirements)]
     if "defaults" in specs:
         raise InputError("defaults::PACKAGE: stands for several channels", hint="name one of them")
     return (*named, *dict.fromkeys(name for name in specs if name and name not in known))
-
-
-def _expanded(channel: str) -> tuple[str, ...]:
-    """Return the channels that a name stands for."""
-    return ANACONDA_CHANNELS if channel == "defaults" else (channel,)
 
 
 def _limits(request: Request, prefix: str) -> tuple[str, ...]:
@@ -119,10 +114,6 @@ def _limits(request: Request, prefix: str) -> tuple[str, ...]:
     return tuple(limits)
 
 
-def _kept_python(request: Request, host: Host) -> tuple[int, int] | None:
-    return host.python.version if request.conda and request.conda.keep_python else None
-
-
 def solve_with(
     solver: solvers.Solver,
     request: Request,
@@ -135,16 +126,10 @@ def solve_with(
 
     NoSolutionError if there is no solution.
     """
+    if request.conda and request.conda.keep_python:
+        python = host.python.version
     data = compatibility_data()
-    return planning.plan(
-        request,
-        host,
-        data,
-        carriers(),
-        solver,
-        python=python,
-        changes=changes,
-    )
+    return planning.plan(request, host, data, carriers(), solver, python=python, changes=changes)
 
 
 def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
@@ -192,8 +177,7 @@ def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) 
             )
             solver.into = into.replace(fixed=attempt.fixed)
             try:
-                python = _kept_python(request, host)
-                plan = solve_with(solver, wanted, host, python=python, changes=False)
+                plan = solve_with(solver, wanted, host, changes=False)
             except NoSolutionError as error:
                 error.hint = f"it must fit the packages in {prefix}; a new --target has none"
                 refusal = error
@@ -237,10 +221,8 @@ def _solve_wheels(
         return next(evaluate.reasons_beside(wheel, packages, conda.host, data), None)
 
     def beside_conda(index: MultiIndex) -> wheels_beside.Beside:
-        wrapped = wheels_beside.Beside(index, supply, judge)
-        wrapped.want_extras(renamed.requirements)
-        indexes.append(wrapped)
-        return wrapped
+        indexes.append(wheels_beside.Beside(index, supply, judge, renamed.requirements))
+        return indexes[-1]
 
     try:
         plan = wheels.solve(renamed, conda.host, options, wrap=beside_conda)
@@ -266,15 +248,11 @@ def lock_of_workspace(path: str) -> Lock:
     versions = {normalize_name(pin.wheel.name): pin.wheel.version for pin in lock.pins}
     if lock.wheels is not None:
         versions |= {pin.wheel.name: pin.wheel.version for pin in lock.wheels.pins}
+    builds = [(pin.wheel.name, pin.wheel.version, pin.wheel.metadata["build"]) for pin in lock.pins]
     missing = [
         spec
         for spec in project.specs
-        if not any(
-            conda_versions.matches(
-                spec, pin.wheel.name, pin.wheel.version, pin.wheel.metadata["build"]
-            )
-            for pin in lock.pins
-        )
+        if not any(conda_versions.matches(spec, *build) for build in builds)
     ]
     for text in project.wheels:
         requirement = parse_requirement(text)
@@ -302,22 +280,25 @@ def with_hashes(lock: Lock) -> Lock:
     with solvers.open_solver(indexes, subdirs) as solver:
         names = sorted({wheel.name for wheel in missing})
         records = {record["url"]: record for record in solver.records(names)}
-    pins = []
-    for pin in lock.pins:
-        wheel = pin.wheel
-        if wheel.sha256 is None:
-            record = records.get(wheel.url) or {}
-            digest, locked = record.get("sha256"), wheel.metadata.get("md5")
-            if digest is None:
-                message = f"{wheel.filename}: the channel gives no sha256 of it"
-                raise InputError(message, hint="write the list with conda list --explicit --sha256")
-            have = record.get("md5")
-            if locked is not None and have not in (None, locked):
-                message = f"{wheel.filename}: md5 {locked} in the lock, {have} in the channel"
-                raise TamperedError(message)
-            wheel = wheel.replace(sha256=str(digest))
-        pins.append(pin.replace(wheel=wheel))
-    return lock.replace(pins=tuple(pins))
+    digests = {}
+    for wheel in missing:
+        record = records.get(wheel.url) or {}
+        digest, locked, have = record.get("sha256"), wheel.metadata.get("md5"), record.get("md5")
+        if digest is None:
+            message = f"{wheel.filename}: the channel gives no sha256 of it"
+            raise InputError(message, hint="write the list with conda list --explicit --sha256")
+        if None not in (locked, have) and locked != have:
+            message = f"{wheel.filename}: md5 {locked} in the lock, {have} in the channel"
+            raise TamperedError(message)
+        digests[wheel.url] = digest
+    return lock.replace(
+        pins=tuple(
+            pin.replace(
+                wheel=pin.wheel.replace(sha256=digests.get(pin.wheel.url, pin.wheel.sha256))
+            )
+            for pin in lock.pins
+        )
+    )
 
 
 def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 from ..errors import InputError, NotVerifiedError
@@ -10,8 +11,8 @@ from ..install import conda_changes, conda_history, conda_prefix, installers
 from ..install import wheels as wheel_installer
 from ..install.wheels import Approve, Progress, Prove
 from ..model import EnvironmentChanges, Lock
-from ..prefix import interpreter_of
-from ..resolve.conda import planning
+from ..prefix import find_interpreter, interpreter_of
+from ..resolve.conda import planning, wheels_beside
 from . import conda
 from .data import carriers, compatibility_data
 
@@ -59,8 +60,13 @@ def sync(
             installer=installer_name,
             progress=progress,
         )
-    python = installer.sync(lock, target, planned, requested=requested, progress=progress)
+    target = os.path.abspath(target)
+    removed = [change.name for change in planned.remove if not change.wheel]
+    if progress is not None:
+        progress(f"installing {len(lock.pins)} conda packages into {target}")
     try:
+        installer.install(lock.pins, target, removed, requested)
+        python = find_interpreter(target) or ""
         conda_history.record(target, requested)
         if beside is not None:
             wheel_installer.add(
@@ -78,7 +84,7 @@ def sync(
         conda_history.record_lock(target, conda.lock_texts(lock, conda_history.LOCK))
     except BaseException:
         if new:
-            shutil.rmtree(target, ignore_errors=True)
+            shutil.rmtree(target, ignore_errors=True)  # nothing half made is left
         raise
     if prove is not None and not prove(python or target):
         raise NotVerifiedError(f"{target} was changed, and was not verified")
@@ -104,7 +110,7 @@ def _requested_specs(lock: Lock) -> tuple[str, ...]:
 
 def _leaving_wheels(lock: Lock, target: str, *, exact: bool | None) -> tuple[str, ...]:
     """Return the names of an earlier lock's wheels that a sync removes from a prefix."""
-    provided = conda_changes.distributions_of(lock.pins, carriers())
+    provided = carriers().providers(wheels_beside.records_of(lock.pins))
     return conda_prefix.left_over(target, lock.wheels, provided, exact=bool(exact))
 
 

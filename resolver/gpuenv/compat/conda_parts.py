@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from ..errors import Reason, is_doubt
 from ..model import Build, CudaVersion, Host
@@ -117,17 +118,12 @@ def row_reasons(row: Row, host: Host, data: CompatibilityData) -> tuple[Reason, 
     """
     if not host.gpus:
         return needs_gpu_reasons(row, host)
-    facts = evaluate.build_reasons(
-        row.subject, build_of_row(row, host.platform), host, data, on_path=True
-    )
-    reasons: list[Reason] = []
-    if row.cuda is not None:
-        # A driver newer than the data is a doubt about the data, not about the build.
-        dropped = evaluate.host_reasons(host, data)
-        reasons += [reason for reason in dropped if not is_doubt(reason)]
-    for against in facts.values():
-        reasons += against
-    return tuple(reasons)
+    build = build_of_row(row, host.platform)
+    facts = evaluate.build_reasons(row.subject, build, host, data, on_path=True)
+    # A driver newer than the data is a doubt about the data, not about the build.
+    dropped = evaluate.host_reasons(host, data) if row.cuda is not None else ()
+    certain = (reason for reason in dropped if not is_doubt(reason))
+    return (*certain, *chain(*facts.values()))
 
 
 def needs_gpu_reasons(row: Row, host: Host) -> tuple[Reason, ...]:
@@ -167,8 +163,7 @@ def record_reasons(
     distribution = wheel_distribution(name, cuda, data)
     if distribution is not None and host.gpus:
         library = data.library(distribution, version, host.platform)
-        for against in evaluate.library_reasons(subject, library, host, data).values():
-            reasons += against
+        reasons += chain(*evaluate.library_reasons(subject, library, host, data).values())
     if distribution is not None:
         reasons += evaluate.known_bad_reasons(distribution, version, host, data, subject)
     return tuple(reasons)
@@ -247,16 +242,16 @@ def installed_reasons(
     # A CUDA build may be installed on a host without a GPU, such as a login node.
     reasons = tuple(reason for reason in reasons if reason.code != "cuda-build")
     if any(record["name"] == "cuda-compat" for record in records):
-        reasons = tuple(map(_bridged, reasons))
+        reasons = tuple(  # cuda-compat may lower the floor
+            reason.replace(
+                code="driver-floor-unknown",
+                have=f"{reason.have}, and cuda-compat is to bridge that",
+            )
+            if reason.code in ("driver-floor", "driver-cuda")
+            else reason
+            for reason in reasons
+        )
     return (*both_own(filter(None, both)), *reasons)
-
-
-def _bridged(reason: Reason) -> Reason:
-    """Return a reason with a driver floor as unknown: cuda-compat may lower it."""
-    if reason.code not in ("driver-floor", "driver-cuda"):
-        return reason
-    have = f"{reason.have}, and cuda-compat is to bridge that"
-    return reason.replace(code="driver-floor-unknown", have=have)
 
 
 def both_own(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
@@ -362,14 +357,13 @@ def closure_reasons(
         if names and reason.code not in ("cpu-build", "gpu-unused"):
             name = next((name for name in names if name not in keep), names[0])
             by_package.setdefault(name, []).append(reason)
-    versions = {name: (version, build) for name, version, build in virtual}
     for record in records:
-        for reason in virtual_reasons(record, versions):
+        for reason in virtual_reasons(record, virtual):
             by_package.setdefault(record["name"], []).append(reason)
     return {name: tuple(dict.fromkeys(reasons)) for name, reasons in by_package.items()}
 
 
-def virtual_reasons(record: Record, virtual: Mapping[str, tuple[str, str]]) -> tuple[Reason, ...]:
+def virtual_reasons(record: Record, virtual: Sequence[Virtual]) -> tuple[Reason, ...]:
     """Compare the virtual packages that a record depends on and constrains with the host's.
 
     On a host whose driver is not known, `__cuda` is not known either: R1 becomes a need of the
@@ -377,29 +371,29 @@ def virtual_reasons(record: Record, virtual: Mapping[str, tuple[str, str]]) -> t
 
     Args:
         record: the record.
-        virtual: name -> (version, build) of the host's virtual packages.
+        virtual: the virtual packages of the host.
     """
+    have = {name: (version, build) for name, version, build in virtual}
+    specs = [*(record.get("depends") or ())]
+    constrains = record.get("constrains") or ()
+    specs += [spec for spec in constrains if conda_versions.name_of(spec) in have]
     reasons = []
-    for field in ("depends", "constrains"):
-        for spec in record.get(field) or ():
-            name = conda_versions.name_of(spec)
-            if not name.startswith("__"):
-                continue
-            if name in virtual:
-                if conda_versions.matches(spec, name, *virtual[name]):
-                    continue
-            elif field == "constrains":
-                continue
-            have = "not there"
-            if name in virtual:
-                have = virtual[name][0] if field == "constrains" else " ".join(virtual[name])
-            reasons.append(
-                Reason(
-                    code="virtual-package",
-                    subject=f"{record['name']} {record['version']}",
-                    need=" ".join(part for part in conda_versions.split(spec) if part != "*"),
-                    have=have,
-                    source=RECORD_SOURCE,
-                )
+    for spec in specs:
+        name = conda_versions.name_of(spec)
+        if not name.startswith("__"):
+            continue
+        if name in have and conda_versions.matches(spec, name, *have[name]):
+            continue
+        _, wanted, build = conda_versions.split(spec)
+        parts = (name, *(part for part in (wanted, build) if part != "*"))
+        version, *builds = have.get(name, ["not there"])
+        reasons.append(
+            Reason(
+                code="virtual-package",
+                subject=f"{record['name']} {record['version']}",
+                need=" ".join(parts),
+                have=version if build == "*" else " ".join((version, *builds)),
+                source=RECORD_SOURCE,
             )
+        )
     return tuple(reasons)

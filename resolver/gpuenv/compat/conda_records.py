@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..model import Code, CudaVersion, Value, major_minor, parse_pair
 from ..requirements import conda_versions
+from ..requirements.versions import normalize_name
 from .rows import Pair, decode
 
 Record = Mapping[str, Any]
@@ -22,6 +23,8 @@ Virtual = tuple[str, str, str]  # a virtual package: name, version, build
 # Packages whose version is the CUDA of an environment. `cudatoolkit` is from before CUDA 12.
 TOOLKITS = ("cuda-version", "cudatoolkit", "pytorch-cuda")
 CUDNN = ("libcudnn", "cudnn")
+CUDA_PACKAGES = (*TOOLKITS, *CUDNN)
+_PYTHON = {"python", "python_abi"}
 # Where the names differ: {package of conda-forge: the libraries in it}. A wheel of NVIDIA is named
 # nvidia-LIBRARY or nvidia-LIBRARY-cuN, most packages of conda-forge libLIBRARY.
 _LIBRARIES = {
@@ -152,19 +155,30 @@ class Carriers:
         }
         self.code_rows = content.code
         self.constraints = content.constraints
-        self._framework_of = {row.carrier: row.framework for row in content.carriers}
+        self._framework_of = {
+            name: row.framework for row in content.carriers for name in (row.package, row.carrier)
+        }
 
     def framework_of(self, package: str) -> str | None:
         """Return the framework that a conda package is a name of: pytorch -> torch."""
-        for framework, name in self.packages.items():
-            if package in (name, self.carriers[framework]):
-                return framework
-        return None
+        return self._framework_of.get(package)
+
+    def providers(self, records: Iterable[Record]) -> dict[str, Record]:
+        """Return {Python distribution: the package that may provide it}.
+
+        A package that depends on Python is a distribution; an @EXPLICIT file does not say it.
+        """
+        providers = {}
+        for record in records:
+            name, depends = record["name"], record.get("depends", _PYTHON) or ()
+            if _PYTHON & set(map(conda_versions.name_of, depends)):
+                providers[self.distributions.get(name) or normalize_name(name)] = record
+        return providers
 
     def row(self, record: Record) -> Row | None:
         """Return a record of a carrier as a row; None for other packages."""
-        framework = self._framework_of.get(record["name"])
-        if framework is None:
+        framework = self.framework_of(record["name"])
+        if framework is None or self.carriers[framework] != record["name"]:
             return None
         cuda, glob = cuda_of(record)
         cudnn, bundled = cudnn_of(record)
@@ -189,7 +203,8 @@ class Carriers:
         if cuda is None:
             return Code(sass=(), ptx=(), source="a CPU build has no device code")
         # A mirror of the same builds has another name: then the name of the build decides.
-        by_build = "pytorch" if is_dotted(record) else "conda-forge"
+        is_dotted = _DOTTED.search(record["build"])  # py3.9_cuda11.7_cudnn8.5.0_0
+        by_build = "pytorch" if is_dotted else "conda-forge"
         channel = channel_name(str(record.get("channel", "")))
         if channel not in {row.channel for row in self.code_rows}:
             channel = by_build
@@ -211,11 +226,6 @@ def describes(row: CodeRow, record: Record, cuda: CudaVersion) -> bool:
         and conda_versions.contains(row.cuda, f"{cuda[0]}.{cuda[1]}")
         and conda_versions.contains(row.builds, str(record.get("build_number", 0)))
     )
-
-
-def is_dotted(record: Record) -> bool:
-    """Return whether a build is named as on the PyTorch channel: py3.9_cuda11.7_cudnn8.5.0_0."""
-    return _DOTTED.search(record["build"]) is not None
 
 
 def channel_name(url: str) -> str:

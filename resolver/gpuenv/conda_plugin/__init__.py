@@ -21,7 +21,12 @@ from collections.abc import Sequence
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run gpuenv with the arguments behind `conda gpuenv`, and return its exit status."""
-    typed = _typed_arguments(arguments)
+    typed = list(arguments)
+    if "gpuenv" in sys.argv:
+        # argparse drops a `--`, which `gpuenv run` needs.
+        words = sys.argv[sys.argv.index("gpuenv") + 1 :]
+        if [word for word in words if word != "--"] == [word for word in typed if word != "--"]:
+            typed = words
     env = {**os.environ, "GPUENV_PROGRAM": "conda gpuenv"}
     if typed[:1] == ["explain"]:  # `--backend pip` explains wheels
         env.setdefault("GPUENV_BACKEND", "conda")
@@ -32,19 +37,6 @@ def run_command(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:  # the child has got the signal, too, and ends
             continue
         return status if status >= 0 else 128 - status
-
-
-def _typed_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments as they were typed: argparse drops a `--`, which `gpuenv run` needs."""
-    if "gpuenv" in sys.argv:
-        typed = sys.argv[sys.argv.index("gpuenv") + 1 :]
-        if _without_separators(typed) == _without_separators(arguments):
-            return typed
-    return list(arguments)
-
-
-def _without_separators(arguments: Sequence[str]) -> list[str]:
-    return [argument for argument in arguments if argument != "--"]
 
 
 # ---- what the other modules share ---------------------------------------------------------------

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from gpuenv_conda_plugin import import_conda
 
+from ..install import conda_prefix
 from ..prefix import find_interpreter
 from . import command
 from .checks import DRY_RUN_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
-from .packages import cudnn_wheels, installed_packages, watched_among
+from .packages import cudnn_wheels, watched_in
 
 
 def report_health(prefix: str, verbose: bool) -> None:
@@ -22,7 +22,7 @@ def report_health(prefix: str, verbose: bool) -> None:
     # Before conda 26.1 the marks were elsewhere.
     ok_mark = getattr(constants, "OK_MARK", "ok")
     fail_mark = getattr(constants, "X_MARK", "FAIL")
-    if not watched_among(installed_packages(prefix)) and not cudnn_wheels(prefix):
+    if not watched_in(prefix) and not cudnn_wheels(prefix):
         print(f"{ok_mark} gpuenv: no CUDA, cuDNN or framework of a GPU is in the environment.\n")
         return
     checks = examine(prefix, TIMEOUT)
@@ -78,7 +78,11 @@ def _repair(prefix: str, confirm: Callable[[str], None]) -> bool:
         if "error" in changes:
             print(f"gpuenv: {changes['error']['message']}")
             return False
-        lines = _change_lines(changes)
+        lines = [
+            f"  {kind}  {package['name']} {package['before']} -> {package['after']}"
+            for kind in ("add", "change", "again", "remove")
+            for package in changes[kind]
+        ]
         if not lines:
             print("gpuenv: the builds fit this host; something else is broken: gpuenv doctor.")
             return False
@@ -88,18 +92,16 @@ def _repair(prefix: str, confirm: Callable[[str], None]) -> bool:
         return done.returncode == 0
 
 
-def _change_lines(changes: Mapping[str, Any]) -> list[str]:
-    return [
-        f"  {kind}  {package['name']} {package['before']} -> {package['after']}"
-        for kind in ("add", "change", "again", "remove")
-        for package in changes[kind]
-    ]
-
-
 def _remove_cudnn(prefix: str, confirm: Callable[[str], None]) -> bool:
     """Uninstall the cuDNN of pip beside that of conda. Return whether it was done."""
     wheels = cudnn_wheels(prefix)
-    needed = list(filter(None, (_dependents(prefix, name) for name in wheels)))
+    needed = [
+        f"{wheel.name} of pip needs {name}"
+        for name in wheels
+        for wheel in conda_prefix.wheels_in(prefix)
+        for requirement in conda_prefix.requirements_of(wheel)
+        if requirement.name == name and "extra" not in (requirement.marker or "")
+    ]
     if needed:
         print(f"gpuenv: nothing was changed: {'; '.join(needed)}.")
         print("  Uninstall these wheels, and install their packages with conda instead.")
@@ -107,15 +109,3 @@ def _remove_cudnn(prefix: str, confirm: Callable[[str], None]) -> bool:
     confirm(f"Uninstall {', '.join(wheels)} (pip) from {prefix}?")
     python = [str(find_interpreter(prefix)), "-m", "pip", "uninstall", "--yes"]
     return subprocess.run([*python, *wheels], check=False).returncode == 0
-
-
-def _dependents(prefix: str, name: str) -> str:
-    """Return "torch needs nvidia-cudnn-cu12" for the wheels that need a wheel; "" without any."""
-    from ..install import conda_prefix
-
-    names = [
-        wheel.name
-        for wheel in conda_prefix.wheels_in(prefix)
-        if name in conda_prefix.required_names(wheel)
-    ]
-    return f"{', '.join(names)} of pip needs {name}" if names else ""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 
 from ..compat import data
-from ..compat.conda_records import CUDNN, TOOLKITS, Carriers
+from ..compat.conda_records import CUDA_PACKAGES, Carriers
 
 
 @cache
@@ -22,7 +21,7 @@ def watched() -> Mapping[str, str]:
     matrix = data.load()
     watched = Carriers(matrix.folder).watched
     others = set(matrix.frameworks()).difference(watched.values())
-    return {**dict.fromkeys((*TOOLKITS, *CUDNN), ""), **watched, **{name: name for name in others}}
+    return {**dict.fromkeys(CUDA_PACKAGES, ""), **watched, **{name: name for name in others}}
 
 
 def watched_among(packages: Iterable[str]) -> set[str]:
@@ -36,17 +35,11 @@ def frameworks_of(packages: Iterable[str]) -> list[str]:
     return sorted(names - {""})
 
 
-def installed_packages(prefix: str) -> dict[str, str]:
-    """Return {name: version} of conda's packages.
+def watched_in(prefix: str) -> set[str]:
+    """Return the watched packages that conda installed into an environment."""
+    from ..install import conda_prefix  # slow: most transactions do not need it
 
-    They are read from the file names of their records, such as cudnn-9.10.2.21-h1_0.json.
-    """
-    packages = {}
-    for filename in _names_in(os.path.join(prefix, "conda-meta")):
-        parts = filename.removesuffix(".json").rsplit("-", 2)
-        if filename.endswith(".json") and len(parts) == 3:
-            packages[parts[0]] = parts[1]
-    return packages
+    return watched_among(conda_prefix.read_packages(prefix))
 
 
 def cudnn_wheels(prefix: str) -> list[str]:
@@ -55,11 +48,3 @@ def cudnn_wheels(prefix: str) -> list[str]:
 
     names = (wheel.name for wheel in conda_prefix.wheels_in(prefix))
     return sorted(name for name in names if name.startswith("nvidia-cudnn"))
-
-
-def _names_in(folder: str) -> list[str]:
-    """Return what is in a folder; nothing where it cannot be read."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gpuenv_conda_plugin import OFF, SETTING, STRICT, WARN, import_conda, one_line, warn
 
 from . import checks
-from .packages import frameworks_of, installed_packages, watched_among
+from .packages import frameworks_of, watched_among, watched_in
 
 
 class PackageRecord(Protocol):
@@ -69,13 +68,8 @@ class VerificationAction:
 
     def cleanup(self) -> None:
         """Write the outcome, once the progress of the transaction is off the screen."""
-        for line in self.messages[:1]:
-            warn(line)
-        try:
-            for line in self.messages[1:]:
-                print(line, file=sys.stderr)
-        except (OSError, ValueError):
-            pass  # stderr is closed
+        if self.messages:
+            warn("\n".join(self.messages))
 
     def _history_path(self) -> str:
         return os.path.join(self.target_prefix, "conda-meta", "history")
@@ -85,7 +79,8 @@ class VerificationAction:
         prefix, mode = self.target_prefix, _mode()
         if mode == OFF or not touched(self.link_precs or (), self.unlink_precs or (), prefix):
             return [], None
-        if _is_for_another_platform():
+        context = import_conda("base.context").context
+        if context.subdir != context._native_subdir():
             return ["not checked: the environment is for another platform"], None
         results = checks.examine(prefix, checks.TIMEOUT)
         lines = checks.summary(results, prefix)
@@ -94,9 +89,7 @@ class VerificationAction:
         text = "\n".join([f"gpuenv: {lines[0]}", *lines[1:]])
         refusal: Exception = import_conda("exceptions").CondaVerificationError(text)
         # For error_hints.py.
-        refusal.gpuenv_frameworks = frameworks_of(  # type: ignore[attr-defined]
-            installed_packages(prefix)
-        )
+        refusal.gpuenv_frameworks = frameworks_of(watched_in(prefix))  # type: ignore[attr-defined]
         return lines, refusal
 
 
@@ -120,9 +113,7 @@ def touched(
     """Return whether a transaction changes a watched package and leaves one in the environment."""
     if watched_among(record.name for record in linked):
         return True
-    if not watched_among(record.name for record in unlinked):
-        return False
-    return bool(watched_among(installed_packages(prefix)))
+    return bool(watched_among(record.name for record in unlinked) and watched_in(prefix))
 
 
 def _mode() -> str:
@@ -136,8 +127,3 @@ def _mode() -> str:
     if text not in {WARN, "true"}:
         warn(f"plugins.{SETTING} is {value!r}: taken as warn (it can be off, warn or strict)")
     return WARN
-
-
-def _is_for_another_platform() -> bool:
-    context = import_conda("base.context").context
-    return bool(context.subdir != context._native_subdir())

@@ -8,20 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..compat import conda_parts, evaluate
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..errors import InputError, InstallError, Reason, is_doubt
 from ..index.urls import file_url_to_path
-from ..model import EnvironmentChanges, Host, Lock, Pin, Wheel
-from ..prefix import find_interpreter, is_conda
+from ..model import Host, Lock, Pin
+from ..prefix import is_conda
 from ..requirements.conda_versions import inside_conda
 from ..resolve.conda.solvers import RattlerSolver
 from ..resolve.conda.wheels_beside import records_of
-from .conda_prefix import read_packages
+from ..serialize import read_input
+from .conda_prefix import difference_of, read_packages
 
 
 def reasons(
@@ -55,62 +55,19 @@ def check(target: str) -> bool:
             raise InputError(f"--target {target}: has files in it and is no conda environment")
         if not os.access(os.path.join(target, "conda-meta"), os.W_OK | os.X_OK):
             raise InputError(f"--target {target}: cannot be written to")
-        _require_not_frozen(target)
+        path = os.path.join(target, "conda-meta", "frozen")
+        if os.path.isfile(path):
+            try:
+                message = json.loads(read_input(path))["message"]
+            except (OSError, ValueError, KeyError, TypeError):
+                message = "it has the file conda-meta/frozen"
+            message = f"--target {target}: is frozen: {' '.join(str(message).split())}"
+            raise InputError(message, hint="install into another environment")
         return False
     if not os.path.isdir(os.path.dirname(target)):
         message = f"--target {target}: the folder above it does not exist"
         raise InputError(message, hint="make it, or give another target")
     return True
-
-
-def _require_not_frozen(target: str) -> None:
-    path = os.path.join(target, "conda-meta", "frozen")
-    if not os.path.isfile(path):
-        return
-    try:
-        with open(path, encoding="utf-8") as file:
-            message = json.load(file)["message"]
-    except (OSError, ValueError, KeyError, TypeError):
-        message = "it has the file conda-meta/frozen"
-    message = f"--target {target}: is frozen: {' '.join(str(message).split())}"
-    raise InputError(message, hint="install into another environment")
-
-
-def sync(
-    lock: Lock,
-    target: str,
-    changes: EnvironmentChanges | None = None,
-    *,
-    requested: Sequence[str] = (),
-    progress: Callable[[str], None] | None = None,
-) -> str:
-    """Install a lock into a prefix. A new prefix that fails half way is removed again.
-
-    Args:
-        lock: The lock of the conda packages.
-        target: The prefix.
-        changes: What changes in an existing prefix.
-        requested: The specs of the lock, for conda's history.
-        progress: Is called with a line for each step.
-
-    Returns:
-        The interpreter, "" if the prefix has none.
-
-    Raises:
-        InputError: The target cannot be used.
-        InstallError: A file could not be installed as locked.
-    """
-    target, is_new = os.path.abspath(target), check(target)
-    if progress is not None:
-        progress(f"installing {len(lock.pins)} conda packages into {target}")
-    removed = [] if changes is None else [row.name for row in changes.remove if not row.wheel]
-    try:
-        install(lock.pins, target, removed, requested)
-    except BaseException:
-        if is_new:
-            shutil.rmtree(target, ignore_errors=True)
-        raise
-    return find_interpreter(target) or ""
 
 
 def install(
@@ -129,29 +86,24 @@ def install(
         InstallError: A file could not be installed as pinned.
     """
     _check_local_files(pins, target)
-    _run_installer(pins, target, removed, requested, withdrawn)
-    _check_installed(pins, target)
-
-
-def _run_installer(
-    pins: Sequence[Pin],
-    target: str,
-    removed: Sequence[str],
-    requested: Sequence[str],
-    withdrawn: Sequence[str],
-) -> None:
-    rows = [_install_row(pin.wheel) for pin in pins]
+    records = records_of(pins)
     if inside_conda():
         from . import conda_transaction
 
         conda_transaction.install(
-            target, rows, remove=removed, requested=requested, withdrawn=withdrawn
+            target, records, remove=removed, requested=requested, withdrawn=withdrawn
         )
-        return
-    subdir = _subdir(pins)
-    # The child ends with the block: nothing goes on writing into a prefix that is removed.
-    with RattlerSolver((), (subdir, "noarch")) as solver:
-        solver.install(target, rows, subdir, remove=removed)
+    else:
+        subdirs = {str(record["subdir"]) for record in records} - {"noarch"}
+        subdir = next(iter(subdirs), "noarch")
+        # The child ends with the block: nothing goes on writing into a prefix that is removed.
+        with RattlerSolver((), (subdir, "noarch")) as solver:
+            solver.install(target, records, subdir, remove=removed)
+    installed = read_packages(target)
+    for pin in pins:
+        difference = difference_of(pin.wheel, installed.get(pin.wheel.name))
+        if difference is not None:
+            raise InstallError(f"{pin.wheel.filename} was not installed as locked: {difference}")
 
 
 def _check_local_files(pins: Sequence[Pin], target: str) -> None:
@@ -174,38 +126,3 @@ def _check_local_files(pins: Sequence[Pin], target: str) -> None:
         if have != wheel.sha256:
             locked = f"the lock says sha256 {wheel.sha256}, the file has {have}"
             raise InstallError(f"hash mismatch of {wheel.filename}: {locked}")
-
-
-def _subdir(pins: Sequence[Pin]) -> str:
-    for pin in pins:
-        subdir = str(pin.wheel.metadata["subdir"])
-        if subdir != "noarch":
-            return subdir
-    return "noarch"
-
-
-def _install_row(wheel: Wheel) -> dict[str, object]:
-    return {
-        **wheel.metadata,
-        "name": wheel.name,
-        "version": wheel.version,
-        "fn": wheel.filename,
-        "url": wheel.url,
-        "channel": wheel.index,
-        "sha256": wheel.sha256,
-        "size": wheel.size,
-    }
-
-
-def _check_installed(pins: Sequence[Pin], target: str) -> None:
-    """Raise InstallError if conda-meta does not name what the pins name."""
-    installed = read_packages(target)
-    for pin in pins:
-        wheel, record = pin.wheel, installed.get(pin.wheel.name)
-        if record is None:
-            have = "nothing"
-        elif (record.get("version"), record.get("sha256")) == (wheel.version, wheel.sha256):
-            continue
-        else:
-            have = f"{record.get('version')} {record.get('sha256')}"
-        raise InstallError(f"{wheel.filename} was not installed as locked: the prefix has {have}")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ..compat.conda_parts import some
-from ..compat.conda_records import Carriers
+from ..compat.conda_records import Carriers, Record
 from ..errors import HostMismatchError, InputError, Reason
-from ..model import EnvironmentChanges, Lock, PackageChange, Pin, Requirement, Wheel
+from ..model import EnvironmentChanges, Lock, PackageChange, Requirement, Wheel
 from ..requirements import conda_versions
 from ..requirements.conda_settings import read_pins
-from ..requirements.versions import contains, normalize_name
+from ..requirements.versions import contains
+from ..resolve.conda.wheels_beside import records_of
 from .conda_history import requested_specs
 from .conda_prefix import (
     distributions_of_conda,
@@ -23,8 +23,7 @@ from .conda_prefix import (
 
 # A prefix with one of these runs the user's conda: without it no environment can be repaired.
 _MANAGERS = ("conda", "mamba", "micromamba")
-_PYTHON = {"python", "python_abi"}
-_Record = Mapping[str, Any]
+_Builds = Mapping[str, tuple[str, str]]  # {name: (version and build, sha256)}
 
 
 def plan_changes(
@@ -51,235 +50,177 @@ def plan_changes(
         HostMismatchError: The lock does not fit what is in the prefix.
     """
     installed = read_packages(target, strict=True)
-    locked = {pin.wheel.name: pin.wheel for pin in lock.pins}
+    locked = {record["name"]: record for record in records_of(lock.pins)}
     removed = sorted(installed.keys() - locked.keys()) if exact else []
-    _require_no_manager(target, installed, removed)
-    changes = _changes(target, installed, locked, removed)
-    changed = _Changed(installed, locked, changes)
+    managers = [name for name in _MANAGERS if name in installed]
+    if managers and removed:
+        message = f"--exact would remove {some(removed)} from {target}, which holds {managers[0]}"
+        raise InputError(message, hint="install into another environment")
+    changes = _compared(
+        EnvironmentChanges(target=target), _builds_of(installed), _builds_of(locked), removed
+    )
+    new = {change.name: locked[change.name] for change in (*changes.add, *changes.change)}
+    staying = [record for name, record in installed.items() if name not in {*locked, *removed}]
     beside = {} if lock.wheels is None else {pin.wheel.name: pin.wheel for pin in lock.wheels.pins}
     reasons = [
-        *_pin_reasons(target, changed),
-        *_dependency_reasons(changed),
-        *_overwritten_wheels(target, changed, carriers, leaving),
-        *_wheel_reasons(target, changed, carriers, {*leaving, *beside}),
+        *_violations("pinned", read_pins(target, os.environ), new),
+        *_violations("conflict", _met_needs(staying, installed), new),
+        *_overwritten_wheels(target, carriers.providers(new.values()), leaving),
+        *_wheel_reasons(target, installed, new, carriers, {*leaving, *beside}),
     ]
     if not exact:
-        reasons += _request_reasons(target, changed, requested)
-        reasons += _python_reasons(target, changed, leaving)
+        replaced = {conda_versions.name_of(spec) for spec in requested}
+        earlier = [
+            ("the history of the environment", spec)
+            for name, spec in requested_specs(target, installed).items()
+            if name not in replaced
+        ]
+        reasons += _violations("requested", earlier, new)
+        reasons += _python_reasons(target, installed, new, leaving)
         reasons += _overwritten_packages(target, beside)
     if reasons:
         message = "the lock does not fit the packages of the environment; nothing was installed"
         hint = "use another environment, or gpuenv install, which solves with what is there"
         raise HostMismatchError(message, tuple(reasons), hint=hint)
-    return _with_wheels(changes, beside, leaving)
-
-
-def _require_no_manager(
-    target: str, installed: Mapping[str, _Record], removed: Sequence[str]
-) -> None:
-    managers = [name for name in _MANAGERS if name in installed]
-    if managers and removed:
-        message = f"--exact would remove {some(removed)} from {target}, which holds {managers[0]}"
-        raise InputError(message, hint="install into another environment")
-
-
-def _changes(
-    target: str,
-    installed: Mapping[str, _Record],
-    locked: Mapping[str, Wheel],
-    removed: Sequence[str],
-) -> EnvironmentChanges:
-    added, changed = [], []
-    for name, wheel in locked.items():
-        record, after = installed.get(name), f"{wheel.version} {wheel.metadata['build']}"
-        if record is None:
-            added.append(PackageChange(name=name, after=after))
-        elif (record.get("sha256"), _build_of(record)) != (wheel.sha256, after):
-            changed.append(PackageChange(name=name, before=_build_of(record), after=after))
-    return EnvironmentChanges(
-        target=target,
-        add=tuple(added),
-        change=tuple(changed),
-        remove=tuple(
-            PackageChange(name=name, before=_build_of(installed[name])) for name in removed
-        ),
-    )
-
-
-def _with_wheels(
-    changes: EnvironmentChanges, beside: Mapping[str, Wheel], leaving: Collection[str]
-) -> EnvironmentChanges:
-    """Return the changes with those of the wheels beside the conda packages."""
-    installed = {wheel.name: wheel.version for wheel in wheels_in(changes.target)}
-    removed = [
-        PackageChange(name=name, before=installed[name], wheel=True)
-        for name in leaving
-        if name in installed
-    ]
-    added, changed = [], []
-    for name, wheel in beside.items():
-        before = installed.get(name, "")
-        change = PackageChange(name=name, before=before, after=wheel.version, wheel=True)
-        if not before:
-            added.append(change)
-        elif before != wheel.version:
-            changed.append(change)
-    changes = changes.replace(
-        add=(*changes.add, *added),
-        change=(*changes.change, *changed),
-        remove=(*changes.remove, *removed),
-    )
+    before = {wheel.name: (wheel.version, "") for wheel in wheels_in(target)}
+    after = {name: (wheel.version, "") for name, wheel in beside.items()}
+    changes = _compared(changes, before, after, leaving, wheel=True)
     confirm = tuple(change.name for change in (*changes.change, *changes.remove))
     return changes.replace(confirm=confirm)
 
 
-def _build_of(record: _Record) -> str:
+def _build_of(record: Record) -> str:
     return f"{record.get('version')} {record.get('build')}"
 
 
-class _Changed:
-    """The packages that a lock adds or changes, beside those that stay."""
-
-    def __init__(
-        self,
-        installed: Mapping[str, _Record],
-        locked: Mapping[str, Wheel],
-        changes: EnvironmentChanges,
-    ) -> None:
-        names = [change.name for change in (*changes.add, *changes.change)]
-        gone = {change.name for change in changes.remove}
-        self.before = installed
-        self.after = {name: locked[name] for name in names}
-        self.staying = [
-            record for name, record in installed.items() if name not in locked and name not in gone
-        ]
-
-    def met_before(self, spec: str) -> bool:
-        """Return whether the prefix has the package that a spec asks for."""
-        name = conda_versions.name_of(spec)
-        record = self.before.get(name)
-        if record is None:
-            return False
-        version, build = str(record.get("version")), str(record.get("build"))
-        return conda_versions.matches(spec, name, version, build)
-
-    def violated_by(self, spec: str) -> Wheel | None:
-        """Return the new build of the package of a spec if it is not what the spec asks for."""
-        wheel = self.after.get(conda_versions.name_of(spec))
-        if wheel is None:
-            return None
-        build = str(wheel.metadata["build"])
-        if conda_versions.matches(spec, wheel.name, wheel.version, build):
-            return None
-        return wheel
+def _have(record: Record) -> str:
+    return f"{record['name']} {_build_of(record)} in the lock"
 
 
-def _have(wheel: Wheel) -> str:
-    return f"{wheel.name} {wheel.version} {wheel.metadata['build']} in the lock"
+def _builds_of(packages: Mapping[str, Record]) -> _Builds:
+    return {
+        name: (_build_of(record), str(record.get("sha256"))) for name, record in packages.items()
+    }
 
 
-def _pin_reasons(target: str, changed: _Changed) -> Iterator[Reason]:
-    """Yield the pins of the prefix and of conda's settings that the lock violates. Code: pinned."""
-    for subject, spec in read_pins(target, os.environ):
-        wheel = changed.violated_by(spec)
-        if wheel is not None:
-            yield Reason(code="pinned", subject=subject, need=spec, have=_have(wheel))
+def _compared(
+    changes: EnvironmentChanges,
+    before: _Builds,
+    after: _Builds,
+    removed: Collection[str],
+    *,
+    wheel: bool = False,
+) -> EnvironmentChanges:
+    """Return changes with those of further packages, before and after."""
+
+    def change(name: str, old: str = "", new: str = "") -> PackageChange:
+        return PackageChange(name=name, before=old, after=new, wheel=wheel)
+
+    added = [change(name, "", after[name][0]) for name in after if name not in before]
+    changed = [
+        change(name, before[name][0], after[name][0])
+        for name in after
+        if name in before and before[name] != after[name]
+    ]
+    gone = [change(name, before[name][0]) for name in removed if name in before]
+    return changes.replace(
+        add=(*changes.add, *added),
+        change=(*changes.change, *changed),
+        remove=(*changes.remove, *gone),
+    )
 
 
-def _request_reasons(target: str, changed: _Changed, requested: Sequence[str]) -> Iterator[Reason]:
-    """Yield the earlier requests that the lock violates and does not replace. Code: requested."""
-    replaced = {conda_versions.name_of(spec) for spec in requested}
-    for name, spec in requested_specs(target, changed.before).items():
-        wheel = changed.violated_by(spec)
-        if name not in replaced and wheel is not None:
-            subject = "the history of the environment"
-            yield Reason(code="requested", subject=subject, need=spec, have=_have(wheel))
+def _is_met(spec: str, packages: Mapping[str, Record]) -> bool | None:
+    """Return whether the package that a spec asks for is of a build that it asks for.
+
+    None if there is no such package.
+    """
+    record = packages.get(conda_versions.name_of(spec))
+    if record is None:
+        return None
+    version, build = str(record.get("version")), str(record.get("build"))
+    return conda_versions.matches(spec, record["name"], version, build)
 
 
-def _dependency_reasons(changed: _Changed) -> Iterator[Reason]:
-    """Yield what packages that stay need and have now, and would lose. Code: conflict."""
-    for record in changed.staying:
+def _violations(
+    code: str, specs: Iterable[tuple[str, str]], new: Mapping[str, Record]
+) -> Iterator[Reason]:
+    """Yield what new packages violate of (subject, spec)."""
+    for subject, spec in specs:
+        if _is_met(spec, new) is False:
+            have = _have(new[conda_versions.name_of(spec)])
+            yield Reason(code=code, subject=subject, need=spec, have=have)
+
+
+def _met_needs(
+    records: Sequence[Record], installed: Mapping[str, Record]
+) -> Iterator[tuple[str, str]]:
+    """Yield (package, spec) of the dependencies and the constraints that are met now."""
+    for record in records:
         subject = f"{record['name']} {record.get('version')}"
-        met = [spec for spec in record.get("depends") or () if changed.met_before(spec)]
-        for spec in (*met, *_met_constraints(record, changed)):
-            wheel = changed.violated_by(spec)
-            if wheel is not None:
-                yield Reason(code="conflict", subject=subject, need=spec, have=_have(wheel))
+        for spec in record.get("depends") or ():
+            if _is_met(spec, installed):
+                yield subject, spec
+        for spec in record.get("constrains") or ():
+            if _is_met(spec, installed) is not False:
+                yield subject, spec
 
 
-def _met_constraints(record: _Record, changed: _Changed) -> Iterator[str]:
-    """Yield the constraints of a package that hold now."""
-    for spec in record.get("constrains") or ():
-        if conda_versions.name_of(spec) not in changed.before or changed.met_before(spec):
-            yield spec
-
-
-def _python_reasons(target: str, changed: _Changed, leaving: Collection[str]) -> Iterator[Reason]:
+def _python_reasons(
+    target: str,
+    installed: Mapping[str, Record],
+    new: Mapping[str, Record],
+    leaving: Collection[str],
+) -> Iterator[Reason]:
     """Yield the wheels that another Python would not find. Code: wheel-python."""
-    before, python = changed.before.get("python"), changed.after.get("python")
-    if before is None or python is None:
+    if "python" not in installed or "python" not in new:
         return
-    minor = ".".join(str(before.get("version")).split(".")[:2])
-    if conda_versions.contains(f"{minor}.*", python.version):
+    minor = ".".join(str(installed["python"].get("version")).split(".")[:2])
+    if conda_versions.contains(f"{minor}.*", new["python"]["version"]):
         return
     for wheel in wheels_in(target, leaving):
         subject = f"{wheel.name} {wheel.version} (wheel)"
-        need = f"Python {minor}"
-        yield Reason(code="wheel-python", subject=subject, need=need, have=_have(python))
+        need, have = f"Python {minor}", _have(new["python"])
+        yield Reason(code="wheel-python", subject=subject, need=need, have=have)
 
 
 def _wheel_reasons(
-    target: str, changed: _Changed, carriers: Carriers, leaving: Collection[str]
+    target: str,
+    installed: Mapping[str, Record],
+    new: Mapping[str, Record],
+    carriers: Carriers,
+    leaving: Collection[str],
 ) -> Iterator[Reason]:
     """Yield what wheels that stay need and have now, and would lose. Code: conflict."""
-    before = {
-        carriers.distributions.get(name) or normalize_name(name): str(record.get("version"))
-        for name, record in changed.before.items()
-    }
-    after = _providers(changed.after.values(), carriers)
+    before, after = carriers.providers(installed.values()), carriers.providers(new.values())
     for distribution in wheels_in(target, leaving):
         subject = f"{distribution.name} {distribution.version} (wheel)"
         for requirement in requirements_of(distribution):
-            wheel = after.get(requirement.name)
-            if wheel is None or not _admits(requirement, before.get(requirement.name)):
+            old, record = before.get(requirement.name), after.get(requirement.name)
+            if old is None or record is None or requirement.marker:
                 continue
-            if not _admits(requirement, wheel.version):
+            if _admits(requirement, old) and not _admits(requirement, record):
                 need = f"{requirement.name}{requirement.specifier}"
-                yield Reason(code="conflict", subject=subject, need=need, have=_have(wheel))
+                yield Reason(code="conflict", subject=subject, need=need, have=_have(record))
 
 
-def _admits(requirement: Requirement, version: str | None) -> bool:
+def _admits(requirement: Requirement, record: Record) -> bool:
     try:
-        return version is not None and contains(requirement.specifier, version)
+        return contains(requirement.specifier, str(record.get("version")))
     except InputError:
         return False  # a version that is not of PEP 440
 
 
 def _overwritten_wheels(
-    target: str, changed: _Changed, carriers: Carriers, leaving: Collection[str]
+    target: str, providers: Mapping[str, Record], leaving: Collection[str]
 ) -> Iterator[Reason]:
     """Yield the wheels whose files conda packages would overwrite. Code: two-distributions."""
-    packages = _providers(changed.after.values(), carriers)
     for wheel in wheels_in(target, leaving):
-        package = packages.get(wheel.name)
-        if package is not None:
+        if wheel.name in providers:
             subject = f"{wheel.name} {wheel.version} (wheel)"
             need = f"to be uninstalled first (pip uninstall {wheel.name})"
-            yield Reason(code="two-distributions", subject=subject, need=need, have=_have(package))
-
-
-def distributions_of(pins: Sequence[Pin], carriers: Carriers) -> Collection[str]:
-    """Return the Python distributions that conda packages may provide."""
-    return _providers((pin.wheel for pin in pins), carriers).keys()
-
-
-def _providers(packages: Iterable[Wheel], carriers: Carriers) -> dict[str, Wheel]:
-    """Return {Python distribution: the conda package that may provide it}."""
-    return {
-        carriers.distributions.get(package.name) or normalize_name(package.name): package
-        for package in packages
-        if _may_be_distribution(package)
-    }
+            have = _have(providers[wheel.name])
+            yield Reason(code="two-distributions", subject=subject, need=need, have=have)
 
 
 def _overwritten_packages(target: str, beside: Mapping[str, Wheel]) -> Iterator[Reason]:
@@ -294,10 +235,3 @@ def _overwritten_packages(target: str, beside: Mapping[str, Wheel]) -> Iterator[
             need = f"to be removed first (conda remove {distribution.name})"
             have = f"the wheel {wheel.name} {wheel.version} in the lock"
             yield Reason(code="two-distributions", subject=subject, need=need, have=have)
-
-
-def _may_be_distribution(package: Wheel) -> bool:
-    """Return whether a package depends on Python; an @EXPLICIT file does not say it."""
-    if "depends" not in package.metadata:
-        return True
-    return any(conda_versions.name_of(spec) in _PYTHON for spec in package.metadata["depends"])

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -34,18 +34,14 @@ _PREVIOUS = os.path.join("conda-meta", "gpuenv-previous")  # not .json, which co
 LOCK = "gpuenv-lock.txt"
 _LOCKS = (LOCK, "pylock.gpuenv-lock.toml")
 _COMMAND = "gpuenv sync"
-_HEAD = re.compile(r"==>\s*(.+?)\s*<==")
+_HEAD = re.compile(r"^==>.+<==$", re.MULTILINE)
 _SPECS = re.compile(r"#\s*(\w+)\s*specs:\s*(\[.*\])")
-# The action of a line of specs -> whether the specs are taken back.
-_ACTIONS = {
-    "update": False,
-    "install": False,
-    "create": False,
-    "neutered": False,
-    "remove": True,
-    "uninstall": True,
-}
 _CHANNEL_HOST = "conda.anaconda.org/"
+# The fields of a record that are needed to install its package again.
+_KEYS = (
+    *("name", "version", "build", "build_number", "subdir", "depends"),
+    *("channel", "url", "fn", "size", "sha256", "md5"),
+)
 
 
 def requested_specs(target: str, installed: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -67,7 +63,7 @@ def requested_specs(target: str, installed: Mapping[str, Mapping[str, Any]]) -> 
 def _apply_specs(line: str, specs: dict[str, str]) -> None:
     """Apply a line of specs of the history to {package: spec}; other lines change nothing."""
     match = _SPECS.match(line)
-    if match is None or match.group(1) not in _ACTIONS:
+    if match is None:
         return
     try:
         listed = ast.literal_eval(match.group(2))
@@ -76,7 +72,7 @@ def _apply_specs(line: str, specs: dict[str, str]) -> None:
     for spec in map(str, listed):
         name = conda_versions.name_of(spec)
         specs.pop(name, None)
-        if not _ACTIONS[match.group(1)]:
+        if match.group(1) not in ("remove", "uninstall"):
             specs[name] = spec
 
 
@@ -97,11 +93,15 @@ def record(target: str, specs: Sequence[str], withdrawn: Collection[str] = ()) -
     lines = _read_lines(target)
     before = _packages_of(lines)
     installed = read_packages(target)
-    after = _as_known({_distribution(record) for record in installed.values()}, before)
+    # conda may have other names for the channels of what the history has.
+    names = {package.rpartition("::")[2]: package for package in before}
+    packages = set(map(_distribution, installed.values()))
+    after = {names.get(package.rpartition("::")[2], package) for package in packages}
     known: dict[str, str] = {}
     for line in lines:
         _apply_specs(line, known)
-    new = [spec for spec in specs if not _is_known(spec, known)]
+    parsed = set(map(conda_versions.split, known.values()))  # conda writes them in another form
+    new = [spec for spec in specs if conda_versions.split(spec) not in parsed]
     gone = [name for name in known if name not in installed or name in withdrawn]
     if before == after and not new and not gone:
         return
@@ -118,49 +118,24 @@ def record(target: str, specs: Sequence[str], withdrawn: Collection[str] = ()) -
         # Another tool may have been stopped in the middle of a line.
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         unfinished = file.read(1) not in (b"", b"\n")
-        lines = [*([""] if unfinished else []), *revision]
-        file.write("".join(f"{line}\n" for line in lines).encode())
-
-
-def _is_known(spec: str, known: Mapping[str, str]) -> bool:
-    """Return whether a spec is already requested. conda may write it in another form."""
-    before = known.get(conda_versions.name_of(spec))
-    return before is not None and conda_versions.split(before) == conda_versions.split(spec)
-
-
-def _as_known(packages: set[str], known: set[str]) -> set[str]:
-    """Return packages with the channels that the history has: conda may have names for them."""
-    names = {package.rpartition("::")[2]: package for package in known}
-    return {names.get(package.rpartition("::")[2], package) for package in packages}
+        text = "".join(f"{line}\n" for line in revision)
+        file.write((f"\n{text}" if unfinished else text).encode())
 
 
 def _packages_of(lines: Sequence[str]) -> set[str]:
     """Return the packages that the history says are there."""
     packages: set[str] = set()
-    for revision in _revisions(lines):
-        if not any(line.startswith(("+", "-")) for line in revision):
-            packages = set(revision)
+    for revision in _HEAD.split("\n".join(lines))[1:]:
+        listed = [line for line in revision.split("\n") if line and not line.startswith("#")]
+        if not any(line.startswith(("+", "-")) for line in listed):
+            packages = set(listed)
             continue
-        for line in revision:
+        for line in listed:
             if line.startswith("-"):
                 packages.discard(line[1:])
             else:
                 packages.add(line[1:])
     return packages
-
-
-def _revisions(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the packages of each revision, as the lines have them."""
-    revision: list[str] | None = None
-    for line in lines:
-        if _HEAD.match(line):
-            if revision is not None:
-                yield revision
-            revision = []
-        elif revision is not None and not line.startswith("#"):
-            revision.append(line)
-    if revision is not None:
-        yield revision
 
 
 def _distribution(record: Mapping[str, Any]) -> str:
@@ -232,13 +207,9 @@ def remember_state(target: str, before: State) -> None:
     write_whole(os.path.join(target, _PREVIOUS), json.dumps(document, indent=1).encode())
 
 
-_KEYS = ("name", "version", "build", "build_number", "subdir", "depends")
-_FILE_KEYS = ("channel", "url", "fn", "size", "sha256", "md5")
-
-
 def _to_install_again(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a conda-meta record that an installation needs."""
-    kept = {key: record[key] for key in _KEYS + _FILE_KEYS if record.get(key) is not None}
+    kept = {key: record[key] for key in _KEYS if record.get(key) is not None}
     for key in ("url", "channel"):
         if key in kept:
             kept[key] = without_credentials(str(kept[key]))
@@ -247,10 +218,8 @@ def _to_install_again(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def forget_state(target: str) -> None:
     """Delete the state before the last installation. A rollback to it is no longer possible."""
-    try:
+    with suppress(FileNotFoundError):
         os.remove(os.path.join(target, _PREVIOUS))
-    except FileNotFoundError:
-        pass
 
 
 def previous_state(target: str) -> State:
@@ -266,11 +235,10 @@ def previous_state(target: str) -> State:
             records=document["records"], specs=document["specs"], lock=document.get("lock", {})
         )
         after = set(document["after"])
-    except FileNotFoundError:
-        message = f"{target}: gpuenv keeps no earlier state of this environment"
-        raise InputError(message, hint="install an earlier lock: gpuenv sync LOCK") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = f"{target}: {_PREVIOUS} cannot be read: {error}"
+        if isinstance(error, FileNotFoundError):
+            message = f"{target}: gpuenv keeps no earlier state of this environment"
         raise InputError(message, hint="install an earlier lock: gpuenv sync LOCK") from None
     changed = sorted(after ^ read_state(target).packages())
     if changed:

@@ -6,6 +6,7 @@ import glob
 import json
 import os
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..atomic_write import write_whole
@@ -30,7 +31,7 @@ def read_packages(target: str, *, strict: bool = False) -> dict[str, dict[str, A
     A record that cannot be read is left out; with `strict` it is an InputError.
     """
     records = {}
-    for path in _record_paths(target):
+    for path in sorted(glob.glob(os.path.join(glob.escape(target), "conda-meta", "*.json"))):
         try:
             with open(path, encoding="utf-8") as file:
                 record = json.load(file)
@@ -40,10 +41,6 @@ def read_packages(target: str, *, strict: bool = False) -> dict[str, dict[str, A
                 message = f"{path}: is not a record of conda"
                 raise InputError(message, hint="repair the environment") from None
     return records
-
-
-def _record_paths(target: str) -> list[str]:
-    return sorted(glob.glob(os.path.join(glob.escape(target), "conda-meta", "*.json")))
 
 
 class Distribution(NamedTuple):
@@ -72,28 +69,13 @@ def wheels_in(target: str, but: Collection[str] = ()) -> list[Distribution]:
     ]
 
 
-def requirements_of(distribution: Distribution) -> list[Requirement]:
-    """Return the requirements of an installed distribution that have no marker."""
-    return [requirement for requirement in _requirements(distribution) if not requirement.marker]
-
-
-def required_names(distribution: Distribution) -> set[str]:
-    """Return what an installed distribution may require, without what its extras do."""
-    return {
-        requirement.name
-        for requirement in _requirements(distribution)
-        if "extra" not in (requirement.marker or "")
-    }
-
-
-def _requirements(distribution: Distribution) -> Iterator[Requirement]:
+def requirements_of(distribution: Distribution) -> Iterator[Requirement]:
+    """Yield the requirements of an installed distribution, also those of its extras."""
     from importlib.metadata import Distribution as Metadata
 
     for text in Metadata.at(distribution.folder).requires or ():
-        try:
+        with suppress(InputError):
             yield parse_requirement(text)
-        except InputError:
-            continue
 
 
 def distributions_of_conda(target: str) -> list[Distribution]:
@@ -131,30 +113,29 @@ def left_over(
     """
     python, names = _remembered(target)
     locked = set() if wheel_lock is None else {pin.wheel.name for pin in wheel_lock.pins}
-    moves = wheel_lock is not None and python != show_pair(wheel_lock.needs.python)
-    removed = set(names) & set(packages)
-    if moves:
-        removed |= set(names) & locked
+    removed = names.intersection(packages)
+    if wheel_lock is not None and python != show_pair(wheel_lock.needs.python):
+        removed |= names & locked
     if exact:
-        removed |= set(names) - locked
+        removed |= names - locked
     return tuple(sorted(removed))
 
 
-def _remembered(target: str) -> tuple[str, list[str]]:
-    """Return the Python and the names of the wheels that gpuenv installed: ("", []) without any."""
+def _remembered(target: str) -> tuple[str, set[str]]:
+    """Return the Python and the names of the wheels that gpuenv installed: ("", {}) without any."""
     try:
         with open(os.path.join(target, _MARK), encoding="utf-8") as file:
             python, *names = file.read().split()
     except (OSError, ValueError):
-        return "", []
-    return python, names
+        return "", set()
+    return python, set(names)
 
 
 def remember(target: str, wheel_lock: Lock | None, removed: Collection[str] = ()) -> None:
     """Write down in the prefix which wheels gpuenv installed, but for those that it removed."""
     path = os.path.join(target, _MARK)
     python, names = _remembered(target)
-    kept = set(names) - set(removed)
+    kept = names.difference(removed)
     if wheel_lock is not None:
         python = show_pair(wheel_lock.needs.python)
         kept |= {pin.wheel.name for pin in wheel_lock.pins}
@@ -174,15 +155,10 @@ def conda_check(target: str, lock: Lock) -> Check:
     build that is right in all else.
     """
     installed = read_packages(target)
-    wrong, without_hash = [], []
-    for pin in lock.pins:
-        name = pin.wheel.name
-        record = installed.pop(name, None)
-        difference = _difference(pin.wheel, record)
-        if difference is not None:
-            wrong.append(difference)
-        elif record is not None and record.get("sha256") is None:
-            without_hash.append(name)
+    locked = {pin.wheel.name: installed.pop(pin.wheel.name, None) for pin in lock.pins}
+    differences = (difference_of(pin.wheel, locked[pin.wheel.name]) for pin in lock.pins)
+    wrong = list(filter(None, differences))
+    without_hash = [name for name, record in locked.items() if record and not record.get("sha256")]
     status, evidence = "pass", f"{len(lock.pins)} conda packages as locked"
     if installed:
         evidence += f"; not of the lock: {some(sorted(installed))}"
@@ -195,7 +171,7 @@ def conda_check(target: str, lock: Lock) -> Check:
     return Check(name="versions", subject="conda", status=status, evidence=evidence)
 
 
-def _difference(wheel: Wheel, record: dict[str, Any] | None) -> str | None:
+def difference_of(wheel: Wheel, record: dict[str, Any] | None) -> str | None:
     """Return how an installed package differs from the locked one; None if it does not."""
     build = wheel.metadata["build"]
     locked = f"{wheel.version} {build}"

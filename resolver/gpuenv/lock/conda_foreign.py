@@ -8,47 +8,40 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from sysconfig import get_platform
 from typing import Any
 from urllib.parse import unquote
 
 from ..errors import InputError
 from ..index.urls import path_to_file_url
-from ..model import Host, Lock, Needs, Pin, Python, Wheel, parse_pair
+from ..model import Host, Lock, Needs, Pin, Python, Wheel, major_minor
 from ..requirements.versions import normalize_name
+from ..resolve.conda.virtual_packages import SUBDIRS
 from . import grammar
 
 Document = Mapping[str, Any]
 
-_CONDA_LOCK_KEYS = ("version", "metadata", "package")
-_PIXI_KEYS = ("version", "environments", "packages")
+PIXI = "pixi.lock"
+_KEYS = {
+    PIXI: ("version", "environments", "packages"),
+    "conda-lock.yml": ("version", "metadata", "package"),
+}
 _PIXI_VERSIONS = (4, 5, 6, 7)
-_MACHINES = {"x86_64": "64", "AMD64": "64"}
-_SYSTEMS = {"win32": "win", "darwin": "osx"}
 
 
-def is_conda_lock(text: str) -> bool:
-    """Return whether a text has the keys of a conda-lock.yml."""
-    return _has_keys(text, _CONDA_LOCK_KEYS)
-
-
-def is_pixi_lock(text: str) -> bool:
-    """Return whether a text has the keys of a pixi.lock."""
-    return _has_keys(text, _PIXI_KEYS)
-
-
-def _has_keys(text: str, keys: Iterable[str]) -> bool:
-    return all(re.search(rf"^{key}:", text, re.MULTILINE) for key in keys)
+def kind_of(text: str) -> str:
+    """Return the kind of lock whose keys a text has: pixi.lock, conda-lock.yml, "" for none."""
+    for kind, keys in _KEYS.items():
+        if all(re.search(rf"^{key}:", text, re.MULTILINE) for key in keys):
+            return kind
+    return ""
 
 
 def chosen_subdir(subdirs: Sequence[str], path: str) -> str:
     """Return the platform of a lock that is read; InputError if this machine's is not there."""
-    from platform import machine  # slow: it compiles many patterns
-
-    this_subdir = (
-        f"{_SYSTEMS.get(sys.platform, sys.platform)}-{_MACHINES.get(machine(), machine())}"
-    )
+    platform = get_platform()
+    this_subdir = SUBDIRS.get(platform, platform)
     if this_subdir in subdirs:
         return this_subdir
     if len(subdirs) == 1:
@@ -58,8 +51,8 @@ def chosen_subdir(subdirs: Sequence[str], path: str) -> str:
 
 def without_needs(pins: tuple[Pin, ...], wheels: Sequence[Wheel] = ()) -> Lock:
     """Return the lock of files of which nothing else is known, with wheels beside them."""
-    python = next((pin.wheel.version for pin in pins if pin.wheel.name == "python"), None)
-    version = parse_pair(".".join(python.split(".")[:2])) if python is not None else (0, 0)
+    python = next((pin.wheel.version for pin in pins if pin.wheel.name == "python"), "")
+    version = major_minor(python) or (0, 0)
     host = Host(python=Python(version=version))
     lock = Lock(pins=pins, needs=Needs(), choices=(), host=host, frameworks=())
     if not wheels:

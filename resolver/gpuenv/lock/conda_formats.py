@@ -42,7 +42,7 @@ CONDA_LOCK = "conda-lock"
 _PREFIX = "# gpuenv: "
 _EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
 _FILE_LINE = re.compile(
-    r"(?P<url>\S+?/(?P<subdir>[^/\s]+)/(?P<file>[^/\s#]+\.(?:conda|tar\.bz2)))"
+    r"(?P<url>\S+?/[^/\s]+/[^/\s#]+\.(?:conda|tar\.bz2))"
     r"(?:#(?:(?:sha256:)?(?P<sha256>[0-9a-f]{64})|(?P<md5>[0-9a-f]{32})))?"
 )
 _NAME_PARTS = 3  # NAME-VERSION-BUILD
@@ -187,9 +187,7 @@ def is_lock(path: str) -> bool:
         return False
     if os.path.basename(path).endswith(("conda-lock.yml", "conda-lock.yaml")):
         return True
-    if _EXPLICIT.search(text) is not None:
-        return True
-    return conda_foreign.is_conda_lock(text) or conda_foreign.is_pixi_lock(text)
+    return _EXPLICIT.search(text) is not None or bool(conda_foreign.kind_of(text))
 
 
 def read(path: str) -> Lock:
@@ -203,14 +201,16 @@ def read(path: str) -> Lock:
         text = read_input(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
-    wheels: Sequence[Wheel] = ()
+    kind = conda_foreign.kind_of(text)
     if _EXPLICIT.search(text) is not None:
-        document, pins = _read_explicit(text, path)
-    elif conda_foreign.is_pixi_lock(text):
-        document = None
-        pins, wheels = _read_pixi_lock(text, path)
+        document, pins, wheels = _read_explicit(text, path)
     else:
-        document, pins, wheels = _read_conda_lock(text, path)
+        try:
+            read_yaml = _read_pixi_lock if kind == conda_foreign.PIXI else _read_conda_lock
+            document, pins, wheels = read_yaml(load_yaml(text), path)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            expected = kind if kind == conda_foreign.PIXI else "conda-lock.yml of version 1"
+            raise InputError(f"{path}: not a {expected}: {error}") from None
     if document is None:
         return conda_foreign.without_needs(pins, wheels)
     try:
@@ -235,42 +235,36 @@ def _lock_of(document: Document, pins: tuple[Pin, ...]) -> Lock:
     return Lock(pins=pins, inputs=tuple(inputs), **{name: getattr(table, name) for name in names})
 
 
-def _read_explicit(text: str, path: str) -> tuple[Document | None, tuple[Pin, ...]]:
-    """Return (what gpuenv locked, None in a file of another tool; the files)."""
+# What gpuenv locked beside the files, None in a lock of another tool; the files; the wheels.
+_Content = tuple[Document | None, tuple[Pin, ...], Sequence[Wheel]]
+
+
+def _read_explicit(text: str, path: str) -> _Content:
     document: Document | None = None
     pins = []
     in_list = False
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped.startswith(_PREFIX):
-            try:
-                document = json.loads(stripped.removeprefix(_PREFIX))
-            except ValueError as error:
-                raise InputError(f"{path}, line {number}: {error}") from None
-        elif stripped == "@EXPLICIT":
-            in_list = True
-        elif in_list and stripped and not stripped.startswith("#"):
-            pins.append(_pin_of_line(stripped, f"{path}, line {number}"))
-    return document, tuple(pins)
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        try:
+            if line.startswith(_PREFIX):
+                document = json.loads(line.removeprefix(_PREFIX))
+            elif line == "@EXPLICIT":
+                in_list = True
+            elif in_list and line and not line.startswith("#"):
+                match = _FILE_LINE.fullmatch(line)
+                if match is None:
+                    raise ValueError("not the URL of a package, with or without its sha256 or md5")
+                # A sha256 that the file lacks is read from the channel before the installation.
+                record = {} if match["md5"] is None else {"md5": match["md5"]}
+                pins.append(_pin_of_file(match["url"], match["sha256"], record))
+        except ValueError as error:
+            hint = "conda list --explicit --sha256"
+            raise InputError(f"{path}, line {number}: {error}", hint=hint) from None
+    return document, tuple(pins), ()
 
 
-def _pin_of_line(line: str, where: str) -> Pin:
-    match = _FILE_LINE.fullmatch(line)
-    if match is None:
-        message = f"{where}: not the URL of a package, with or without its sha256 or md5"
-        raise InputError(message, hint="conda list --explicit --sha256")
-    # A sha256 that the file lacks is read from the channel before the installation.
-    record = {} if match["md5"] is None else {"md5": match["md5"]}
-    try:
-        return _pin_of_file(match["url"], match["file"], match["subdir"], match["sha256"], record)
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def _pin_of_file(
-    url: str, filename: str, subdir: str, digest: str | None, record: Mapping[str, object]
-) -> Pin:
+def _pin_of_file(url: str, digest: str | None, record: Mapping[str, object]) -> Pin:
     """Return the pin of a file. Raise ValueError for one that is not what it should be."""
+    channel, subdir, filename = url.rsplit("/", 2)
     parts = filename.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2)
     if len(parts) != _NAME_PARTS:
         raise ValueError(f"{filename!r} is not NAME-VERSION-BUILD")
@@ -282,7 +276,6 @@ def _pin_of_file(
         "subdir": subdir,
         **record,
     }
-    channel = url.rsplit("/", 2)[0]
     wheel = Wheel(
         name=name,
         version=version,
@@ -296,58 +289,36 @@ def _pin_of_file(
     return Pin(wheel=wheel)
 
 
-def _read_conda_lock(
-    text: str, path: str
-) -> tuple[Document | None, tuple[Pin, ...], Sequence[Wheel]]:
-    """Return (what gpuenv locked, None in a file of another tool; the files; the wheels)."""
-    try:
-        document = load_yaml(text)
-        if document["version"] != 1:
-            version = document["version"]
-            raise InputError(f"{path}: conda-lock version {version}; version 1 is read")
-        pins, wheels = [], []
-        for package in conda_foreign.of_platform(document["package"], path):
-            if package["manager"] == "conda":
-                pins.append(_pin_of_package(package))
-            else:
-                wheels.append(_wheel_of_package(package))
-        own_json = (document["metadata"].get("custom_metadata") or {}).get("gpuenv")
-        return (None if own_json is None else json.loads(own_json)), tuple(pins), wheels
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not a conda-lock.yml of version 1: {error}") from None
+def _read_conda_lock(document: Any, path: str) -> _Content:
+    if document["version"] != 1:
+        version = document["version"]
+        raise InputError(f"{path}: conda-lock version {version}; version 1 is read")
+    pins, wheels = [], []
+    for package in conda_foreign.of_platform(document["package"], path):
+        name, url, hashes = package["name"], package["url"], package["hash"]
+        if package["manager"] == "conda":
+            specs = (package["dependencies"] or {}).items()
+            depends = tuple(f"{dependency} {spec or ''}".strip() for dependency, spec in specs)
+            digest = grammar.check_sha256(name, hashes["sha256"])
+            record = {"depends": depends, "md5": hashes.get("md5")}
+            pins.append(_pin_of_file(url, digest, record))
+        else:
+            version = str(package["version"])
+            wheels.append(conda_foreign.wheel(name, version, url, hashes.get("sha256")))
+    own_json = (document["metadata"].get("custom_metadata") or {}).get("gpuenv")
+    return (None if own_json is None else json.loads(own_json)), tuple(pins), wheels
 
 
-def _read_pixi_lock(text: str, path: str) -> tuple[tuple[Pin, ...], Sequence[Wheel]]:
+def _read_pixi_lock(document: Any, path: str) -> _Content:
     """Return the files and the wheels of the default environment."""
-    try:
-        packages, wheels = conda_foreign.pixi_files(load_yaml(text), path)
-        return tuple(map(_pin_of_pixi, packages)), wheels
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not a pixi.lock: {error}") from None
-
-
-def _pin_of_pixi(package: Mapping[str, Any]) -> Pin:
-    url = package["url"]
-    filename, subdir = url.rpartition("/")[2], url.split("/")[-2]
-    record = {"depends": tuple(package.get("depends") or ()), "md5": package.get("md5")}
-    digest = grammar.check_sha256(filename, package.get("sha256"))
-    return _pin_of_file(url, filename, subdir, digest, record)
-
-
-def _wheel_of_package(package: Mapping[str, Any]) -> Wheel:
-    name, version = package["name"], str(package["version"])
-    return conda_foreign.wheel(name, version, package["url"], package["hash"].get("sha256"))
-
-
-def _pin_of_package(package: Mapping[str, Any]) -> Pin:
-    url, digest = package["url"], package["hash"]["sha256"]
-    depends = []
-    for name, spec in (package["dependencies"] or {}).items():
-        depends.append(f"{name} {spec or ''}".strip())
-    record: dict[str, object] = {"depends": tuple(depends), "md5": package["hash"].get("md5")}
-    filename, subdir = url.rpartition("/")[2], url.split("/")[-2]
-    digest = grammar.check_sha256(package["name"], digest)
-    return _pin_of_file(url, filename, subdir, digest, record)
+    packages, wheels = conda_foreign.pixi_files(document, path)
+    pins = []
+    for package in packages:
+        url = package["url"]
+        digest = grammar.check_sha256(url.rpartition("/")[2], package.get("sha256"))
+        record = {"depends": tuple(package.get("depends") or ()), "md5": package.get("md5")}
+        pins.append(_pin_of_file(url, digest, record))
+    return None, tuple(pins), wheels
 
 
 # ---- the lock of the wheels beside a conda lock -------------------------------------------------

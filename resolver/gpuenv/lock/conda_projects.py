@@ -24,11 +24,7 @@ def project_text(tool: str, lock: Lock) -> str:
     Raises:
         InexpressibleError: the tool cannot install the wheels of the lock.
     """
-    if tool == "pixi":
-        return _pixi(lock)
-    if tool == "constructor":
-        return _construct(lock)
-    return _environment(lock)
+    return {"conda": _environment, "constructor": _construct, "pixi": _pixi}[tool](lock)
 
 
 def channels_of(lock: Lock) -> list[str]:

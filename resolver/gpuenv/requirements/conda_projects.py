@@ -75,12 +75,13 @@ def _read_environment(path: str) -> CondaProject:
     specs: list[str] = []
     wheels: list[str] = []
     for entry in document["dependencies"]:
-        if isinstance(entry, str):
-            specs.append(entry)
-        elif isinstance(entry, dict) and set(entry) == {"pip"} and isinstance(entry["pip"], list):
-            wheels += map(str, entry["pip"])
-        else:
-            raise InputError(f"{path}: {entry!r} is no spec and no list of pip")
+        match entry:
+            case str():
+                specs.append(entry)
+            case {"pip": list(texts), **others} if not others:
+                wheels += map(str, texts)
+            case _:
+                raise InputError(f"{path}: {entry!r} is no spec and no list of pip")
     for text in wheels:
         if text.startswith("-"):
             raise InputError(f"{path}: pip: {text}: options are not read")
@@ -158,5 +159,5 @@ def _spec(name: str, value: str | Table) -> str:
     if unknown:
         raise ValueError(f"{name}: {unknown[0]} is not read; version, build and channel are")
     version = "".join(str(table.get("version", "*")).split())
-    spec = " ".join((name, version, *filter(None, [table.get("build")]))).removesuffix(" *")
+    spec = conda_versions.text_of(name, version, table.get("build") or "*")
     return f"{table['channel']}::{spec}" if "channel" in table else spec

@@ -5,8 +5,9 @@ Source of the settings' files: SEARCH_PATH of conda (conda/base/constants.py).
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import InputError
@@ -15,8 +16,7 @@ from ..serialize import load_yaml
 _PINNED = os.path.join("conda-meta", "pinned")
 _VARIABLE = "CONDA_PINNED_PACKAGES"
 _KEY = "pinned_packages"
-_FILES = (".condarc", "condarc", "condarc.d")
-_YAML = (".yml", ".yaml")
+_FILES = (".condarc", "condarc", "condarc.d/*.yml", "condarc.d/*.yaml")
 _SYSTEM_FOLDERS = ("/etc/conda", "/var/lib/conda", "C:/ProgramData/conda")
 
 Pin = tuple[str, str]  # where the pin is written, its spec
@@ -32,7 +32,12 @@ def read_pins(target: str, env: Mapping[str, str]) -> tuple[Pin, ...]:
     Raises:
         InputError: A file cannot be read.
     """
-    pins = list(_pins_of_prefix(target)) if target else []
+    pins = []
+    path = os.path.join(target, _PINNED)
+    if target and os.path.exists(path):
+        for number, line in enumerate(map(str.strip, _text(path).splitlines()), 1):
+            if line and not line.startswith("#"):
+                pins.append((f"{_PINNED}, line {number}", line))
     for path, specs in _values(_KEY, env):
         listed = specs.split("&") if isinstance(specs, str) else specs
         pins += [(f"{_KEY} of {path}", str(spec).strip()) for spec in listed]
@@ -53,15 +58,6 @@ def overrides(env: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def _pins_of_prefix(target: str) -> Iterator[Pin]:
-    path = os.path.join(target, _PINNED)
-    if not os.path.exists(path):
-        return
-    for number, line in enumerate(map(str.strip, _text(path).splitlines()), 1):
-        if line and not line.startswith("#"):
-            yield f"{_PINNED}, line {number}", line
-
-
 def _text(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
@@ -72,33 +68,21 @@ def _text(path: str) -> str:
 
 def _settings_files(env: Mapping[str, str]) -> Iterator[str]:
     """Yield the files of settings that exist, in conda's order."""
-    for folder in _settings_folders(env):
-        for name in _FILES:
-            yield from _files_at(os.path.join(folder, name))
-    if env.get("CONDARC"):
-        yield from _files_at(env["CONDARC"])
-
-
-def _settings_folders(env: Mapping[str, str]) -> Iterator[str]:
-    yield from _SYSTEM_FOLDERS
-    if env.get("CONDA_EXE"):  # ROOT/bin/conda
-        yield os.path.dirname(os.path.dirname(env["CONDA_EXE"]))
-    if env.get("XDG_CONFIG_HOME"):
-        yield os.path.join(env["XDG_CONFIG_HOME"], "conda")
     home = os.path.expanduser("~")
-    yield from (os.path.join(home, ".config", "conda"), os.path.join(home, ".conda"), home)
-    if env.get("CONDA_PREFIX"):
-        yield env["CONDA_PREFIX"]
-
-
-def _files_at(path: str) -> Sequence[str]:
-    """Return the file at a path, or the YAML files in the folder at it."""
-    if os.path.isfile(path):
-        return [path]
-    if not os.path.isdir(path) or os.path.basename(path) != "condarc.d":
-        return []
-    names = sorted(name for name in os.listdir(path) if name.endswith(_YAML))
-    return [os.path.join(path, name) for name in names]
+    folders = [
+        *_SYSTEM_FOLDERS,
+        os.path.dirname(os.path.dirname(env.get("CONDA_EXE", ""))),  # ROOT/bin/conda
+        os.path.join(env.get("XDG_CONFIG_HOME") or f"{home}/.config", "conda"),
+        os.path.join(home, ".config", "conda"),
+        os.path.join(home, ".conda"),
+        home,
+        env.get("CONDA_PREFIX", ""),
+    ]
+    for folder in filter(None, folders):
+        for pattern in _FILES:
+            yield from sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
+    if os.path.isfile(env.get("CONDARC", "")):
+        yield env["CONDARC"]
 
 
 def _values(key: str, env: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

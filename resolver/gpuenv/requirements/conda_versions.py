@@ -12,8 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache, total_ordering
-from itertools import zip_longest
+from functools import cache
 from typing import Any
 
 from ..errors import InputError
@@ -36,12 +35,7 @@ class Conda:
     def __init__(self) -> None:
         from conda.models import match_spec, version  # type: ignore[import-not-found,unused-ignore]
 
-        self._spec, self._range, self.version = (
-            match_spec.MatchSpec, version.VersionSpec, version.VersionOrder,
-        )  # fmt: skip
-
-    def contains(self, spec: str, text: str) -> bool:
-        return bool(self._range(spec).match(text))
+        self._spec, self.version = match_spec.MatchSpec, version.VersionOrder
 
     def split(self, text: str) -> tuple[str, str | None, str | None]:
         spec = self._spec(text)
@@ -62,9 +56,6 @@ class Rattler:
         self.version = rattler.Version
         self._build = getattr(rattler, "BuildString", str)  # before 0.28 it is a text
 
-    def contains(self, spec: str, text: str) -> bool:
-        return bool(self._rattler.VersionSpec(spec).matches(self.version(text)))
-
     def split(self, text: str) -> tuple[str, str | None, str | None]:
         spec = self._rattler.MatchSpec(text)
         return spec.name.normalized, spec.version, spec.build
@@ -77,14 +68,8 @@ class Rattler:
 class Own:
     """Own code for records, environments and the history of conda."""
 
-    def version(self, text: str) -> Version:
-        return Version(text)
-
-    def contains(self, spec: str, text: str) -> bool:
-        return any(
-            all(_clause_contains(clause.strip(), text) for clause in alternative.split(","))
-            for alternative in spec.split("|")
-        )
+    def version(self, text: str) -> Any:
+        return _key(text)
 
     def split(self, text: str) -> tuple[str, str | None, str | None]:
         text = text.partition(" #")[0].partition("[")[0].strip().rpartition("::")[2]
@@ -97,7 +82,10 @@ class Own:
 
     def matches(self, spec: str, name: str, text: str, build: str) -> bool:
         wanted, version_range, glob = self.split(spec)
-        in_range = self.contains(version_range or "*", text)
+        in_range = any(
+            all(_clause_contains(clause.strip(), text) for clause in alternative.split(","))
+            for alternative in (version_range or "*").split("|")
+        )
         return wanted == name and in_range and fnmatch.fnmatchcase(build, glob or "*")
 
 
@@ -128,7 +116,7 @@ def contains(spec: str, text: str) -> bool:
 
     Ranges are such as ">=12.9,<13", "10.1|10.1.*", "3.13.*", "3.4.0" and "*".
     """
-    return spec in ("", "*") or _rules().contains(spec, text)
+    return spec in ("", "*") or _rules().matches(f"package {spec}", "package", text, "0")
 
 
 @cache
@@ -207,89 +195,45 @@ def one_of(texts: Iterable[str]) -> str:
 
 # A run of digits or letters: (class, number, text). The classes order dev < letters < numbers.
 _Run = tuple[int, float, str]
-_Runs = tuple[_Run, ...]
 _ZERO: _Run = (1, 0.0, "")
-_POST: _Run = (1, float("inf"), "")
-_DEV: _Run = (-1, 0.0, "")
-
-
-@total_ordering
-class Version:
-    """A version in conda's order: 1.0dev < 1.0a1 < 1.0 == 1.0.0 < 1.0.post1 < 1.1."""
-
-    __slots__ = ("local", "parts", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text.strip().lower()
-        epoch, mark, rest = self.text.rpartition("!")
-        main, _, local = rest.partition("+")
-        number = int(epoch) if mark and epoch.isdigit() else 0
-        self.parts = _without_zeros([[(1, float(number), "")], *_components(main)])
-        self.local = _without_zeros(_components(local)) if local else ()
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Version):
-            return False
-        return (self.parts, self.local) == (other.parts, other.local)
-
-    def __hash__(self) -> int:
-        return hash((self.parts, self.local))
-
-    def __lt__(self, other: Version) -> bool:
-        if self.parts != other.parts:
-            return _is_less(self.parts, other.parts)
-        return _is_less(self.local, other.local)
-
-    def starts_with(self, series: Version) -> bool:
-        """Return whether the version is of a series: 12.9.1 and 12.9b are of 12.9, 12.91 is not."""
-        prefix, parts = _components(series.text), _components(self.text)
-        parts += [[_ZERO]] * (len(prefix) - len(parts))
-        last = len(prefix) - 1
-        return parts[:last] == prefix[:last] and parts[last][: len(prefix[last])] == prefix[last]
+_NAMED: dict[str, _Run] = {"post": (1, float("inf"), ""), "dev": (-1, 0.0, "")}
+_LENGTH = 20  # of padded versions and their components: 1.0 is 1.0.0
 
 
 def _components(text: str) -> list[list[_Run]]:
-    return [_runs(component) for component in re.split(r"[._-]", text) if component]
+    """Return the runs of each component: those of "1.0rc1" are [1] and [0, rc, 1]."""
+    components = []
+    for component in filter(None, re.split(r"[._-]", text.lower())):
+        runs = [
+            (1, float(run), "") if run.isdigit() else _NAMED.get(run, (0, 0.0, run))
+            for run in _RUN.findall(component)
+        ]
+        components.append([_ZERO, *runs] if component[0].isalpha() else runs)
+    return components
 
 
-def _runs(component: str) -> list[_Run]:
-    runs: list[_Run] = []
-    for text in _RUN.findall(component):
-        if text.isdigit():
-            runs.append((1, float(int(text)), ""))
-        elif text == "post":
-            runs.append(_POST)
-        elif text == "dev":
-            runs.append(_DEV)
-        else:
-            runs.append((0, 0.0, text))
-    if runs and component[0].isalpha():
-        runs.insert(0, _ZERO)
-    return runs
+def _padded(text: str) -> list[list[_Run]]:
+    components = _components(text)
+    components += [[]] * (_LENGTH - len(components))
+    return [[*runs, *[_ZERO] * (_LENGTH - len(runs))] for runs in components]
 
 
-def _without_zeros(components: list[list[_Run]]) -> tuple[_Runs, ...]:
-    """Drop the zeros at the ends: 1.0 is 1."""
-    trimmed = []
-    for runs in components:
-        end = len(runs)
-        while end > 1 and runs[end - 1] == _ZERO:
-            end -= 1
-        trimmed.append(tuple(runs[:end]))
-    while len(trimmed) > 1 and trimmed[-1] == (_ZERO,):
-        trimmed.pop()
-    return tuple(trimmed)
+def _key(text: str) -> Any:
+    """Return a key in conda's order: 1.0dev < 1.0a1 < 1.0 == 1.0.0 < 1.0.post1 < 1.1."""
+    epoch, _, release = text.strip().rpartition("!")
+    main, _, local = release.partition("+")
+    return int(epoch) if epoch.isdigit() else 0, _padded(main), _padded(local)
 
 
-def _is_less(left: tuple[_Runs, ...], right: tuple[_Runs, ...]) -> bool:
-    for left_runs, right_runs in zip_longest(left, right, fillvalue=(_ZERO,)):
-        for left_run, right_run in zip_longest(left_runs, right_runs, fillvalue=_ZERO):
-            if left_run != right_run:
-                return left_run < right_run
-    return False
+def _is_of_series(text: str, series: str) -> bool:
+    """Return whether a version is of a series: 12.9.1 and 12.9b are of 12.9, 12.91 is not."""
+    prefix, parts = _components(series), _components(text)
+    parts += [[_ZERO]] * (len(prefix) - len(parts))
+    last = len(prefix) - 1
+    return parts[:last] == prefix[:last] and parts[last][: len(prefix[last])] == prefix[last]
 
 
-_COMPARISONS: dict[str, Callable[[Version, Version], bool]] = {
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "": operator.eq,
     "==": operator.eq,
     "!=": operator.ne,
@@ -308,9 +252,8 @@ def _clause_contains(clause: str, text: str) -> bool:
     stem = bound.rstrip("*").rstrip(".")
     if "*" in stem:
         return fnmatch.fnmatchcase(text, bound) != (sign == "!=")
-    have, limit = Version(text), Version(stem)
     if sign == "=" or (sign in ("", "!=") and stem != bound):
-        return have.starts_with(limit) != (sign == "!=")
+        return _is_of_series(text, stem) != (sign == "!=")
     if sign == "~=":
-        return have >= limit and have.starts_with(Version(bound.rpartition(".")[0]))
-    return _COMPARISONS[sign](have, limit)
+        return _key(text) >= _key(stem) and _is_of_series(text, bound.rpartition(".")[0])
+    return _COMPARISONS[sign](_key(text), _key(stem))

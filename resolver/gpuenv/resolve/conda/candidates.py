@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record, Row
 from ...compat.data import CompatibilityData
-from ...errors import InputError, Reason, is_doubt
-from ...model import CudaVersion, Host, Request, Value
+from ...errors import Explanation, InputError, NoSolutionError, Reason, is_doubt
+from ...model import CudaVersion, Host, Request, Value, major_minor
 from ...requirements import conda_versions
 from ...requirements.versions import contains
 from . import virtual_packages
@@ -18,10 +19,9 @@ MOST_TRIES = 24  # candidates of one framework, and combinations of candidates, 
 
 
 class FrameworkSpec(Value):
-    """A requested framework: its PEP 440 range, or a spec as conda writes it. "" is any channel."""
+    """A requested framework. The channel "" is any channel."""
 
     framework: str
-    specifier: str = ""
     spec: str = "*"
     build: str = "*"
     channel: str = ""
@@ -47,14 +47,6 @@ class Candidate(Value):
         return self.row.subject
 
 
-class ImpossibleError(Exception):
-    """No version of a requirement can run on the host. `reasons` speak against them."""
-
-    def __init__(self, reasons: tuple[Reason, ...]) -> None:
-        super().__init__()
-        self.reasons = reasons
-
-
 class CandidateStore:
     """The records of a request, judged for a host."""
 
@@ -71,8 +63,7 @@ class CandidateStore:
         """`limits` are those of Solver."""
         self.host, self.matrix, self.carriers = host, matrix, carriers
         self.request, self.limits = request, limits
-        packages = virtual_packages.of_host(host)
-        self.virtual = {name: (version, build) for name, version, build in packages}
+        self.virtual = virtual_packages.of_host(host)
         self.by_name: dict[str, list[Record]] = {}
         for record in records:
             self.by_name.setdefault(record["name"], []).append(record)
@@ -90,25 +81,28 @@ class CandidateStore:
         """
         rows: dict[tuple[str, str, str], Row] = {}
         package = self.carriers.carriers[requested.framework]
+        spec = conda_versions.text_of(package, requested.spec, requested.build)
         for record in conda_records.newest(self.by_name.get(package, ())):
             _, glob = conda_records.cuda_of(record)
             channel = conda_records.channel_name(str(record.get("channel", "")))
             key = (channel, record["version"], glob)
             # Most records differ in their Python only.
-            if key in rows or not _admits(requested, record):
+            if key in rows or not is_on_channel(record, requested.channel):
+                continue
+            if not conda_versions.matches(spec, package, record["version"], record["build"]):
                 continue
             if python is not None and conda_records.python_of(record) not in (None, python):
                 continue
             row = self.carriers.row(record)
-            pre = self.request.pre
-            if row is not None and admits(requested.specifier, record["version"], pre):
+            if row is not None and admits("", record["version"], self.request.pre):
                 rows[key] = row
         candidates = [self._candidate(requested, row) for row in rows.values()]
-        candidates.sort(key=lambda candidate: candidate.row.cuda or (0, 0), reverse=True)
-        candidates.sort(
-            key=lambda candidate: conda_versions.version(candidate.row.version), reverse=True
-        )
-        return candidates
+
+        def release(candidate: Candidate) -> tuple[Any, CudaVersion]:
+            row = candidate.row
+            return conda_versions.version(row.version), row.cuda or (0, 0)
+
+        return sorted(candidates, key=release, reverse=True)
 
     def _candidate(self, requested: FrameworkSpec, row: Row) -> Candidate:
         tags = (row.variant, row.variant.replace("cuda", "cu"))
@@ -127,13 +121,17 @@ class CandidateStore:
         limits, preferences = [], []
         for dependency in row.depends:
             name, _, _ = conda_versions.split(dependency)
-            if not _is_cuda_package(name) or not self.host.gpus:
+            if name not in conda_records.CUDA_PACKAGES or not self.host.gpus:
                 continue
             matching = self._matching(dependency, name)
             versions, against = self._judge(matching, row)
             if versions:
                 limits.append((name, conda_versions.one_of(versions)))
-                preferences += self._of_driver_cuda(name, versions)
+                driver = self.host.driver_cuda
+                if name in conda_records.TOOLKITS and driver is not None:
+                    # The toolkits that are not newer than the driver's CUDA.
+                    old = [text for text in versions if (major_minor(text) or driver) <= driver]
+                    preferences += _limit(name, old, versions)
             elif matching:
                 reasons += against
         return Candidate(
@@ -153,10 +151,11 @@ class CandidateStore:
                 yield Reason(code="pinned", subject=row.subject, need=limit, have=row.version)
 
     def _matching(self, dependency: str, name: str) -> list[Record]:
-        def is_match(record: Record) -> bool:
-            return conda_versions.matches(dependency, name, record["version"], record["build"])
-
-        return list(filter(is_match, self.by_name.get(name, ())))
+        return [
+            record
+            for record in self.by_name.get(name, ())
+            if conda_versions.matches(dependency, name, record["version"], record["build"])
+        ]
 
     def _judge(self, records: Sequence[Record], row: Row) -> tuple[list[str], list[Reason]]:
         """Judge the records of one CUDA package for a build.
@@ -165,39 +164,17 @@ class CandidateStore:
             The versions that nothing speaks against, or if there are none those with doubts only;
             and what speaks against the others.
         """
-        good: list[str] = []
-        doubtful: list[str] = []
-        against: list[Reason] = []
+        against: list[tuple[str, tuple[Reason, ...]]] = []
         for record in records:
             reasons = self.reasons(record, row.cuda)
             if record["name"] in conda_records.CUDNN and row.cudnn is not None:
                 subject = f"{row.name} {row.version}"
                 cudnn_reasons = evaluate.cudnn_reasons(subject, row.cudnn, record["version"])
                 reasons = (*reasons, *cudnn_reasons)
-            if not reasons:
-                good.append(record["version"])
-            elif all(map(is_doubt, reasons)):
-                doubtful.append(record["version"])
-            against += reasons
-        return good or doubtful, against
-
-    def _of_driver_cuda(self, name: str, versions: Sequence[str]) -> list[str]:
-        """Return the spec of the toolkits that are not newer than the driver's CUDA.
-
-        Returns:
-            [] if all toolkits or none are that old, or if the package is not a toolkit.
-        """
-        driver = self.host.driver_cuda
-        if name not in conda_records.TOOLKITS or driver is None:
-            return []
-        preferred = []
-        for version in dict.fromkeys(versions):
-            cuda = conda_records.toolkit_of({"name": name, "version": version})
-            if cuda is not None and cuda <= driver:
-                preferred.append(version)
-        if not preferred or len(preferred) == len(set(versions)):
-            return []
-        return [f"{name} {conda_versions.one_of(preferred)}"]
+            against.append((record["version"], reasons))
+        good = [version for version, reasons in against if not reasons]
+        doubtful = [version for version, reasons in against if all(map(is_doubt, reasons))]
+        return good or doubtful, [reason for _, reasons in against for reason in reasons]
 
     def reasons(self, record: Record, cuda: CudaVersion | None) -> tuple[Reason, ...]:
         """Return what speaks against a record of cuDNN or of a toolkit, for a build of `cuda`."""
@@ -212,7 +189,7 @@ class CandidateStore:
         Each is [] if it holds all versions or none.
 
         Raises:
-            ImpossibleError: None can run, with what speaks against each.
+            NoSolutionError: None can run, with what speaks against each.
         """
         name = conda_versions.name_of(spec)
         against = {
@@ -220,14 +197,18 @@ class CandidateStore:
         }
         good = [version for version, reasons in against.items() if all(map(is_doubt, reasons))]
         if against and not good and self.host.gpus:
-            raise ImpossibleError(tuple(dict.fromkeys(itertools.chain(*against.values()))))
-
-        def limit(versions: Sequence[str]) -> list[str]:
-            is_limit = 0 < len(versions) < len(against)
-            return [f"{name} {conda_versions.one_of(versions)}"] if is_limit else []
-
+            reasons = tuple(dict.fromkeys(itertools.chain(*against.values())))
+            subject = ", ".join((*self.request.frameworks, *self.request.requirements))
+            raise NoSolutionError(Explanation(subject=subject, reasons=reasons))
         codes = {version: {reason.code for reason in against[version]} for version in good}
-        return limit(good), limit([text for text in good if "known-avoid" not in codes[text]])
+        preferred = [version for version in good if "known-avoid" not in codes[version]]
+        return _limit(name, good, against), _limit(name, preferred, against)
+
+
+def _limit(name: str, versions: Sequence[str], among: Iterable[str]) -> list[str]:
+    """Return the spec of some versions of a package; [] if they are all versions or none."""
+    is_limit = 0 < len(set(versions)) < len(set(among))
+    return [f"{name} {conda_versions.one_of(versions)}"] if is_limit else []
 
 
 def on_channel(channel: str, spec: str) -> str:
@@ -249,47 +230,35 @@ def admits(specifier: str, version: str, pre: bool = True) -> bool:
         return not specifier
 
 
-def _admits(requested: FrameworkSpec, record: Record) -> bool:
-    if not is_on_channel(record, requested.channel):
-        return False
-    name, version, build = record["name"], record["version"], record["build"]
-    spec = conda_versions.text_of(name, requested.spec, requested.build)
-    return conda_versions.matches(spec, name, version, build)
+def combinations(candidates: Sequence[Sequence[Candidate]]) -> Iterator[tuple[Candidate, ...]]:
+    """Yield one candidate of each framework, all of one CUDA major: at most MOST_TRIES, best first.
 
-
-def _is_cuda_package(name: str) -> bool:
-    return name in conda_records.CUDNN or name in conda_records.TOOLKITS
-
-
-def combinations(
-    candidates: Sequence[Sequence[Candidate]], *, lenient: bool
-) -> Iterator[tuple[Candidate, ...]]:
-    """Yield one candidate of each framework, all of one CUDA major, best first.
-
-    The best combination has the smallest sum of places in the lists of candidates.
+    Those without doubts come first, then those with the smallest sum of places in the lists.
 
     Args:
         candidates: The candidates of each framework, best first.
-        lenient: Also use candidates that have doubts against them.
     """
-    ranked = [_usable(of_framework, lenient=lenient) for of_framework in candidates]
-    products = list(itertools.product(*ranked))
-    # The sort is stable: within one sum the order of the product stays.
-    products.sort(key=lambda product: sum(place for place, _ in product))
-    for product in products:
+    ranked = []
+    for listed in candidates:
+        usable = [
+            (place, candidate)
+            for place, candidate in enumerate(listed)
+            if all(map(is_doubt, candidate.reasons))
+        ]
+        usable.sort(key=lambda ranked: bool(ranked[1].reasons))
+        ranked.append(usable[:MOST_TRIES])
+
+    def rank(product: Sequence[tuple[int, Candidate]]) -> tuple[bool, int]:
+        places = sum(place for place, _ in product)
+        return any(candidate.reasons for _, candidate in product), places
+
+    tries = 0
+    for product in sorted(itertools.product(*ranked), key=rank):
         combination = tuple(candidate for _, candidate in product)
-        cudas = [candidate.row.cuda for candidate in combination]
-        if len({cuda[0] for cuda in cudas if cuda is not None}) <= 1:
+        majors = {candidate.row.cuda[0] for candidate in combination if candidate.row.cuda}
+        if len(majors) <= 1 and tries < MOST_TRIES:
+            tries += 1
             yield combination
-
-
-def _usable(candidates: Sequence[Candidate], *, lenient: bool) -> list[tuple[int, Candidate]]:
-    """Return (place in the list, candidate) of the first candidates that may be used."""
-    usable = []
-    for place, candidate in enumerate(candidates):
-        if not candidate.reasons or (lenient and all(map(is_doubt, candidate.reasons))):
-            usable.append((place, candidate))
-    return usable[:MOST_TRIES]
 
 
 def specs_of(candidate: Candidate, packages: Mapping[str, str]) -> list[str]:
@@ -303,7 +272,7 @@ def specs_of(candidate: Candidate, packages: Mapping[str, str]) -> list[str]:
     specs = [on_channel(requested.channel, f"{row.name} =={row.version} {row.glob}")]
     package = packages[requested.framework]
     if package != row.name:
-        spec = package if requested.spec == "*" else f"{package} {requested.spec}"
+        spec = conda_versions.text_of(package, requested.spec)
         specs.append(on_channel(requested.channel, spec))
     specs += [f"{name} {version_range}" for name, version_range in candidate.limits]
     return specs

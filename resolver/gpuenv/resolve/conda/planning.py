@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...compat import conda_parts, conda_records, evaluate
-from ...compat.conda_records import Carriers, Record
+from ...compat import conda_parts, conda_records, evaluate, what_if
+from ...compat.conda_records import Carriers, Record, channel_name
 from ...compat.data import CompatibilityData
 from ...compat.evaluate import needs_of_gpus
 from ...errors import Change, Explanation, InputError, NoSolutionError, Reason, is_doubt
@@ -24,18 +24,15 @@ from ...model import (
     Request,
     Value,
     Wheel,
-    parse_pair,
-    reaches_release,
+    major_minor,
+    show_pair,
 )
 from ...requirements import conda_versions
 from ...requirements.target import parse_requirement
-from . import virtual_packages
 from .candidates import (
-    MOST_TRIES,
     Candidate,
     CandidateStore,
     FrameworkSpec,
-    ImpossibleError,
     combinations,
     is_on_channel,
     on_channel,
@@ -45,7 +42,6 @@ from .solvers import RefusedError, Solver
 
 ROUNDS = 8  # in which releases are kept out of the closure, before a candidate is given up
 REFUSAL_LENGTH = 1200  # characters of a solver's own explanation
-_CUDA_PACKAGES = (*conda_records.TOOLKITS, *conda_records.CUDNN)
 
 
 class ParsedRequest(Value):
@@ -62,11 +58,6 @@ class ParsedRequest(Value):
         texts = (*self.request.frameworks, *self.request.requirements)
         return ", ".join(dict.fromkeys(texts))
 
-    def package_names(self, carriers: Carriers) -> list[str]:
-        """Return the packages whose records decide which builds are candidates."""
-        packages = {carriers.carriers[spec.framework] for spec in self.frameworks}
-        return sorted({*packages, *_CUDA_PACKAGES})
-
 
 def parse_request(
     request: Request,
@@ -79,17 +70,28 @@ def parse_request(
     Raises:
         InputError: No conda package is known for a framework, or nothing is requested.
     """
-    frameworks = [_framework_of_flag(text, carriers) for text in request.frameworks]
-    specs = []
+    frameworks, specs = [], []
+    for text in request.frameworks:
+        parsed = parse_requirement(text)
+        framework = carriers.framework_of(parsed.name) or parsed.name
+        if framework not in carriers.packages:
+            known = ", ".join(sorted(carriers.packages))
+            message = f"--framework {text}: no conda package is known for it; known: {known}"
+            raise InputError(message)
+        spec = parsed.specifier or "*"
+        conda_versions.require_spec(conda_versions.text_of(framework, spec))
+        frameworks.append(FrameworkSpec(framework=framework, spec=spec))
     if python is not None:
-        specs.append(f"python {python[0]}.{python[1]}.*")
+        specs.append(f"python {show_pair(python)}.*")
     # A framework's own name means its package, too: torch is pytorch.
     framework_of = {name: name for name in carriers.packages}
     framework_of |= {package: name for name, package in carriers.packages.items()}
     for text in request.requirements:
         conda_versions.require_spec(text)
         name, spec, build = conda_versions.split(text)
-        channel = _channel_of(text, channels)
+        named = conda_versions.channel_of(text)
+        # As `channels` has it: conda-forge may be a URL.
+        channel = next((url for url in channels if named in (url, channel_name(url))), named)
         if name in framework_of:
             requested = FrameworkSpec(
                 framework=framework_of[name], spec=spec, build=build, channel=channel
@@ -106,15 +108,6 @@ def parse_request(
     )
 
 
-def _channel_of(spec: str, channels: Sequence[str]) -> str:
-    """Return the channel that a spec names, as `channels` has it: conda-forge may be a URL."""
-    name = conda_versions.channel_of(spec)
-    for channel in channels:
-        if name and name in (channel, conda_records.channel_name(channel)):
-            return channel
-    return name
-
-
 def requested_specs(
     frameworks: Sequence[str], requirements: Sequence[str], carriers: Carriers
 ) -> tuple[str, ...]:
@@ -126,7 +119,7 @@ def requested_specs(
     specs = []
     for requested in parsed.frameworks:
         name, build = carriers.packages[requested.framework], requested.build
-        spec = conda_versions.text_of(name, requested.specifier or requested.spec, build)
+        spec = conda_versions.text_of(name, requested.spec, build)
         specs.append(on_channel(requested.channel, spec))
     return (*specs, *parsed.specs)
 
@@ -150,37 +143,22 @@ def repairs(installed: Mapping[str, Record], carriers: Carriers) -> Iterator[Rep
         for framework, package in carriers.packages.items()
         if package in installed
     }
-    cuda = tuple(name for name in _CUDA_PACKAGES if name in installed)
+    cuda = tuple(name for name in conda_records.CUDA_PACKAGES if name in installed)
     if not frameworks and not cuda:
         return
-    others = [name for name, record in installed.items() if not _is_of_cuda(record, carriers)]
-    fixed = tuple(f"{name} =={installed[name]['version']}" for name in others)
-    if not frameworks:
-        yield Repair(frameworks=(), requirements=cuda, fixed=fixed)
-        yield Repair(frameworks=(), requirements=cuda, fixed=())
-        return
-    kept = tuple(f"{name}=={version}" for name, version in frameworks.items())
-    yield Repair(frameworks=kept, requirements=(), fixed=fixed)
-    yield Repair(frameworks=tuple(frameworks), requirements=(), fixed=fixed)
-    yield Repair(frameworks=tuple(frameworks), requirements=(), fixed=())
-
-
-def _is_of_cuda(record: Record, carriers: Carriers) -> bool:
-    """Return whether a package is a framework, is of CUDA, or depends on a CUDA package."""
-    names = {record["name"], *map(conda_versions.name_of, record.get("depends") or ())}
-    if names & {*_CUDA_PACKAGES, "__cuda"}:
-        return True
-    return carriers.framework_of(record["name"]) is not None
-
-
-def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
-    parsed = parse_requirement(text)
-    name = carriers.framework_of(parsed.name) or parsed.name
-    if name not in carriers.packages:
-        known = ", ".join(sorted(carriers.packages))
-        message = f"--framework {text}: no conda package is known for it; known: {known}"
-        raise InputError(message)
-    return FrameworkSpec(framework=name, specifier=parsed.specifier)
+    of_cuda = {*conda_records.CUDA_PACKAGES, "__cuda"}
+    fixed = tuple(
+        f"{name} =={record['version']}"
+        for name, record in installed.items()
+        if not carriers.framework_of(name)
+        and not of_cuda & {name, *map(conda_versions.name_of, record.get("depends") or ())}
+    )
+    if frameworks:
+        kept = tuple(f"{name}=={version}" for name, version in frameworks.items())
+        yield Repair(frameworks=kept, requirements=(), fixed=fixed)
+    requirements = () if frameworks else cuda
+    yield Repair(frameworks=tuple(frameworks), requirements=requirements, fixed=fixed)
+    yield Repair(frameworks=tuple(frameworks), requirements=requirements, fixed=())
 
 
 def plan(
@@ -209,12 +187,14 @@ def plan(
         InputError: The request cannot be used.
     """
     parsed = parse_request(request, carriers, python, solver.channels)
-    records = solver.records(parsed.package_names(carriers))
+    # The packages whose records decide which builds are candidates.
+    packages = {carriers.carriers[spec.framework] for spec in parsed.frameworks}
+    records = solver.records(sorted({*packages, *conda_records.CUDA_PACKAGES}))
 
     def plan_for(host: Host) -> Plan:
-        return _Search(
-            parsed, host, matrix, carriers=carriers, solver=solver, records=records
-        ).plan()
+        limits = solver.limits
+        store = CandidateStore(records, host, matrix, carriers, request=request, limits=limits)
+        return _Search(parsed, store, solver).plan()
 
     try:
         return plan_for(host)
@@ -229,16 +209,9 @@ def _helpful_drivers(
     host: Host, matrix: CompatibilityData, plan_for: Callable[[Host], Plan]
 ) -> tuple[Change, ...]:
     """Return the oldest newer driver with which the request has a solution on the same devices."""
-    if not host.gpus or host.driver is None:
-        return ()
-    for release in matrix.driver_steps(host.os):
-        if reaches_release(host.driver, release):
-            continue
-        newer = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
-        if evaluate.host_reasons(newer, matrix):
-            continue
+    for changed in what_if.drivers(host, matrix):
         try:
-            plan = plan_for(newer)
+            plan = plan_for(changed.host)
         except NoSolutionError:
             continue
         gives = [
@@ -246,31 +219,17 @@ def _helpful_drivers(
         ]
         if not gives:
             gives = [f"{pin.wheel.name} {pin.wheel.version}" for pin in plan.pins[:3]]
-        change = f"a driver of release {release} or newer"
-        return (Change(change=change, gives=", ".join(gives)),)
+        return (Change(change=changed.change, gives=", ".join(gives)),)
     return ()
 
 
 class _Search:
     """The search for one request on one host."""
 
-    def __init__(
-        self,
-        parsed: ParsedRequest,
-        host: Host,
-        matrix: CompatibilityData,
-        *,
-        carriers: Carriers,
-        solver: Solver,
-        records: Sequence[Record],
-    ) -> None:
-        self.parsed, self.host, self.matrix = parsed, host, matrix
-        self.carriers, self.solver = carriers, solver
-        self.limits = tuple(self.solver.limits)
-        self.store = CandidateStore(
-            records, host, matrix, carriers, request=parsed.request, limits=self.limits
-        )
-        self.virtual = virtual_packages.of_host(self.host)
+    def __init__(self, parsed: ParsedRequest, store: CandidateStore, solver: Solver) -> None:
+        self.parsed, self.store, self.solver = parsed, store, solver
+        self.host, self.matrix, self.carriers = store.host, store.matrix, store.carriers
+        self.host_reasons = evaluate.host_reasons(self.host, self.matrix)
         self.refusals: list[Reason] = []  # why combinations have no usable closure
 
     def plan(self) -> Plan:
@@ -278,13 +237,18 @@ class _Search:
 
         Combinations with doubts are tried only if there is no other.
         """
-        host_reasons = evaluate.host_reasons(self.host, self.matrix)
-        against = [reason for reason in host_reasons if not is_doubt(reason)]
+        against = [reason for reason in self.host_reasons if not is_doubt(reason)]
         if against:
             raise self._no_solution(against)
-        limits, preferences = self._limits_of_request()
+        limits: list[str] = []
+        preferences: list[str] = []
+        for spec in self.parsed.specs:
+            if conda_versions.name_of(spec) in conda_records.CUDA_PACKAGES:
+                of_spec = self.store.limits_of(spec)
+                limits += of_spec[0]
+                preferences += of_spec[1]
         candidates = [self._candidates(requested) for requested in self.parsed.frameworks]
-        for combination in _tries(candidates):
+        for combination in combinations(candidates):
             closure = self._closure(combination, limits, preferences)
             if closure is not None:
                 skipped = _passed_over(combination, candidates, self.refusals)
@@ -302,20 +266,6 @@ class _Search:
         unique = tuple(dict.fromkeys(reasons))
         return NoSolutionError(Explanation(subject=self.parsed.subject, reasons=unique))
 
-    def _limits_of_request(self) -> tuple[list[str], list[str]]:
-        """Return the limits and preferences of the cuDNN and the toolkits that the user names."""
-        limits, preferences = [], []
-        for spec in self.parsed.specs:
-            if conda_versions.name_of(spec) not in _CUDA_PACKAGES:
-                continue
-            try:
-                of_spec = self.store.limits_of(spec)
-            except ImpossibleError as error:
-                raise self._no_solution(error.reasons) from None
-            limits += of_spec[0]
-            preferences += of_spec[1]
-        return limits, preferences
-
     def _candidates(self, requested: FrameworkSpec) -> list[Candidate]:
         """Return the candidates of a framework. NoSolutionError if no release fits its range."""
         candidates = self.store.candidates(requested, self.parsed.python)
@@ -329,10 +279,9 @@ class _Search:
         ]
         newest = conda_versions.newest_first(versions)[:6]
         have = ", ".join(newest) or "no package of that name"
-        need = f"{name} {requested.specifier or requested.spec}".removesuffix(" *")
-        need = on_channel(requested.channel, need)
+        need = on_channel(requested.channel, conda_versions.text_of(name, requested.spec))
         if python is not None:
-            need += f" for Python {python[0]}.{python[1]}"
+            need += f" for Python {show_pair(python)}"
         raise self._no_solution([Reason(code="no-release", subject=name, need=need, have=have)])
 
     def _closure(
@@ -375,23 +324,30 @@ class _Search:
         named = {conda_versions.name_of(spec) for spec in self.parsed.specs}
         constraints = list(limits)
         for _ in range(ROUNDS):
-            self.solver.limits = (*self.limits, *unsaid)
+            self.solver.limits = (*self.store.limits, *unsaid)
             try:
-                records = self.solver.solve(specs, constraints, self.virtual)
+                records = self.solver.solve(specs, constraints, self.store.virtual)
             except RefusedError as error:
-                self.refusals.append(self._refusal(combination, error))
+                subjects = [candidate.subject for candidate in combination]
+                subject = ", ".join(subjects) or self.parsed.subject
+                have = " ".join(str(error).split())[:REFUSAL_LENGTH]
+                self.refusals.append(
+                    Reason(code="conda-closure", subject=subject, need="a closure", have=have)
+                )
                 return None
             finally:
-                self.solver.limits = self.limits
+                self.solver.limits = self.store.limits
             against = conda_parts.closure_reasons(
                 records,
                 self.host,
                 self.matrix,
                 self.carriers,
-                virtual=self.virtual,
+                virtual=self.store.virtual,
                 keep=named,
             )
-            rejected = _rejected(against)
+            rejected = [
+                name for name, reasons in against.items() if not all(map(is_doubt, reasons))
+            ]
             if not rejected:
                 return records, [reason for reasons in against.values() for reason in reasons]
             for name in rejected:
@@ -399,12 +355,6 @@ class _Search:
             versions = _versions(records)
             constraints += [f"{name} !={versions[name]}" for name in sorted(rejected)]
         return None
-
-    def _refusal(self, combination: Sequence[Candidate], error: RefusedError) -> Reason:
-        subjects = [candidate.subject for candidate in combination]
-        subject = ", ".join(subjects) or self.parsed.subject
-        have = " ".join(str(error).split())[:REFUSAL_LENGTH]
-        return Reason(code="conda-closure", subject=subject, need="a closure", have=have)
 
     # ---- the result
 
@@ -418,8 +368,7 @@ class _Search:
         warnings = list(doubts)
         for candidate in combination:
             warnings += candidate.reasons
-        host_reasons = evaluate.host_reasons(self.host, self.matrix)
-        warnings += [reason for reason in host_reasons if is_doubt(reason)]
+        warnings += filter(is_doubt, self.host_reasons)
         pins = [pin_of(record) for record in records]
         pins.sort(key=lambda pin: pin.wheel.name)
         return Plan(
@@ -435,10 +384,9 @@ class _Search:
 
     def _needs(self, combination: Sequence[Candidate], records: Sequence[Record]) -> Needs:
         host, cuda = self.host, conda_parts.cuda_of_records(records)
-        python = _python_version(records)
         needs = Needs(
             glibc=_oldest_glibc(records),
-            python=None if python is None else _minor_release(python),
+            python=major_minor(_versions(records).get("python", "")),
             platform=host.platform,
         )
         rows = [candidate.row for candidate in combination]
@@ -453,24 +401,6 @@ class _Search:
         codes = [row.code for row in rows]
         codes += [package.library.code for package in packages if package.library is not None]
         return needs_of_gpus(needs, toolkits, codes, host, self.matrix)
-
-
-def _tries(candidates: Sequence[Sequence[Candidate]]) -> Iterator[tuple[Candidate, ...]]:
-    """Yield the combinations to try, at most MOST_TRIES: first those without doubts."""
-    tried: set[tuple[str, ...]] = set()
-    for lenient in (False, True):
-        for combination in combinations(candidates, lenient=lenient):
-            if len(tried) == MOST_TRIES:
-                return
-            subjects = tuple(candidate.subject for candidate in combination)
-            if subjects not in tried:
-                tried.add(subjects)
-                yield combination
-
-
-def _rejected(against: Mapping[str, Sequence[Reason]]) -> list[str]:
-    """Return the packages against which there is more than a doubt."""
-    return [name for name, reasons in against.items() if not all(map(is_doubt, reasons))]
 
 
 def _passed_over(
@@ -499,10 +429,8 @@ def _why_not_chosen(
     """
     cuda = candidate.row.cuda
     for other in combination:
-        other_cuda = other.row.cuda
-        if other.requested == candidate.requested or cuda is None or other_cuda is None:
-            continue
-        if cuda[0] != other_cuda[0]:
+        other_cuda = None if other.requested == candidate.requested else other.row.cuda
+        if cuda and other_cuda and cuda[0] != other_cuda[0]:
             need = f"a build of {other.row.name} for CUDA {cuda[0]}"
             subject, have = candidate.subject, other.subject
             return (Reason(code="conflict", subject=subject, need=need, have=have),)
@@ -514,38 +442,27 @@ def _versions(records: Sequence[Record]) -> dict[str, str]:
     return {record["name"]: str(record["version"]) for record in records}
 
 
-def _python_version(records: Sequence[Record]) -> str | None:
-    return _versions(records).get("python")
-
-
-def _minor_release(version: str) -> tuple[int, int]:
-    """Return (3, 12) for "3.12.3"."""
-    return parse_pair(".".join(version.split(".")[:2]))
-
-
 def _host_with_python(host: Host, records: Sequence[Record]) -> Host:
     """Return the host with the Python of the environment."""
-    text = _python_version(records)
-    if text is None:
+    text = _versions(records).get("python", "")
+    version = major_minor(text)
+    if version is None:
         return host
     python = host.python.replace(
-        version=_minor_release(text), full_version=text, executable=None, free_threaded=False
+        version=version, full_version=text, executable=None, free_threaded=False
     )
     return host.replace(python=python)
 
 
 def _choice(candidate: Candidate, records: Sequence[Record]) -> Choice:
     row, versions = candidate.row, _versions(records)
-    cudnn = None
-    if row.cuda is not None:
-        installed = [versions[name] for name in conda_records.CUDNN if name in versions]
-        cudnn = installed[0] if installed else row.cudnn
+    installed = [versions[name] for name in conda_records.CUDNN if name in versions]
     return Choice(
         framework=row.framework,
         version=row.version,
         variant=row.variant,
         cuda=row.cuda,
-        cudnn=cudnn,
+        cudnn=next(iter(installed), row.cudnn) if row.cuda else None,
         sass=row.code.sass or (),
         ptx=row.code.ptx or (),
         evidence=row.code.evidence,
@@ -561,10 +478,8 @@ def _oldest_glibc(records: Sequence[Record]) -> tuple[int, int] | None:
             name, spec, _ = conda_versions.split(dependency)
             if name != "__glibc":
                 continue
-            least = conda_versions.lower_bound(spec)
-            if least is not None:
-                needed.append(_minor_release(f"{least}.0"))
-    return max(needed, default=None)
+            needed.append(major_minor(f"{conda_versions.lower_bound(spec)}.0"))
+    return max(filter(None, needed), default=None)
 
 
 def pin_of(record: Record) -> Pin:

@@ -3,36 +3,32 @@
 Each line of stdin is a JSON request, each line of stdout its JSON answer:
 
 {"do": "open", "channels": [URL], "subdirs": [..], "cache": "fetch" | "offline" | "refresh"}
-    -> {"opened": number of channels}
+    (no answer)
 {"do": "records", "names": [..]}
     -> {"records": [record]}
 {"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]],
  "installed": prefix or ""}
-    -> {"records": [record]}, {"refused": text} or {"unreadable": text}
+    -> {"records": [record]}
 {"do": "install", "prefix": .., "records": [record], "subdir": .., "remove": [..]}
     -> {"installed": number of packages}
 
-A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
-first answer is {"missing": text}. A record is that of repodata.json, with "url", "channel" and
-"fn". The script imports py-rattler and nothing of gpuenv. It ends
-with its input, and when its parent ends, whose process id is its argument.
+A failure is {"error": kind, "text": text}. The kinds are refused (there is no closure), unreadable
+(a spec), nowhere (a channel is none), missing (py-rattler) and failed. A record is that of
+repodata.json, with "url", "channel" and "fn". The script imports py-rattler and nothing of gpuenv.
+It ends with its input, and when its parent ends, whose process id is its argument.
 """
 
 from __future__ import annotations
 
 import glob
-import inspect
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
-Request = dict[str, Any]
-Answer = dict[str, Any]
-Record = dict[str, Any]
+Document = dict[str, Any]
 
 CACHE_ACTIONS = {
     "fetch": "cache-or-fetch",
@@ -54,60 +50,57 @@ class Session:
         import rattler  # type: ignore[import-not-found,unused-ignore]
         import rattler.exceptions  # type: ignore[import-not-found,unused-ignore]
 
-        check_release(rattler.__version__)
+        release = tuple(map(int, rattler.__version__.split(".")[:2]))
+        if not FIRST_RELEASE <= release < NEXT_RELEASE:
+            bounds = ">={}.{},<{}.{}".format(*FIRST_RELEASE, *NEXT_RELEASE)
+            raise ImportError(
+                f"py-rattler {rattler.__version__} is installed, and gpuenv works with {bounds}"
+            )
         self.rattler: Any = rattler
         self.gateway: Any = None
         self.channels: list[str] = []
         self.subdirs: list[str] = []
-        # Releases before 0.28 and 0.27 have other names, and channels without relations.
+        # Releases before 0.28 and 0.27 have other names.
         self.build_string: Any = getattr(rattler, "BuildString", str)
         self.platform: Any = getattr(rattler, "Subdir", None) or rattler.Platform
-        parameters = inspect.signature(rattler.Gateway.query).parameters
-        self.relations = {}
-        if "channel_relations" in parameters:
-            self.relations["channel_relations"] = "disabled"
         self.runner = asyncio.Runner()
-        self.actions = {
-            "open": self.open,
-            "records": self.records,
-            "solve": self.solve,
-            "install": self.install,
-        }
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Document) -> Document:
         """Return the answer to one request; a failure is an answer, too."""
+        exceptions = self.rattler.exceptions
         try:
-            return self.runner.run(self.actions[request["do"]](request))
+            return self.runner.run(getattr(self, request["do"])(request))
+        except exceptions.SolverError as error:
+            return {"error": "refused", "text": str(error)}
+        except exceptions.InvalidMatchSpecError as error:
+            return {"error": "unreadable", "text": str(error)}
         except Exception as error:
             text = str(error)
             if " " not in text:
                 text = f"{type(error).__name__}: {error}"
             # rattler has a class for a URL that it cannot read, and none for a missing channel.
-            unreadable = isinstance(error, self.rattler.exceptions.InvalidChannelError)
-            if unreadable or "could not find subdir" in text:
-                return {"nowhere": text}
-            return {"failed": text}
+            unreadable = isinstance(error, exceptions.InvalidChannelError)
+            is_nowhere = unreadable or "could not find subdir" in text
+            return {"error": "nowhere" if is_nowhere else "failed", "text": text}
 
-    async def open(self, request: Request) -> Answer:
+    def open(self, request: Document) -> None:
         """Set the channels."""
-        action = CACHE_ACTIONS[request.get("cache", "fetch")]
-        config = self.rattler.SourceConfig(cache_action=action)
+        config = self.rattler.SourceConfig(cache_action=CACHE_ACTIONS[request["cache"]])
         self.gateway = self.rattler.Gateway(default_config=config)
         self.channels, self.subdirs = request["channels"], request["subdirs"]
-        return {"opened": len(self.channels)}
 
-    async def records(self, request: Request) -> Answer:
+    async def records(self, request: Document) -> Document:
         """Return every record of some names."""
         result = await self.gateway.query(
             self.channels,
             self.subdirs,
             request["names"],
             recursive=False,
-            **self.relations,
+            channel_relations="disabled",
         )
         return {"records": [plain_record(record) for group in result for record in group]}
 
-    async def solve(self, request: Request) -> Answer:
+    async def solve(self, request: Document) -> Document:
         """Return the closure of some specs."""
         rattler = self.rattler
         virtual = [
@@ -116,28 +109,20 @@ class Session:
             )
             for name, version, build in request["virtual"]
         ]
-        try:
-            records = await rattler.solve(
-                sources=self.channels,
-                specs=self.match_specs(request["specs"]),
-                constraints=self.match_specs(request.get("constraints", ())) or None,
-                platforms=self.subdirs,
-                gateway=self.gateway,
-                locked_packages=self.installed(request["installed"]) or None,
-                virtual_packages=virtual,
-                **self.relations,
-            )
-        except rattler.exceptions.SolverError as error:
-            return {"refused": str(error)}
-        except rattler.exceptions.InvalidMatchSpecError as error:
-            return {"unreadable": str(error)}
+        records = await rattler.solve(
+            sources=self.channels,
+            # A text that is no MatchSpec must not have a dot in its build string.
+            specs=[rattler.MatchSpec(text) for text in request["specs"]],
+            constraints=[rattler.MatchSpec(text) for text in request["constraints"]] or None,
+            platforms=self.subdirs,
+            gateway=self.gateway,
+            locked_packages=self.installed(request["installed"]) or None,
+            virtual_packages=virtual,
+            channel_relations="disabled",
+        )
         return {"records": [plain_record(record) for record in records]}
 
-    def match_specs(self, texts: Sequence[str]) -> list[object]:
-        """Return specs for rattler, which refuses a dot in the build string of a text."""
-        return [self.rattler.MatchSpec(text) for text in texts]
-
-    async def install(self, request: Request) -> Answer:
+    async def install(self, request: Document) -> Document:
         """Link packages into a prefix, and remove those that the request names."""
         rattler, prefix, rows = self.rattler, request["prefix"], request["records"]
         installed = self.installed(prefix)
@@ -163,7 +148,7 @@ class Session:
         pattern = os.path.join(glob.escape(prefix), "conda-meta", "*.json")
         return [self.rattler.PrefixRecord.from_path(path) for path in sorted(glob.glob(pattern))]
 
-    def repodata_record(self, row: Record) -> object:
+    def repodata_record(self, row: Document) -> object:
         """Return a row of a lock as a record of rattler."""
         rattler = self.rattler
         package = rattler.PackageRecord(
@@ -178,17 +163,7 @@ class Session:
         return rattler.RepoDataRecord(package, row["fn"], row["url"], row.get("channel") or "")
 
 
-def check_release(version: str) -> None:
-    """Raise ImportError if this script does not work with a release of py-rattler."""
-    release = tuple(map(int, version.split(".")[:2]))
-    if not FIRST_RELEASE <= release < NEXT_RELEASE:
-        first, following = (".".join(map(str, pair)) for pair in (FIRST_RELEASE, NEXT_RELEASE))
-        raise ImportError(
-            f"py-rattler {version} is installed, and gpuenv works with >={first},<{following}"
-        )
-
-
-def complete_installed_record(prefix: str, row: Record) -> None:
+def complete_installed_record(prefix: str, row: Document) -> None:
     """Add what the package says of itself to its record in conda-meta.
 
     A lock has no constraints, and an @EXPLICIT file has no dependencies. Later installations need
@@ -203,12 +178,13 @@ def complete_installed_record(prefix: str, row: Record) -> None:
         return  # it was linked earlier, and the cache of packages was emptied since
     with open(index_path, encoding="utf-8") as file:
         index = json.load(file)
-    if "depends" not in row:
-        record["depends"] = index.get("depends") or []
-    complete = {**{key: value for key, value in index.items() if value is not None}, **record}
-    if not record.get("constrains"):
-        complete["constrains"] = index.get("constrains") or []
-    complete |= {key: row[key] for key in ("size", "md5") if row.get(key) is not None}
+    complete = {
+        **{key: value for key, value in index.items() if value is not None},
+        **record,
+        **{key: row[key] for key in ("size", "md5") if row.get(key) is not None},
+        "depends": row.get("depends", index.get("depends") or []),
+        "constrains": record.get("constrains") or index.get("constrains") or [],
+    }
     temporary = f"{path}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(complete, file, indent=2)
@@ -217,9 +193,10 @@ def complete_installed_record(prefix: str, row: Record) -> None:
     os.replace(temporary, path)
 
 
-def plain_record(record: Any) -> Record:
+def plain_record(record: Any) -> Document:
     """Return a record of rattler as JSON-able data."""
-    row = {
+    hashes = {"sha256": record.sha256, "md5": record.md5}
+    return {
         "name": record.name.source,
         "version": str(record.version),
         "build": str(record.build),
@@ -232,14 +209,8 @@ def plain_record(record: Any) -> Record:
         "channel": str(record.channel or "").removesuffix(f"/{record.subdir}"),
         "fn": record.file_name,
         "size": record.size,
+        **{name: value and bytes(value).hex() for name, value in hashes.items()},
     }
-    return row | {name: hash_of(record, name) for name in ("sha256", "md5")}
-
-
-def hash_of(record: Any, name: str) -> str | None:
-    """Return a hash of a record of rattler in hexadecimal."""
-    value = getattr(record, name)
-    return None if value is None else bytes(value).hex()
 
 
 def end_with_parent(parent: int) -> None:
@@ -252,7 +223,7 @@ def end_with_parent(parent: int) -> None:
 def serve(parent: int) -> NoReturn:
     """Answer line by line until the requests or the parent process end; then end this process."""
 
-    def write(answer: Answer) -> None:
+    def write(answer: Document) -> None:
         print(json.dumps(answer), flush=True)
 
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
@@ -261,10 +232,14 @@ def serve(parent: int) -> NoReturn:
     try:
         session = Session()
     except ImportError as error:
-        write({"missing": str(error)})
+        write({"error": "missing", "text": str(error)})
         os._exit(0)
     for line in sys.stdin:
-        write(session.answer(json.loads(line)))
+        request = json.loads(line)
+        if request["do"] == "open":
+            session.open(request)
+        else:
+            write(session.answer(request))
     os._exit(0)  # the answers are complete: Python's own exit is where py-rattler crashes
 
 

@@ -13,8 +13,8 @@ import os
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, Self
 
 from ...compat.conda_records import Record, Virtual
@@ -25,6 +25,10 @@ from ...requirements.conda_versions import inside_conda
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
 END_SECONDS = 10.0  # for a child to end after its input has ended; then it is killed
+_FIELDS = (
+    *("name", "version", "build", "build_number", "subdir"),
+    *("url", "fn", "size", "sha256", "md5"),
+)
 _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattler_child.py")
 CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
 # How conda's cache of repodata is used.
@@ -64,11 +68,6 @@ class ExistingPrefix(Value):
             )
         ]
 
-    def requests(self) -> list[str]:
-        """Return the earlier requests that limit a package."""
-        names = {name for name, _, _ in self.packages}
-        return [spec for spec in self.specs if spec not in names]
-
     def added(self, records: Sequence[Record], specs: Sequence[str]) -> list[Record]:
         """Return the records that the specs need, and those that change the environment.
 
@@ -89,7 +88,7 @@ class ExistingPrefix(Value):
 
 
 class Solver(ABC):
-    """Reads channels and solves closures. `name` is for messages.
+    """Reads channels and solves closures.
 
     `channels` are the names or URLs of the channels that it reads.
 
@@ -100,8 +99,6 @@ class Solver(ABC):
 
     A solver is a context manager: at the end of the block, what it started is ended.
     """
-
-    name: str
 
     def __init__(self, channels: Sequence[str]) -> None:
         self.channels: Sequence[str] = [*channels]
@@ -167,24 +164,27 @@ class RattlerProcess:
     It ends with its input, with this process, and at the latest END_SECONDS after `close`.
     """
 
-    def __init__(self, python: str | None) -> None:
-        """Start the child. `python` is an interpreter that has py-rattler; None is this one."""
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [python or sys.executable, "-I", "-X", "utf8", _SCRIPT, str(os.getpid())],
+            [sys.executable, "-I", "-X", "utf8", _SCRIPT, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         atexit.register(self.close)
 
-    def ask(self, line: str) -> bytes:
-        """Send a line and return the answer; b"" if the child has ended."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None  # noqa: S101  both are pipes
-        with suppress(OSError):  # if it has ended, its last answer says why
-            stdin.write(line.encode() + b"\n")
-            stdin.flush()
-        return stdout.readline()
+    def send(self, request: Mapping[str, object]) -> None:
+        """Send a request."""
+        assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        with suppress(OSError):  # if the child has ended, its last answer says why
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """Return the next answer. ValueError if the child has ended."""
+        assert self._process.stdout is not None  # noqa: S101  it is a pipe
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
 
     def close(self) -> None:
         """End the child and wait for its end."""
@@ -198,50 +198,43 @@ class RattlerProcess:
 
 
 class RattlerSolver(Solver):
-    """py-rattler, in a child process of this interpreter or of `python`."""
-
-    name = "rattler"
+    """py-rattler, in a child process."""
 
     def __init__(
-        self,
-        channels: Sequence[str],
-        subdirs: Sequence[str],
-        *,
-        cache: str = "fetch",
-        python: str | None = None,
+        self, channels: Sequence[str], subdirs: Sequence[str], *, cache: str = "fetch"
     ) -> None:
         """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
         super().__init__(channels)
-        # Sent before the first request.
-        self._opening: dict[str, object] | None = {
-            "do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache,
-        }  # fmt: skip
-        self._child: RattlerProcess | None = RattlerProcess(python)
+        self._child: RattlerProcess | None = RattlerProcess()
+        opening = {"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache}
+        self._child.send(opening)
 
     def _request(self, request: Mapping[str, object]) -> dict[str, Any]:
         """Return the answer to a request; the failures of rattler are raised."""
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            self._exchange(opening)
-        return self._exchange(request)
-
-    def _exchange(self, request: Mapping[str, object]) -> dict[str, Any]:
         if self._child is None:
             raise PackageIndexError("rattler has ended")
+        self._child.send(request)
         try:
-            answer: dict[str, Any] = json.loads(self._child.ask(json.dumps(request)))
+            answer = self._child.answer()
         except (OSError, ValueError):
             raise PackageIndexError("rattler ended without an answer") from None
-        if "missing" in answer:
-            message = f"conda environments need a solver: {answer['missing']}"
-            raise InputError(message, hint=NEEDED)
-        if "nowhere" in answer:
-            message = f"--channel {', '.join(self.channels)}: {_one_line(answer['nowhere'])}"
-            raise InputError(message, hint=CHANNEL_HINT)
-        if "failed" in answer:
-            subject = ", ".join(self.channels) or "rattler"
-            raise PackageIndexError(f"{subject}: {_one_line(answer['failed'])}")
-        return answer
+        if "error" not in answer:
+            return answer
+        # A message of rattler, with its causes, on one line.
+        text = " ".join(answer["text"].split()).replace(" Caused by:", ":")
+        where = ", ".join(self.channels)
+        match answer["error"]:
+            case "refused":
+                raise RefusedError(text)
+            case "unreadable":
+                message = f"not a conda package and its version: {text}"
+                raise InputError(message, hint=conda_versions.SPEC_HINT)
+            case "missing":
+                raise InputError(f"conda environments need a solver: {text}", hint=NEEDED)
+            case "nowhere":
+                raise InputError(f"--channel {where}: {text}", hint=CHANNEL_HINT)
+            case _:
+                raise PackageIndexError(f"{where or 'rattler'}: {text}")
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
         """As Solver.records."""
@@ -253,17 +246,14 @@ class RattlerSolver(Solver):
     ) -> Sequence[Record]:
         """As Solver.solve."""
         into = self.into
-        request: dict[str, object] = {"do": "solve", "virtual": [*virtual], "installed": ""}
-        request |= {"specs": [*specs], "constraints": [*constraints, *self.limits]}
-        if into is not None:
-            request |= {"specs": [*specs, *into.specs, *into.fixed], "installed": into.path}
-        answer = self._request(request)
-        if "refused" in answer:
-            raise RefusedError(str(answer["refused"]))
-        if "unreadable" in answer:
-            message = f"not a conda package and its version: {answer['unreadable']}"
-            raise InputError(message, hint=conda_versions.SPEC_HINT)
-        records: Sequence[Record] = answer["records"]
+        request = {
+            "do": "solve",
+            "specs": [*specs, *(() if into is None else (*into.specs, *into.fixed))],
+            "constraints": [*constraints, *self.limits],
+            "virtual": [*virtual],
+            "installed": "" if into is None else into.path,
+        }
+        records: Sequence[Record] = self._request(request)["records"]
         return records if into is None else into.added(records, specs)
 
     def install(
@@ -304,11 +294,6 @@ class RattlerSolver(Solver):
             child.close()
 
 
-def _one_line(text: object) -> str:
-    """Return a message of rattler, with its causes, on one line."""
-    return " ".join(str(text).split()).replace(" Caused by:", ":")
-
-
 # ---- the conda around gpuenv --------------------------------------------------------------------
 
 
@@ -321,12 +306,11 @@ class CondaSolver(Solver):
         subdirs: Sequence[str],
         *,
         cache: str = "fetch",
-        backend: str | None = None,
     ) -> None:
-        """`backend` names a solver plugin of conda; None is conda's setting `solver`."""
+        """Arguments as `open_solver`. The backend is conda's setting `solver`."""
         super().__init__(channels)
         self._subdirs = [*subdirs]
-        self.name = backend or _configured_backend()
+        self.name = _configured_backend()
         self._variables = _CACHE_VARIABLES[cache]
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
@@ -336,7 +320,7 @@ class CondaSolver(Solver):
         )
 
         records = []
-        with CondaVariables(self._variables):
+        with conda_variables(self._variables):
             try:
                 for name in names:
                     records += SubdirData.query_all(
@@ -358,7 +342,7 @@ class CondaSolver(Solver):
         variables = {**self._variables, **override_variables(virtual)}
         if self.limits:
             variables["CONDA_PINNED_PACKAGES"] = "&".join(self.limits)
-        with CondaVariables(variables):
+        with conda_variables(variables):
             try:
                 records = self._final_state([*specs, *constraints])
             except Exception as error:
@@ -376,7 +360,9 @@ class CondaSolver(Solver):
 
             with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
                 return self._solved(os.path.join(folder, "prefix"), specs, "create")
-        specs = [*specs, *into.requests(), *into.fixed]
+        names = {name for name, _, _ in into.packages}
+        earlier = [spec for spec in into.specs if spec not in names]
+        specs = [*specs, *earlier, *into.fixed]
         try:
             # conda may also change packages that could stay.
             records = self._solved(into.path, [*specs, *into.staying(specs)], "install")
@@ -442,7 +428,7 @@ def configured_channels() -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_REFUSALS = {
+REFUSALS = {
     "UnsatisfiableError",
     "PackagesNotFoundError",
     "ResolvePackageNotFound",
@@ -456,7 +442,7 @@ def translated(error: Exception, name: str) -> Exception:
     The classes are compared by name: their modules differ between versions of conda.
     """
     classes = {cls.__name__ for cls in type(error).__mro__}
-    if classes & _REFUSALS:
+    if classes & REFUSALS:
         # Advice on other channels and their list follow.
         return RefusedError(str(error).partition("Current channels:")[0])
     # General advice follows in further paragraphs.
@@ -481,26 +467,19 @@ def override_variables(virtual: Sequence[Virtual]) -> dict[str, str]:
     return {f"CONDA_OVERRIDE_{name.upper()}": values.get(f"__{name}", "") for name in names}
 
 
-class CondaVariables:
-    """Sets conda's variables while it works, and drops the steps and progress that it prints."""
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._variables = variables
-
-    def __enter__(self) -> None:
-        self._streams = sys.stdout, sys.stderr
-        sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
-        self._before = {name: os.environ.get(name) for name in self._variables}
-        os.environ.update(self._variables)
-        _reset_context()
-
-    def __exit__(self, *_: object) -> None:
-        sys.stdout, sys.stderr = self._streams
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+@contextmanager
+def conda_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set conda's variables while it works, and drop the steps and progress that it prints."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            _reset_context()
+            yield
+    finally:
+        for name in variables:
+            os.environ.pop(name)
+        os.environ.update(before)
         _reset_context()
 
 
@@ -518,17 +497,8 @@ def _reset_context() -> None:
 def _plain_record(record: Any) -> Record:
     """Return a record of conda as repodata.json has it."""
     return {
-        "name": record.name,
-        "version": record.version,
-        "build": record.build,
-        "build_number": record.build_number,
-        "subdir": record.subdir,
+        **{key: record.get(key) for key in _FIELDS},
         "depends": [str(spec) for spec in record.depends],
         "constrains": [str(spec) for spec in record.constrains or ()],
-        "url": record.url,
         "channel": record.channel.base_url,
-        "fn": record.fn,
-        "size": record.get("size"),
-        "sha256": record.get("sha256"),
-        "md5": record.get("md5"),
     }

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ...compat.conda_records import Virtual
 from ...errors import InputError
-from ...model import Gpu, Host, parse_pair, show_pair
+from ...model import Gpu, Host, major_minor, show_pair
 
 _VARIABLE = "CONDA_OVERRIDE_"
 SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "win-amd64": "win-64"}
@@ -26,18 +26,19 @@ def overridden(host: Host, env: Mapping[str, str]) -> Host:
         InputError: A value is no version.
     """
     cuda, arch, glibc = (_value(env, name) for name in ("CUDA", "CUDA_ARCH", "GLIBC"))
+    # What kept GPUs from being detected (`problems`) does not count where they are described.
+    changes: dict[str, object]
     if cuda == "":
-        host = _described(host, "driver_cuda", "CUDA", gpus=(), driver=None, driver_cuda=None)
+        changes = {"gpus": (), "driver": None, "driver_cuda": None, "problems": ()}
+        host = _fact(host, "driver_cuda", "CUDA", **changes)
     elif cuda is not None:
-        changes: dict[str, object] = {"driver": None, "driver_cuda": _pair("CUDA", cuda)}
-        if not host.gpus:
-            gpu = Gpu(name=f"a GPU of {_VARIABLE}CUDA", compute_capability=None)
-            changes["gpus"] = (gpu,)
-        host = _described(host, "driver_cuda", "CUDA", **changes)
+        gpus = host.gpus or (Gpu(name=f"a GPU of {_VARIABLE}CUDA", compute_capability=None),)
+        changes = {"gpus": gpus, "driver": None, "driver_cuda": _pair("CUDA", cuda)}
+        host = _fact(host, "driver_cuda", "CUDA", problems=(), **changes)
     if arch is not None and cuda != "":
         capability = _pair("CUDA_ARCH", arch) if arch else None
         gpu = Gpu(name=f"a GPU of {_VARIABLE}CUDA_ARCH", compute_capability=capability)
-        host = _described(host, "gpus", "CUDA_ARCH", gpus=(gpu,))
+        host = _fact(host, "gpus", "CUDA_ARCH", gpus=(gpu,), problems=())
     if glibc is not None:
         version = _pair("GLIBC", glibc) if glibc else None
         host = _fact(host, "glibc", "GLIBC", glibc=version)
@@ -55,11 +56,6 @@ def gpu_variables(host: Host) -> str:
     return " and ".join(named)
 
 
-def _described(host: Host, fact: str, name: str, **changes: object) -> Host:
-    """Return the host with described GPUs: what kept them from being detected does not count."""
-    return _fact(host, fact, name, problems=(), **changes)
-
-
 def _fact(host: Host, fact: str, name: str, **changes: object) -> Host:
     sources = {**dict(host.sources), fact: _VARIABLE + name}
     return host.replace(sources=tuple(sources.items()), **changes)
@@ -72,11 +68,10 @@ def _value(env: Mapping[str, str], name: str) -> str | None:
 
 def _pair(name: str, text: str) -> tuple[int, int]:
     """Return the first two numbers of a version; "12" is 12.0."""
-    try:
-        return parse_pair(".".join([*text.split("."), "0"][:2]))
-    except ValueError:
-        message = f"CONDA_OVERRIDE_{name}={text}: is not a version such as 12.8"
-        raise InputError(message) from None
+    pair = major_minor(f"{text}.0")
+    if pair is None:
+        raise InputError(f"{_VARIABLE}{name}={text}: is not a version such as 12.8")
+    return pair
 
 
 def of_host(host: Host) -> tuple[Virtual, ...]:
@@ -91,9 +86,9 @@ def of_host(host: Host) -> tuple[Virtual, ...]:
     if host.gpus and host.driver_cuda is not None:
         virtual.append(("__cuda", show_pair(host.driver_cuda), "0"))
         capabilities = [gpu.compute_capability for gpu in host.gpus]
-        known = [capability for capability in capabilities if capability is not None]
-        if known:
-            virtual.append(("__cuda_arch", show_pair(min(known)), "0"))
+        least = min(filter(None, capabilities), default=None)
+        if least is not None:
+            virtual.append(("__cuda_arch", show_pair(least), "0"))
     if host.os == "windows":
         return (*virtual, ("__win", given.get("__win") or "0", "0"))
     if host.glibc is not None:

@@ -17,14 +17,11 @@ from ...errors import InputError, Reason, UnusableFileError
 from ...index.multi_index import MultiIndex
 from ...index.protocol import Index, Metadata
 from ...model import Pin, Plan, Request, Requirement, Value, Wheel
-from ...requirements import conda_versions
 from ...requirements.target import TargetEnvironment, parse_requirement, version_key
-from ...requirements.versions import normalize_name
 from .candidates import admits
 
 SUFFIX = "-of-conda"
 HELD = "conda"  # Wheel.index of a release that a conda package supplies
-_PYTHON = {"python", "python_abi"}
 
 
 # ---- what a closure supplies --------------------------------------------------------------------
@@ -34,15 +31,12 @@ class Supply(Value):
     """What a conda closure supplies to wheels, and what it rules out.
 
     `versions` is {distribution: its version}; `refused` {distribution: why no wheel of it fits};
-    `libraries` {nvidia-LIBRARY: the conda package with the same library}; `frameworks`
-    {distribution: why a wheel of it is a second owner of a framework}, which also names the
-    distribution of the conda package itself.
+    `libraries` {nvidia-LIBRARY: the conda package with the same library}.
     """
 
     versions: Mapping[str, str]
     refused: Mapping[str, Reason]
     libraries: Mapping[str, str]
-    frameworks: Mapping[str, Reason]
 
     def against(self, name: str, version: str) -> Reason | None:
         """Return why a wheel cannot stand beside the conda packages; None if it can.
@@ -60,10 +54,8 @@ class Supply(Value):
         The question is not whether a solve would choose the wheel. Codes: two-cudnn,
         two-libraries, two-frameworks.
         """
-        reason = self.frameworks.get(name) or self.against(name, version)
-        if reason is not None and reason.code.startswith("two-"):
-            return reason.replace(subject=f"{name} {version}")
-        return None
+        reason = self.against(name, version)
+        return reason if reason is not None and reason.code.startswith("two-") else None
 
     def renamed(self, text: str) -> str:
         """Return a requirement with the name that the solve uses.
@@ -98,13 +90,16 @@ def unmet(requirements: Sequence[str], supply: Supply) -> tuple[Reason, ...]:
 
 
 def records_of(pins: Sequence[Pin]) -> list[Record]:
-    """Return the records of pinned packages."""
+    """Return the records of pinned packages. A file of an @EXPLICIT list has no `depends`."""
     return [
         {
             "name": pin.wheel.name,
             "version": pin.wheel.version,
-            "depends": (),
             "channel": pin.wheel.index,
+            "url": pin.wheel.url,
+            "fn": pin.wheel.filename,
+            "size": pin.wheel.size,
+            "sha256": pin.wheel.sha256,
             **pin.wheel.metadata,
         }
         for pin in pins
@@ -117,32 +112,16 @@ def supply(records: Sequence[Record], carriers: Carriers, matrix: CompatibilityD
     refused: dict[str, Reason] = {}
     libraries = conda_parts.libraries_of_records(records)
     installed = {str(record["name"]): str(record["version"]) for record in records}
-    for record in records:
-        name, version = str(record["name"]), str(record["version"])
-        # A package that depends on Python is a Python distribution.
-        if _PYTHON & {*map(conda_versions.name_of, record.get("depends") or ())}:
-            distribution = carriers.distributions.get(name) or normalize_name(name)
-            if _is_pep440(version):
-                versions[distribution] = version
-            else:
-                need = "a version that a wheel's needs can be held against"
-                refused[distribution] = _refusal("conda-version", need, f"{name} {version}")
-    owned = _owned_by_frameworks(installed, carriers, matrix)
-    frameworks = {}
-    for distribution, reason in owned.items():
-        if distribution not in versions:
-            refused[distribution] = reason
-        if reason.code == "two-frameworks":
-            frameworks[distribution] = reason
-    return Supply(versions=versions, refused=refused, libraries=libraries, frameworks=frameworks)
-
-
-def _is_pep440(version: str) -> bool:
-    try:
-        version_key(version)
-    except (InputError, ValueError):
-        return False
-    return True
+    for distribution, record in carriers.providers(records).items():
+        version = str(record["version"])
+        try:
+            version_key(version)
+            versions[distribution] = version
+        except (InputError, ValueError):  # a version that is not of PEP 440
+            need, have = "a version that a wheel's needs can be held against", record["name"]
+            refused[distribution] = _refusal("conda-version", need, f"{have} {version}")
+    refused |= _owned_by_frameworks(installed, carriers, matrix)
+    return Supply(versions=versions, refused=refused, libraries=libraries)
 
 
 def _owned_by_frameworks(
@@ -184,10 +163,17 @@ class Beside(Index):
     """
 
     def __init__(
-        self, inner: MultiIndex, supply: Supply, judge: Callable[[str, str], Reason | None]
+        self,
+        inner: MultiIndex,
+        supply: Supply,
+        judge: Callable[[str, str], Reason | None],
+        requirements: Iterable[str],
     ) -> None:
+        """`requirements` are the user's own, with held names."""
         self.inner, self.supply, self.judge = inner, supply, judge
-        self._with_extras: set[str] = set()  # held distributions whose extras are requested
+        requested = [parsed for parsed in map(parse_requirement, requirements) if parsed.extras]
+        # Held distributions whose extras are requested.
+        self._with_extras = {parsed.name.removesuffix(SUFFIX) for parsed in requested}
         # {distribution: why its newest wheel cannot stand here}
         self.refused: dict[str, Reason] = {}
 
@@ -242,13 +228,6 @@ class Beside(Index):
         if requirement.extras:
             self._with_extras.add(requirement.name)
         return requirement.replace(name=self.name_of(requirement.name), url=None)
-
-    def want_extras(self, requirements: Iterable[str]) -> None:
-        """Note the extras in the user's own requirements, which have held names already."""
-        for parsed in map(parse_requirement, requirements):
-            distribution = self._held(parsed.name)
-            if distribution is not None and parsed.extras:
-                self._with_extras.add(distribution)
 
     def _dependencies_of_extras(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Return what the extras of a held distribution require.
