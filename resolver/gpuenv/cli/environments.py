@@ -38,7 +38,7 @@ from .requests import (
     read_output,
     read_solve_request,
 )
-from .state import UP_TO_DATE, find_lock, lock_missing, named_lock, require_fresh
+from .state import UP_TO_DATE, find_lock, locked_project, named_lock, require_fresh
 
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
 
@@ -181,8 +181,6 @@ class Sync(Command):
         """Install a lock and verify the environment. Return 1 if a check fails."""
         if arguments.lock is not None:
             arguments.lock = named_lock(arguments.lock)
-        elif not arguments.dry_run:
-            lock_missing(arguments)
         lock, host = _lock_and_host(arguments)
         files = _with_local_files(arguments, lock, no_index=arguments.no_index)
         warnings = [f"warning: {text}" for text in warning_texts(api.shared_path_reasons(lock))]
@@ -331,7 +329,8 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     if arguments.lock is None and api.has_profiles():
         of_conda = is_conda(arguments.target)
         host = read_host(arguments, need_gpu=False, keep_python=False, conda=of_conda)
-        fitting = api.fitting_lock(api.project_state(), host, arguments.target)
+        project = api.project_state() if arguments.dry_run else locked_project(arguments)
+        fitting = api.fitting_lock(project, host, arguments.target)
         require_fresh(fitting.state, arguments)
         lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)
         step_printer(arguments)("\n".join(lines))

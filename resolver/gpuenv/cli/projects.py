@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext
 
 from .. import api
 from ..errors import InputError
@@ -26,6 +25,7 @@ from .requests import (
     refuse_nicknames,
     used_host_flags,
 )
+from .state import perform
 
 
 class Init(Command):
@@ -196,22 +196,17 @@ class Remove(Command):
 
 def _change(arguments: Namespace, flag: str) -> int:
     """Run `gpuenv lock` and `gpuenv sync`. Return the exit status."""
-    from . import parse_arguments
-
     places = [f"--find-links={folder}" for folder in arguments.find_links]
     places += [f"--extra-index-url={url}" for url in arguments.extra_index_url]
     places += [f"--index-url={arguments.index_url}"] if arguments.index_url else []
     places += ["--no-index"] * arguments.no_index
     cache = ["--offline"] * arguments.offline + ["--refresh"] * arguments.refresh
-    output = ["--quiet"] * arguments.quiet + ["--json"] * arguments.json
     changes = [f"{flag}={text}" for text in arguments.changed]
-    locking = parse_arguments(["lock", *changes, *places, *cache, *output])
+    is_report = arguments.no_sync or not arguments.json  # --json prints the document of sync
+    status = perform(["lock", *changes, *places, *cache], arguments, is_report=is_report)
     if arguments.no_sync:
-        return int(locking.run(locking))
-    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
-        locking.run(locking)  # or an error; --json prints one document, that of sync
-    syncing = parse_arguments(["sync", "--target", arguments.target, *places, *output])
-    return int(syncing.run(syncing))
+        return status
+    return perform(["sync", "--target", arguments.target, *places], arguments, is_report=True)
 
 
 def _lock(arguments: Namespace, names: Sequence[str]) -> None:

@@ -14,10 +14,11 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from difflib import get_close_matches
 
 from .. import api, loader_env
+from ..api.projects import ProjectState
 from ..errors import HostMismatchError, InputError, NotVerifiedError, StaleLockError
 from ..model import Lock
 from ..project.profiles import State
@@ -119,9 +120,8 @@ def current_environment(arguments: Namespace, hint: str) -> str:
     target = loader_env.active_environment(os.environ)
     recorded = api.recorded_lock(target) if target is not None else None
     if api.has_profiles() and not arguments.frozen and (target is None or recorded is not None):
-        lock_missing(arguments)
         name = dict(recorded.inputs).get("profile") if recorded is not None else None
-        project, is_other = api.project_state(), target is None
+        project, is_other = locked_project(arguments), target is None
         for state in project.states:
             if recorded is not None and state.profile == name:
                 require_fresh(state, arguments)
@@ -132,21 +132,36 @@ def current_environment(arguments: Namespace, hint: str) -> str:
     return environment(hint, announced=not (arguments.quiet or arguments.json))
 
 
-def lock_missing(arguments: Namespace) -> None:
-    """Lock the project of this folder if none of its profiles is locked, unless flags forbid it."""
-    if arguments.locked or arguments.frozen or not api.has_profiles():
-        return
-    project = api.read_project()
-    if not any(os.path.lexists(project.lock_path(profile)) for profile in project.profiles):
-        perform(["lock"], arguments)
+def locked_project(arguments: Namespace) -> ProjectState:
+    """Return the project of this folder, and lock it first if none of its profiles is locked.
+
+    --locked and --frozen forbid it.
+    """
+    project = api.project_state()
+    if arguments.locked or arguments.frozen:
+        return project
+    if any(state.status != "missing" for state in project.states):
+        return project
+    perform(["lock"], arguments)
+    return api.project_state()
 
 
-def perform(words: Sequence[str], arguments: Namespace) -> int:
-    """Run another command first. Its report goes to stderr. Return its exit status."""
+def perform(words: Sequence[str], arguments: Namespace, *, is_report: bool = False) -> int:
+    """Run another command as a part of this one. Return its exit status.
+
+    Args:
+        words: the command.
+        arguments: the parsed flags of this command.
+        is_report: whether what it prints is the report of this command, which --json is for, too.
+            Otherwise it goes to stderr.
+    """
     from . import parse_arguments
 
-    other = parse_arguments([*words, *["--quiet"] * arguments.quiet])
-    with redirect_stdout(sys.stderr):
+    words = [*words, *["--quiet"] * arguments.quiet]
+    if is_report:
+        words += ["--json"] * arguments.json
+    other = parse_arguments(words)
+    with nullcontext() if is_report else redirect_stdout(sys.stderr):
         return int(other.run(other))
 
 
