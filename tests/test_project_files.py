@@ -209,6 +209,8 @@ glibc = "2.17"
     index = ("--no-index", "--find-links", "../default", "--find-links", "../mine")
     synced = run(["sync", "pylock.ci.toml", "--target", "env", *index], work)
     assert synced.returncode == 0, synced.stderr
+    of_project = run(["sync", "--target", "other", "--no-index"], work)  # which names ../mine
+    assert of_project.returncode == 0, of_project.stderr
     text = (work / "pylock.ci.toml").read_text()
     for edited, problem in (
         ("config * a", "no setting of a build"),

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 
 from ..atomic_write import write_whole
 from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
+from ..index.source_trees import absolute
+from ..index.urls import file_url_to_path
 from ..lock import pylock
 from ..model import Host, IndexOptions, Lock, Plan, Request, Value
 from ..prefix import is_conda, is_venv
@@ -16,6 +18,7 @@ from ..project import init, profiles, read
 from ..project.init import Beginning
 from ..project.profiles import Profile, Project, State
 from ..project.shared_versions import SharedVersion, share_versions, versions_of
+from ..requirements.target import parse_requirement
 from ..resolve.plan import digest
 from ..resolve.requested import with_versions
 from ..serialize import read_input, read_toml
@@ -68,8 +71,17 @@ class FittingLock(Value):
     lock: Lock
 
     def index_options(self) -> IndexOptions:
-        """Return the indexes that the best profile allows."""
-        return profiles.index_options(self.profiles[0], os.path.dirname(self.state.path))
+        """Return the places that the best profile names: indexes and folders.
+
+        The folders include those of its requirements, such as ../library.
+        """
+        profile, folder = self.profiles[0], os.path.dirname(self.state.path)
+        options = profiles.index_options(profile, folder)
+        direct = [parse_requirement(text).url for text in profile.requests if " @ " in text]
+        urls = [absolute(url, folder) for url in filter(None, direct)]
+        paths = [file_url_to_path(url.partition("#")[0]) for url in urls if url.startswith("file:")]
+        folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in paths]
+        return options.replace(find_links=(*options.find_links, *folders))
 
 
 def read_project(folder: str = "") -> Project:

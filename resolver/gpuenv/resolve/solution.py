@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..compat.evaluate import disagreement_reason
 from ..errors import Reason, deciding_first
 from ..index.protocol import DIRECT_URL
-from ..model import Rejection
+from ..model import Build, Rejection
 from ..requirements.target import interpreter_tag, version_key
 from ..requirements.versions import contains, is_prerelease
 from .candidates import is_placeholder, public
@@ -153,13 +153,11 @@ class Solution:
         candidates = store.candidates(name)
         yield from self._better(name, root.specifier, candidates, chosen)
         if chosen.build is not None:
-            yield from self._builds_without_files(root, chosen, chosen.build.version)
+            yield from self._builds_without_files(chosen, chosen.build.version)
 
-    def _builds_without_files(
-        self, root: PackageRequirement, chosen: Candidate, oldest: str
-    ) -> Iterator[Rejection]:
+    def _builds_without_files(self, chosen: Candidate, oldest: str) -> Iterator[Rejection]:
         """Yield builds since a version that would run here, and that no index has a wheel of."""
-        store, facts, name = self.store, self.facts, root.name
+        store, facts, name = self.store, self.facts, chosen.name
         candidates = store.candidates(name)
         releases: list[Release] = [*self.variants.values(), *self.pinned.values()]
         majors = {  # of the other frameworks
@@ -179,8 +177,7 @@ class Solution:
             key = (build.version, build.variant)
             is_excluded = store.request.default_index_only and build.index != "default"
             is_of_host = bool(store.host.gpus) or build.cuda is None
-            is_requested = contains(root.specifier, build.version)
-            if key in listed or is_excluded or not is_of_host or not is_requested:
+            if key in listed or is_excluded or not is_of_host or not self._is_requested(build):
                 continue
             if build.index != "default" and build.version in elsewhere:
                 continue
@@ -195,6 +192,26 @@ class Solution:
                 have = "none in the index data"
                 reason = reason.replace(code="no-wheel", have=have)
             yield Rejection(name=name, version=build.local, reasons=(reason,))
+
+    def _is_requested(self, build: Build) -> bool:
+        """Return whether the request admits a build, its cuDNN and its companions."""
+        versions = {build.name: build.version, **dict(build.companions)}
+        if build.cuda is not None and build.cudnn is not None:
+            versions[f"nvidia-cudnn-cu{build.cuda[0]}"] = build.cudnn
+        for root in self.roots:
+            if not isinstance(root, PackageRequirement):
+                continue
+            version = versions.get(root.name)
+            if version is None and root.name.startswith("nvidia-cudnn-cu"):
+                return False  # that of another CUDA major
+            if version is not None and not contains(root.specifier, version):
+                return False
+        ranges = self.store.constraints.ranges
+        return all(
+            contains(text, version)
+            for name, version in versions.items()
+            for text in ranges.get(name, ())
+        )
 
     def _better_variants(self, chosen: Candidate) -> Iterator[Rejection]:
         """Yield the variants of a release before the variant wheel that was chosen.

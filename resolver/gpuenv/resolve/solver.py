@@ -21,7 +21,7 @@ from ..errors import (
     UnfinishedError,
 )
 from ..index.protocol import Index
-from ..model import Host, Plan, Request, Requirement
+from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment, parse_requirement
 from .candidates import CandidateStore, public
 from .explain import MAX_TRIAL_CONFLICTS, Trials, explain
@@ -133,21 +133,14 @@ def solve(
 
 
 def _distinct(roots: Iterable[NodeRequirement]) -> list[str]:
-    """Return the requirements of a request, each package once with all of its limits.
+    """Return the requirements of a request, without those that another one says with a limit.
 
     The command line, a project, its extras and groups, and a profile may all name a package.
     """
-    packages: dict[str, Requirement] = {}
-    for root in roots:
-        other = parse_requirement(str(root))
-        package = packages.setdefault(other.name, other)
-        limits = [*package.specifier.split(","), *other.specifier.split(",")]
-        packages[other.name] = package.replace(
-            extras=tuple(dict.fromkeys([*package.extras, *other.extras])),
-            specifier=",".join(filter(None, dict.fromkeys(limits))),
-            url=package.url or other.url,
-        )
-    return list(map(str, packages.values()))
+    texts = list(dict.fromkeys(map(str, roots)))
+    names = {text: parse_requirement(text).name for text in texts}
+    limited = {name for text, name in names.items() if text != name}
+    return [text for text in texts if text not in limited]
 
 
 class _Question:
