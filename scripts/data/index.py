@@ -6,10 +6,13 @@ import sys
 from functools import cache
 from typing import BinaryIO
 
+from gpuenv.binaries.elf import NotElfError
+from gpuenv.binaries.fat_binaries import DamagedFileError
+from gpuenv.errors import PackageIndexError
 from gpuenv.index.cache import Cache
 from gpuenv.index.default_index import default_index
 from gpuenv.index.http import Transport
-from gpuenv.index.metadata import FileReader, open_wheel
+from gpuenv.index.metadata import FileReader, NoRangesError, open_wheel
 from gpuenv.index.multi_index import open_index
 from gpuenv.index.pages import PageReader
 from gpuenv.model import Host, IndexOptions, Python, Wheel
@@ -23,6 +26,8 @@ from gpuenv.requirements.target import (
     wheel_tags,
 )
 
+# What is raised for a wheel that cannot be read.
+UNREADABLE = (DamagedFileError, NoRangesError, NotElfError, PackageIndexError)
 # Requires-Python ">=3.12.1" refuses a wheel for "3.12.0": ask for a later micro release.
 LATE_MICRO = 10
 
@@ -74,7 +79,7 @@ class DefaultIndex:
         return sorted(wheels, key=lambda wheel: (version_key(wheel.version), wheel.filename))
 
     def open(self, wheel: Wheel) -> BinaryIO:
-        """Open a wheel as a file. PackageIndexError if it cannot be read."""
+        """Open a wheel as a file. PackageIndexError if its server does not send it."""
         return open_wheel(wheel, self.transport, say)
 
 

@@ -26,12 +26,10 @@ from typing import Any
 
 from data.check import contradictions
 from data.compile import DATA, compiled
-from data.index import DefaultIndex, say
+from data.index import UNREADABLE, DefaultIndex, say
 from data.scan_releases import Scans, scan, wanted
 from gpuenv.atomic_write import write_whole
-from gpuenv.binaries.fat_binaries import DamagedFileError
 from gpuenv.compat import data as matrix
-from gpuenv.errors import PackageIndexError
 from gpuenv.model import Wheel
 
 FACTS = ("variant", "cuda", "cudnn", "sass", "ptx", "made_by", "evidence")
@@ -47,7 +45,7 @@ def scan_all(index: DefaultIndex, wheels: Iterable[Wheel], scans: Scans) -> list
             filename = running[future].filename
             try:
                 scans.put(future.result())
-            except (DamagedFileError, PackageIndexError) as error:
+            except UNREADABLE as error:
                 errors.append(f"{filename}: {error}")
             say(f"{number} of {len(running)}: {filename}")
     return errors

@@ -32,15 +32,13 @@ from packaging.version import Version
 
 from data.companion_rows import FRAMEWORKS, SCANNED_ON, after, line_of, scanned_wheels
 from data.compile import DATA
-from data.index import DefaultIndex, say
+from data.index import UNREADABLE, DefaultIndex, say
 from data.scan_releases import Scans, best, interpreters_of
 from gpuenv.atomic_write import write_whole
 from gpuenv.binaries import elf
 from gpuenv.binaries.environment import is_code_file
-from gpuenv.binaries.fat_binaries import DamagedFileError
 from gpuenv.binaries.wheel import opened, unpacked
 from gpuenv.compat.catalog import platform_of
-from gpuenv.errors import PackageIndexError
 from gpuenv.index.cache import Cache
 from gpuenv.model import Wheel
 
@@ -152,9 +150,7 @@ class Scanner:
         The texts are "requires", "description" (of METADATA) and "versions". With a pattern the
         libraries are those whose paths match it, however large they are.
 
-        Raises:
-            DamagedFileError: the wheel is damaged.
-            PackageIndexError: it cannot be read.
+        One of UNREADABLE is raised for a wheel that cannot be read.
         """
         texts: dict[str, Any] = {"versions": "", "requires": [], "description": ""}
         libraries: dict[str, dict[str, Any]] = {}
@@ -289,7 +285,7 @@ def main(words: list[str]) -> int:
     for wheel in to_read(scanner, options.names, list(lines.values())):
         try:
             line = scanner.scan(wheel)
-        except (DamagedFileError, PackageIndexError) as error:
+        except UNREADABLE as error:
             print(f"error: {wheel.filename}: {error}", file=sys.stderr)
             failed = 1
             continue

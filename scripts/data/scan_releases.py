@@ -122,12 +122,7 @@ def best(wheels: Iterable[Wheel], interpreters: list[str]) -> Wheel:
 
 
 def scan(index: DefaultIndex, wheel: Wheel) -> Record:
-    """Return the record of a wheel.
-
-    Raises:
-        DamagedFileError: the wheel is damaged.
-        PackageIndexError: it cannot be read.
-    """
+    """Return the record of a wheel. One of UNREADABLE is raised if it cannot be read."""
     with index.open(wheel) as file:
         facts = read_record(
             file, wheel.filename, sha256=wheel.sha256 or "", patterns=["*"], progress=say

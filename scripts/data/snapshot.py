@@ -33,6 +33,7 @@ from data.snapshot_scope import Chooser, Scope, read_scope
 from gpuenv.atomic_write import write_whole
 from gpuenv.compat.catalog import platform_of
 from gpuenv.errors import UnusableFileError
+from gpuenv.index.protocol import Metadata
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import version_key, wheel_tags
 
@@ -61,6 +62,7 @@ class Walk:
         self.index, self.scope = index, scope
         self.pages: dict[str, list[Wheel]] = {}
         self.requires: dict[str | None, tuple[Requirement, ...]] = {}
+        self.pythons: dict[str | None, str | None] = {}  # Requires-Python, which a page may lack
         self.kept: dict[str, set[str]] = defaultdict(set)
         self.wanted: dict[str, set[str]] = defaultdict(set)  # the specifiers of a package
         self.extras: dict[str, set[str]] = defaultdict(set)
@@ -113,17 +115,19 @@ class Walk:
         todo = [group for group in groups.values() if group[0].sha256 not in self.requires]
         say(f"{len(self.pages)} packages, {len(groups)} groups of wheels, {len(todo)} to read")
         firsts = [group[0] for group in todo]
-        for group, requires in zip(todo, pool.map(self.requirements, firsts), strict=True):
-            self.requires |= dict.fromkeys((wheel.sha256 for wheel in group), requires)
+        for group, metadata in zip(todo, pool.map(self.metadata, firsts), strict=True):
+            requires = tuple(need for need in metadata.dependencies if need.url is None)
+            for wheel in group:
+                self.requires[wheel.sha256] = requires
+                self.pythons[wheel.sha256] = wheel.requires_python or metadata.requires_python
 
-    def requirements(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """Return what a wheel requires, but direct references."""
+    def metadata(self, wheel: Wheel) -> Metadata:
+        """Return the METADATA of a wheel; nothing of one that cannot be used."""
         try:
-            metadata = self.index.reader.metadata(wheel)
+            return self.index.reader.metadata(wheel)
         except UnusableFileError as error:
             say(f"{wheel.filename}: {error}")
-            return ()
-        return tuple(need for need in metadata.dependencies if need.url is None)
+            return Metadata()
 
     def files(self, name: str) -> list[Wheel]:
         """Return the wheels of the kept releases."""
@@ -252,10 +256,13 @@ def main(words: list[str]) -> int:
     with ThreadPoolExecutor(THREADS) as pool:
         for name, wheels in kept.items():
             sizes = pool.map(index.reader.size, wheels)
-            sized = [wheel.replace(size=size) for wheel, size in zip(wheels, sizes, strict=True)]
+            complete = [
+                wheel.replace(size=size, requires_python=walk.pythons[wheel.sha256])
+                for wheel, size in zip(wheels, sizes, strict=True)
+            ]
             head = {"name": name, "index": "default", "left_out": walk.left_out(name)}
-            if sized:
-                texts[name] = package_text(head, sized, walk.requires)
+            if complete:
+                texts[name] = package_text(head, complete, walk.requires)
             else:
                 say(f"no wheel of {name} serves a supported target")
     snapshot = options.folder / "snapshot"
