@@ -80,13 +80,13 @@ def page(cause: Cause, known: Mapping[str, Cause]) -> str:
     if cause.log:
         lines += ["", *markdown(cause.log, known)]
     lines += ["", "## What to do", "", *markdown(cause.fix, known)]
-    new_solve = "; `gpuenv install torch --target env` solves again" if cause.solve else ""
-    does = f"[`gpuenv doctor LOG`](../doctor.md) shows the evidence{new_solve}."
-    lines += ["", *markdown(does, {})]
     if cause.id == UNKNOWN_CAUSE:
         lines.append("")
         for number, test in enumerate(tests_for("cudnn"), 1):
             lines += markdown(f"`{test}`: {tests()[test].shows}", {}, f"{number}. ")
+    new_solve = "; `gpuenv install torch --target env` solves again" if cause.solve else ""
+    does = f"[`gpuenv doctor LOG`](../doctor.md) shows the evidence{new_solve}."
+    lines += ["", *markdown(does, {})]
     for title, texts in (("Proved by", cause.proves), ("Ruled out by", cause.refutes)):
         lines += ["", f"## {title}", ""]
         for text in texts:
