@@ -77,13 +77,13 @@ def page(tables, tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorer")
     file = folder / "explorer.html"
     file.write_text(pages.explorer_html(tables), encoding="utf-8")
-    with browser.Browser(folder / "profile") as chromium:
+    with browser.Browser() as chromium:
         chromium.url = file.as_uri()
         chromium.look(width=1280, height=900)
         chromium.open(chromium.url)
         yield chromium
         assert chromium.errors == []
-        assert chromium.outside_requests() == []
+        assert chromium.requests == []
 
 
 # ---- the tables ----------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_a_choice_by_keyboard_a_link_and_the_back_button(page):
     page.press("Enter")
     assert page.evaluate("location.hash").endswith("view=table")
     assert "torch" in page.text("#table caption")
-    page.back()
+    page.page.go_back()
     assert page.text("#answer-title") == title
 
     page.open(link)

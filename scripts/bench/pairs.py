@@ -95,7 +95,8 @@ class Tools:
         left_out += ("PIP_EXTRA_INDEX_URL", "GPUENV_CACHE_DIR")
         self.variables = {key: text for key, text in os.environ.items() if key not in left_out}
         self.variables |= {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
-        self.variables |= {"UV_DEFAULT_INDEX": index.url}
+        if not index.builtin:
+            self.variables |= {"UV_DEFAULT_INDEX": index.url}
         if index.cert:
             self.variables |= {"PIP_CERT": index.cert, "SSL_CERT_FILE": index.cert}
         environment = folder / "environment"

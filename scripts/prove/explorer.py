@@ -6,8 +6,8 @@
 
 - agreement: random choices for each seed; version, variant and first reasons equal those of the
   solver. The first choices are typed into the form.
-- axe: axe-core, which npm fetches, on each view and on a report, light and dark, 390 and 1280 px
-  wide. Without npm or its registry this part fails. No file of axe-core is kept.
+- axe: axe-core on each view and on a report, light and dark, 390 and 1280 px
+  wide.
 - questions: tests/data/explorer_questions.toml, typed into the form. The seconds that a person
   needs are an estimate by the keystroke-level model (Card, Moran, Newell 1980). No person was
   timed.
@@ -28,7 +28,7 @@ import test_explorer
 from common import ROOT, write_record
 from gpuenv import api
 from gpuenv.cli import main as main_of_gpuenv
-from prove.browser import AXE, Browser, fetch_axe
+from prove.browser import Browser
 
 PLATFORMS = ("linux-x86_64",) * 4 + ("linux-aarch64", "win-amd64")
 VIEWS = ("", "&view=wheel&wheel=torch+2.13.0%2Bcu126", "&view=table&framework=vllm", "&view=charts")
@@ -126,9 +126,8 @@ def prove_questions(page: Browser) -> list[dict[str, object]]:
     return results
 
 
-def prove_axe(page: Browser, report: str, folder: Path) -> dict[str, object]:
+def prove_axe(page: Browser, report: str) -> dict[str, object]:
     """Run axe-core on every view of the explorer, and on a report."""
-    axe = fetch_axe(folder)
     places = {view or "answer": f"{page.url}#gpu=GTX+1080+Ti&driver=580{view}" for view in VIEWS}
     places["report"] = report
     violations, pages = [], 0
@@ -139,9 +138,9 @@ def prove_axe(page: Browser, report: str, folder: Path) -> dict[str, object]:
                 page.open(url)
                 pages += 1
                 place = f"{name} {width} {'dark' if dark else 'light'}"
-                violations += [[place, *violation] for violation in page.violations(axe)]
+                violations += [[place, *violation] for violation in page.violations()]
     page.look(width=1280, height=900)
-    return {"version": AXE, "pages": pages, "violations": violations}
+    return {"pages": pages, "violations": violations}
 
 
 FIGURES = """(async () => {
@@ -176,8 +175,11 @@ def measure(page: Browser, size: int) -> dict[str, object]:
         widths[str(width)] = page.overflow()
     page.look(width=1280, height=900)
     page.open(f"{page.url}#gpu=GTX+1080+Ti&driver=580")
+    protocol = page.page.context.new_cdp_session(page.page)
+    protocol.send("Performance.enable")
     metrics = {
-        metric["name"]: metric["value"] for metric in page.call("Performance.getMetrics")["metrics"]
+        metric["name"]: metric["value"]
+        for metric in protocol.send("Performance.getMetrics")["metrics"]
     }
     names = {
         "first contentful paint": "paint",
@@ -208,7 +210,7 @@ def take_pictures(page: Browser, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     page.look(width=1280, height=800, dark=False)
     page.open(f"{page.url}#gpu=GTX+1080+Ti&driver=580")
-    page.screenshot(folder / "explorer.png")
+    page.page.screenshot(path=folder / "explorer.png")
 
 
 def main(words: list[str]) -> int:
@@ -229,7 +231,7 @@ def main(words: list[str]) -> int:
         seconds = round(time.process_time() - start, 1)
         lock = ROOT / "tests/data/locks/format-1.toml"
         main_of_gpuenv(["report", str(lock), "-o", str(report)])
-        with Browser(folder / "profile") as page:
+        with Browser() as page:
             page.url = file.as_uri()
             page.look(width=1280, height=900)
             page.open(page.url)
@@ -241,14 +243,14 @@ def main(words: list[str]) -> int:
             else:
                 record = {
                     "date": date.today().isoformat(),
-                    "browser": page.call("Browser.getVersion")["product"],
+                    "browser": page.version,
                     "seconds of processor time to make the page": seconds,
                     "figures": measure(page, file.stat().st_size),
                     "questions": prove_questions(page),
-                    "axe": prove_axe(page, report.as_uri(), folder),
+                    "axe": prove_axe(page, report.as_uri()),
                     "agreement": agreement,
                     "console errors": page.errors,
-                    "requests": page.outside_requests(),
+                    "requests": page.requests,
                 }
     write_record(record, arguments.record)
     wrong = [question for question in record["questions"] if not question["right"]]

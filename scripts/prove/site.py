@@ -1,13 +1,12 @@
-#!/usr/bin/env python3
 """Prove the documentation site in a headless Chromium. Write docs/records/site.json.
 
     pip install ".[docs]"
     python scripts/tools.py prove site [--record FILE]
 
-- build: scripts/docs/site.py in a network namespace that has no network.
-- pages: each is opened from its file. axe-core, which npm fetches, finds nothing: on one page of
-  each kind light and dark at 390 and 1280 px, on the others dark at 390 or light at 1280 px in
-  turn. No page is wider than a window of 390 to 1600 px. The console has no error.
+- build: `docs site` in a network namespace that has no network.
+- pages: each is opened from its file. axe-core finds nothing serious: on one page of each kind
+  light and dark at 390 and 1280 px, on the others dark at 390 or light at 1280 px in turn. No page
+  is wider than a window of 390 to 1600 px. The console has no error.
 - links: every link leads to a file of the site, and to an element if it has a fragment.
 - a reader: the search, a skip link by the keyboard, the back button, the choice of dark mode.
 - no page makes a request to the outside.
@@ -16,7 +15,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -27,8 +25,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from playwright.sync_api import TimeoutError
+
 from common import ROOT, TOOLS, write_record
-from prove.browser import AXE, Browser, fetch_axe
+from prove.browser import Browser
 
 WIDTHS = (390, 768, 1280, 1600)
 LOOKS = ((390, True), (1280, False), (390, False), (1280, True))  # (width, dark)
@@ -41,10 +41,6 @@ LINKS_AND_IDS = """[
   [...document.querySelectorAll("a[href]")].map((link) => link.href),
   [...document.querySelectorAll("[id]")].map((element) => element.id),
 ]"""
-# The results are in a shadow root.
-RESULTS = """[...document.querySelectorAll("*")].filter((one) => one.shadowRoot)
-  .flatMap((one) => [...one.shadowRoot.querySelectorAll("a[href]")]).map((link) => link.href)"""
-SCHEME = "document.body.dataset.mdColorScheme"
 # Search text: the page of the first result.
 SEARCHES = {
     "driver floor": "rules.html",
@@ -58,139 +54,97 @@ SEARCHES = {
 }
 
 
-def build(site: Path) -> dict[str, object]:
-    """Build the site without a network."""
-    start, used = time.monotonic(), processor_seconds()
-    subprocess.run(
-        ["unshare", "-rn", sys.executable, TOOLS, "docs", "site", "--to", site], check=True
-    )
-    files = [file for file in site.rglob("*") if file.is_file()]
-    return {
-        "seconds": round(time.monotonic() - start, 1),
-        "seconds of processor time": round(processor_seconds() - used, 1),
-        "megabytes": round(sum(file.stat().st_size for file in files) / 1e6, 1),
-    }
-
-
-def processor_seconds() -> float:
-    """Return the processor time of all child processes that ended."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
-class Pages:
-    """Pages that different readers look at, and what is wrong with them.
-
-    Attributes:
-        wide: the pages that are wider than the window.
-        violations: the rules of axe-core that a page violates.
-    """
-
-    def __init__(self, page: Browser, site: Path, axe: str) -> None:
-        self._page, self._site, self._axe = page, site, axe
-        self._links: list[tuple[str, str]] = []
-        self._ids: dict[Path, set[str]] = {}
-        self.wide: list[object] = []
-        self.violations: list[object] = []
-
-    def look(self, name: str) -> None:
-        """Look at a page, and note what is wrong and where its links lead."""
-        page, file = self._page, self._site / name
-        turn = len(self._ids) % 2
-        for width, dark in LOOKS if name in KINDS else LOOKS[turn : turn + 1]:
-            page.look(width=width, height=900, dark=dark)
-            page.open(file.as_uri())
+def look_at_pages(browser: Browser, site: Path) -> dict[str, Any]:
+    """Open every page. Return what is wrong with it, and the links that lead nowhere."""
+    wide, violations = [], []
+    links: set[tuple[str, str]] = set()
+    ids: dict[Path, set[str]] = {}
+    names = sorted(str(file.relative_to(site)) for file in site.rglob("*.html"))
+    for number, name in enumerate(names):
+        for width, dark in LOOKS if name in KINDS else LOOKS[number % 2 :][:1]:
+            browser.look(width=width, height=900, dark=dark)
+            browser.open((site / name).as_uri())
             place = f"{name} {width} {'dark' if dark else 'light'}"
-            self.violations += [[place, *rule] for rule in page.violations(self._axe)]
+            violations += [[place, *rule] for rule in browser.violations()]
         for width in WIDTHS:
-            page.look(width=width, height=900)
-            if page.overflow() > 0:
-                self.wide.append([name, width])
-        urls, elements = page.evaluate(LINKS_AND_IDS)
-        self._links += [(name, url) for url in urls]
-        self._ids[file] = set(elements)
-
-    def links(self) -> dict[str, object]:
-        """Compare each link of the pages with the files and the elements that exist."""
-        internal = {(name, url) for name, url in self._links if is_file(url)}
-        outside = {url for _, url in self._links if not is_file(url)}
-        broken = sorted(link for link in internal if not leads_somewhere(link[1], self._ids))
-        return {"links": len(internal), "links to the outside": len(outside), "broken": broken}
-
-
-def is_file(url: str) -> bool:
-    """Return whether a link leads to a file."""
-    return url.startswith("file:")
+            browser.look(width=width, height=900)
+            if browser.overflow() > 0:
+                wide.append([name, width])
+        urls, elements = browser.evaluate(LINKS_AND_IDS)
+        links |= {(name, url) for url in urls if url.startswith("file:")}
+        ids[site / name] = set(elements)
+        print(f"{name}: {len(violations)} violations so far", flush=True)
+    broken = sorted(link for link in links if not leads_somewhere(link[1], ids))
+    return {
+        "links": {"links": len(links), "broken": broken},
+        "wider than the window": wide,
+        "axe violations": violations,
+        "pages": names,
+    }
 
 
 def leads_somewhere(url: str, ids: Mapping[Path, set[str]]) -> bool:
     """Return whether the file of a link exists, and the element that its fragment names."""
     parts = urlsplit(url)
-    file = Path(unquote(parts.path))
-    if not parts.fragment or file not in ids:
+    file, fragment = Path(unquote(parts.path)), unquote(parts.fragment)
+    if not fragment or file not in ids:
         return file.is_file()
-    return unquote(parts.fragment) in ids[file] or "=" in parts.fragment  # a choice of the explorer
+    return fragment in ids[file] or "=" in fragment  # a choice of the explorer
 
 
-def wait_for(page: Browser, expression: str) -> Any:
-    """Return the first value of an expression that is true; the last one after ten seconds."""
-    end = time.monotonic() + 10
-    while not (value := page.evaluate(expression)) and time.monotonic() < end:
-        time.sleep(0.05)
-    return value
+def has(browser: Browser, selector: str) -> bool:
+    """Return whether the page has an element, at the latest after ten seconds."""
+    try:
+        browser.page.wait_for_selector(selector, state="attached", timeout=10_000)
+    except TimeoutError:
+        return False
+    return True
 
 
-def prove_search(page: Browser, site: Path) -> list[dict[str, object]]:
+def search(browser: Browser, site: Path) -> list[dict[str, object]]:
     """Type texts into the search."""
     rows = []
     for text, expected in SEARCHES.items():
-        page.open((site / "index.html").as_uri())
-        page.click("[data-md-component=search]")
-        page.type(text)
-        start = time.monotonic()
-        results = wait_for(page, RESULTS)
-        seconds = round(time.monotonic() - start, 2)
-        first = results[0].removeprefix(f"{site.as_uri()}/") if results else None
-        right = bool(first) and first.startswith(expected)
-        rows.append({"text": text, "first": first, "seconds": seconds, "right": right})
+        browser.open((site / "index.html").as_uri())
+        browser.click("[data-md-component=search]")
+        browser.type(text)
+        # Only the links of results have a query. They are in a shadow root.
+        result = "a[href*='?h=']"
+        href = browser.page.get_attribute(result, "href") if has(browser, result) else None
+        rows.append({"text": text, "first": href, "right": expected in (href or "")})
     return rows
 
 
-def prove_ways(page: Browser, site: Path) -> dict[str, bool]:
-    """Use the keyboard, a link and the back button."""
+def read(browser: Browser, site: Path) -> dict[str, bool]:
+    """Use the keyboard, a link, the back button and the choice of colors."""
     home, other = (site / "index.html").as_uri(), (site / "tutorial.html").as_uri()
-    page.open(home)
-    page.press("Tab")
-    on_skip_link = "md-skip" in page.evaluate("document.activeElement.className")
-    page.press("Enter")
-    skipped = bool(page.evaluate("location.hash"))
+    slate = "body[data-md-color-scheme=slate]"
+    browser.open(home)
+    browser.press("Tab")
+    on_skip_link = "md-skip" in browser.evaluate("document.activeElement.className")
+    browser.press("Enter")
+    skipped = bool(browser.evaluate("location.hash"))
 
-    page.open(home)
-    page.follow("article a[href*=tutorial]")
-    arrived = page.evaluate("location.href").startswith(other)
-    page.back()
-    returned = page.evaluate("location.href").startswith(home)
+    browser.open(home)
+    with browser.page.expect_navigation():
+        browser.click("article a[href*=tutorial]")
+    arrived = browser.page.url.startswith(other)
+    browser.page.go_back()
+    returned = browser.page.url.startswith(home)
+
+    browser.look(width=1280, height=900, dark=True)
+    follows = has(browser, slate)
+    browser.look(width=1280, height=900)
+    follows = follows and has(browser, "body[data-md-color-scheme=default]")
+    for _ in range(2):  # light, then dark
+        browser.click("[data-md-component=palette] label:not([hidden])")
+    chosen = has(browser, slate)
+    browser.open(other)
     return {
         "the first Tab reaches the skip link, and Enter follows it": on_skip_link and skipped,
         "a link and the back button work": arrived and returned,
-    }
-
-
-def prove_colors(page: Browser, site: Path) -> dict[str, bool]:
-    """Change the colors of the system, and then choose others by hand."""
-    page.open((site / "index.html").as_uri())
-    follows = []
-    for dark, scheme in ((True, "slate"), (False, "default")):
-        page.look(width=1280, height=900, dark=dark)
-        follows.append(bool(wait_for(page, f"{SCHEME} === '{scheme}'")))
-    for _ in range(2):  # light, then dark
-        page.click("[data-md-component=palette] label:not([hidden])")
-    chosen = bool(wait_for(page, f"{SCHEME} === 'slate'"))
-    page.open((site / "tutorial.html").as_uri())
-    kept = bool(wait_for(page, f"{SCHEME} === 'slate'"))
-    return {
-        "the colors follow the system": all(follows),
-        "dark mode that was chosen is kept on the next page": chosen and kept,
+        "the colors follow the system": follows,
+        "dark mode that was chosen is kept on the next page": chosen and has(browser, slate),
     }
 
 
@@ -198,41 +152,32 @@ def main(words: list[str]) -> int:
     """Run all parts. Return 1 if one of them fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--record", type=Path, default=ROOT / "docs/records/site.json")
-    arguments = parser.parse_args(words)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        site = folder / "site"
-        figures = build(site)
-        names = sorted(str(file.relative_to(site)) for file in site.rglob("*.html"))
-        with Browser(folder / "profile") as page:
-            pages = Pages(page, site, fetch_axe(folder))
-            for name in names:
-                pages.look(name)
-                print(f"{name}: {len(pages.violations)} violations so far", flush=True)
-            page.look(width=1280, height=900)
-            record: dict[str, Any] = {
-                "date": date.today().isoformat(),
-                "browser": page.call("Browser.getVersion")["product"],
-                "build without a network": figures,
-                "reader": prove_ways(page, site) | prove_colors(page, site),
-                "search": prove_search(page, site),
-                "links": pages.links(),
-                "wider than the window": pages.wide,
-                "axe": {"version": AXE, "violations": pages.violations},
-                "console errors": page.errors,
-                "requests to the outside": page.outside_requests(),
-                "pages": names,
-            }
-    write_record(record, arguments.record)
-    return 0 if is_proved(record) else 1
-
-
-def is_proved(record: Mapping[str, Any]) -> bool:
-    """Return whether a record has no failure; axe-core's minor and moderate rules are none."""
-    serious = [rule for rule in record["axe"]["violations"] if rule[1] in ("serious", "critical")]
-    failures = [
-        *record["console errors"], *record["requests to the outside"], *record["links"]["broken"],
-        *record["wider than the window"], *serious,
-    ]  # fmt: skip
-    search_is_right = all(row["right"] for row in record["search"])
-    return not failures and search_is_right and all(record["reader"].values())
+    options = parser.parse_args(words)
+    with tempfile.TemporaryDirectory() as temporary, Browser() as browser:
+        site = Path(temporary) / "site"
+        command = ["unshare", "-rn", sys.executable, str(TOOLS), "docs", "site", "--to", str(site)]
+        start = time.monotonic()
+        subprocess.run(command, check=True)
+        seconds = round(time.monotonic() - start, 1)
+        files = [file for file in site.rglob("*") if file.is_file()]
+        pages = look_at_pages(browser, site)
+        browser.look(width=1280, height=900)
+        record: dict[str, Any] = {
+            "date": date.today().isoformat(),
+            "browser": browser.version,
+            "build without a network": {
+                "seconds": seconds,
+                "megabytes": round(sum(file.stat().st_size for file in files) / 1e6, 1),
+            },
+            "reader": read(browser, site),
+            "search": search(browser, site),
+            **pages,
+            "console errors": browser.errors,
+            "requests to the outside": browser.requests,
+        }
+    write_record(record, options.record)
+    serious = [row for row in record["axe violations"] if row[1] in ("serious", "critical")]
+    faults = [*serious, *browser.errors, *browser.requests]
+    faults += record["links"]["broken"] + record["wider than the window"]
+    answers = [*record["reader"].values(), *(row["right"] for row in record["search"])]
+    return 1 if faults or not all(answers) else 0
