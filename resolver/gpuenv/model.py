@@ -105,6 +105,12 @@ def show_pair(pair: tuple[int, int] | None) -> str:
     return "unknown" if pair is None else f"{pair[0]}.{pair[1]}"
 
 
+def first_texts(texts: Sequence[str], separator: str = "; ", shown: int = 6) -> str:
+    """Join the first texts, and say how many more there are."""
+    more = f"{separator}and {len(texts) - shown} more" if len(texts) > shown else ""
+    return separator.join(texts[:shown]) + more
+
+
 # ---- the host ------------------------------------------------------------------------------------
 
 

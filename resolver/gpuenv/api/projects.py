@@ -12,7 +12,7 @@ from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError
 from ..index.source_trees import absolute
 from ..index.urls import file_url_to_path
 from ..lock import pylock
-from ..model import Host, IndexOptions, Lock, Plan, Request, Value
+from ..model import Host, IndexOptions, Lock, Plan, Value
 from ..prefix import is_conda, is_venv
 from ..project import init, profiles, read
 from ..project.init import Beginning
@@ -204,19 +204,6 @@ def begin_project(
 # ---- lock ----------------------------------------------------------------------------------------
 
 
-def _solve_profile(
-    profile: Profile, request: Request, options: IndexOptions, versions: Mapping[str, str]
-) -> Plan:
-    """Solve for a profile with given versions of frameworks, which the plan's request leaves out.
-
-    They are a choice among the solutions of the profile, like the pins of an earlier lock.
-    """
-    changed = with_versions(request, versions, compatibility_data())
-    plan = environments.solve(changed, profile_host(profile), options, changes=not versions)
-    plan = plan.replace(request=request)
-    return plan.replace(digest=digest(plan))
-
-
 def _lock_of(profile: Profile, plan: Plan) -> Lock:
     lock = environments.lock(plan)
     return lock.replace(inputs=(*lock.inputs, *profiles.inputs(profile)))
@@ -272,12 +259,17 @@ def lock_profiles(
         if earlier is not None:
             request = profiles.with_earlier(request, earlier, upgrade)
         try:
-            return _solve_profile(profile, request, places, versions)
+            changed = with_versions(request, versions, compatibility_data())
+            host = profile_host(profile)
+            plan = environments.solve(changed, host, places, changes=not versions)
         except GpuEnvError as error:
             if isinstance(error, NoSolutionError):
                 error.message = f"no environment for {error.explanation.subject} as described"
             error.message = f"profile {profile.name}: {error.message}"
             raise
+        # The versions choose among the solutions of the profile, as the pins of an earlier lock do.
+        plan = plan.replace(request=request)
+        return plan.replace(digest=digest(plan))
 
     def known_versions(framework: str, platform: str) -> list[str]:
         releases = matrix_catalog().entry(framework, platform).releases

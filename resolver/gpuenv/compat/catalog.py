@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from ..errors import InputError
 from ..model import Build, Code, Framework, Library, Value, Wheel, show_pair
 from ..requirements.target import PLATFORMS, is_prerelease, normalize_name, version_key
+from ..requirements.versions import public
 from .data import CompatibilityData
 
 # The wheels of a distribution in the index snapshot, () for none. The caller gives the function,
@@ -283,11 +284,6 @@ def _releases(variants: Iterable[Variant]) -> tuple[Release, ...]:
         groups.setdefault(public(variant.version), []).append(variant)
     versions = sorted(groups, key=version_key, reverse=True)
     return tuple(Release(version=version, variants=tuple(groups[version])) for version in versions)
-
-
-def public(version: str) -> str:
-    """Return a version without its local part: 2.13.0+cu126 -> 2.13.0."""
-    return version.partition("+")[0]
 
 
 def short_name(distribution: str) -> str | None:

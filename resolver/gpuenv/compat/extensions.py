@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ..model import Value
-from ..requirements.versions import same_version
+from ..requirements.versions import public, same_version
 
 FRAMEWORK = "torch"
 NAME_SOURCE = (
@@ -86,7 +86,7 @@ def may_describe_itself_as(version: str, described: str) -> bool:
     """
     if same_version(version, described):
         return True
-    return of_version(version) is not None and same_version(version.partition("+")[0], described)
+    return of_version(version) is not None and same_version(public(version), described)
 
 
 def of_url(url: str) -> Links:

@@ -57,7 +57,7 @@ def download(
         InstallError: A file cannot be downloaded or built, or has another sha256.
         TargetBusyError: Another run downloads into the folder all the time.
     """
-    folder, report = os.path.abspath(folder), progress or _ignore
+    folder, report = os.path.abspath(folder), progress or ignore
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
@@ -119,7 +119,7 @@ def download_bundle(
         InstallError: A file cannot be downloaded or built.
         TargetBusyError: Another run writes the bundle or the folder all the time.
     """
-    path, report = os.path.abspath(path), progress or _ignore
+    path, report = os.path.abspath(path), progress or ignore
     above, name = os.path.split(path)
     if os.path.isdir(path):
         raise InputError(f"--bundle {path}: is a folder")
@@ -140,7 +140,7 @@ def download_bundle(
     return sha256_of(path)
 
 
-def _ignore(line: str) -> None:
+def ignore(line: str) -> None:
     """Report no progress."""
 
 

@@ -282,7 +282,8 @@ def rewrite_paths(prefix: str, replacements: Iterable[tuple[re.Pattern[bytes], b
             text = pattern.sub(by, text)
         if text != data:
             _replace_file(os.path.join(prefix, path), text)
-            changed[path] = RecordRow(path, _recorded_hash(text), str(len(text)))
+            digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
+            changed[path] = RecordRow(path, f"sha256={digest}", str(len(text)))
     for site in _sites(prefix) if changed else ():
         for info in glob.glob(os.path.join(glob.escape(prefix), site, "*.dist-info")):
             rows = read_record(info)
@@ -302,8 +303,3 @@ def _replace_file(path: str, data: bytes) -> None:
         file.write(data)
     shutil.copymode(path, temporary)
     os.replace(temporary, path)
-
-
-def _recorded_hash(data: bytes) -> str:
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
-    return f"sha256={digest.rstrip(b'=').decode()}"

@@ -63,7 +63,9 @@ def label(lock: Lock, pin: Pin, prefix: str) -> str:
     if not name:
         return ""
     versions = [other.wheel.version for other in lock.pins if other.wheel.name == name]
-    versions = versions or _installed(name, prefix)
+    if not versions:
+        installed = importlib.metadata.distributions(name=name, path=sites(prefix))
+        versions = [distribution.version for distribution in installed]
     parts = [name, *versions]
     cuda = _cuda(lock, name)
     if cuda is not None:
@@ -146,11 +148,6 @@ def require_device_code(lock: Lock, pin: Pin, wheel: str) -> None:
             reason = file.reasons[0]
             message = f"{pin.wheel.name} {pin.wheel.version} was built without code for"
             raise InstallError(f"{message} {reason.need}: {file.file.path}", hint=file.hint)
-
-
-def _installed(name: str, prefix: str) -> list[str]:
-    found = importlib.metadata.distributions(name=name, path=sites(prefix))
-    return [distribution.version for distribution in found]
 
 
 def _cuda(lock: Lock, name: str) -> CudaVersion | None:

@@ -35,7 +35,7 @@ from ..prefix import (
     venv_version,
 )
 from ..requirements.source_urls import is_editable
-from .downloads import download, with_local_files
+from .downloads import download, ignore, with_local_files
 from .environment_files import (
     Build,
     BuiltPackage,
@@ -108,7 +108,7 @@ def sync(
             path.
         TargetBusyError: Another run changed the target all the time.
     """
-    report = progress or _ignore
+    report = progress or ignore
     target = place_of(target)
     _check_place(target)
     with change(target, wait=wait, report=report) as transaction:
@@ -173,7 +173,7 @@ def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = Non
     """
     target = place_of(target)
     _check_place(target)
-    roll_back(target, wait=wait, report=progress or _ignore)
+    roll_back(target, wait=wait, report=progress or ignore)
 
 
 def changes(
@@ -198,7 +198,7 @@ def add(
 
     Nothing else in the environment of the interpreter changes. Raises as `sync` does.
     """
-    report, options = progress or _ignore, builds or IndexOptions()
+    report, options = progress or ignore, builds or IndexOptions()
     tool = find_installer(installer)
     with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
         if remove and lock.pins:
@@ -251,10 +251,6 @@ def can_be_replaced(prefix: str) -> bool:
     """
     above = os.path.dirname(place_of(prefix))
     return is_venv(prefix) and not os.path.ismount(prefix) and os.access(above, os.W_OK | os.X_OK)
-
-
-def _ignore(line: str) -> None:
-    """Report no progress."""
 
 
 # ---- folders that can become an environment ------------------------------------------------------

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,12 +32,18 @@ def run(
 
     The process ends without destructors: those of the libraries are not under test and take time.
 
+    Warnings are not shown. Without a device, no framework sees a GPU.
+
     Args:
         probe: returns the answer to the options.
         describe_error: the text of an exception; by default its type and its text.
     """
+    warnings.simplefilter("ignore")
+    options = json.loads(sys.argv[1])
+    if options.get("device") is False:  # before a framework is imported
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:
-        answer = probe(json.loads(sys.argv[1]))
+        answer = probe(options)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         answer = {"failure": text if describe_error is None else describe_error(error)}

@@ -19,7 +19,6 @@ import os
 import re
 import stat
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import ModuleType
@@ -50,6 +49,9 @@ LOG_PREFIXES = (
     r"^[^\]]*\.(cc|cpp|h):\d+[^\]]*\] ",
     r"^.*\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ",
 )
+
+
+ROCM: FrameworkAnswer = {"cuda": None, "aside": "a ROCm build: it is for AMD GPUs"}
 
 
 class UnusableError(Exception):
@@ -168,9 +170,6 @@ def main(framework: type[Framework]) -> None:
     """Run a framework probe with the options of the command line and write its answer."""
 
     def probe(options: Options) -> FrameworkAnswer:
-        warnings.simplefilter("ignore")
-        if not options["device"]:  # before the framework is imported: no GPU is touched
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
         ours = framework(options)
         name = options["import_name"]
         step("import " + name)

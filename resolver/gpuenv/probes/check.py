@@ -8,9 +8,7 @@ answers.OwnCheck. Runs on Python 3.9 and later; standard library and the package
 
 from __future__ import annotations
 
-import os
 import unittest
-import warnings
 from importlib.metadata import EntryPoint
 from typing import TypedDict
 
@@ -28,9 +26,6 @@ class Options(TypedDict):
 
 def probe(options: Options) -> OwnCheck:
     """Return the answer that this file's docstring describes."""
-    warnings.simplefilter("ignore")
-    if not options["device"]:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     step(f"call {options['entry']}")
     try:
         function = EntryPoint(name="", value=options["entry"], group="").load()

@@ -21,7 +21,6 @@ import re
 import signal
 import sys
 import tempfile
-import warnings
 from typing import TypedDict
 
 from ._common import mapped_libraries, run, step
@@ -117,9 +116,6 @@ def probe(options: Options) -> CompanionAnswer:
     """
     with tempfile.TemporaryDirectory(prefix="gpuenv-probe-") as folder:
         os.environ.update(XDG_CACHE_HOME=folder, XDG_CONFIG_HOME=folder, HF_HUB_OFFLINE="1")
-        if not options["device"]:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        warnings.simplefilter("ignore")
         return examine(options)
 
 

@@ -23,7 +23,7 @@ from types import ModuleType
 from . import _reference
 from ._bindings import ADDRESS, Cudnn, CudnnConvolution
 from ._common import main_cudnn, step
-from ._framework import Array, Framework, Options, failure, main
+from ._framework import ROCM, Array, Framework, Options, failure, main
 from ._reference import RESULT
 from .answers import FrameworkAnswer, Run
 
@@ -60,7 +60,7 @@ class Cupy(Framework):
     def build(self, module: ModuleType) -> FrameworkAnswer:
         self.cupy = module
         if module.cuda.runtime.is_hip:
-            return {"cuda": None, "aside": "a ROCm build: it is for AMD GPUs"}
+            return ROCM
         # CuPy's distributions are made for a major version.
         return {"cuda": str(int(module.cuda.runtime.runtimeGetVersion()) // 1000)}
 

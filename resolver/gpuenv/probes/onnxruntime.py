@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from ._common import step
-from ._framework import Array, Framework, main
+from ._framework import ROCM, Array, Framework, main
 from .answers import FrameworkAnswer, Run
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
@@ -53,7 +53,7 @@ class OnnxRuntime(Framework):
             version = str(getattr(module, "cuda_version", "") or "?")
             return {"cuda": ".".join(version.split(".")[:2])}
         if "ROCMExecutionProvider" in providers:
-            return {"cuda": None, "aside": "a ROCm build: it is for AMD GPUs"}
+            return ROCM
         return {"cuda": None}
 
     def devices(self) -> Sequence[str]:

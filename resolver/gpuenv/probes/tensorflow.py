@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from ._common import step
-from ._framework import Array, Framework, Options, UnusableError, logged, main
+from ._framework import ROCM, Array, Framework, Options, UnusableError, logged, main
 from .answers import FrameworkAnswer, Run
 
 
@@ -40,7 +40,7 @@ class TensorFlow(Framework):
         module.config.experimental.enable_tensor_float_32_execution(False)
         facts = module.sysconfig.get_build_info()
         if facts.get("is_rocm_build"):
-            return {"cuda": None, "aside": "a ROCm build: it is for AMD GPUs"}
+            return ROCM
         if not facts.get("is_cuda_build"):
             return {"cuda": None}
         # "12.5.1"; the lock and the data have the first two parts.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..errors import NoSolutionError, PackageIndexError, Reason
 from ..model import Lock, Plan, Value
 from ..requirements.target import version_key
+from ..requirements.versions import public
 from .profiles import Profile
 
 MAX_VERSIONS = 30  # of a framework that are tried
@@ -81,7 +82,7 @@ def share_versions(
 
 def versions_of(plan: Plan | Lock) -> dict[str, str]:
     """Return the version of each framework, without its local part."""
-    return {choice.framework: choice.version.partition("+")[0] for choice in plan.choices}
+    return {choice.framework: public(choice.version) for choice in plan.choices}
 
 
 @dataclass

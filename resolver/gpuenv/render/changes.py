@@ -7,11 +7,10 @@ from typing import Any
 
 from ..activity import Activity
 from ..loader_env import Shadow
-from ..model import Check, EnvironmentChanges, PackageChange, Plan
+from ..model import Check, EnvironmentChanges, PackageChange, Plan, first_texts
 from .checks import checks_json
 from .values import choice_text, quantity_text, warning_texts
 
-SHOWN_ADDITIONS = 6
 SHOWN_LIBRARIES = 3
 SHOWN_PARTS = 2
 PROBES = {"installed": "files"}
@@ -25,11 +24,9 @@ def changes_lines(changes: EnvironmentChanges) -> list[str]:
 
     counts = f"{len(changes.add)} to add, {len(changes.change)} to change"
     lines = [f"{changes.target}: {counts}, {len(changes.remove)} to remove"]
-    added = [text(change, change.after) for change in changes.add[:SHOWN_ADDITIONS]]
-    if len(changes.add) > SHOWN_ADDITIONS:
-        added.append(f"and {len(changes.add) - SHOWN_ADDITIONS} more")
+    added = [text(change, change.after) for change in changes.add]
     if added:
-        lines.append(f"  add     {', '.join(added)}")
+        lines.append(f"  add     {first_texts(added, ', ')}")
     for change in changes.change:
         after = change.after if change.after != change.before else "another file of this build"
         lines.append(f"  change  {text(change, change.before)} -> {after}")

@@ -379,13 +379,13 @@ def openmetrics(outcome: Outcome) -> Report:
         full = f"gpuenv_verify_{name}"
         lines += [f"# HELP {full} {meaning}", f"# TYPE {full} gauge"]
         for labels, value in samples:
-            inner = ",".join(f'{label}="{_label_value(text)}"' for label, text in labels.items())
+            escaped = {
+                label: one_line(text).replace("\\", "\\\\").replace('"', '\\"')
+                for label, text in labels.items()
+            }
+            inner = ",".join(f'{label}="{text}"' for label, text in escaped.items())
             lines.append(f"{full}{{{inner}}} {value:g}" if inner else f"{full} {value:g}")
     return Report(text="\n".join([*lines, "# EOF"]), status=0 if is_ok else 1)
-
-
-def _label_value(text: str) -> str:
-    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 Format = Callable[[Outcome], Report]

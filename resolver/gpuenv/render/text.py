@@ -80,7 +80,8 @@ def wrap(text: str, width: int) -> list[str]:
     if isinstance(text, Line) and text.hang:
         hang = text.hang
         if hang > width // 2:  # a row of a table that is too wide for the terminal
-            hang, shown = len(indent) + 2 * len(_GAP), indent + _GAP.join(_cells(text))
+            cells = re.split(rf"{_GAP}+", text.strip())
+            hang, shown = len(indent) + 2 * len(_GAP), indent + _GAP.join(cells)
     first, *rest = textwrap.wrap(
         shown,
         width,
@@ -92,10 +93,6 @@ def wrap(text: str, width: int) -> list[str]:
     if isinstance(text, Line):
         first = Line(first, text.meaning, marked=text.marked)
     return [first, *rest]
-
-
-def _cells(row: str) -> list[str]:
-    return re.split(rf"{_GAP}+", row.strip())
 
 
 def table_lines(rows: Sequence[Sequence[str]], indent: str = _GAP) -> list[str]:

@@ -46,6 +46,11 @@ def version_key(text: str) -> Version:
         ) from None
 
 
+def public(version: str) -> str:
+    """Return a version without its local part."""
+    return version.partition("+")[0]
+
+
 def same_version(first: str, second: str) -> bool:
     """Return whether two versions are equal, by PEP 440 or as texts: 1.0 and 1.0.0."""
     try:

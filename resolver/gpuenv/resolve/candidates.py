@@ -37,7 +37,7 @@ from ..requirements.target import (
     split_label,
     version_key,
 )
-from ..requirements.versions import contains, is_prerelease, names_prerelease
+from ..requirements.versions import contains, is_prerelease, names_prerelease, public
 from .graph import Candidate, Release, Variant
 from .wheel_variants import JudgedVariant, VariantChooser
 
@@ -127,14 +127,6 @@ class CandidateStore:
 
     # ---- frameworks
 
-    def framework_of(self, name: str) -> Framework | None:
-        """Return the framework whose builds are versions of a distribution.
-
-        That is the framework's own distribution or a companion. None for distributions of
-        frameworks that install in several ways; these are candidates as variants.
-        """
-        return self.data.framework_of(name)
-
     def on_path(self, name: str) -> bool:
         """Return whether the code of a distribution runs in a convolution.
 
@@ -143,10 +135,6 @@ class CandidateStore:
         """
         framework = self.data.framework_of(name)
         return framework is not None and framework.distribution == name
-
-    def is_in_data(self, name: str) -> bool:
-        """Return whether the compatibility data has every release of a distribution."""
-        return self.data.covers(name)
 
     # ---- releases of distributions
 
@@ -273,7 +261,7 @@ class CandidateStore:
     def _candidate(self, wheel: Wheel) -> Candidate:
         name, version, platform = wheel.name, wheel.version, self.host.platform
         judged, build, library = self.chooser.judged(wheel), None, None
-        framework = self.framework_of(name)
+        framework = self.data.framework_of(name)
         if framework is not None:
             if judged is None:
                 build = self.data.build(name, version, platform)
@@ -416,11 +404,6 @@ def _build_of_variant(wheel: Wheel, judged: JudgedVariant, platform: str) -> Bui
         cuda=cuda,
         code=code,
     )
-
-
-def public(version: str) -> str:
-    """Return a version without its local part."""
-    return version.partition("+")[0]
 
 
 def is_exact(specifier: str) -> bool:

@@ -136,7 +136,7 @@ def _package_reasons(facts: ReleaseFacts, root: PackageRequirement) -> Iterator[
     missing = missing_release_reason(store, root)
     if missing is not None:
         yield missing
-        if store.data.covers(root.name) or store.framework_of(root.name) is not None:
+        if store.data.covers(root.name) or store.data.framework_of(root.name) is not None:
             # A Jetson needs other wheels, whatever is missing here.
             unknown = evaluate.library_reasons(root.name, None, store.host, store.data)
             yield from unknown.get("__sm", ())
@@ -221,7 +221,7 @@ def _missing(facts: ReleaseFacts, cause: Cause) -> list[Reason]:
     missing = missing_release_reason(store, requirement, constraints)
     if missing is not None:
         return [missing.replace(dependent=dependent)]
-    has_facts = store.is_in_data(name) or not store.request.may_build(name)
+    has_facts = store.data.covers(name) or not store.request.may_build(name)
     if requirement.url is not None or not (has_facts or store.data.is_extension(name)):
         return []
     judge = facts.reasons_with_libraries if has_facts else facts.reasons
@@ -537,7 +537,7 @@ def _further_conflicts(facts: ReleaseFacts, member: _Member, other: _Member) -> 
     if isinstance(root, FrameworkRequirement):
         releases = store.in_ranges(store.variants(root.framework), [root.specifier])
     elif isinstance(root, PackageRequirement) and root.url is None:
-        is_build = store.framework_of(root.name) is not None
+        is_build = store.data.framework_of(root.name) is not None
         candidates = store.candidates(root.name) if is_build else ()
         releases = store.in_ranges(candidates, [root.specifier])
     for release in releases:

@@ -12,8 +12,8 @@ from string import ascii_lowercase
 from ..errors import Reason
 from ..model import Build, Wheel, show_pair
 from ..requirements.target import wheel_tags
-from ..requirements.versions import contains, is_prerelease
-from .candidates import CandidateStore, is_exact, is_placeholder, public
+from ..requirements.versions import contains, is_prerelease, public
+from .candidates import CandidateStore, is_exact, is_placeholder
 from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
 
@@ -129,7 +129,7 @@ def _no_version(
     have = ", ".join(others)
     if not have:
         have = " to ".join(dict.fromkeys((versions[-1], versions[0])))
-        if store.is_in_data(name) and store.index.at_hand(name):
+        if store.data.covers(name) and store.index.at_hand(name):
             have += " (in the compatibility data)"
     code = "conflict" if constraints and has_version else "no-version"
     return Reason(code=code, subject=name, need=need, have=have)

@@ -128,7 +128,7 @@ def _choices(solution: Solution) -> tuple[Choice, ...]:
             way = variant.way.variant
             choices[name] = _choice(solution, name, variant.version, variant.build, way)
         elif isinstance(root, PackageRequirement) and store.on_path(root.name) and not root.extras:
-            owner = store.framework_of(root.name)
+            owner = store.data.framework_of(root.name)
             name = root.name if owner is None else owner.name
             if name not in choices:
                 pin = solution.pinned[root.name]

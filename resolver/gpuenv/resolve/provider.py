@@ -109,7 +109,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             elif isinstance(root, PackageRequirement):
                 if root.identifier in frameworks:
                     names.add(root.name)
-                elif self.store.framework_of(root.name) is None:
+                elif self.store.data.framework_of(root.name) is None:
                     packages.append(root)  # a companion (torchvision) follows its framework
         dependents: list[Identifier] = []
         for root in packages if names else ():

@@ -11,7 +11,7 @@ from itertools import chain
 from ..compat import evaluate
 from ..compat.evaluate import Facts, Package
 from ..errors import OfflineError, Reason, UnusableFileError, deciding_first, is_doubt
-from ..model import Build, Host, Library, Requirement, Wheel, show_pair
+from ..model import Build, Host, Library, Requirement, show_pair
 from ..requirements.target import parse_requirement
 from ..requirements.versions import contains
 from .candidates import CandidateStore, is_exact
@@ -29,6 +29,7 @@ from .graph import (
     Variant,
 )
 from .owners import Owners
+from .wheel_variants import not_cached
 
 
 class ReleaseFacts:
@@ -89,7 +90,7 @@ class ReleaseFacts:
         except UnusableFileError as error:
             return (*reasons, error.reason)
         except OfflineError:
-            return (*reasons, not_cached(release.wheel))
+            return (*reasons, not_cached(release.wheel, "its dependencies"))
         extras: Sequence[str] = ()
         own: Sequence[str] = ()  # the release's own files are judged with it
         if isinstance(release, Variant):
@@ -317,7 +318,7 @@ class ReleaseFacts:
             return
         except OfflineError as error:
             self.offline.append(error)
-            yield HostRequirement(FILE_FACT, (not_cached(candidate.wheel),))
+            yield HostRequirement(FILE_FACT, (not_cached(candidate.wheel, "its dependencies"),))
             return
         environment = self.store.environment
         python = self.store.index.metadata(candidate.wheel).requires_python
@@ -419,12 +420,6 @@ def is_refused(reasons: Sequence[Reason], *, lenient: bool) -> bool:
 def python_text(host: Host) -> str:
     """Return "Python 3.12.3", or "Python 3.12" if the host does not tell the full version."""
     return f"Python {host.python.full_version or show_pair(host.python.version)}"
-
-
-def not_cached(wheel: Wheel) -> Reason:
-    """Return the reason against a file whose dependencies are not known offline."""
-    have = "not in the cache, and --offline is on"
-    return Reason(code="not-cached", subject=wheel.filename, need="its dependencies", have=have)
 
 
 def with_cudnn_range(built: Build | Library | None, dependency: Requirement) -> str:

@@ -132,17 +132,6 @@ def framework_nodes(roots: Sequence[NodeRequirement], store: CandidateStore) -> 
     return list(nodes)
 
 
-def user_names(roots: Sequence[NodeRequirement]) -> frozenset[str]:
-    """Return the distributions that the requirements of a request name."""
-    names: set[str] = set()
-    for root in roots:
-        if isinstance(root, FrameworkRequirement):
-            names |= {way.distribution for way in root.framework.ways}
-        elif isinstance(root, PackageRequirement):
-            names.add(root.name)
-    return frozenset(names)
-
-
 def framework_names(data: CompatibilityData) -> dict[str, Framework]:
     """Return {name of a framework, or of a distribution that installs it: the framework}."""
     names: dict[str, Framework] = {}

@@ -139,7 +139,11 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             open_nodes = [node for node in trail[-1].criteria if node not in trail[-1].mapping]
             if not open_nodes:
                 return _result(trail[-1])
-            node = self._preferred(open_nodes, trail[-1])
+            candidates = IteratorMapping(trail[-1].criteria, attrgetter("candidates"))
+            information = IteratorMapping(trail[-1].criteria, attrgetter("information"))
+            rest = (trail[-1].mapping, candidates, information, ())
+            narrowed = self.provider.narrow_requirement_selection(open_nodes, *rest)
+            node = min(narrowed, key=lambda node: self.provider.get_preference(node, *rest))
             step = self._decide(node, trail[-1], replacements)
             if not isinstance(step, _Conflict):
                 trail.append(step)
@@ -199,14 +203,6 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 causes = list(error.criterion.information)
                 raise ImpossibleError(root.identifier, self.proof(causes)) from None
         return state
-
-    def _preferred(self, open_nodes: Sequence[Identifier], state: _State) -> Identifier:
-        """Return the node to decide next."""
-        candidates = IteratorMapping(state.criteria, attrgetter("candidates"))
-        information = IteratorMapping(state.criteria, attrgetter("information"))
-        rest = (state.mapping, candidates, information, ())
-        narrowed = self.provider.narrow_requirement_selection(open_nodes, *rest)
-        return min(narrowed, key=lambda node: self.provider.get_preference(node, *rest))
 
     def _decide(
         self, node: Identifier, state: _State, replacements: Counter[Identifier]

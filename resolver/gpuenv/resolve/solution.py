@@ -9,8 +9,8 @@ from ..errors import Reason, deciding_first
 from ..index.protocol import DIRECT_URL
 from ..model import Build, Rejection
 from ..requirements.target import interpreter_tag, version_key
-from ..requirements.versions import contains, is_prerelease
-from .candidates import is_placeholder, public
+from ..requirements.versions import contains, is_prerelease, public
+from .candidates import is_placeholder
 from .graph import (
     AgreementRequirement,
     Candidate,
@@ -240,7 +240,7 @@ class Solution:
         compatibility data have reasons of their own (`skipped`).
         """
         for candidate in self.pinned.values():
-            if self.store.is_in_data(candidate.name) or candidate.wheel.index == DIRECT_URL:
+            if self.store.data.covers(candidate.name) or candidate.wheel.index == DIRECT_URL:
                 continue
             ranges = [*self.store.constraints.ranges.get(candidate.name, ())]
             for _, _, requirement in self._requirements.get(candidate.name, ()):

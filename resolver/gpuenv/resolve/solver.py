@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 
 from ..compat.data import CompatibilityData
 from ..errors import (
@@ -23,7 +23,8 @@ from ..errors import (
 from ..index.protocol import Index
 from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment, parse_requirement
-from .candidates import CandidateStore, public
+from ..requirements.versions import public
+from .candidates import CandidateStore
 from .explain import MAX_TRIAL_CONFLICTS, Trials, explain
 from .graph import (
     Candidate,
@@ -39,10 +40,10 @@ from .owners import Owners
 from .plan import build_plan
 from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
-from .requested import framework_nodes, requirements_of, user_names
+from .requested import framework_nodes, requirements_of
 from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
 from .solution import Solution
-from .suggestions import Alternatives, smallest_changes
+from .suggestions import MAX_CHANGES, Alternatives, smallest_changes
 from .widening import MoreReleasesError, Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
@@ -119,7 +120,7 @@ def solve(
             lambda changed: requirements_of(changed, question.store),
             solve_changed,
         )
-        helps = smallest_changes(alternatives, trials, groups, reasons)
+        helps = islice(smallest_changes(alternatives, trials, groups, reasons), MAX_CHANGES)
     texts = _distinct(question.roots)
     names = texts[:SUBJECTS]
     if texts[SUBJECTS:]:
@@ -174,7 +175,7 @@ class _Question:
         Raises:
             PackageIndexError: the index could not be asked for releases that may be the solution.
         """
-        widening = Widening(widen, self.store, user_names(self.roots))
+        widening = Widening(widen, self.store, self.facts.owners.named)
         try:
             resolver, nodes = self._with_one_owner(widening)
         except ImpossibleError as error:

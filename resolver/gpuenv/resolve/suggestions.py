@@ -16,7 +16,7 @@ from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
 from ..model import EVERY_FRAMEWORK, Host, Plan, Request, show_pair
 from ..requirements.target import parse_requirement, version_key
-from .candidates import public
+from ..requirements.versions import public
 from .explain import Roots, Trials
 from .graph import (
     Identifier,
@@ -162,9 +162,9 @@ def smallest_changes(
     alternatives: Alternatives,
     trials: Trials,
     groups: Sequence[Roots],
-    reasons: Iterable[Reason],
+    reasons: Sequence[Reason],
 ) -> Iterator[Change]:
-    """Yield at most MAX_CHANGES changes; each of them alone is enough.
+    """Yield changes; each of them alone is enough.
 
     First come other versions of what the request names, then the interpreter, the driver and the
     platform, then what could be left out, and then fewer GPUs or none.
@@ -177,12 +177,6 @@ def smallest_changes(
         reasons: why the request fails. Some say that no change of the host can help.
     """
     trials.allow(MAX_EDIT_TRIALS)
-    return islice(_all_changes(alternatives, trials, groups, list(reasons)), MAX_CHANGES)
-
-
-def _all_changes(
-    alternatives: Alternatives, trials: Trials, groups: Sequence[Roots], reasons: Sequence[Reason]
-) -> Iterator[Change]:
     request, host = alternatives.request, alternatives.host
     codes = {reason.code for reason in reasons}
     places = _places_of_groups(alternatives, groups)

@@ -123,12 +123,7 @@ class VariantChooser:
             if isinstance(error, UnusableFileError):
                 reason = error.reason
             elif error is not None:
-                reason = Reason(
-                    code="not-cached",
-                    subject=wheel.filename,
-                    need="the metadata of its variants",
-                    have="not in the cache, and --offline is on",
-                )
+                reason = not_cached(wheel, "the metadata of its variants")
             else:
                 labels = " ".join(other.label for other in order.release.variants) or "of none"
                 reason = Reason(
@@ -304,3 +299,9 @@ class _Order:
 
 def _label(wheel: Wheel) -> str:
     return split_label(wheel.filename)[1]
+
+
+def not_cached(wheel: Wheel, need: str) -> Reason:
+    """Return the reason against a wheel of which offline something is not known."""
+    have = "not in the cache, and --offline is on"
+    return Reason(code="not-cached", subject=wheel.filename, need=need, have=have)

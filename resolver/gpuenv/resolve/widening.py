@@ -67,7 +67,7 @@ class Widening:
             return  # the default index has no local versions
         rows = list(store.data.known_versions(name, store.host.platform))
         left_out = list(rows)
-        if rows and (is_users or store.framework_of(name)):
+        if rows and (is_users or store.data.framework_of(name)):
             # Of a framework the snapshot leaves out old releases: builds that the data knows and,
             # if the user names the framework, older ones.
             if is_users:
@@ -77,7 +77,7 @@ class Widening:
             if not self._any_in(specifiers, left_out):
                 return
         # A known release without a wheel for the target has none on the live index either.
-        needs_wheel = store.is_in_data(name) or not store.request.may_build(name)
+        needs_wheel = store.data.covers(name) or not store.request.may_build(name)
         wheels = store.index.files(name) if needs_wheel else ()
         if self._any_in(specifiers, {wheel.version for wheel in wheels}):
             return
@@ -102,7 +102,7 @@ class Widening:
         """
         if self._widen is None or name in self.asked:
             return
-        if self._store.is_in_data(name) or not self._store.index.at_hand(name):
+        if self._store.data.covers(name) or not self._store.index.at_hand(name):
             return
         left_out = self._store.index.left_out(name)
         if not left_out:
@@ -120,7 +120,7 @@ class Widening:
             MoreReleasesError: there are more releases.
             PackageIndexError: the index did not answer and the user requires the name.
         """
-        if self._widen is None or name in self.asked or self._store.is_in_data(name):
+        if self._widen is None or name in self.asked or self._store.data.covers(name):
             return
         if self._store.request.pre or any(map(names_prerelease, specifiers)):
             self._ask(name, required=self._is_required(name))
@@ -137,7 +137,7 @@ class Widening:
 
     def _is_required(self, name: str) -> bool:
         """Return whether the user requires a name of which the data does not have all releases."""
-        return name in self._user_names and not self._store.is_in_data(name)
+        return name in self._user_names and not self._store.data.covers(name)
 
     def _any_in(self, specifiers: Sequence[str], versions: Iterable[str]) -> bool:
         """Return whether one of some versions is in all ranges."""
@@ -149,14 +149,14 @@ class Widening:
         """Ask for a name. If `required`, an index that does not answer is an error."""
         if self._widen is None:
             return
-        framework = self._store.framework_of(name)
+        framework = self._store.data.framework_of(name)
         # An old release of a framework goes with old releases of its companions.
         names = (name,) if framework is None else framework.distributions
         self.asked.update(names)
         try:
             widened = [package for package in names if self._widen(package)]
         except OfflineError as error:
-            if required and self._store.is_in_data(name):
+            if required and self._store.data.covers(name):
                 raise  # the data has the build, so that nothing else is a solution
             self.offline.append(error)
             return

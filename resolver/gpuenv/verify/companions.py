@@ -22,12 +22,11 @@ from typing import NamedTuple
 
 from ..binaries import elf
 from ..loader_env import is_driver_library
-from ..model import Check, Gpu, Value, gpu_label
+from ..model import Check, Gpu, Value, first_texts, gpu_label
 from ..probes.answers import CompanionAnswer, OwnCheck
 from ..probes.operations import OPERATIONS, Operation
 from ..requirements.versions import normalize_name
 from .frameworks import failure_status
-from .installed import first_texts
 from .linkage import CUDA, Libraries, base_stem
 from .runner import Outcome, RunProbe
 from .survey import Distribution, Survey, is_cuda_library, is_library

@@ -16,6 +16,7 @@ import re
 import tempfile
 from collections.abc import Callable
 
+from ..model import first_texts
 from ..probes._common import main_cudnn
 from .runner import Outcome
 
@@ -137,5 +138,4 @@ def log_text(lines: tuple[str, ...]) -> str:
     """Return the reasons as the tail of a check's evidence; "" if there are none."""
     if not lines:
         return ""
-    more = f" | and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
-    return "; cuDNN's log: " + " | ".join(lines[:SHOWN]) + more
+    return f"; cuDNN's log: {first_texts(lines, ' | ', SHOWN)}"

@@ -14,8 +14,7 @@ from ..binaries.environment import scan_environment
 from ..binaries.served import JudgedFile, judge
 from ..compat.architectures import parse_target, show_code
 from ..compat.data import CompatibilityData
-from ..model import Check, Host, Mark, show_pair
-from .installed import first_texts
+from ..model import Check, Host, Mark, first_texts, show_pair
 from .survey import Survey
 
 NAME = "device code"
@@ -50,7 +49,12 @@ def device_code_checks(
         evidence = f"only {contents.read} files were read in time"
         checks.append(Check(NAME, "", "unknown", evidence))
     elif not checks:
-        checks.append(Check(NAME, "", "pass", _summary(judged, host)))
+        gpus = ", ".join(sorted({gpu.name for gpu in host.gpus}))
+        without = [os.path.basename(one.file.path) for one in judged if one.reasons]
+        text = f"{len(judged) - len(without)} files with device code run on {gpus}"
+        if without:
+            text += f"; libraries of NVIDIA without code for it: {first_texts(without, ', ')}"
+        checks.append(Check(NAME, "", "pass", text))
     seconds = round(time.monotonic() - begin, 3)
     return [checks[0].replace(seconds=seconds), *checks[1:]]
 
@@ -80,15 +84,3 @@ def _marks(files: Iterable[JudgedFile]) -> tuple[Mark, ...]:
         capabilities = [show_pair(parse_target(sass)[0]) for sass in judged_file.code.sass or ()]
         marks.append(("no-code", judged_file.file.path, " ".join(capabilities)))
     return tuple(marks)
-
-
-def _summary(judged: Sequence[JudgedFile], host: Host) -> str:
-    gpus = ", ".join(sorted({gpu.name for gpu in host.gpus}))
-    text = f"{len(judged)} files with device code run on {gpus}"
-    without = [
-        os.path.basename(judged_file.file.path) for judged_file in judged if judged_file.reasons
-    ]
-    if without:
-        text = f"{len(judged) - len(without)} files with device code run on {gpus}"
-        text += f"; libraries of NVIDIA without code for it: {first_texts(without, ', ')}"
-    return text

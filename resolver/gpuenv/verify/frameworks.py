@@ -10,6 +10,7 @@ from ..loader_env import is_driver_library
 from ..model import Check, Gpu, Lock, gpu_label, show_pair
 from ..probes._common import cudnn_text
 from ..probes.answers import FrameworkAnswer, Run
+from ..requirements.versions import public
 from . import loader
 from .linkage import base_stem, family
 from .runner import Outcome
@@ -149,7 +150,7 @@ def _differences(name: str, answer: FrameworkAnswer, lock: Lock, survey: Survey)
     """Return what the framework reports otherwise than the lock."""
     texts = []
     for choice in [choice for choice in lock.choices if choice.framework == name][:1]:
-        if answer["version"].partition("+")[0] != choice.version:
+        if public(answer["version"]) != choice.version:
             texts.append(f"the lock says {choice.version}")
         if "cuda" in answer and not _same_cuda(answer["cuda"], choice.cuda):
             cuda = f"CUDA {show_pair(choice.cuda)}" if choice.cuda else "no CUDA"

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from ..compat.data import CompatibilityData
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError
-from ..model import Check, Lock, Mark, Value, show_pair
+from ..model import Check, Lock, Mark, Value, first_texts, show_pair
 from ..prefix import INSTALLATION_TOOLS, is_conda, is_native
 from ..probes.answers import FilesAnswer
 from ..requirements.overrides import Overrides
@@ -31,12 +31,6 @@ _NO_GLIBC = (0, 0)  # less than any
 # What an installer writes about an installation, and may leave out or rewrite.
 _INSTALLER_FILES = {"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED"}
 _INSTALLER_FILES |= {"direct_url.json", "uv_build.json", "uv_cache.json"}
-
-
-def first_texts(texts: Sequence[str], separator: str = "; ", shown: int = SHOWN) -> str:
-    """Return the first of the texts, and how many more there are."""
-    more = f"{separator}and {len(texts) - shown} more" if len(texts) > shown else ""
-    return separator.join(texts[:shown]) + more
 
 
 # ---- interpreter, versions, glibc, dependencies -------------------------------------------------

@@ -24,9 +24,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..binaries import elf
 from ..loader_env import is_driver_library
-from ..model import Check, Mark
+from ..model import Check, Mark, first_texts
 from ..requirements.versions import normalize_name
-from .installed import SHOWN, first_texts
+from .installed import SHOWN
 from .loader import Origins
 from .survey import Survey
 
