@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urldefrag
 
@@ -150,31 +151,11 @@ def of_pipenv(document: dict[str, Any], wanted: Wanted) -> LockContents:
         if category == "default" or normalize_name(category) in wanted.groups
         for name, row in categories[category].items()
     }
-    packages = []
-    for name, row in rows.items():
-        if not wanted.holds(row.markers):
-            continue
-        if row.index is not None and row.index not in urls:
-            raise ValueError(f"{name} is of the index {row.index}, which it does not have")
-        url, tree = row.file or "", ""
-        if row.path is not None:
-            url = wanted.beside(row.path)
-        if row.git is not None:
-            tree = str(Commit(url=row.git, commit=row.ref, subdirectory=row.subdirectory))
-        elif url and is_tree(url):
-            url, tree = "", url + EDITABLE * row.editable
-        digest = row.hashes[0] if len(row.hashes) == 1 else None
-        index = row.index if row.index is not None else next(iter(urls), None)
-        packages.append(
-            LockedPackage(
-                name=normalize_name(name),
-                version=(row.version or "").lstrip("=*") or None,  # "*": not for the locking host
-                index=DIRECT_URL if url else "" if index is None else urls[index],
-                files=(locked_file("", digest, url),) if url else (),
-                hashes=() if url else tuple(text.removeprefix("sha256:") for text in row.hashes),
-                tree=tree,
-            )
-        )
+    packages = [
+        _of_pipenv(name, row, urls, wanted)
+        for name, row in rows.items()
+        if wanted.holds(row.markers)
+    ]
     python = meta.requires.get("python_full_version") or meta.requires.get("python_version")
     is_short = python is not None and python.count(".") == 1
     return LockContents(
@@ -182,6 +163,30 @@ def of_pipenv(document: dict[str, Any], wanted: Wanted) -> LockContents:
         packages=tuple(packages),
         requires_python=f"=={python}{'.*' * is_short}" if python else "",
     )
+
+
+def _of_pipenv(
+    name: str, row: _PipenvPackage, urls: Mapping[str, str], wanted: Wanted
+) -> LockedPackage:
+    """Return a package of a lock with the URLs of its indexes by their names."""
+    if row.index is not None and row.index not in urls:
+        raise ValueError(f"{name} is of the index {row.index}, which it does not have")
+    version = (row.version or "").lstrip("=*") or None  # "*": not for the locking host
+    package = LockedPackage(name=normalize_name(name), version=version)
+    url = row.file or ""
+    if row.path is not None:
+        url = wanted.beside(row.path)
+    if row.git is not None:
+        tree = str(Commit(url=row.git, commit=row.ref, subdirectory=row.subdirectory))
+        package = package.replace(tree=tree)
+    elif url and is_tree(url):
+        package, url = package.replace(tree=url + EDITABLE * row.editable), ""
+    if url:
+        digest = row.hashes[0] if len(row.hashes) == 1 else None
+        return package.replace(index=DIRECT_URL, files=(locked_file("", digest, url),))
+    index = row.index if row.index is not None else next(iter(urls), None)
+    hashes = tuple(text.removeprefix("sha256:") for text in row.hashes)
+    return package.replace(index="" if index is None else urls[index], hashes=hashes)
 
 
 # ---- requirements with hashes --------------------------------------------------------------------

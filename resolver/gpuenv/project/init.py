@@ -136,18 +136,15 @@ def _first_table(
     frameworks = frameworks or _find_frameworks(folder, document, imported.dependencies, data)
     python = imported.python or _choose_python(folder, document, hosts[0])
     asked = {parsed.name: text for parsed, text in _valid(imported.dependencies)}
-    fields: dict[str, object] = {}
     project, is_empty = "", False
+    fields: dict[str, object] = {}
     if is_new:
         more = [text for text in frameworks if parse_requirement(text).name not in asked]
         is_empty = not (imported.dependencies or more)
         project = _project_table(folder, python, [*imported.dependencies, *more])
     else:
         others = [text for name, text in asked.items() if name not in data.installers]
-        has_own = bool(_strings(_table(document, "project").get("dependencies")))
-        fields |= {"frameworks": frameworks} if frameworks else {}
-        fields |= {"requirements": others} if others and not has_own else {}
-        fields |= {"project-dependencies": True} if has_setup and "project" not in document else {}
+        fields = _fields_beside_project(document, frameworks, others, has_setup=has_setup)
     fields |= {**imported.table, "python": python}
     on_cpu = [_runs_without_gpu(text, data) for text in frameworks]
     # Every profile locks the dependencies of [project]: a profile for CI must be able to.
@@ -163,6 +160,24 @@ def _first_table(
         profiles=tuple(profiles),
         python=python,
     )
+
+
+def _fields_beside_project(
+    document: Mapping[str, object],
+    frameworks: Sequence[str],
+    requirements: Sequence[str],
+    *,
+    has_setup: bool,
+) -> dict[str, object]:
+    """Return what a first table asks for beside the dependencies of a project that exists."""
+    fields: dict[str, object] = {}
+    if frameworks:
+        fields["frameworks"] = frameworks
+    if requirements and not _strings(_table(document, "project").get("dependencies")):
+        fields["requirements"] = requirements
+    if has_setup and "project" not in document:
+        fields["project-dependencies"] = True
+    return fields
 
 
 def _first_profiles(

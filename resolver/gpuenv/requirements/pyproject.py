@@ -83,23 +83,19 @@ def read_project(
     if document.project is None and not document.dependency_groups and not is_old:
         raise InputError(f"{path}: has neither [project] nor [dependency-groups]: nothing to solve")
     project = document.project or _ProjectTable()
-    asked: tuple[Sequence[str], str | None] | None = None
-    for key in ("dependencies", "optional-dependencies", "requires-python"):
-        if key in project.dynamic and (extras or key != "optional-dependencies"):
-            if built is not None:
-                asked = asked or built(place, extras)
-                continue
-            raise InputError(
-                f"{path}:{line_of(text, 'project.dynamic')[1]}: project.{key} is dynamic: "
-                "only a build would tell it",
-                hint="write it into pyproject.toml, or give the requirements with -r",
-            )
+    dynamic = _dynamic_keys(project, extras)
+    if dynamic and built is None:
+        raise InputError(
+            f"{path}:{line_of(text, 'project.dynamic')[1]}: project.{dynamic[0]} is dynamic: "
+            "only a build would tell it",
+            hint="write it into pyproject.toml, or give the requirements with -r",
+        )
     tools = ToolTables(path, text, content, holds=holds, start=start)
     reader = _Reader(path, text, project, tools)
-    if is_old and built is not None:
-        asked = built(place, extras)
-    if asked is not None:
-        reader.add(asked[0])
+    python = project.requires_python
+    if (is_old or dynamic) and built is not None:
+        dependencies, python = built(place, extras)
+        reader.add(dependencies)
     else:
         reader.add(project.dependencies)
         for extra in extras:
@@ -109,7 +105,6 @@ def read_project(
         table = tools.groups | (document.dependency_groups or {})
         places = (line_of(text, key.format(group)) for key in _GROUPS)
         reader.add(_grouped(table, group, f"{path}:{max(places)[1]}"), group=group)
-    python = project.requires_python if asked is None else asked[1]
     try:
         SpecifierSet(python or "")
     except InvalidSpecifier:
@@ -120,6 +115,14 @@ def read_project(
         requires_python=python,
         origins=tuple(reader.origins.items()),
     )
+
+
+def _dynamic_keys(project: _ProjectTable, extras: Sequence[str]) -> list[str]:
+    """Return the keys of [project] that are needed and that only a build tells."""
+    keys = ["dependencies", "optional-dependencies", "requires-python"]
+    if not extras:
+        keys.remove("optional-dependencies")
+    return [key for key in keys if key in project.dynamic]
 
 
 def _read_document(path: str) -> tuple[str, _Document, dict[str, Any]]:

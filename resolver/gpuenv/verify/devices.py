@@ -121,6 +121,13 @@ def is_broken(host: Host) -> bool:
     return any(problem.code not in _ABSENT for problem in host.problems)
 
 
+def to_try(host: Host) -> tuple[Gpu, ...]:
+    """Return the devices of a host; if a fault keeps them from being listed, an unknown one."""
+    if not host.gpus and is_broken(host):
+        return (Gpu(name="", compute_capability=None, index=0),)
+    return host.gpus
+
+
 def host_checks(host: Host, checks: Sequence[Check]) -> list[Check]:
     """Return what the detection says about the host if no device, or not every device, is visible.
 

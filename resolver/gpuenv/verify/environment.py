@@ -16,7 +16,7 @@ from functools import partial
 
 from ..compat import conda_parts
 from ..compat.data import CompatibilityData
-from ..model import Check, Gpu, Host, Lock
+from ..model import Check, Host, Lock
 from ..probes.answers import CudnnAnswer
 from . import companions, devices, installed, loader
 from .cudnn_log import Logged
@@ -73,10 +73,7 @@ def verify(
     deadline = time.monotonic() + timeout
     turns = device and devices.needs_turns(host)
     children = Children(python, variables, deadline, probes, turns=turns)
-    gpus = host.gpus if device else ()
-    if device and not gpus and devices.is_broken(host):
-        # A fault kept the detection from listing the devices: try the first that CUDA may show.
-        gpus = (Gpu(name="", compute_capability=None, index=0),)
+    gpus = devices.to_try(host) if device else ()
     modules = [module for _, module, _ in frameworks]
     # `children` is left first: it kills the children, so that an interrupt does not wait for one
     # that hangs.
@@ -98,15 +95,16 @@ def verify(
             cudnn = pool.submit(loader.run_cudnn, children.run, place.folder, verbose=verbose)
             run = partial(devices.run_convolution, children.run, place.folder, verbose=verbose)
             convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
-        # A namespace package (the remains of an uninstallation) has no file.
-        present = [
-            (name, module, probe)
-            for name, module, probe in frameworks
-            if lock is not None or os.path.isabs(first.answer["imports"][module] or "")
-        ]
+        present = frameworks
+        if lock is None:  # a namespace package (the remains of an uninstallation) has no file
+            files_of = first.answer["imports"]
+            present = [row for row in frameworks if os.path.isabs(files_of[row[1]] or "")]
         # After cuDNN's own checks: one that hangs must not keep a scarce device from these.
-        tasks = _framework_tasks(present, probes, {"device": device, "devices": len(host.gpus)})
-        running = [pool.submit(children.run, *task) for task in tasks]
+        use = {"device": device, "devices": len(host.gpus)}
+        running = [
+            (row[0], pool.submit(children.run, *_framework_task(row, probes, use)))
+            for row in present
+        ]
         files = pool.submit(
             installed.compare_files, children.run, survey, fast=fast, changed=changed
         )
@@ -138,10 +136,10 @@ def verify(
             checks += _cudnn_checks(cudnn, convolutions, expected, place, origins)
         if device:
             checks += devices.host_checks(host, checks)
-        for (name, _, _), future in zip(present, running, strict=True):
+        for name, task in running:
             checks += framework_checks(
                 name,
-                future.result(),
+                task.result(),
                 lock=lock,
                 survey=survey,
                 gpus=used,
@@ -157,15 +155,13 @@ def verify_bare(prefix: str, host: Host, data: CompatibilityData) -> list[Check]
     return _rule_checks(None, bare_survey(prefix), host, data, ())
 
 
-def _framework_tasks(
-    frameworks: Sequence[Named], probes: str, options: Mapping[str, object]
-) -> list[tuple[str, dict[str, object]]]:
-    """Return the probe of each framework, or "module" if it has none, and its options."""
-    tasks = []
-    for _, module, probe in frameworks:
-        name = probe if os.path.isfile(os.path.join(probes, f"{probe}.py")) else "module"
-        tasks.append((name, {"import_name": module, **options}))
-    return tasks
+def _framework_task(
+    framework: Named, probes: str, use: Mapping[str, object]
+) -> tuple[str, dict[str, object]]:
+    """Return the probe of a framework, or the one that only imports it, with its options."""
+    _, module, probe = framework
+    name = probe if os.path.isfile(os.path.join(probes, f"{probe}.py")) else "module"
+    return name, {"import_name": module, **use}
 
 
 def _rule_checks(

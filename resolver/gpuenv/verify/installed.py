@@ -290,19 +290,11 @@ def _owner_check(
     notes: list[str] = []
     marks: list[Mark] = []
     mixed: dict[tuple[str, ...], set[str]] = {}  # tolerated family -> those whose bytes are there
-    for path, files in sorted(shared.items()):
-        if len({file.digest for file in files}) == 1:
-            continue
-        names = [file.owner for file in files]
+    for path, names, matching in _different_files(shared, wrong):
         family = None if data is None else data.family(names[0])
         tolerated = family is not None and family.tolerated and {*names} <= {*family.distributions}
         text = f"{' and '.join(names)} both own {path}"
-        if wrong is not None and os.path.exists(path):
-            matching = [  # those from which the bytes on disk are
-                file.owner
-                for file in files
-                if file.digest.startswith("sha256=") and file not in wrong
-            ]
+        if matching is not None:
             whose = matching[0] if len(matching) == 1 else "neither"
             text += f": its bytes are those of {whose}"
             if tolerated and family is not None and matching:
@@ -330,6 +322,23 @@ def _owner_check(
         notes.insert(0, "no file with two owners breaks a package")
         evidence = "; ".join(notes[: SHOWN_OWNERS + 1])
     return Check("owners", "", "pass", evidence)
+
+
+def _different_files(
+    shared: Mapping[str, Sequence[RecordedFile]], wrong: Collection[RecordedFile] | None
+) -> Iterator[tuple[str, list[str], list[str] | None]]:
+    """Yield the paths of which the owners have different bytes, with the owners.
+
+    The last item names those whose bytes are there; None if that is not known.
+    """
+    for path, files in sorted(shared.items()):
+        if len({file.digest for file in files}) == 1:
+            continue
+        matching = None
+        if wrong is not None and os.path.exists(path):
+            hashed = [file for file in files if file.digest.startswith("sha256=")]
+            matching = [file.owner for file in hashed if file not in wrong]
+        yield path, [file.owner for file in files], matching
 
 
 def _file_checks(
