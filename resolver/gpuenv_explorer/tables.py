@@ -10,7 +10,7 @@ A host is served if one plan of the release suits all of its GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from gpuenv import (
@@ -177,13 +177,8 @@ class Tables:
                 plans = plans or [answer]
             elif answer is not None and answer.code not in _ABOUT_FILES:
                 refusal = self._reason(answer, label, host)
-
-        def pins_of(plan: Plan) -> Pins:
-            pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
-            return [pin for pin in pins if pin[0] in own or self._data.is_library(pin[0])]
-
         if plans:
-            pins = pins_of(plans[0])
+            pins = self._pins(plans[0], own)
             own_pins = [pin for pin in pins if pin[0] in own]
             for gpu in self._capabilities:
                 # Where only the libraries beside the framework do not suit a GPU, others may.
@@ -192,10 +187,8 @@ class Tables:
                     host = drivers.host(gpu, drivers.best(gpu), PYTHONS[pythons[0]])
                     answer = _solve(request, host)
                     plans += [answer] if isinstance(answer, Plan) else []
-        columns = [
-            self._columns_of(pins, label, drivers)
-            for pins in [pins_of(plan) for plan in plans] or [own_pins]
-        ]
+        pins_of_plans = [self._pins(plan, own) for plan in plans] or [own_pins]
+        columns = [self._columns_of(pins, label, drivers) for pins in pins_of_plans]
         glibc = plans[0].needs.glibc if plans else None
         return {
             "version": version,
@@ -209,6 +202,11 @@ class Tables:
             "glibc": _show(glibc) if glibc else None,
             "plans": list(dict.fromkeys(columns)),
         }
+
+    def _pins(self, plan: Plan, own: Collection[str]) -> Pins:
+        """Return the pins of a plan that are judged: those of a framework, and the libraries."""
+        pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
+        return [pin for pin in pins if pin[0] in own or self._data.is_library(pin[0])]
 
     def _refusal(self, pins: Pins, capability: Capability, drivers: _Drivers) -> Reason | None:
         """Return the first failure of pins on a GPU with its best driver."""

@@ -285,19 +285,16 @@ def _any_cuda(alternatives: Alternatives) -> Iterator[Change]:
 
     Such as "cupy instead of cupy-cuda13x" and "jax instead of jax[cuda13]".
     """
-    request = alternatives.request
-    distributions = [
-        (framework.name, {framework.name, *(way.distribution for way in framework.ways)})
-        for framework in alternatives.data.all_frameworks()
-    ]
+    request, data = alternatives.request, alternatives.data
     for text in alternatives.texts.values():
         requirement = parse_requirement(text)
         extras = tuple(extra for extra in requirement.extras if not _NAMES_CUDA.search(extra))
         names_cuda = _NAMES_CUDA.search(requirement.name) or extras != tuple(requirement.extras)
-        name = next((name for name, known in distributions if requirement.name in known), None)
-        if name is None or not names_cuda:
+        name = requirement.name
+        framework = data.framework(name) or data.installers.get(name)
+        if framework is None or not names_cuda:
             continue
-        new = str(requirement.replace(name=name, extras=extras))
+        new = str(requirement.replace(name=framework.name, extras=extras))
         frameworks = (*(other for other in request.frameworks if other != text), new)
         kept = tuple(other for other in request.requirements if other != text)
         yield from alternatives.changed(
