@@ -7,7 +7,6 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from gpuenv.documents import DOCUMENTS
 from tables import ROOT
 
 
@@ -24,15 +23,20 @@ def _closed(schema: Any) -> Any:
 
 
 @functools.cache
-def _validator(command: str) -> Draft202012Validator:
+def _definitions() -> dict[str, Any]:
     text = (ROOT / "docs" / "schemas" / "documents.json").read_text(encoding="utf-8")
-    schema = _closed(json.loads(text))
-    return Draft202012Validator({"$ref": f"#/$defs/{command}", "$defs": schema["$defs"]})
+    definitions: dict[str, Any] = _closed(json.loads(text))["$defs"]
+    return definitions
+
+
+@functools.cache
+def _validator(command: str) -> Draft202012Validator:
+    return Draft202012Validator({"$ref": f"#/$defs/{command}", "$defs": _definitions()})
 
 
 def check(words: Sequence[str], text: str) -> None:
     """Compare what a command printed with its schema."""
-    if "--json" not in words or words[0] not in DOCUMENTS or not text.strip():
+    if "--json" not in words or words[0] not in _definitions() or not text.strip():
         return
     if words[0] == "run" and words[1] != "--json":  # that of the command which it runs
         return

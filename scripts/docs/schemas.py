@@ -1,6 +1,6 @@
 """docs/schemas: JSON Schemas of the project table, of the config file and of --json.
 
-They are generated from the types: those of gpuenv.documents, those that check [tool.gpuenv], and
+They are generated from the types: those of documents.py, those that check [tool.gpuenv], and
 the flags of the commands.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from docs.documents import DOCUMENTS, Failure
 from gpuenv.cli import all_commands, command_parser
 from gpuenv.cli.mcp import property_of
-from gpuenv.documents import DOCUMENTS, Failure
 from gpuenv.project import read
 
 Schema = dict[str, Any]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from .errors import Change
-from .model import Choice, Host, Needs
+from gpuenv.errors import Change
+from gpuenv.model import Choice, Host, Needs
 
 
 class ReasonRow(TypedDict):
