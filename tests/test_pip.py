@@ -11,6 +11,7 @@ import pytest
 from gpuenv.errors import InstallError
 from gpuenv.install import inplace_install, wheels
 from gpuenv.model import Host, Python
+from gpuenv.requirements.overrides import Overrides
 from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer
 from small_wheels import content, installed, make_lock, make_wheel
@@ -219,6 +220,5 @@ def test_metadata_that_is_no_requirement_is_passed_over() -> None:
     have = {
         "a": inplace_install.Installed(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))
     }
-    assert [
-        text for text, _ in inplace_install.constraints_of_installed(have, environment, ())
-    ] == ["b>=1", "c<2"]
+    limits = inplace_install.constraints_of_installed(have, environment, (), Overrides(()))
+    assert [text for text, _ in limits] == ["b>=1", "c<2"]

@@ -20,7 +20,7 @@ _Finding = tuple[int, Reason]  # the line that it is about
 
 
 def explain_dockerfile(
-    path: str, file: Dockerfile, host: Host, options: IndexOptions | None = None
+    path: str, file: Dockerfile, host: Host, options: IndexOptions | None
 ) -> LockReport:
     """Judge the base image and what is installed into it; the requirements are solved together.
 

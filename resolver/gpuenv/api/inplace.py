@@ -264,10 +264,10 @@ class InplaceTarget:
 def install_inplace(
     installation: InplaceInstallation,
     *,
-    installer: str = "auto",
-    prove: Prove | None = None,
-    progress: Progress | None = None,
-    builds: IndexOptions | None = None,
+    installer: str,
+    prove: Prove | None,
+    progress: Progress | None,
+    builds: IndexOptions | None,
 ) -> None:
     """Change the environment as planned.
 

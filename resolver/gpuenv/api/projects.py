@@ -105,7 +105,7 @@ def profile_host(profile: Profile) -> Host:
 
 @contextmanager
 def changed_requirements(
-    folder: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+    folder: str, *, add: Sequence[str], remove: Sequence[str]
 ) -> Iterator[None]:
     """Change the requirements in the pyproject.toml of a folder while something is done with it.
 
@@ -213,8 +213,8 @@ def lock_profiles(
     folder: str,
     names: Sequence[str],
     *,
-    upgrade: Sequence[str] | None = None,
-    options: IndexOptions | None = None,
+    upgrade: Sequence[str] | None,
+    options: IndexOptions | None,
     warn: Callable[[str], None],
 ) -> LockedProject:
     """Solve for several profiles; nothing is written. An error names the profile that it is about.

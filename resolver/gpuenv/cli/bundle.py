@@ -76,8 +76,8 @@ def write_bundle(
 
 def private_names(
     env: Mapping[str, str],
-    packages: Sequence[tuple[str, str]] = (),
-    lock: Lock | None = None,
+    packages: Sequence[tuple[str, str]],
+    lock: Lock | None,
 ) -> redact.Names:
     """Find the names of this user and of this host, which the report must not have.
 

@@ -463,7 +463,7 @@ def doctor_step(target: str) -> str:
     return f"gpuenv doctor --target {shlex.quote(target)}"
 
 
-def print_checks(arguments: Namespace, checks: Sequence[Check], next_step: str = "") -> int:
+def print_checks(arguments: Namespace, checks: Sequence[Check], next_step: str) -> int:
     """Print checks and return the exit status.
 
     One line for each part of the environment; -v prints every check, -q those that did not pass.

@@ -98,8 +98,8 @@ def download_bundle(
     files: Lock,
     folder: str | None,
     wait: float,
-    progress: Progress | None = None,
-    builds: IndexOptions | None = None,
+    progress: Progress | None,
+    builds: IndexOptions | None,
 ) -> str:
     """Write a bundle, and return its sha256.
 

@@ -108,7 +108,7 @@ def constraints_of_installed(
     installed: InstalledByName,
     environment: TargetEnvironment,
     without: Collection[str],
-    overrides: Overrides = Overrides(()),  # noqa: B008  it never changes
+    overrides: Overrides,
 ) -> list[tuple[str, str]]:
     """Return (constraint, "name version" of the distribution that requires it).
 

@@ -298,7 +298,7 @@ def _plan(
     exact: bool | None,
     remove: Collection[str] | None = None,
     unneeded: Collection[str] = (),
-    tolerated: Sequence[Family] = (),
+    tolerated: Sequence[Family],
 ) -> _Work:
     """Compare a lock with what is installed, and with the record of the environment."""
     made = build.made if build is not None else not _has_files(target)

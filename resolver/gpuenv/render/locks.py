@@ -127,7 +127,7 @@ def lock_json(
 # ---- the versions of several profiles -----------------------------------------------------------
 
 
-def shared_versions_lines(shared: Sequence[SharedVersion], *, only_some: bool = False) -> list[str]:
+def shared_versions_lines(shared: Sequence[SharedVersion], *, only_some: bool) -> list[str]:
     """Return where profiles have, or would have, different versions of a framework, and why.
 
     Args:

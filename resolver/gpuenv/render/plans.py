@@ -158,7 +158,7 @@ def why_chosen(plan: Plan, name: str) -> str:
 
 
 def solution_lines(
-    plan: Plan, paths: Sequence[str], *, verbose: bool = False, next_step: str = ""
+    plan: Plan, paths: Sequence[str], *, verbose: bool, next_step: str = ""
 ) -> list[str]:
     """Return the lines of a plan, then those of the wheels beside its conda packages.
 

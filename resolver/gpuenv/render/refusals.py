@@ -47,9 +47,7 @@ _NOTHING_HELPS = (
 )
 
 
-def explanation_lines(
-    explanation: Explanation, used: int = 1, *, verbose: bool = False
-) -> list[str]:
+def explanation_lines(explanation: Explanation, used: int = 1, *, verbose: bool) -> list[str]:
     """Return the reasons, the deciding one first, and then the changes that help.
 
     Args:
@@ -71,7 +69,7 @@ def explanation_lines(
     return [*lines, *changes, *update_offer(reasons)]
 
 
-def impossible_lines(explanation: Explanation, host: Host, *, verbose: bool = False) -> list[str]:
+def impossible_lines(explanation: Explanation, host: Host, *, verbose: bool) -> list[str]:
     """Return the answer of `gpuenv explain` if there is no solution."""
     answer = "Resolution is impossible"
     first, *rest = wrapped(f"{answer}: {explanation.subject} on {host_text(host)}", "")

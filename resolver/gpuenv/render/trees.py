@@ -14,7 +14,7 @@ from .values import download_text, index_lines, quantity_text
 REPEATED = "(*)"
 
 
-def tree_lines(tree: Tree, lock: Lock, depth: int | None, *, invert: bool = False) -> list[str]:
+def tree_lines(tree: Tree, lock: Lock, depth: int | None, *, invert: bool) -> list[str]:
     """Return every package below those that require it.
 
     Args:

@@ -145,7 +145,7 @@ def need_and_found(reason: Reason) -> tuple[str, str]:
     return f"{need}, for {reason.dependent}", have
 
 
-def predicate(code: str, need: str, have: str, *, plural: bool = False) -> tuple[str, str]:
+def predicate(code: str, need: str, have: str, *, plural: bool) -> tuple[str, str]:
     """Return what a sentence says about its subject, and what was found instead of the need.
 
     Args:

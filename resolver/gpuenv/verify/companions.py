@@ -238,7 +238,7 @@ def start(
     frameworks: Sequence[str],
     is_named: Callable[[str], bool],
     devices: int,
-    changed: Collection[str] | None = None,
+    changed: Collection[str] | None,
 ) -> Started:
     """Start the imports and the checks of other packages.
 

@@ -36,9 +36,7 @@ _INSTALLER_FILES |= {"direct_url.json", "uv_build.json", "uv_cache.json"}
 # ---- interpreter, versions, glibc, dependencies -------------------------------------------------
 
 
-def survey_checks(
-    lock: Lock | None, survey: Survey, data: CompatibilityData | None = None
-) -> list[Check]:
+def survey_checks(lock: Lock | None, survey: Survey, data: CompatibilityData | None) -> list[Check]:
     """Return the checks "interpreter", "versions", "variants", "glibc" and "dependencies".
 
     "versions" needs a lock, "variants" one with variant wheels, and "glibc" a wheel that needs one.
