@@ -324,24 +324,28 @@ class Fleet:
             offers.append(min(self._known, key=lambda known: share([*offers, known])[0]))
 
 
+def _upgradable(fleet: Fleet, driver: str) -> list[list[int]]:
+    """Return the classes that a driver release is an upgrade for: all, and those of each step."""
+    last_branches, branch = compatibility_data().last_branches, parse_release(driver)[0]
+    by_step: dict[str, list[int]] = {}
+    for item, host in enumerate(host_class.host for host_class in fleet.classes):
+        last = [last_branches.get(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
+        is_supported = all(limit is None or branch <= limit[0] for limit in last)
+        is_older = host.driver is not None and not reaches_release(host.driver, driver)
+        if host.gpus and is_older and is_supported:
+            by_step.setdefault(driver_step(host.driver, host.os), []).append(item)
+    if len(by_step) < 2:
+        return list(by_step.values())
+    return [sorted(itertools.chain(*by_step.values())), *by_step.values()]
+
+
 def _what_ifs(
     fleet: Fleet, solver: Solver, locks: int, drivers: Iterable[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield what a newer driver changes: on all older hosts, and on those of each driver."""
     data = compatibility_data()
     for driver in drivers:
-        by_step: dict[str, list[int]] = {}
-        for item, host in enumerate(host_class.host for host_class in fleet.classes):
-            last = [data.last_branches.get(gpu.compute_capability or (0, 0)) for gpu in host.gpus]
-            branch = parse_release(driver)[0]
-            is_supported = all(limit is None or branch <= limit[0] for limit in last)
-            is_older = host.driver is not None and not reaches_release(host.driver, driver)
-            if host.gpus and is_older and is_supported:
-                by_step.setdefault(driver_step(host.driver, host.os), []).append(item)
-        questions = [sorted(itertools.chain(*by_step.values()))] if by_step else []
-        if len(by_step) > 1:
-            questions += by_step.values()
-        for items in questions:
+        for items in _upgradable(fleet, driver):
             classes = list(fleet.classes)
             for item in items:
                 host = classes[item].host.replace(

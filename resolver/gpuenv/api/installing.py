@@ -411,15 +411,8 @@ def verify(
             prefix = prefix_of(target)
             if not is_conda(prefix):
                 raise InputError(f"{prefix}: is no conda environment, and the lock is of one")
-            lock = conda.with_hashes(lock)
             host = with_python_of(host, lock)
-            reasons = fit(lock, host)
-            if device:
-                reasons += conda_installer.reasons(lock, host, data, carriers())
-            checks = host_checks(reasons, device=device)
-            checks.append(conda_prefix.conda_check(prefix, lock))
-            if lock.wheels is not None:
-                checks.append(conda_prefix.wheels_check(prefix, lock.wheels))
+            checks = _conda_checks(conda.with_hashes(lock), prefix, host, device=device)
             lock, python = None, find_interpreter(prefix) or prefix
         elif lock is not None:
             checks = host_checks(lock_reasons(lock, host), device=device)
@@ -452,14 +445,27 @@ def verify(
     if not shown_as:
         return Checks(checks)
     folder = os.path.dirname(os.path.dirname(loader_env.interpreter(target)))
-    shown_as = os.path.abspath(shown_as)
-    return Checks(
-        check.replace(
-            evidence=check.evidence.replace(folder, shown_as),
-            marks=tuple(
-                (code, *(text.replace(folder, shown_as) for text in texts))
-                for code, *texts in check.marks
-            ),
-        )
-        for check in checks
+    return Checks(_moved(check, folder, os.path.abspath(shown_as)) for check in checks)
+
+
+def _conda_checks(lock: Lock, prefix: str, host: Host, *, device: bool) -> list[Check]:
+    """Return the checks of what conda installed: whether it fits the host, and is as locked."""
+    reasons = fit(lock, host)
+    if device:
+        reasons += conda_installer.reasons(lock, host, compatibility_data(), carriers())
+    checks = host_checks(reasons, device=device)
+    checks.append(conda_prefix.conda_check(prefix, lock))
+    if lock.wheels is not None:
+        checks.append(conda_prefix.wheels_check(prefix, lock.wheels))
+    return checks
+
+
+def _moved(check: Check, folder: str, shown_as: str) -> Check:
+    """Return a check of an environment that will be in another folder."""
+    return check.replace(
+        evidence=check.evidence.replace(folder, shown_as),
+        marks=tuple(
+            (code, *(text.replace(folder, shown_as) for text in texts))
+            for code, *texts in check.marks
+        ),
     )

@@ -14,7 +14,7 @@ from ..index.protocol import Index
 from ..index.source_builds import build_settings_of
 from ..index.urls import path_to_file_url
 from ..lock.tool_settings import ToolSettings, capability_of, settings
-from ..model import Host, IndexOptions, Plan, Request
+from ..model import Host, IndexOptions, Pin, Plan, Request
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
 from ..resolve import solver
 from ..resolve.requested import read_request
@@ -88,24 +88,27 @@ def solve(
         raise NoSolutionError(error.explanation.replace(reasons=reasons)) from None
     finally:
         index.stop_prefetch()
-    hashed = []
-    for pin in plan.pins:
-        name, is_wheel = pin.wheel.name, pin.wheel.filename.endswith(".whl")
-        settings = () if is_wheel else build_settings_of(name, options.build_settings)
-        hashed.append(pin.replace(wheel=index.hashed(pin.wheel), build_settings=settings))
-    plan = plan.replace(
-        pins=tuple(hashed),
+    pins = _completed(plan.pins, index, options)
+    return plan.replace(
+        pins=pins,
         warnings=(*plan.warnings, *index.failures()),
-        index_date=snapshot.date if any(index.at_hand(pin.wheel.name) for pin in hashed) else "",
+        index_date=snapshot.date if any(index.at_hand(pin.wheel.name) for pin in pins) else "",
     )
-    if any(pin.wheel.size is None for pin in plan.pins):
-        sizes = index.sizes([pin.wheel for pin in plan.pins])
-        pins = []
-        for pin in plan.pins:
-            size = sizes.get(pin.wheel.filename, pin.wheel.size)
-            pins.append(pin.replace(wheel=pin.wheel.replace(size=size)))
-        plan = plan.replace(pins=tuple(pins))
-    return plan
+
+
+def _completed(pins: Sequence[Pin], index: MultiIndex, options: IndexOptions) -> tuple[Pin, ...]:
+    """Return pins with the hashes and the sizes of their files, and the settings of builds."""
+    wheels = [index.hashed(pin.wheel) for pin in pins]
+    if any(wheel.size is None for wheel in wheels):
+        sizes = index.sizes(wheels)
+        wheels = [wheel.replace(size=sizes.get(wheel.filename, wheel.size)) for wheel in wheels]
+    completed = []
+    for pin, wheel in zip(pins, wheels, strict=True):
+        settings: tuple[str, ...] = ()
+        if not wheel.filename.endswith(".whl"):
+            settings = build_settings_of(wheel.name, options.build_settings)
+        completed.append(pin.replace(wheel=wheel, build_settings=settings))
+    return tuple(completed)
 
 
 def built_requirements(
