@@ -209,7 +209,9 @@ def _is_shadow(path: str, prefix: str, owned: Mapping[str, str]) -> bool:
     if own is None:
         if not name.startswith("libcudnn") or ".so." not in name:
             return False
-        if _major(name) not in {_major(other) for other in owned if other.startswith("libcudnn")}:
+        if library_major(name) not in {
+            library_major(other) for other in owned if other.startswith("libcudnn")
+        }:
             return False
     if os.sep not in path:  # LD_PRELOAD=libcudnn.so.9 is searched for in all folders of the loader
         return True
@@ -219,7 +221,7 @@ def _is_shadow(path: str, prefix: str, owned: Mapping[str, str]) -> bool:
     return not os.path.realpath(path).startswith(inside)
 
 
-def _major(name: str) -> str:
+def library_major(name: str) -> str:
     """Return 9 for libcudnn.so.9.20.0."""
     return name.partition(".so.")[2].partition(".")[0]
 

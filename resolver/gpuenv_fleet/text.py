@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from gpuenv.commands import quantity_text
+
+from .documents import Document
 
 _SHOWN_NODES = 60  # characters of a list of nodes
 _HASH_CHARACTERS = 40  # a longer value is a hash
 _OUTLIERS = ("convolution", "library", "driver", "time")  # the most serious first
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
-
-Document = Mapping[str, Any]
 
 
 def detect_lines(document: Document) -> list[str]:

@@ -15,7 +15,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ..binaries import elf
-from ..loader_env import is_driver_library, path_entries, preload_entries, same_file
+from ..loader_env import (
+    is_driver_library,
+    library_major,
+    path_entries,
+    preload_entries,
+    same_file,
+)
 from ..model import Check, Mark, Value
 from ..probes._common import cudnn_text, main_cudnn
 from ..probes.answers import CudnnAnswer
@@ -147,7 +153,7 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
         origins: what the variables lead to.
     """
     # A cuDNN of another major version has other file names and shadows nothing.
-    majors = {_major(name) for name in os.listdir(folder)} if folder else set()
+    majors = {library_major(name) for name in os.listdir(folder)} if folder else set()
     shadows, others, stubs = set(), set(), []
     for entry, path in origins.files_in_variables():
         name = os.path.basename(path)
@@ -155,7 +161,7 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
             stubs.append(entry)
         elif not is_cuda_library(path) or (folder and same_file(entry, folder)):
             continue
-        elif name.startswith("libcudnn") and _major(name) in majors:
+        elif name.startswith("libcudnn") and library_major(name) in majors:
             shadows.add(entry)
         else:
             others.add(entry)
@@ -179,11 +185,6 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
         return Check("loader", "variables", "fail", "; ".join([*wrong, *notes]))
     evidence = "; ".join(notes) or "no loader variable or cache entry names another CUDA library"
     return Check("loader", "variables", "pass", evidence)
-
-
-def _major(name: str) -> str:
-    """Return 9 for libcudnn.so.9.20.0."""
-    return name.partition(".so.")[2].partition(".")[0]
 
 
 # ---- cuDNN --------------------------------------------------------------------------------------
