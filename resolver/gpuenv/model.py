@@ -582,6 +582,11 @@ class Plan(Value):
     variant_metadata: tuple[tuple[str, str], ...] = ()  # (name, JSON text) of these wheels
     wheels: Plan | None = None  # of the wheels beside conda packages
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of each package."""
+        return {pin.wheel.name: pin.wheel.version for pin in self.pins}
+
     def __str__(self) -> str:
         """Return how many packages it has, and which frameworks."""
         return _short(self)
@@ -614,6 +619,11 @@ class Lock(Value):
     variant_metadata: tuple[tuple[str, str], ...] = ()
     conda: bool = False  # whether the pins are conda packages
     wheels: Lock | None = None  # of the wheels beside conda packages
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of each package."""
+        return {pin.wheel.name: pin.wheel.version for pin in self.pins}
 
     def __str__(self) -> str:
         """Return how many packages it has, and which frameworks."""

@@ -205,8 +205,11 @@ class Tables:
 
     def _pins(self, plan: Plan, own: Collection[str]) -> Pins:
         """Return the pins of a plan that are judged: those of a framework, and the libraries."""
-        pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
-        return [pin for pin in pins if pin[0] in own or self._data.is_library(pin[0])]
+        return [
+            (name, version)
+            for name, version in plan.versions.items()
+            if name in own or self._data.is_library(name)
+        ]
 
     def _refusal(self, pins: Pins, capability: Capability, drivers: _Drivers) -> Reason | None:
         """Return the first failure of pins on a GPU with its best driver."""

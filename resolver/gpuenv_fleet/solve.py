@@ -87,7 +87,7 @@ class Solver:
                 return self._known[host]
             # The frameworks of the plan, and the packages that were named.
             versions = {choice.framework: choice.version for choice in plan.choices}
-            pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+            pinned = plan.versions
             for text in (*self.request.frameworks, *self.request.requirements):
                 name = canonicalize_name(Requirement(text).name)
                 if name in pinned:

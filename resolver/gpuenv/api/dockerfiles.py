@@ -213,7 +213,7 @@ def _of_cudnn(file: Dockerfile, plan: Plan, data: CompatibilityData) -> Iterator
     if file.cudnn is None:
         return
     have = f"cuDNN {file.cudnn} of the image"
-    versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    versions = plan.versions
     wheel = next((name for name in versions if name.startswith("nvidia-cudnn-")), "")
     if wheel and int(versions[wheel].partition(".")[0]) != file.cudnn:
         subject = f"{wheel} {versions[wheel]}"

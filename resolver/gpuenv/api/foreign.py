@@ -77,7 +77,7 @@ def read_tool_lock(
 def _with_builds(lock: Lock, host: Host) -> Lock:
     """Return a lock with the builds of its frameworks, and with what they need of a host."""
     data = compatibility_data()
-    versions = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
+    versions = lock.versions
     cudnn = next((versions[name] for name in versions if name.startswith("nvidia-cudnn-")), None)
     toolkits: list[CudaVersion] = []
     codes, choices = [], []

@@ -255,7 +255,7 @@ class InplaceTarget:
                     owners = ", ".join(sorted({owner for _, owner in limiting})[:SHOWN])
                     error.hint = f"what is installed limits it, too: {owners}"
                 raise
-            changing = {pin.wheel.name for pin in plan.pins} & set(self.installed)
+            changing = plan.versions.keys() & set(self.installed)
             if not set(limits(changing)) - set(limiting):
                 break
         return plan

@@ -66,8 +66,7 @@ def lock_reasons(lock: Lock, host: Host) -> tuple[Reason, ...]:
 
 def shared_path_reasons(lock: Lock) -> tuple[Reason, ...]:
     """Return which wheels of a lock install the same files, as people live with it."""
-    pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins]
-    return evaluate.shared_path_reasons(pins, compatibility_data())
+    return evaluate.shared_path_reasons(lock.versions.items(), compatibility_data())
 
 
 def require_fit(lock: Lock, host: Host) -> None:
@@ -85,8 +84,9 @@ def require_fit(lock: Lock, host: Host) -> None:
         )
     reasons = lock_reasons(lock, host)
     wheels = lock.wheels if lock.conda else lock
-    pins = [(pin.wheel.name, pin.wheel.version) for pin in wheels.pins] if wheels else []
-    owners = [reason for reason in reasons_against(pins, host) if reason.code == "two-owners"]
+    pins = wheels.versions if wheels else {}
+    against = reasons_against(pins.items(), host)
+    owners = [reason for reason in against if reason.code == "two-owners"]
     if owners:
         message = "packages of the lock overwrite each other; nothing was installed"
         hint = "lock it again: gpuenv solve keeps one of them"
@@ -420,7 +420,7 @@ def verify(
             return Checks([*checks, *environment.verify_bare(python, host, data)])
         proved: Collection[str] | None = None  # distributions whose frameworks are checked
         if lock is not None:
-            proved = {pin.wheel.name for pin in lock.pins}
+            proved = lock.versions.keys()
             changed = None if changed is None else Tree(lock).with_dependents(changed)
             proved = proved if changed is None else proved & changed
         frameworks = [

@@ -243,7 +243,7 @@ def tool_settings(
     snapshot, index = open_indexes(options, data.folder, _own_packages(options, data))
     environment = snapshot.environment(plan.host)
     chooser = VariantChooser(plan.host, data, index)
-    versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    versions = plan.versions
     labels = []
     for variant in plan.variants:
         label = variant.label

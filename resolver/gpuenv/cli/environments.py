@@ -125,8 +125,7 @@ class Install(Command):
             lock = api.attested(lock, options)
         how = _installing(arguments, lock, plan.host, options)
         if recorded is not None:
-            names = {pin.wheel.name for pin in recorded.pins}
-            how["unneeded"] = sorted(names - {pin.wheel.name for pin in lock.pins})
+            how["unneeded"] = sorted(recorded.versions.keys() - lock.versions.keys())
             how["exact"] = False
         api.check_target(
             lock, arguments.target, python=how["python"], installer=arguments.installer

@@ -70,7 +70,7 @@ def _driver_reasons(floor: str, lock: Lock, host: Host) -> list[Reason]:
 
 def variant_fit(lock: Lock, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
     """Return what speaks against the variant wheels of a lock on a host."""
-    versions = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
+    versions = lock.versions
     reasons: list[Reason] = []
     for variant in lock.variants:
         # The properties of other namespaces suit every host: the publisher lists what suits.

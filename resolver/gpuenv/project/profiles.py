@@ -293,8 +293,7 @@ def with_earlier(request: Request, lock: Lock, upgrade: Sequence[str] | None) ->
     """
     kept: list[tuple[str, str]] = []
     if upgrade != []:
-        pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins]
-        kept = [pin for pin in pins if pin[0] not in (upgrade or ())]
+        kept = [pin for pin in lock.versions.items() if pin[0] not in (upgrade or ())]
     if lock.conda:
         return request.replace(preferences=tuple(kept))
     python = lock.needs.python  # a lock does not have the Requires-Python of its files

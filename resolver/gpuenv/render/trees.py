@@ -90,8 +90,8 @@ def outdated_rows(lock: Lock, plan: Plan) -> list[dict[str, str]]:
 
     A package that is not in the lock, or no longer needed, has "-" there.
     """
-    old = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
-    new = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    old = lock.versions
+    new = plan.versions
     return [
         {"name": name, "locked": old.get(name, "-"), "newest": new.get(name, "-")}
         for name in sorted({*old, *new})

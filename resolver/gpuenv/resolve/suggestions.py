@@ -137,7 +137,7 @@ class Alternatives:
             plan = self._solve(self.request.replace(**self.fields_with(edits)), self.host)
             if plan is None:
                 continue
-            versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+            versions = plan.versions
             versions |= {choice.framework: choice.version for choice in plan.choices}
             changes: list[str] = []
             replaced: list[tuple[str, str]] = []

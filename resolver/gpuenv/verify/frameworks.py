@@ -259,6 +259,6 @@ def expected_cudnn(lock: Lock | None, survey: Survey) -> str | None:
     """
     versions = survey.versions
     if lock is not None:
-        versions = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
+        versions = lock.versions
     names = [name for name in versions if name.startswith("nvidia-cudnn-cu")]
     return versions[names[0]] if names else None

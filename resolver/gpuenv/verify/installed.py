@@ -110,7 +110,7 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
             wrong.append(f"{name} {version} is not installed")
         elif not may_describe_itself_as(version, installed[name]):
             wrong.append(f"{name} is {installed[name]}, the lock says {version}")
-    expected = {pin.wheel.name for pin in lock.pins} | INSTALLATION_TOOLS
+    expected = lock.versions.keys() | INSTALLATION_TOOLS
     others = sorted(set(installed) - expected)
     more = f"; not in the lock: {first_texts(others, ', ')}" if others else ""
     if wrong:
