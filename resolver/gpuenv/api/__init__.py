@@ -8,7 +8,9 @@ The command line, the conda plugin and programs that use gpuenv call this packag
       conda_installing   their installation
     installing     whether a lock fits a host; install locks, and verify environments
     projects       the profiles of a pyproject.toml and their locks
+    foreign        locks of other tools, to install and to verify
     explanations   why a request, a lock or a program fails
+    dockerfiles    whether what a Dockerfile installs works
     hosts          detected and described hosts
     data           the compatibility data, loaded once
 

@@ -8,7 +8,9 @@ file. multi_index opens it, and binds each package name to one source.
 - pages: pages of an index, and the cache of them; names and versions from file names.
 - metadata: requirements and variants of files, with as few downloaded bytes as possible.
 - prefetch: requests ahead of time what a solve will need.
-- source_builds: builds source distributions.
+- own_indexes: the indexes of frameworks and companions.
+- source_builds: builds source distributions; build_watcher cleans up after a killed one.
+- source_trees: the folders of source trees, and of commits that git fetches.
 - attestations: who has published a file, by signatures (PEP 740).
 - variants: the metadata of variant wheels, and the markers about them.
 - default_index: which index pip and uv are configured with.

@@ -10,9 +10,9 @@
 - provider: the resolvelib provider
 - resolution: the resolver, which learns from conflicts
 - plan: the plan of a solution
-- conflicts: which parts of an impossible request conflict
-- skipped: what was chosen, and why better releases were not
-- explain: why a request is impossible
+- solution: what was chosen, and why better releases were not
+- owners: distributions that install the same paths
+- explain: which parts of an impossible request conflict, and why
 - missing_releases: why no file of a package is a candidate
 - suggestions: the smallest changes that make a request possible
 - conda: the solver for conda environments
