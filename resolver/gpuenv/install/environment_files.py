@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -213,26 +213,7 @@ def link_environment(
         exact: Whether folders of packages get only what a package owns.
     """
     folders_of_packages = tuple(f"{site}/" for site in _sites(source))
-    dropped_infos = {package.info for package in dropped}
-    kept_infos = {package.info for package in kept}
-    owned = {path: False for package in dropped for path in package.files}
-    owned |= {path: True for package in kept for path in package.files}
-
-    def is_linked(path: str) -> bool:
-        if path in owned:
-            return owned[path]
-        site = next((site for site in folders_of_packages if path.startswith(site)), None)
-        if site is None:
-            return path != FILE
-        top, _, rest = path.removeprefix(site).partition("/")
-        if not rest:  # sitecustomize.py, a .pth file
-            return path not in dropped_infos
-        if site + top in kept_infos:
-            return True
-        cached = _CACHED.fullmatch(path)
-        if cached is not None:
-            return owned.get(f"{cached[1] or ''}{cached[2]}.py", False)
-        return not exact and site + top not in dropped_infos
+    is_linked = _rule_for_links(folders_of_packages, kept, dropped, exact=exact)
 
     def refuse(error: OSError) -> None:
         raise error
@@ -256,6 +237,34 @@ def link_environment(
                     os.link(old, new)
                 except OSError:  # too many links, or the file of another user
                     shutil.copy2(old, new)
+
+
+def _rule_for_links(
+    sites: Sequence[str], kept: Collection[Package], dropped: Collection[Package], *, exact: bool
+) -> Callable[[str], bool]:
+    """Return what tells whether a path of an environment is linked (see `link_environment`)."""
+    dropped_infos = {package.info for package in dropped}
+    kept_infos = {package.info for package in kept}
+    owned = {path: False for package in dropped for path in package.files}
+    owned |= {path: True for package in kept for path in package.files}
+
+    def is_linked(path: str) -> bool:
+        if path in owned:
+            return owned[path]
+        site = next((site for site in sites if path.startswith(site)), None)
+        if site is None:
+            return path != FILE
+        top, _, rest = path.removeprefix(site).partition("/")
+        if not rest:  # sitecustomize.py, a .pth file
+            return path not in dropped_infos
+        if site + top in kept_infos:
+            return True
+        cached = _CACHED.fullmatch(path)
+        if cached is not None:
+            return owned.get(f"{cached[1] or ''}{cached[2]}.py", False)
+        return not exact and site + top not in dropped_infos
+
+    return is_linked
 
 
 # ---- paths in scripts ---------------------------------------------------------------------------
