@@ -233,6 +233,11 @@ class Wheel(Value):
     index: str = ""
     metadata: Any = None  # private to the index: how it finds the dependencies
 
+    @property
+    def is_sdist(self) -> bool:
+        """Whether it is a source distribution."""
+        return not self.filename.endswith(".whl")
+
 
 class WheelVariant(Value):
     """The variant of a wheel (PEP 825): which hosts the wheel was built for.

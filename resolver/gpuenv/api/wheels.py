@@ -105,7 +105,7 @@ def _completed(pins: Sequence[Pin], index: MultiIndex, options: IndexOptions) ->
     completed = []
     for pin, wheel in zip(pins, wheels, strict=True):
         settings: tuple[str, ...] = ()
-        if not wheel.filename.endswith(".whl"):
+        if wheel.is_sdist:
             settings = build_settings_of(wheel.name, options.build_settings)
         completed.append(pin.replace(wheel=wheel, build_settings=settings))
     return tuple(completed)

@@ -336,9 +336,7 @@ class MultiIndex(Index):
         if self._prefetcher is not None:
             # A build ahead of time could be one that nothing needs.
             self._prefetcher.request(
-                wheel
-                for wheel in wheels
-                if not self.at_hand(wheel.name) and wheel.filename.endswith(".whl")
+                wheel for wheel in wheels if not self.at_hand(wheel.name) and not wheel.is_sdist
             )
 
     def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:

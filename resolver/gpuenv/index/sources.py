@@ -190,7 +190,7 @@ class OwnIndex(SimpleIndex):
         return [
             file
             for file in super().files(name, environment)
-            if file.filename.endswith(".whl") and ".dev" not in file.version
+            if not file.is_sdist and ".dev" not in file.version
             if file.url.startswith(starts) and (self.row.plain or "+" in file.version)
             if self._fits(file)
         ]

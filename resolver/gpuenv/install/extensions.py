@@ -43,7 +43,7 @@ def built_with(pin: Pin) -> str:
 
     Locks of other tools do not say it.
     """
-    if pin.wheel.filename.endswith(".whl"):
+    if not pin.wheel.is_sdist:
         return ""
     row = load().compiled_against(pin.wheel.name, pin.wheel.version)
     return pin.built_with or ("" if row is None else str(row.value))

@@ -107,7 +107,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
         InstallError: One cannot be downloaded or built. The end of the output of its build is
             announced before.
     """
-    if all(pin.wheel.filename.endswith(".whl") for pin in lock.pins):
+    if not any(pin.wheel.is_sdist for pin in lock.pins):
         return lock
     default = default_index()
     wanted = python or required_python(lock) or sys.executable
@@ -117,7 +117,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
     pins = []
     for pin in lock.pins:
         sdist = pin.wheel
-        if sdist.filename.endswith(".whl"):
+        if not pin.wheel.is_sdist:
             pins.append(pin)
             continue
         package = built_with(pin)

@@ -143,7 +143,7 @@ def installer_text(lock: Lock) -> str:
 
 def _is_wheel_file(wheel: Wheel) -> bool:
     """Return whether a wheel is a file of this machine that a requirement names by its path."""
-    is_file = wheel.url.startswith("file:") and wheel.filename.endswith(".whl")
+    is_file = wheel.url.startswith("file:") and not wheel.is_sdist
     return wheel.index == DIRECT and is_file
 
 
@@ -176,7 +176,7 @@ def _package(
     file["hashes"] = {"sha256": wheel.sha256}
     if wheel.index == DIRECT:
         package["archive"] = file
-    elif wheel.filename.endswith(".whl"):
+    elif not wheel.is_sdist:
         package["wheels"] = [file]
     else:
         package["sdist"] = file

@@ -252,7 +252,7 @@ class CandidateStore:
             return None
         if not self.environment.accepts_python(wheel.requires_python):
             return None
-        if not wheel.filename.endswith(".whl"):
+        if wheel.is_sdist:
             return SDIST_RANK
         if not self.request.takes_wheels(wheel.name):
             return None

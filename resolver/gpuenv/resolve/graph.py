@@ -242,7 +242,7 @@ class Candidate:
     @property
     def needs_build(self) -> bool:
         """Whether the file is a source distribution."""
-        return not self.wheel.filename.endswith(".whl")
+        return self.wheel.is_sdist
 
     @property
     def label(self) -> str:

@@ -120,7 +120,7 @@ def _no_version(
                 have=f"this build exists, but on no index: {how}",
                 source=library.code.source,
             )
-    wheels = [file for file in files if file.filename.endswith(".whl")]
+    wheels = [file for file in files if not file.is_sdist]
     versions = list(dict.fromkeys(file.version for file in wheels or files))  # newest first
     has_version = not specifier or any(contains(specifier, text) for text in versions)
     for constraint in constraints:
@@ -192,11 +192,11 @@ def _unfit_files(store: CandidateStore, name: str, subject: str, files: Sequence
     """Return why none of some files fits the target and the request."""
     environment, host = store.environment, store.host
     takes_wheels = store.request.takes_wheels(name)
-    wheels = [file for file in files if file.filename.endswith(".whl")]
+    wheels = [file for file in files if not file.is_sdist]
     fitting = []
     if takes_wheels:
         fitting = [wheel for wheel in wheels if environment.rank(wheel.filename) is not None]
-    fitting += [file for file in files if not file.filename.endswith(".whl")]
+    fitting += [file for file in files if file.is_sdist]
     for_python = [file for file in fitting if environment.accepts_python(file.requires_python)]
     hashes = dict(store.request.hashes).get(name)
     if for_python and hashes is not None:
