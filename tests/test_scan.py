@@ -105,6 +105,18 @@ def test_every_image_of_every_fat_binary_is_counted(
     assert found == fat_binaries.summary(expect, len(binaries))
 
 
+def test_the_kernels_of_a_folder_are_one_row() -> None:
+    kernels = {
+        "made/a.fatbin": content([{"binary": [{"sass": "80"}]}]),
+        "made/sub/b.fatbin": content([{"binary": [{"sass": "80"}, {"sass": "90"}]}]),
+    }
+    _, wheel = make_wheel("made", "1", ["torch"], files=kernels)
+    record = read_record(io.BytesIO(wheel), "made-1-py3-none-any.whl", sha256="", patterns=["*"])
+    assert record["requires"] == ["torch"]
+    row = {"paths": ["made/*.fatbin"], **EMPTY, "binaries": 2, "sass": {"80": 2, "90": 1}}
+    assert record["libraries"] == [row]
+
+
 # NVIDIA's own tools.
 
 TOOLS = {
