@@ -50,7 +50,13 @@ def main(words: list[str]) -> int:
         program = importlib.import_module(module_of(group, name))
         if hasattr(program, "prove"):
             return run_check(program, rest)
-        return int(program.main(rest) or 0)
+        from gpuenv.errors import GpuEnvError
+
+        try:
+            return int(program.main(rest) or 0)
+        except GpuEnvError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
     if group and group not in TOOLS:
         print(f"tools.py: there is no group {group}; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from processes import run_program
-from script_modules import load_script
+from script_modules import load_script, tool
 from small_wheels import make_wheel
 from tables import HERE, ROOT
 
@@ -163,7 +164,10 @@ def test_a_made_up_framework_is_locked_installed_and_verified(site: Path, tmp_pa
     assert broken.returncode == 1 and "madeup" in failed
 
 
-def test_a_damaged_data_file_is_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert add(site, DATA.replace('probe = "madeup"', "")) == 2
-    error = capsys.readouterr().err
-    assert "madeup.toml cannot be read: " in error and "`probe`" in error
+def test_a_damaged_data_file_is_named(site: Path) -> None:
+    add(site, DATA)
+    path = site / "gpuenv" / "matrix_data" / "frameworks" / "madeup.toml"
+    path.write_text(DATA.replace('probe = "madeup"', ""))
+    done = run_program(tool("data", "compile", str(path.parent.parent)))
+    assert done.returncode == 2, done.stderr
+    assert re.match(r"error: .*madeup.toml cannot be read: .*`probe`.*\n$", done.stderr)

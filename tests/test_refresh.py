@@ -177,3 +177,13 @@ def test_the_snapshot_has_what_a_framework_can_need(data: Path, server: IndexSer
     before = contents(data)
     assert run("snapshot", data, server, "--date", "2030-01-02").returncode == 0
     assert contents(data) == before
+
+
+def test_an_index_that_does_not_answer_is_an_error_in_one_line(data: Path) -> None:
+    before = contents(data)
+    with IndexServer("html", metadata=None) as server:
+        pass
+    done = run("refresh", data, server)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: index ") and done.stderr.count("\n") == 1, done.stderr
+    assert contents(data) == before
