@@ -247,7 +247,7 @@ def lock_of_workspace(path: str) -> Lock:
     project = read_project_file(path, "".join(platforms))
     versions = {normalize_name(pin.wheel.name): pin.wheel.version for pin in lock.pins}
     if lock.wheels is not None:
-        versions |= {pin.wheel.name: pin.wheel.version for pin in lock.wheels.pins}
+        versions |= lock.wheels.versions
     builds = [(pin.wheel.name, pin.wheel.version, pin.wheel.metadata["build"]) for pin in lock.pins]
     missing = [
         spec

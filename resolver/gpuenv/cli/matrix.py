@@ -146,8 +146,7 @@ class Matrix(Command):
     def run(self, arguments: Namespace) -> int:
         """Run a command of `gpuenv matrix`."""
         print_errors(package_lines(unread_package()))
-        status: int = arguments.action(arguments)
-        return status
+        return super().run(arguments)
 
 
 def _platform(arguments: Namespace) -> str:

@@ -136,8 +136,9 @@ class Command:
             argument.add_to(parser)
 
     def run(self, arguments: Namespace) -> int:
-        """Run the command, and return its exit status."""
-        raise NotImplementedError
+        """Run the command, or the one below it that was named; return its exit status."""
+        status: int = arguments.action(arguments)
+        return status
 
 
 class _Formatter(HelpFormatter):

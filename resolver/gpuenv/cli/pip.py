@@ -218,8 +218,3 @@ class Pip(Command):
     def add_arguments(self, parser: Parser) -> None:
         """Add `gpuenv pip install`."""
         parser.add_commands({"install": Install()})
-
-    def run(self, arguments: Namespace) -> int:
-        """Run `gpuenv pip install`."""
-        status: int = arguments.action(arguments)
-        return status

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from ..errors import Reason, is_doubt
-from ..model import Build, CudaVersion, Host
+from ..model import Build, CudaVersion, Host, first_texts
 from ..requirements import conda_versions
 from . import conda_records, evaluate, extensions
 from .conda_records import Carriers, Record, Row, Virtual
@@ -20,7 +20,6 @@ from .evaluate import Package
 
 _CUDA_SUFFIX = re.compile(r"-cu[0-9]+$")
 _SUBJECTS = {"two-cudnn": "cuDNN", "two-libraries": "CUDA libraries"}
-SHOWN = 6  # items that a message lists
 RECORD_SOURCE = "the package's own record in its channel"
 
 
@@ -269,19 +268,11 @@ def both_own(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
             code=code,
             subject=_SUBJECTS.get(code, "frameworks"),
             need=need,
-            have=some(pairs),
+            have=first_texts(pairs),
             source=evaluate.OWNER_SOURCE,
         )
         for (code, need), pairs in owners.items()
     )
-
-
-def some(texts: Sequence[str]) -> str:
-    """Return the first texts, and how many more there are."""
-    shown = list(texts[:SHOWN])
-    if len(texts) > SHOWN:
-        shown.append(f"and {len(texts) - SHOWN} more")
-    return "; ".join(shown)
 
 
 def libraries_of_records(records: Iterable[Record]) -> dict[str, str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from ..compat.conda_parts import some
 from ..compat.conda_records import Carriers, Record
 from ..errors import HostMismatchError, InputError, Reason
-from ..model import EnvironmentChanges, Lock, PackageChange, Requirement, Wheel
+from ..model import EnvironmentChanges, Lock, PackageChange, Requirement, Wheel, first_texts
 from ..requirements import conda_versions
 from ..requirements.conda_settings import read_pins
 from ..requirements.versions import contains
@@ -54,7 +53,9 @@ def plan_changes(
     removed = sorted(installed.keys() - locked.keys()) if exact else []
     managers = [name for name in _MANAGERS if name in installed]
     if managers and removed:
-        message = f"--exact would remove {some(removed)} from {target}, which holds {managers[0]}"
+        message = (
+            f"--exact would remove {first_texts(removed)} from {target}, which holds {managers[0]}"
+        )
         raise InputError(message, hint="install into another environment")
     changes = _compared(
         EnvironmentChanges(target=target), _builds_of(installed), _builds_of(locked), removed

@@ -21,10 +21,9 @@ from contextlib import suppress
 from typing import Any
 
 from ..atomic_write import write_all, write_whole
-from ..compat.conda_parts import some
 from ..errors import InputError
 from ..index.urls import without_credentials
-from ..model import Value
+from ..model import Value, first_texts
 from ..requirements import conda_versions
 from .conda_prefix import read_packages
 
@@ -242,7 +241,7 @@ def previous_state(target: str) -> State:
         raise InputError(message, hint="install an earlier lock: gpuenv sync LOCK") from None
     changed = sorted(after ^ read_state(target).packages())
     if changed:
-        names = some([package.rpartition("::")[2] for package in changed])
+        names = first_texts([package.rpartition("::")[2] for package in changed])
         message = f"{target}: changed since the last gpuenv sync: {names}"
         raise InputError(message, hint="conda install --revision returns to a state of conda's")
     return previous

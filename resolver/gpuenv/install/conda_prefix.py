@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from ..atomic_write import write_whole
 from ..compat import conda_parts, evaluate
-from ..compat.conda_parts import some
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
-from ..model import Check, Lock, Pin, Plan, Requirement, Wheel, show_pair
+from ..model import Check, Lock, Pin, Plan, Requirement, Wheel, first_texts, show_pair
 from ..prefix import sites
 from ..requirements.target import parse_requirement, version_key
 from ..requirements.versions import normalize_name
@@ -112,7 +111,7 @@ def left_over(
             conda packages replace them, or the same wheels are installed for another Python.
     """
     python, names = _remembered(target)
-    locked = set() if wheel_lock is None else {pin.wheel.name for pin in wheel_lock.pins}
+    locked = set() if wheel_lock is None else set(wheel_lock.versions)
     removed = names.intersection(packages)
     if wheel_lock is not None and python != show_pair(wheel_lock.needs.python):
         removed |= names & locked
@@ -138,7 +137,7 @@ def remember(target: str, wheel_lock: Lock | None, removed: Collection[str] = ()
     kept = names.difference(removed)
     if wheel_lock is not None:
         python = show_pair(wheel_lock.needs.python)
-        kept |= {pin.wheel.name for pin in wheel_lock.pins}
+        kept |= wheel_lock.versions.keys()
     if kept:
         write_whole(path, "".join(f"{line}\n" for line in (python, *sorted(kept))).encode())
     elif os.path.exists(path):
@@ -161,11 +160,11 @@ def conda_check(target: str, lock: Lock) -> Check:
     without_hash = [name for name, record in locked.items() if record and not record.get("sha256")]
     status, evidence = "pass", f"{len(lock.pins)} conda packages as locked"
     if installed:
-        evidence += f"; not of the lock: {some(sorted(installed))}"
+        evidence += f"; not of the lock: {first_texts(sorted(installed))}"
     if wrong:
-        status, evidence = "fail", some(wrong)
+        status, evidence = "fail", first_texts(wrong)
     elif without_hash:
-        names = some(without_hash)
+        names = first_texts(without_hash)
         status = "unknown"
         evidence = f"the builds are those of the lock; conda-meta has no sha256 of {names}"
     return Check(name="versions", subject="conda", status=status, evidence=evidence)
@@ -198,7 +197,7 @@ def wheels_check(target: str, lock: Lock) -> Check:
             wrong.append(f"{wheel.name} is {have}, not {wheel.version}")
     status, evidence = "pass", f"{len(lock.pins)} wheels as locked"
     if wrong:
-        status, evidence = "fail", some(wrong)
+        status, evidence = "fail", first_texts(wrong)
     return Check(name="versions", subject="wheels", status=status, evidence=evidence)
 
 
