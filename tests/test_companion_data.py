@@ -40,7 +40,10 @@ COMPANIONS: dict[tuple[str, str], Any] = {
 EXPECTED = {
     "stable": [
         (">=1.0,<1.1", {"frameworks": [["torch", ">=2.1"]], "cuda": [12]}),
-        (">=1.2,<1.3", {"frameworks": [["torch", ">=2.1"]], "cuda": [13], "cuda_minor": "13.0"}),
+        (
+            ">=1.2,<1.3",
+            {"frameworks": [["torch", ">=2.1"]], "cuda": [13], "cuda_versions": ["13.0"]},
+        ),
     ],
     "cxx": [
         (">=0.5,<0.6", {"frameworks": [["torch", ">=2.2,<2.3"]]}),
@@ -119,27 +122,33 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "version", "platform", "expected"),
     [
-        # torch, CUDA majors, CUDA version, cuDNN and NumPy majors
-        ("torchaudio", "2.11.0", LINUX, (">=2.11", (13,), "13.0", (), ())),
-        ("torchaudio", "2.11.0+cu126", LINUX, (">=2.11", (12,), "13.0", (), ())),
-        ("torchaudio", "2.11.0", WINDOWS, (">=2.11", (), "", (), ())),
-        ("torchaudio", "2.11.1", LINUX, (">=2.13", (13,), "", (), ())),
+        # torch, CUDA majors, CUDA versions, cuDNN and NumPy majors
+        ("torchaudio", "2.11.0", LINUX, (">=2.11", (13,), ("13.0",), (), ())),
+        ("torchaudio", "2.11.0+cu126", LINUX, (">=2.11", (12,), ("13.0",), (), ())),
+        ("torchaudio", "2.11.0", WINDOWS, (">=2.11", (), (), (), ())),
+        ("torchaudio", "2.11.1", LINUX, (">=2.13", (13,), (), (), ())),
         ("torchaudio", "2.12.0", LINUX, None),  # newer than what was read
-        ("torchcodec", "0.7.0", LINUX, (">=2.8,<2.9", (), "", (), ())),
-        ("torchcodec", "0.10.0", WINDOWS, (">=2.10,<2.11", (), "", (), ())),
-        ("torchcodec", "0.17.0", LINUX, (">=2.11", (13,), "", (), ())),
-        ("torchcodec", "0.17.0+cu126", LINUX, (">=2.11", (12,), "", (), ())),
-        ("xformers", "0.0.33", LINUX, ("", (13,), "", (), ())),
-        ("xformers", "0.0.33.post1", LINUX, ("", (12,), "", (), ())),
-        ("onnxruntime-gpu", "1.20.2", LINUX, ("", (12,), "", (9,), ())),
-        ("onnxruntime-gpu", "1.17.0", LINUX, ("", (11,), "", (8,), (1,))),
-        ("ctranslate2", "4.4.0", LINUX, ("", (12,), "", (8,), ())),
-        ("ctranslate2", "4.6.1", LINUX, ("", (12,), "", (9,), ())),
-        ("ctranslate2", "4.7.0", LINUX, ("", (12,), "", (), ())),
-        ("torch", "2.2.2+cu118", WINDOWS, ("", (11,), "", (), (1,))),
-        ("opencv-python", "4.9.0.80", "linux-aarch64", ("", (), "", (), (1,))),
-        ("tensorflow-probability", "0.25.0", LINUX, (">=2.18", (), "", (), ())),
-        ("flax", "0.10.7", LINUX, (">=0.6,<0.8", (), "", (), ())),
+        ("torchcodec", "0.7.0", LINUX, (">=2.8,<2.9", (), (), (), ())),
+        ("torchcodec", "0.10.0", WINDOWS, (">=2.10,<2.11", (), (), (), ())),
+        ("torchcodec", "0.17.0", LINUX, (">=2.11", (13,), (), (), ())),
+        ("torchcodec", "0.17.0+cu126", LINUX, (">=2.11", (12,), (), (), ())),
+        ("xformers", "0.0.33", LINUX, ("", (13,), (), (), ())),
+        ("xformers", "0.0.33.post1", LINUX, ("", (12,), (), (), ())),
+        ("onnxruntime-gpu", "1.20.2", LINUX, ("", (12,), (), (9,), ())),
+        ("onnxruntime-gpu", "1.17.0", LINUX, ("", (11,), (), (8,), (1,))),
+        ("ctranslate2", "4.4.0", LINUX, ("", (12,), (), (8,), ())),
+        ("ctranslate2", "4.6.1", LINUX, ("", (12,), (), (9,), ())),
+        ("ctranslate2", "4.7.0", LINUX, ("", (12,), (), (), ())),
+        ("torch", "2.2.2+cu118", WINDOWS, ("", (11,), (), (), (1,))),
+        ("opencv-python", "4.9.0.80", "linux-aarch64", ("", (), (), (), (1,))),
+        ("tensorflow-probability", "0.25.0", LINUX, (">=2.18", (), (), (), ())),
+        ("flax", "0.10.7", LINUX, (">=0.6,<0.8", (), (), (), ())),
+        (
+            "bitsandbytes",
+            "0.43.0",
+            LINUX,
+            ("", (11, 12), ("11.7", "11.8", "12.0", "12.1", "12.2", "12.3", "none"), (), ()),
+        ),
         ("requests", "2.32.0", LINUX, None),
     ],
 )
@@ -147,7 +156,7 @@ def test_needs_of_releases(name: str, version: str, platform: str, expected: Any
     links = compatibility_data().links(name, version, platform)
     if links is not None:
         specifiers = ",".join(specifier for _, specifier in links.frameworks)
-        found = specifiers, links.cuda, links.cuda_minor, links.cudnn, links.numpy
+        found = specifiers, links.cuda, links.cuda_versions, links.cudnn, links.numpy
         assert (found, bool(links.source)) == (expected, True)
     assert (links is None) == (expected is None)
 

@@ -41,7 +41,7 @@ def companion_rows(document: Companions, folder: Path) -> dict[str, list[Row]]:
     """Return the rows of each distribution, those of companions.toml first."""
     rows: dict[str, list[Row]] = {}
     for row in document.row:
-        names = ("cuda", "cuda_minor", "cudnn", "numpy", "source")
+        names = ("cuda", "cuda_versions", "cudnn", "numpy", "source")
         fields = {name: getattr(row, name) for name in names if getattr(row, name)}
         if row.frameworks:
             fields["frameworks"] = list(row.frameworks.items())
@@ -95,7 +95,7 @@ class Linker:
         for row in self.compares:
             is_meant = line["name"] in row.distributions and "built" in line
             if is_meant and contains(row.versions, line["version"]):
-                fields["cuda_minor"] = line["built"]
+                fields["cuda_versions"] = [line["built"]]
         if line.get("cudnn"):
             fields["cudnn"] = line["cudnn"]
         if line.get("numpy") == 1:

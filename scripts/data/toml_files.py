@@ -12,6 +12,7 @@ from gpuenv.model import Value
 
 RANGE = r"^((==|[<>]=?)\d+(\.\d+)*(,(==|[<>]=?)\d+(\.\d+)*)*|\d+(\.\d+)*(\.\*)?)$"
 Versions = Annotated[str, msgspec.Meta(pattern=RANGE)]
+CudaOfTorch = Annotated[str, msgspec.Meta(pattern=r"^(\d+\.\d+|none)$")]  # none: a CPU build
 Names = Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
 Platform = Literal["linux-x86_64", "linux-aarch64", "win-amd64"]
 GpuClass = Literal["data-centre", "workstation", "geforce", "mining", "jetson", "desktop"]
@@ -172,7 +173,7 @@ class Companion(Value):
     platforms: tuple[Platform, ...] = ()
     frameworks: dict[str, str] | None = None
     cuda: tuple[int, ...] = ()
-    cuda_minor: Pair | None = None
+    cuda_versions: tuple[CudaOfTorch, ...] = ()
     cudnn: tuple[int, ...] = ()
     numpy: tuple[int, ...] = ()
     source: Text

@@ -481,7 +481,7 @@ class CompatibilityData:
             return named
         _, links, platforms = row
         if platforms and platform not in platforms:
-            links = links.replace(cuda=(), cuda_minor="", cudnn=())
+            links = links.replace(cuda=(), cuda_versions=(), cudnn=())
         if is_other_build:  # than the one that was read
             links = links.replace(cuda=(), cudnn=())
         if named is None:

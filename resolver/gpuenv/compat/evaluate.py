@@ -476,7 +476,9 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
         majors, source = package.library.cuda_majors(), package.library.code.source
         yield _agreement("cuda-major", "CUDA", majors, source)
     if package.build is None and links.cuda and links.frameworks:
-        yield _agreement("extension-cuda", f"{FRAMEWORK} for CUDA", links.cuda, links.source)
+        # A build that names its CUDA is another one than that whose CUDA versions were read.
+        values = links.cuda if "+" in package.version else links.cuda_versions or links.cuda
+        yield _agreement("extension-cuda", f"{FRAMEWORK} for CUDA", values, links.source)
     elif package.build is None and links.cuda:
         yield _agreement("cuda-major", "CUDA", links.cuda, links.source)
     if links.cxx11_abi is not None:
@@ -515,7 +517,7 @@ def _agreements_of_build(
     source, on_path = build.code.source, package.on_path
     framework = data.framework(package.framework)
     # A companion of several framework releases links the CUDA runtime only.
-    is_for_variant = len(build.companions) == 1 or links.cuda_minor
+    is_for_variant = len(build.companions) == 1 or links.cuda_versions
     has_companions = framework is not None and framework.companions
     if has_companions and (on_path or is_for_variant):
         topic = f"{package.framework} built for"
@@ -525,9 +527,11 @@ def _agreements_of_build(
     if on_path and build.cuda is not None and build.cudnn is not None and host.os == "linux":
         yield _agreement("cudnn-major", "cuDNN", [build.cudnn.partition(".")[0]], source)
     if on_path and package.framework == FRAMEWORK:
-        cuda = "none" if build.cuda is None else build.cuda[0]
+        cuda = ["none"] if build.cuda is None else [str(build.cuda[0]), show_pair(build.cuda)]
         topic = f"{FRAMEWORK} for CUDA"
-        yield _agreement("extension-cuda", topic, [cuda], source, is_topic=True)
+        yield _agreement("extension-cuda", topic, cuda, source, is_topic=True).replace(
+            text=f"{topic} {cuda[-1]}"
+        )
         abi = data.cxx11_abi(build)
         if abi is not None:
             topic = f"{FRAMEWORK} {release_of(package.version)} with"
@@ -629,8 +633,8 @@ def built_with(
     links = data.links(distribution, version, platform)
     links = links or data.links(f"{name}-gpu", version, platform) or Links()
     cuda, cudnn = links.cuda, links.cudnn
-    if links.cuda_minor:
-        cuda = parse_release(links.cuda_minor)
+    if links.cuda_versions:
+        cuda = parse_release(links.cuda_versions[0])
     if build is not None:
         cuda = cuda or build.cuda or ()
         cudnn = cudnn or ((int(build.cudnn.partition(".")[0]),) if build.cudnn else ())

@@ -30,8 +30,9 @@ class Links(Value):
         frameworks: (distribution, specifier) pairs: ("torch", ">=2.11,<2.13").
         cuda: the CUDA majors that it has files for. Minor versions are compatible (setup.py of
             flash-attn, which names its wheels cu122 for every CUDA 12).
-        cuda_minor: the only CUDA version ("13.0") that it accepts: it compares major and minor with
-            those of torch when it is imported, or it is older than CUDA 11.
+        cuda_versions: the only CUDA versions ("13.0") of torch beside which it works: it compares
+            major and minor when it is imported, it has a library for each, or it is older than
+            CUDA 11. "none" is a CPU build of torch.
         cudnn: the cuDNN majors that it can load.
         numpy: the NumPy majors that can load it: (1,) if it is compiled against NumPy 1.
         cxx11_abi: the value of _GLIBCXX_USE_CXX11_ABI of the torch that it needs.
@@ -40,7 +41,7 @@ class Links(Value):
 
     frameworks: tuple[tuple[str, str], ...] = ()
     cuda: tuple[int, ...] = ()
-    cuda_minor: str = ""
+    cuda_versions: tuple[str, ...] = ()
     cudnn: tuple[int, ...] = ()
     numpy: tuple[int, ...] = ()
     cxx11_abi: bool | None = None

@@ -398,7 +398,7 @@ def group_conflicts(facts: ReleaseFacts, trials: Trials, group: Roots) -> tuple[
         indirect += [] if own else brought
         found = list(_disagreements(member, other))
         if any(reason.code == "cuda-variant" for reason in found):  # it says the same
-            found = [one for one in found if one.code not in ("cuda-major", "extension-cuda")]
+            found = [one for one in found if one.code != "cuda-major"]
         disagreements += found
     # What the members themselves require, then CUDA, then packages that they bring.
     reasons = [*direct, *disagreements, *indirect]
@@ -510,6 +510,8 @@ def _disagreements(member: _Member, other: _Member) -> Iterator[Reason]:
                 continue
             subject, other_subject = parent, opposite[0]
             agreement, others = requirement.agreement, opposite[1].agreement
+            if agreement.code == "extension-cuda" and agreement.is_topic and others.is_topic:
+                break  # of two torches, cuda-variant says the same
             if agreement.code == "two-owners":
                 subject = member.owner_text(agreement.values[0])
                 other_subject = other.owner_text(others.values[0])
