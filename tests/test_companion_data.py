@@ -208,23 +208,18 @@ FITTING = {"needs": ["libtorch.so", "libcudart.so.12", "libcudnn.so.9"], "undefi
 def test_the_judge_of_the_grid_finds_planted_faults(
     facts: Any, requires: list[str], pins: dict[str, str], found: list[str]
 ) -> None:
-    def read(wheel: Wheel, pattern: object) -> Any:
-        if wheel.name != "timm":
-            return {"requires": []}, {}
+    def read(wheel: Wheel) -> Any:
         empty = {"needs": [], "opens": [], "undefined": [], "defined": [], "numpy": None}
-        return {"requires": requires}, {"x.so": empty | facts}
+        return requires, {"x.so": empty | facts}
 
     exports = {"torch": {"2.0": {"torch_a"}, "2.1": {"torch_a", "torch_b"}}, "tensorflow": {}}
-    scanner = SimpleNamespace(exports=exports, lines=lambda name: {}, read=read)
     grid = load_script("prove.companion_grid")
     usual = {"timm": "1", "torch": "2.1.0", "numpy": "1.26.4", "nvidia-cudnn-cu12": "9.1"}
     lock = {
-        name: {
-            "version": version,
-            "file": name,
-            "source": f"https://h/{name.replace('-', '_')}-{version}-py3-none-any.whl",
-        }
+        name: Wheel(name=name, version=version, filename=name, url=name, sha256=name)
         for name, version in (usual | pins).items()
     }
-    judge = grid.Judge(scanner, TargetEnvironment(grid.host_of(next(iter(grid.HOSTS)), "torch")))
-    assert list(judge.contradictions(lock)) == [f"timm: {text}" for text in found]
+    target = TargetEnvironment(grid.host_of("T4, driver 550.54.15", "torch"))
+    scanner = SimpleNamespace(exports=exports)
+    found_now = grid.contradictions(lock, read, scanner, target)
+    assert list(found_now) == [f"timm: {text}" for text in found]
