@@ -15,8 +15,7 @@ it has. The settings name the solver. Tests run those by py-rattler that need no
 `solves` solves 20 sets of packages for 20 hosts with gpuenv, with rattler alone and with each conda
 alone, on a channel of recorded repodata (a list of records). tests/raw_facts.py, which shares no
 code with gpuenv, decides what is right: each build must run on every device, and no newer build
-that runs may have a closure. It times gpuenv beside rattler on this channel, and on one with the
-records of further files.
+that runs may have a closure. `tools.py bench conda` measures the times.
 """
 
 from __future__ import annotations
@@ -24,13 +23,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
-import statistics
 import subprocess
-import sys
 import tempfile
-import time
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -42,9 +38,7 @@ import conda_prefixes
 import conda_scenarios
 import conda_stand_in
 import raw_facts
-from bench.conda import ALONE
-from bench.pairs import Command, run
-from common import ROOT, write_record
+from common import ROOT
 from gpuenv import api
 from gpuenv.api.conda import solve_with
 from gpuenv.compat.conda_records import Record, Virtual
@@ -64,56 +58,11 @@ CODE = json.loads((ROOT / "matrix_data" / "conda" / "carriers.json").read_text()
 
 # ---- solves --------------------------------------------------------------------------------------
 
-HOSTS: tuple[tuple[tuple[str, ...], str | None], ...] = (
-    (("H100",), "580.65.06"),
-    (("H100",), "570.86.10"),
-    (("H200",), "550.54.14"),
-    (("H100",), "525.60.13"),
-    (("H100",), "515.43.04"),
-    (("A100",), "535.161.08"),
-    (("A100",), "450.80.02"),
-    (("V100",), "580.65.06"),
-    (("V100",), "570.86.10"),
-    (("T4",), "550.54.14"),
-    (("L4",), "575.51.03"),
-    (("B200",), "570.86.10"),
-    (("RTX 5090",), "580.65.06"),
-    (("RTX 4090",), "560.35.03"),
-    (("RTX 3090",), "470.57.02"),
-    (("GTX 1080 Ti",), "580.65.06"),
-    (("P100",), "535.161.08"),
-    (("K80",), "470.82.01"),
-    (("V100", "H100"), "580.65.06"),
-    (("none",), None),
-)
-SETS: tuple[tuple[str, ...], ...] = (
-    ("pytorch",),
-    ("pytorch", "python 3.12.*"),
-    ("pytorch <2.7",),
-    ("pytorch 2.7.*",),
-    ("pytorch", "numpy"),
-    ("pytorch", "cuda-version <13"),
-    ("pytorch", "libcudnn <9.11"),
-    ("pytorch", "cuda-version 12.6.*"),
-    ("pytorch >=99",),
-    ("tensorflow",),
-    ("jax",),
-    ("jaxlib <0.6",),
-    ("cupy",),
-    ("cupy", "cuda-version 12.*"),
-    ("onnxruntime",),
-    ("onnxruntime <1.24",),
-    ("pytorch", "cupy"),
-    ("cudnn",),
-    ("cuda-version",),
-    ("cuda-nvcc-tools", "cuda-version"),
-)
+SOLVES = tomllib.loads((TESTS / "data" / "conda_solves.toml").read_text(encoding="utf-8"))
+HOSTS: list[tuple[list[str], str]] = SOLVES["hosts"]
+SETS: list[list[str]] = SOLVES["sets"]
 CARRIERS = {"pytorch": "pytorch", "cupy": "cupy", "onnxruntime": "onnxruntime"}
 CARRIERS |= {"tensorflow": "tensorflow-base", "jax": "jaxlib", "jaxlib": "jaxlib"}
-
-
-EACH = 21  # of the solves one is timed: each set once, on each host
-PAIRS = 5  # of runs in turn, of each solve that is timed
 
 
 class Oracle:
@@ -205,7 +154,7 @@ def code_of(record: Record, cuda: tuple[int, int]) -> Mapping[str, Any] | None:
 
 
 def judge(
-    oracle: Oracle, specs: tuple[str, ...], records: Sequence[Record] | None, solver: Solver,
+    oracle: Oracle, specs: Sequence[str], records: Sequence[Record] | None, solver: Solver,
     virtual: Sequence[Virtual],
 ) -> str:  # fmt: skip
     """Return "right", or what is wrong with a closure; None is a refusal."""
@@ -224,7 +173,7 @@ def judge(
 
 
 def better_builds(
-    oracle: Oracle, specs: tuple[str, ...], chosen: Mapping[str, Record]
+    oracle: Oracle, specs: Sequence[str], chosen: Mapping[str, Record]
 ) -> list[Record]:
     """Return builds of the first package that run and are newer than the chosen one."""
     package = conda_versions.name_of(specs[0])
@@ -248,7 +197,7 @@ def order_of(record: Record) -> tuple[Any, Any]:
 
 
 def closed(
-    oracle: Oracle, specs: tuple[str, ...], build: Record, solver: Solver,
+    oracle: Oracle, specs: Sequence[str], build: Record, solver: Solver,
     virtual: Sequence[Virtual],
 ) -> Sequence[Record] | None:  # fmt: skip
     """Return a closure of a build that runs on the host; None if there is none."""
@@ -295,22 +244,17 @@ def make_repodata(folder: Path, paths: Sequence[Path]) -> list[Record]:
     return list(by_file.values())
 
 
-def host_of(gpus: Sequence[str], driver: str | None) -> Host:
+def host_of(gpus: Sequence[str], driver: str) -> Host:
     """Return a host of the table."""
     return api.describe(
-        gpus=gpus, driver=driver, python="3.12", platform="linux-x86_64", glibc="2.35"
+        gpus=gpus, driver=driver or None, python="3.12", platform="linux-x86_64", glibc="2.35"
     )
 
 
 def prove_solves(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Return the record of all solves."""
-    channel, large = folder / "channel", folder / "large"
-    rows = make_repodata(channel, arguments.records[:1])
-    times = {f"{len(rows)} records": times_beside_rattler(channel.as_uri(), folder)}
-    if len(arguments.records) > 1:
-        all_rows = make_repodata(large, arguments.records)
-        times[f"{len(all_rows)} records"] = times_beside_rattler(large.as_uri(), folder)
-    print(times, flush=True)
+    channel = folder / "channel"
+    rows = make_repodata(channel, arguments.records)
     solver = solvers.RattlerSolver([channel.as_uri()], ["linux-64", "noarch"])
     theirs = {}
     for executable in arguments.conda:
@@ -342,41 +286,11 @@ def prove_solves(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             print(gpus, driver, {name: dict(count) for name, count in counts.items()}, flush=True)
     return {
         "records": len(rows),
-        "times": times,
         "solves": len(HOSTS) * len(SETS),
         "answers": {name: dict(count) for name, count in counts.items()},
         "codes of refusals": dict(codes),
         "lost": wrong,
     }
-
-
-def times_beside_rattler(channel: str, folder: Path) -> dict[str, float]:
-    """Return the medians of the ratios of whole processes, gpuenv over rattler alone."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "resolver")}
-    env |= {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}  # as an installed package has it
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
-    begin = [sys.executable, "-m", "gpuenv", "solve", "--backend", "conda", "--channel", channel]
-    begin += ["-o", str(folder / "lock.txt"), "--glibc", "2.35", "--platform", "linux-x86_64"]
-    pairs = []
-    for index in range(0, len(HOSTS) * len(SETS), EACH):
-        (gpus, driver), specs = HOSTS[index // len(SETS)], SETS[index % len(SETS)]
-        flags = ["--gpu", ",".join(gpus), *(["--driver", driver] if driver else [])]
-        virtual = ["=".join(row) for row in virtual_packages.of_host(host_of(gpus, driver))]
-        alone = Command([sys.executable, "-c", ALONE, channel, "|".join(specs), *virtual], env)
-        own = Command([*begin, *specs, *flags], env)
-        try:
-            for command in (alone, own):  # compiles, fills the caches
-                run(command, folder)
-            pairs += [(run(alone, folder), run(own, folder)) for _ in range(PAIRS)]
-        except SystemExit:
-            continue  # one of them refuses
-    figures: dict[str, float] = {"pairs": len(pairs)}
-    for place, name in ((1, "wall"), (2, "processor")):
-        figures[name] = round(statistics.median(own[place] / a[place] for a, own in pairs), 2)
-        for side, whose in enumerate(("rattler", "gpuenv")):
-            milliseconds = statistics.median(pair[side][place] for pair in pairs) * 1000
-            figures[f"{name} of {whose}, ms"] = round(milliseconds)
-    return figures
 
 
 def kind_of(verdict: str, closure: object) -> str:
@@ -386,11 +300,11 @@ def kind_of(verdict: str, closure: object) -> str:
 
 
 def gpuenv_closure(
-    solver: Solver, specs: tuple[str, ...], host: Host
+    solver: Solver, specs: Sequence[str], host: Host
 ) -> tuple[list[Record] | None, Sequence[Reason]]:
     """Return gpuenv's closure, or None and the reasons of its refusal."""
     try:
-        plan = solve_with(solver, Request(requirements=specs), host, changes=False)
+        plan = solve_with(solver, Request(requirements=tuple(specs)), host, changes=False)
     except NoSolutionError as error:
         return None, error.explanation.reasons
     return [
@@ -400,7 +314,7 @@ def gpuenv_closure(
 
 
 def rattler_closure(
-    solver: Solver, specs: tuple[str, ...], virtual: Sequence[Virtual]
+    solver: Solver, specs: Sequence[str], virtual: Sequence[Virtual]
 ) -> Sequence[Record] | None:
     """Return the closure of rattler alone; None if it refuses."""
     try:
@@ -588,21 +502,17 @@ PROOFS = {
 }
 
 
-def main(words: list[str]) -> int:
-    """Run a proof, and print and record its result. Return 1 if something was lost."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the proof, the condas and the records."""
     parser.add_argument("proof", choices=[*PROOFS])
     parser.add_argument("--records", metavar="FILE", type=Path, nargs="+", help="recorded records")
     parser.add_argument("--conda", action="append", default=[], metavar="EXE")
-    parser.add_argument("--record", metavar="FILE", type=Path)
-    arguments = parser.parse_args(words)
-    begin = time.monotonic()
+
+
+def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Run a proof. What was lost is a fault."""
     with tempfile.TemporaryDirectory() as name:
         os.environ["GPUENV_CACHE_DIR"] = str(Path(name) / "cache")
         os.environ["RATTLER_CACHE_DIR"] = str(Path(name) / "rattler")
-        figures = PROOFS[arguments.proof](arguments, Path(name))
-    host = f"{platform.system()} {platform.machine()}, CPython {platform.python_version()}"
-    record = {"date": time.strftime("%Y-%m-%d"), "host": host, **figures}
-    record["seconds"] = round(time.monotonic() - begin)
-    write_record(record, arguments.record)
-    return 1 if record["lost"] else 0
+        record = PROOFS[arguments.proof](arguments, Path(name))
+    return record, record["lost"]

@@ -2,8 +2,7 @@
 
     python scripts/tools.py prove conda-versions [--pairs 500000] [REPODATA.json ...]
 
-The versions and ranges are those of repodata, and variations of them. Prints each difference, and
-ends with 1 if there is one.
+The versions and ranges are those of repodata, and variations of them.
 """
 
 from __future__ import annotations
@@ -39,17 +38,20 @@ def read(paths: list[str]) -> tuple[set[str], set[str]]:
     return versions, ranges
 
 
-def main(words: list[str]) -> int:
-    """Compare, and print the differences."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="*")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the repodata."""
+    parser.add_argument("paths", nargs="*", metavar="REPODATA.json")
     parser.add_argument("--pairs", type=int, default=500_000)
-    arguments = parser.parse_args(words)
+
+
+def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Compare pairs of a range and a version, in a fixed random order."""
     versions, ranges = read(arguments.paths)
     pairs = list(itertools.product(sorted(ranges), sorted(versions)))
     random.Random(51).shuffle(pairs)  # noqa: S311
     own, rattler = conda_versions.Own(), conda_versions.Rattler()
-    compared = differences = 0
+    compared = 0
+    faults = []
     for spec, version in pairs[: arguments.pairs]:
         if spec.strip("=!.*").endswith(".0") and not version.replace(".", "").isdigit():
             continue  # 1.2b1 is of 1.2.0.* to rattler, and is not to conda and to gpuenv
@@ -59,7 +61,5 @@ def main(words: list[str]) -> int:
             continue
         compared += 1
         if own.matches(f"package {spec}", "package", version, "0") != expected:
-            differences += 1
-            print(f"{spec}  {version}: rattler says {expected}")
-    print(f"{compared} pairs, {differences} differences")
-    return int(differences > 0)
+            faults.append(f"{spec}  {version}: rattler says {expected}")
+    return {"pairs": compared, "differences": len(faults)}, faults
