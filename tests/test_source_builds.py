@@ -84,11 +84,11 @@ def test_where_no_network_is(folder: Path) -> None:
             "sources-2.0-py3-none-any.whl",
         ]
         again = run(["download", "pylock.toml", "-d", "files", *places], folder)
-        assert "0 files downloaded, 1 were there" in again.stdout
+        assert "0 files downloaded, 1 there already" in again.stdout
         (wheel,) = (folder / "files").glob("*.whl")
         wheel.unlink()
         again = run(["download", "pylock.toml", "-d", "files", *places], folder)
-        assert "1 files downloaded, 0 were there" in again.stdout, again.stderr
+        assert "1 file downloaded, 0 there already" in again.stdout, again.stderr
         done = run(["download", "pylock.toml", "--bundle", "env.pyz", *places], folder)
         assert done.returncode == 0, done.stderr
     for place, target in (("files", "env"), ("env.pyz", "env2")):

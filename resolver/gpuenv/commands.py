@@ -13,8 +13,8 @@ from .cli.flags import REQUEST, TIMEOUT
 from .cli.output import print_errors, print_json, print_lines, write_page
 from .cli.parser import COMMON, Argument, Command, Group, Parser, positive_count, seconds
 from .cli.requests import read_request
+from .model import quantity_text
 from .render.locks import lock_document
-from .render.values import quantity_text
 from .requirements.target import PLATFORMS, PYTHONS
 from .serialize import read_input
 

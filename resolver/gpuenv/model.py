@@ -111,6 +111,11 @@ def first_texts(texts: Sequence[str], separator: str = "; ", shown: int = 6) -> 
     return separator.join(texts[:shown]) + more
 
 
+def quantity_text(count: int, noun: str) -> str:
+    """Return "1 package" or "2 packages"."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
 # ---- the host ------------------------------------------------------------------------------------
 
 

@@ -391,6 +391,7 @@ def fitting_lock(of_project: ProjectState, host: Host, target: str = "") -> Fitt
                 for profile, reasons in (*others, *unusable)
                 for reason in reasons
             ),
+            hint="" if others else "run gpuenv lock",
         )
     best = fitting[0]
     return FittingLock(

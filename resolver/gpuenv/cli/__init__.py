@@ -51,6 +51,23 @@ OF_OTHER_TOOLS = {
     "venv": "init",
     "new": "init",
 }
+# Flags of other tools, and those of gpuenv that do the same.
+FLAGS_OF_OTHER_TOOLS = {
+    "-e": "-r FILE, with -e FOLDER in it",
+    "--editable": "-r FILE, with -e FOLDER in it",
+    "-f": "--find-links",
+    "-i": "--index-url",
+    "--default-index": "--index-url",
+    "--index": "--extra-index-url",
+    "-n": "--target",
+    "-p": "--python",
+    "--prefix": "--target",
+    "-P": "--upgrade",
+    "--upgrade-package": "--upgrade",
+    "--all-extras": "--extra",
+    "--all-groups": "--group",
+    "--dev": "--group",
+}
 OF_OTHERS = "Projects and clusters"  # the group of the commands of other packages
 
 
@@ -146,7 +163,10 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         shown = [flag for action in parser.shown_actions() for flag in action.option_strings]
         known = {flag.lstrip("-"): flag for flag in shown}
         close = get_close_matches(flags[0].lstrip("-"), known, n=2, cutoff=0.7)
-        meant = f"; did you mean {' or '.join(known[name] for name in close)}?" if close else ""
+        same = FLAGS_OF_OTHER_TOOLS.get(flags[0], "")
+        meant = f"; use {same}" if same.partition(" ")[0] in shown else ""
+        if close and not meant:
+            meant = f"; did you mean {' or '.join(known[name] for name in close)}?"
         parser.error(f"there is no flag {flags[0]}{meant}")
     arguments.unknown, arguments.command_line = unknown, command_line
     arguments.settings = settings

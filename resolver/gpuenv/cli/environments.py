@@ -15,7 +15,7 @@ from ..api.installing import Installing
 from ..errors import DeclinedError, GpuEnvError, HostMismatchError, InputError, NotVerifiedError
 from ..install import downloads
 from ..install.wheels import WAIT
-from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock
+from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, quantity_text
 from ..prefix import find_interpreter, is_conda, is_venv
 from ..render import changes as render_changes
 from ..render import checks as render_checks
@@ -259,7 +259,9 @@ class Download(Command):
                 files, folder, wait=arguments.wait, progress=report, builds=builds
             )
             document = {"folder": folder, "downloaded": downloaded, "present": present}
-            line = f"{folder}: {downloaded} files downloaded, {present} were there"
+            line = (
+                f"{folder}: {quantity_text(downloaded, 'file')} downloaded, {present} there already"
+            )
             return print_result(arguments, document, [line])
         exit_on_signals()
         digest = downloads.download_bundle(

@@ -13,7 +13,8 @@ import shtab
 from .. import api
 from ..errors import InputError
 from ..index.cache import cache_folder
-from ..render.values import quantity_text, size
+from ..model import quantity_text
+from ..render.values import size
 from . import PROGRAM, all_commands, command_parser, command_suggestion, load_command, program_lines
 from .output import print_json, print_lines, print_report
 from .parser import Argument, Command, Parser

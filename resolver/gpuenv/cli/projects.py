@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from .. import api
 from ..errors import InputError
+from ..model import quantity_text
 from ..project.profiles import State, compare
 from ..render import locks as render
 from ..render import refusals
@@ -226,7 +227,7 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> None:
         if arguments.json:
             documents.append(render.lock_json(path, locked.profile.name, status, new, changes))
         elif status == "unchanged":
-            print_report([f"{path}: unchanged, {len(new.pins)} packages"])
+            print_report([f"{path}: unchanged, {quantity_text(len(new.pins), 'package')}"])
         else:
             print_report(render.lock_lines(path, locked.old, new, changes, locked.plan))
     if arguments.json:

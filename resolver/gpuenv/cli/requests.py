@@ -47,6 +47,7 @@ FILES = {
     ".toml": "give the folder of a project with --project",
     ".lock": "for the lock of a tool: gpuenv explain {0}, gpuenv sync {0}",
     ".yml": "read it with --backend conda -r {}",
+    ".yaml": "read it with --backend conda -r {}",
 }
 
 
@@ -282,6 +283,11 @@ def read_request(
         files.append(_of_project(folder, arguments, host_of_target, options, may_build=may_build))
     if arguments.requirements or arguments.constraints or arguments.overrides:
         paths = arguments.requirements, arguments.constraints
+        for path in (*arguments.requirements, *arguments.constraints):
+            end = os.path.splitext(path)[1].lower()
+            if end in (".toml", ".yml", ".yaml") and os.path.exists(path):
+                hint = FILES[end].format(path)
+                raise InputError(f"{path}: is no requirements file", hint=hint)
         overrides, name = arguments.overrides, name_of if may_build else None
         files.append(read_files(*paths, overrides=overrides, name_of=name))
     for file in files:
@@ -411,7 +417,8 @@ def read_requirement(text: str, name_of: NameOf | None = None) -> str:
         raise InputError(f"{text}: does not exist")
     if hint is not None:
         raise InputError(f"{text}: is a file, not a requirement", hint=hint.format(text))
-    if "::" in text or not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
+    is_place = any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip"))
+    if "::" in text or not (is_place or text.startswith(".")):
         return text
     return checked_requirement(text, "the command line", name_of)
 

@@ -24,6 +24,7 @@ from ..model import (
     Pin,
     Value,
     parse_pair,
+    quantity_text,
     show_pair,
 )
 from ..prefix import (
@@ -128,7 +129,7 @@ def sync(
                 report(f"making {target} with {base}")
                 tool.make(base, stage, os.path.basename(target))
             if work.install:
-                report(f"installing {len(work.install)} packages with {tool.name}")
+                report(f"installing {quantity_text(len(work.install), 'package')} with {tool.name}")
                 changed, options = lock.replace(pins=work.install), builds or IndexOptions()
                 for part in _in_order(changed, tolerated):
                     tool.install(part, interpreter_of(stage), transaction.work, options)
@@ -160,7 +161,7 @@ def sync(
             return interpreter_of(target)
         if record:
             write_recorded_lock(target, record)
-    report(f"{target} has the {len(lock.pins)} packages of the lock already")
+    report(f"{target} has the {quantity_text(len(lock.pins), 'package')} of the lock already")
     if prove is not None and not prove(interpreter_of(target)):
         raise NotVerifiedError(f"{target} was not verified; nothing was changed")
     return interpreter_of(target)
@@ -210,7 +211,7 @@ def add(
             report(f"removing {', '.join(remove)}")
             tool.remove(python, remove)
         if lock.pins:
-            report(f"installing {len(lock.pins)} packages with {tool.name}")
+            report(f"installing {quantity_text(len(lock.pins), 'package')} with {tool.name}")
             for part in _in_order(lock, tolerated):
                 tool.install(part, python, folder, options)
 
@@ -240,7 +241,8 @@ def check(
     if lock.needs.python is not None and version != lock.needs.python:
         have, need = show_pair(version), show_pair(lock.needs.python)
         message = f"--target {target}: is for Python {have}, and the lock is for Python {need}"
-        raise InputError(message)
+        hint = "name another folder: --target DIR, or remove this one"
+        raise InputError(message, hint=hint)
     return tool, None
 
 

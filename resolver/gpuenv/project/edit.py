@@ -64,8 +64,12 @@ def edited(
             raise InputError(f"--remove {name}: {path} does not name it", hint=hint)
         for array, place in reversed(named):
             del array[place]
+    itself = normalize_name(str(project.get("name", ""))) if project is not None else ""
     for requirement in add:
         name = parse_requirement(requirement).name
+        if name == itself:
+            hint = "its requirements are locked without that"
+            raise InputError(f"--add {requirement}: is the project of {path} itself", hint=hint)
         named = places(name)
         if named:
             array, place = named[0]

@@ -7,9 +7,16 @@ from typing import Any
 
 from ..activity import Activity
 from ..loader_env import Shadow
-from ..model import Check, EnvironmentChanges, PackageChange, Plan, first_texts
+from ..model import (
+    Check,
+    EnvironmentChanges,
+    PackageChange,
+    Plan,
+    first_texts,
+    quantity_text,
+)
 from .checks import checks_json
-from .values import choice_text, quantity_text, warning_texts
+from .values import choice_text, warning_texts
 
 SHOWN_LIBRARIES = 3
 SHOWN_PARTS = 2

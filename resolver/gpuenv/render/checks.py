@@ -19,10 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..model import Check, Host, Value
+from ..model import Check, Host, Value, quantity_text
 from ..version import __version__
 from .text import Line, Meaning
-from .values import quantity_text
 
 MARKS = {"pass": "ok  ", "fail": "FAIL", "unknown": "?   "}
 MEANINGS: Mapping[str, Meaning] = {"pass": "good", "fail": "bad", "unknown": "doubt"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..model import Host, Lock, Plan, show_pair
+from ..model import Host, Lock, Plan, quantity_text, show_pair
 from ..project.init import Beginning
 from ..project.profiles import Comparison, Difference, Profile, Project, State
 from ..project.shared_versions import SharedVersion
@@ -15,7 +15,6 @@ from .values import (
     choice_text,
     download_bytes,
     download_text,
-    quantity_text,
     reason_text,
     reasons_json,
     size,
@@ -80,6 +79,7 @@ def _why_back(plan: Plan, name: str, version: str) -> str:
 def _facts(lock: Lock) -> list[tuple[str, str]]:
     """Return (title, text) of what a lock needs and has."""
     needs = lock.needs
+    glibc = f", glibc >= {show_pair(needs.glibc)}" if needs.glibc is not None else ""
     return [
         ("builds", ", ".join(map(choice_text, lock.choices)) or "none"),
         ("driver", "none needed" if needs.driver is None else f">= {needs.driver}"),
@@ -87,7 +87,7 @@ def _facts(lock: Lock) -> list[tuple[str, str]]:
             "compute capabilities",
             " ".join(map(show_pair, needs.compute_capabilities)) or "none needed",
         ),
-        ("platform", f"{needs.platform}, glibc >= {show_pair(needs.glibc)}"),
+        ("platform", f"{needs.platform}{glibc}"),
         ("Python", show_pair(needs.python)),
         ("download", download_text(lock)),
         ("data", lock.data),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..compat.data import SCHEMA
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError, is_about_others
-from ..model import Host, Plan, Wheel, show_pair
+from ..model import Host, Plan, Wheel, quantity_text, show_pair
 from ..requirements.versions import parse_requirement
 from .refusals import EVERY_LINE, explanation_json, explanation_lines, host_text, reason_lines
 from .text import Line, table_lines
@@ -17,7 +17,6 @@ from .values import (
     download_text,
     evidence_text,
     index_lines,
-    quantity_text,
     reason_text,
     reasons_json,
     rejections_json,

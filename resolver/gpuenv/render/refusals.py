@@ -13,14 +13,13 @@ from typing import Any
 
 from ..compat.evaluate import HOST_CODES
 from ..errors import Change, Explanation, LockReport, Reason, is_doubt
-from ..model import Host, Plan, show_pair
+from ..model import Host, Plan, quantity_text, show_pair
 from .text import Line, columns
 from .values import (
     choice_text,
     is_stated,
     need_and_found,
     predicate,
-    quantity_text,
     reason_text,
     reasons_json,
     rejections_json,

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..lock.tree import Tree
-from ..model import Lock, Plan
+from ..model import Lock, Plan, quantity_text
 from .plans import why_chosen
 from .text import table_lines
-from .values import download_text, index_lines, quantity_text
+from .values import download_text, index_lines
 
 REPEATED = "(*)"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import Reason
-from ..model import Choice, Lock, Plan, Rejection, show_pair
+from ..model import Choice, Lock, Plan, Rejection, quantity_text, show_pair
 
 REASON_FIELDS = ("code", "subject", "need", "have", "source")
 NEWER = "newer-"  # the codes that say why a chosen release is not the newest one
@@ -86,11 +86,6 @@ def download_text(plan: Plan | Lock) -> str:
     unknown = sum(pin.wheel.size is None for pin in plan.pins)
     text = size(download_bytes(plan))
     return f"{text} and {unknown} of unknown size" if unknown else text
-
-
-def quantity_text(count: int, noun: str) -> str:
-    """Return "1 package" or "2 packages"."""
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def choice_text(choice: Choice) -> str:

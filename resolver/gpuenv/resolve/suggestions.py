@@ -14,7 +14,7 @@ from itertools import combinations, islice
 from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
-from ..model import EVERY_FRAMEWORK, Host, Plan, Request, show_pair
+from ..model import EVERY_FRAMEWORK, Host, Plan, Request, quantity_text, show_pair
 from ..requirements.target import parse_requirement, version_key
 from ..requirements.versions import public
 from .explain import Roots, Trials
@@ -455,4 +455,4 @@ def result_text(plan: Plan) -> str:
         texts = [f"{wheel.name} {wheel.version}" for wheel in wheels]
         if texts[MAX_NAMED:]:
             texts = [*texts[:MAX_NAMED], f"{len(texts) - MAX_NAMED} more"]
-    return ", ".join(texts) or f"{len(plan.pins)} packages"
+    return ", ".join(texts) or quantity_text(len(plan.pins), "package")
