@@ -21,14 +21,12 @@ Exit status: 0 if no repository is stuck.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 import tomllib
 from collections import Counter
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +117,16 @@ async def run(repositories: list[Row], offline: bool) -> dict[str, Row]:
     return rows
 
 
-def main(words: list[str]) -> int:
-    """Run the repositories that are named, or all."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--record", type=Path)
-    options = parser.parse_args(words)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the names of repositories."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these repositories only")
+
+
+def prove(arguments: argparse.Namespace) -> tuple[Row, list[str]]:
+    """Run the repositories. Return what happened, and which of them are stuck."""
     known = tomllib.loads(REPOSITORIES.read_text(encoding="utf-8"))["repository"]
-    chosen = [row for row in known if not options.names or row["name"] in options.names]
-    rows = anyio.run(run, chosen, False)
+    names = arguments.names or [row["name"] for row in known]
+    rows = anyio.run(run, [row for row in known if row["name"] in names], False)
     counts = dict(Counter(row["end"] for row in rows.values()))
-    print(counts)
-    if options.record:
-        record = {"date": date.today().isoformat(), "counts": counts, "repositories": rows}
-        options.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 1 if "stuck" in counts else 0
+    stuck = [name for name, row in rows.items() if row["end"] == "stuck"]
+    return {"counts": counts, "repositories": rows}, stuck

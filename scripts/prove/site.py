@@ -1,7 +1,7 @@
-"""Prove the documentation site in a headless Chromium. Write docs/records/site.json.
+"""Prove the documentation site in a headless Chromium.
 
     pip install ".[docs]"
-    python scripts/tools.py prove site [--record FILE]
+    python scripts/tools.py prove site [--record docs/records/site.json]
 
 - build: `docs site` in a network namespace that has no network.
 - pages: each is opened from its file. axe-core finds nothing serious: on one page of each kind
@@ -20,14 +20,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from playwright.sync_api import TimeoutError
 
-from common import ROOT, TOOLS, write_record
+from common import TOOLS
 from prove.browser import Browser
 
 WIDTHS = (390, 768, 1280, 1600)
@@ -162,11 +161,12 @@ def read(browser: Browser, site: Path) -> dict[str, bool]:
     }
 
 
-def main(words: list[str]) -> int:
-    """Run all parts. Return 1 if one of them fails."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--record", type=Path, default=ROOT / "docs/records/site.json")
-    options = parser.parse_args(words)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """There are none."""
+
+
+def prove(_arguments: argparse.Namespace) -> tuple[dict[str, Any], list[object]]:
+    """Build the site and run all parts. Return the record and the faults."""
     with tempfile.TemporaryDirectory() as temporary, Browser() as browser:
         site = Path(temporary) / "site"
         command = ["unshare", "-rn", sys.executable, str(TOOLS), "docs", "site", "--to", str(site)]
@@ -177,7 +177,6 @@ def main(words: list[str]) -> int:
         pages = look_at_pages(browser, site)
         browser.look(width=1280, height=900)
         record: dict[str, Any] = {
-            "date": date.today().isoformat(),
             "browser": browser.version,
             "build without a network": {
                 "seconds": seconds,
@@ -189,9 +188,9 @@ def main(words: list[str]) -> int:
             "console errors": browser.errors,
             "requests to the outside": browser.requests,
         }
-    write_record(record, options.record)
-    serious = [row for row in record["axe violations"] if row[1] in ("serious", "critical")]
-    faults = [*serious, *browser.errors, *browser.requests]
-    faults += record["links"]["broken"] + record["wider than the window"]
-    answers = [*record["reader"].values(), *(row["right"] for row in record["search"])]
-    return 1 if faults or not all(answers) else 0
+    faults: list[object] = [*browser.errors, *browser.requests, *record["links"]["broken"]]
+    faults += record["wider than the window"]
+    faults += [row for row in record["axe violations"] if row[1] in ("serious", "critical")]
+    faults += [row for row in record["search"] if not row["right"]]
+    faults += [what for what, is_right in record["reader"].items() if not is_right]
+    return record, faults

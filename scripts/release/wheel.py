@@ -37,7 +37,7 @@ def run(command: list[str], folder: Path, status: int = 0) -> list[str]:
     return done.stdout.splitlines()
 
 
-def prove(wheel: Path, folder: Path) -> dict[str, str]:
+def use(wheel: Path, folder: Path) -> dict[str, str]:
     """Install the wheel into an environment in the folder, and return what its commands printed."""
     venv.create(folder / "env", with_pip=True)
     python = str(folder / "env" / ("Scripts" if os.name == "nt" else "bin") / "python")
@@ -61,7 +61,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--record", type=Path, help="write the row to this file")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as folder:
-        row = prove(options.wheel.resolve(), Path(folder))
+        row = use(options.wheel.resolve(), Path(folder))
     print(json.dumps(row, indent=2))
     if options.record:
         known = json.loads(options.record.read_text()) if options.record.exists() else {}
