@@ -100,7 +100,7 @@ class Tools:
         if index.cert:
             self.variables |= {"PIP_CERT": index.cert, "SSL_CERT_FILE": index.cert}
         environment = folder / "environment"
-        venv.create(environment)
+        venv.create(environment, symlinks=True)
         self.python, self.gpuenv = (
             str(environment / "bin" / name) for name in ("python", "gpuenv")
         )
