@@ -346,7 +346,7 @@ def test_a_rollback_needs_the_file_of_each_package(
 
 # ---- environments as users make them -------------------------------------------------------------
 
-# Some of the cases of scripts/prove/conda.py. The record has all of them.
+# Some of the cases of `tools.py prove conda`. The record has all of them.
 TRIED = (
     "a build for CUDA 13 beside wheels and files",
     "a history that ends in the middle of a line",

@@ -1,6 +1,6 @@
 """SECURITY.md: every line of the threat model names a test that is there.
 
-scripts/prove/protections.py takes out what tests/data/protections.toml lists, and writes a record.
+`tools.py prove protections` takes out what tests/data/protections.toml lists, and writes a record.
 """
 
 import ast

@@ -263,10 +263,7 @@ def test_a_build_gets_no_settings_of_installers(folder: Path) -> None:
     ],
 )
 def test_a_killed_build_leaves_nothing(folder: Path, begun: str, sent: signal.Signals) -> None:
-    """`begun` is what has begun when the signal comes; the backend starts a process of its own.
-
-    scripts/prove/builds.py kills at random moments.
-    """
+    """`begun` is what has begun when the signal comes; the backend starts a process of its own."""
     marker = folder / "backend"
     backend = f"open({str(marker)!r}, 'w').close()\nimport subprocess\n"
     seconds = f"97.{os.getpid()}"  # of this test only

@@ -45,7 +45,7 @@ def test_what_all_visible_devices_run(case: dict[str, Any], answers: dict[str, A
 
 @pytest.mark.parametrize("row", CONFORMANCE["provider"], ids=lambda row: row["name"])
 def test_the_transcripts_of_the_reference(row: dict[str, Any], answers: dict[str, Any]) -> None:
-    """scripts/prove/variants.py checks `reference` against the reference implementation."""
+    """`tools.py prove variants` checks `reference` against the reference implementation."""
     expected = row.get("own", row["reference"])
     assert (expected != row["reference"]) == bool(row.get("differs"))
     assert set(row.get("differs", ())) <= set(CONFORMANCE["reasons"])

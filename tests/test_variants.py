@@ -128,7 +128,7 @@ def test_the_conformance_material_for_metadata(case: dict[str, Any]) -> None:
 
 @cases(CONFORMANCE["choice"])
 def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
-    """The cases follow the tests of uv and variantlib. scripts/prove/variants.py runs both."""
+    """The cases follow the tests of uv and variantlib. `tools.py prove variants` runs both."""
     requirement = make_conformance(tmp_path, case)
     links = find_links([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
     host = host_of(conformance_host(case))
