@@ -66,6 +66,16 @@ def install(words: str, status: int = 0) -> str:
     return gpuenv(f"install {words} --gpu none --no-index --find-links links", status)
 
 
+def test_a_gpu_host_takes_the_lock_of_its_profile_although_nothing_in_it_uses_the_gpu(
+    folder: Path,
+) -> None:
+    profile = '[tool.gpuenv.profiles.h100]\ngpu = "H100"\ndriver = "580.65.06"\n'
+    (folder / "pyproject.toml").write_text(PROJECT + profile)
+    gpuenv("lock")
+    said = gpuenv("sync --dry-run --gpu H100 --driver 580.65.06")
+    assert "pylock.h100.toml fits this host" in said and "pylock.cpu.toml" not in said
+
+
 def test_the_environment_of_gpuenv_itself_is_never_meant(folder: Path) -> None:
     for command in ("verify", "run true", "pip install alpha --dry-run"):
         assert "gpuenv's own does not count" in gpuenv(command, 2)

@@ -327,8 +327,8 @@ def choose(
     """Choose the profiles whose locks fit a host.
 
     A lock that was made for devices like the host's comes before one that merely serves them;
-    otherwise the order stays. A lock without CUDA never fits a host that has a GPU: it would run
-    there and leave the GPU unused.
+    otherwise the order stays. A lock of the CPU never fits a host that has a GPU: it would
+    run there and leave the GPU unused.
 
     Args:
         candidates: profiles, their locks, and the needs of the locks that the host lacks.
@@ -342,7 +342,8 @@ def choose(
     fitting, others = [], []
     for profile, lock, missing in candidates:
         reasons = missing
-        if host.gpus and lock.needs.driver is None and not reasons:
+        is_of_cpu = not lock.host.gpus and lock.needs.driver is None
+        if host.gpus and is_of_cpu and not reasons:
             gpus = ", ".join(gpu.name for gpu in host.gpus)
             need = "a host without a GPU, for which it was locked"
             reasons = (Reason(code="cpu-lock", subject="lock", need=need, have=gpus),)
