@@ -134,12 +134,18 @@ def test_dry_run_and_stdout(folder: Path) -> None:
 # ---- pyproject.toml ------------------------------------------------------------------------------
 
 
-def test_lock_adds_and_removes_requirements(folder: Path, index: IndexServer) -> None:
-    (folder / "pyproject.toml").write_text(PROJECT.format(url=index.url))
+# `uv add` writes its index between the tables of gpuenv.
+@pytest.mark.parametrize(
+    "between", ["", '[[tool.uv.index]]\nname = "own"\nurl = "https://own"\n\n']
+)
+def test_lock_adds_and_removes_requirements(folder: Path, index: IndexServer, between: str) -> None:
+    project = PROJECT.format(url=index.url)
+    project = project.replace("[tool.gpuenv.profiles", f"{between}[tool.gpuenv.profiles", 1)
+    (folder / "pyproject.toml").write_text(project)
     done = run("lock --add delta>=1 --add beta --remove alpha", folder)
     assert done.returncode == 0, done.stderr
     text = (folder / "pyproject.toml").read_text()
-    expected = PROJECT.format(url=index.url).replace('    "alpha",  # needed\n', "")
+    expected = project.replace('    "alpha",  # needed\n', "")
     expected = expected.replace('"beta>=1",\n', '"beta",\n    "delta>=1",\n')
     assert text.replace("  # needed", "") == expected.replace("  # needed", "")
     lock = tomllib.loads((folder / "pylock.cpu.toml").read_text())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 import tomlkit
-from tomlkit.items import AbstractTable, Array
+from tomlkit.items import Array
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError
@@ -39,12 +39,12 @@ def edited(
     document = tomlkit.parse(text)
     tools = document.get("tool")
     own = tools.get("gpuenv") if isinstance(tools, dict) else None
-    if not isinstance(own, AbstractTable):  # {}
+    if not isinstance(own, dict):  # tomlkit's tables are, also those whose parts are apart
         raise InputError(f"{path}: tool.gpuenv must be a table")
     keys = [key for key in ("frameworks", "requirements") if key in own]
     arrays = [_array(own, key, f"{path}: tool.gpuenv") for key in keys]
     project = document.get("project") if own.get("project-dependencies", True) else None
-    if isinstance(project, AbstractTable):
+    if isinstance(project, dict):
         arrays.append(_array(project, "dependencies", f"{path}: project"))
 
     def places(name: str) -> list[tuple[Array, int]]:
@@ -74,7 +74,7 @@ def edited(
         if named:
             array, place = named[0]
             array[place] = requirement
-        elif isinstance(project, AbstractTable):
+        elif isinstance(project, dict):
             arrays[-1].append(requirement)
         else:
             key = "frameworks" if data.framework(name) is not None else "requirements"
@@ -89,10 +89,10 @@ def _name(text: str) -> str:
         return ""
 
 
-def _array(table: AbstractTable, key: str, where: str) -> Array:
+def _array(table: dict[str, object], key: str, where: str) -> Array:
     """Return a list of a table, which is made if there is none."""
     if key not in table:
-        table.add(key, tomlkit.array())
+        table[key] = tomlkit.array()
     array = table[key]
     if not isinstance(array, Array):
         raise InputError(f"{where}.{key}: must be a list of texts")
