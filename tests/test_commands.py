@@ -135,12 +135,12 @@ def test_dry_run_and_stdout(folder: Path) -> None:
 
 
 # `uv add` writes its index between the tables of gpuenv.
-@pytest.mark.parametrize(
-    "between", ["", '[[tool.uv.index]]\nname = "own"\nurl = "https://own"\n\n']
-)
+@pytest.mark.parametrize("between", ["", '[[tool.uv.index]]\nname = "own"\nurl = "{url}"\n\n'])
 def test_lock_adds_and_removes_requirements(folder: Path, index: IndexServer, between: str) -> None:
     project = PROJECT.format(url=index.url)
-    project = project.replace("[tool.gpuenv.profiles", f"{between}[tool.gpuenv.profiles", 1)
+    project = project.replace(
+        "[tool.gpuenv.profiles", f"{between.format(url=index.url)}[tool.gpuenv.profiles", 1
+    )
     (folder / "pyproject.toml").write_text(project)
     done = run("lock --add delta>=1 --add beta --remove alpha", folder)
     assert done.returncode == 0, done.stderr
