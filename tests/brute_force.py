@@ -11,13 +11,9 @@ As a script it runs the whole grid and prints the result:
     python tests/brute_force.py [PYTHON ...]
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -35,9 +31,7 @@ class Candidate:
 
     __slots__ = ("label", "requires", "topics")
 
-    def __init__(
-        self, label: str, requires: Sequence[tuple[str, str, SpecifierSet]], topics: dict[str, str]
-    ):
+    def __init__(self, label, requires, topics):
         self.label, self.requires, self.topics = label, requires, topics
 
 
@@ -46,7 +40,7 @@ class Way:
 
     __slots__ = ("carriers", "framework", "requires", "variant", "version")
 
-    def __init__(self, framework: str, way: dict[str, list[str]], version: str):
+    def __init__(self, framework, way, version):
         self.framework, self.variant, self.version = framework, str(way["variant"]), version
         self.carriers, self.requires = (
             way["carriers"],
@@ -61,7 +55,7 @@ TOPICS = {
 }  # fmt: skip
 
 
-def bits(mask: int) -> Iterator[int]:
+def bits(mask):
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -71,24 +65,24 @@ def bits(mask: int) -> Iterator[int]:
 class Problem:
     """The candidates on one host: GPU, driver, interpreter. `strict` refuses doubts."""
 
-    def __init__(self, device: raw.Pair, driver: str, python: raw.Pair, *, strict: bool):
+    def __init__(self, device, driver, python, *, strict):
         self.device, self.driver, self.python, self.strict = device, driver, python, strict
         self.cuda, self.majors = raw.driver_cuda(driver), raw.majors_of(driver)
-        self.users: dict[str, set[str]] = {}
-        self._asks: dict[tuple[str, int], dict[str, int]] = {}
-        self._all: dict[str, int] = {}
-        self._ways: dict[str, list[Way]] = {}
+        self.users = {}
+        self._asks = {}
+        self._all = {}
+        self._ways = {}
         self.tried = 0
 
     # ---- candidates
 
-    def all(self, name: str) -> int:
+    def all(self, name):
         """The candidates of a name that the host admits."""
         if name not in self._all:
             self._all[name] = sum(1 << i for i in range(self._count(name)) if self._admits(name, i))
         return self._all[name]
 
-    def _count(self, name: str) -> int:
+    def _count(self, name):
         if name[0] == "@":
             return len(self.ways(name[1:]))
         return (
@@ -97,7 +91,7 @@ class Problem:
             else len(raw.snapshot(name.partition("[")[0], self.python))
         )
 
-    def _admits(self, name: str, number: int) -> bool:
+    def _admits(self, name, number):
         if name[0] == "=":
             return name != "=CUDA major" or TOPICS[name][number] in self.majors
         if name[0] == "@":
@@ -108,11 +102,11 @@ class Problem:
             return False
         return release.name not in raw.ON_PATH or self.runs(release.name, release.version)
 
-    def runs(self, name: str, version: str) -> bool:
+    def runs(self, name, version):
         how = raw.serves(name, version, self.device, self.cuda)
         return how is not None and not (how == "unknown" and self.strict)
 
-    def _way_works(self, way: Way) -> bool:
+    def _way_works(self, way):
         if not all(self.runs(name, way.version) for name in way.carriers):
             return False
         first = way.requires[0]
@@ -127,7 +121,7 @@ class Problem:
         missing = [extra for extra in first.extras if not _has_extra(release, extra)]
         return not missing or (not self.strict and first.name in way.carriers)
 
-    def ways(self, framework: str) -> list[Way]:
+    def ways(self, framework):
         """Every release and variant with device code, in the order of the solver's policy.
 
         The newest; of one release what SASS serves, then PTX; then the toolkit closest to the
@@ -149,7 +143,7 @@ class Problem:
             self._ways[framework] = [Way(framework, way, version) for _, _, way, version in found]
         return self._ways[framework]
 
-    def _place(self, carriers: list[str], version: str) -> tuple[int, int, int]:
+    def _place(self, carriers, version):
         how = min(
             (raw.serves(name, version, self.device, self.cuda) for name in carriers),
             key=raw.RANK.__getitem__,
@@ -163,7 +157,7 @@ class Problem:
 
     # ---- what they ask for
 
-    def asks(self, name: str, number: int) -> dict[str, int]:
+    def asks(self, name, number):
         """What a candidate asks for: name -> the set of candidates that will do."""
         key = name, number
         if key not in self._asks:
@@ -176,7 +170,7 @@ class Problem:
             self._asks[key] = found
         return self._asks[key]
 
-    def _needs_of_way(self, way: Way) -> Iterator[tuple[str, int]]:
+    def _needs_of_way(self, way):
         for place, requirement in enumerate(way.requires):
             pinned = f"=={way.version}" if place == 0 else str(requirement.specifier)
             yield from fits(requirement, pinned, self.python)
@@ -185,7 +179,7 @@ class Problem:
 
     # ---- the search
 
-    def narrowed(self, chosen: dict[str, int], changed: set[str]) -> dict[str, int] | None:
+    def narrowed(self, chosen, changed):
         """`chosen` without impossible candidates: their requirements, or those of others, fail."""
         chosen, queue = dict(chosen), set(changed)
         while queue:
@@ -215,7 +209,7 @@ class Problem:
                     queue |= {other} | (self.users.get(other, set()) & chosen.keys())
         return chosen
 
-    def _can_have(self, asks: dict[str, int], chosen: dict[str, int]) -> bool:
+    def _can_have(self, asks, chosen):
         known = self._all
         for other, mask in asks.items():
             left = chosen.get(other)
@@ -225,7 +219,7 @@ class Problem:
                 return False
         return True
 
-    def search(self, chosen: dict[str, int], changed: set[str]) -> dict[str, int] | None:
+    def search(self, chosen, changed):
         """One candidate for every name that is needed, or None: there is no such choice."""
         narrowed = self.narrowed(chosen, changed)
         if narrowed is None:
@@ -244,7 +238,7 @@ class Problem:
                 return found
         return None
 
-    def best(self, frameworks: Sequence[str], versions: Sequence[str] = ()) -> list[Way] | None:
+    def best(self, frameworks, versions=()):
         """The best releases and variants by the policy, None if no combination works.
 
         With `versions`, one for each framework, only variants of these versions.
@@ -270,21 +264,21 @@ class Problem:
         return [self.ways(name[1:])[next(bits(chosen[name]))] for name in names]
 
 
-def together(needs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def together(needs):
     """name -> the candidates that meet all needs of that name."""
-    found: dict[str, int] = {}
+    found = {}
     for name, mask in needs:
         found[name] = found.get(name, -1) & mask
     return found
 
 
 @cache
-def asks_of_release(name: str, number: int, python: raw.Pair) -> dict[str, int]:
+def asks_of_release(name, number, python):
     """What a release asks for, the same on every host with that interpreter."""
     return together(needs_of_release(name, number, python))
 
 
-def needs_of_release(name: str, number: int, python: raw.Pair) -> Iterator[tuple[str, int]]:
+def needs_of_release(name, number, python):
     if name[0] == "=":
         return
     base, _, extra = name.rstrip("]").partition("[")
@@ -299,7 +293,7 @@ def needs_of_release(name: str, number: int, python: raw.Pair) -> Iterator[tuple
         yield from fits(requirement, cudnn_range(release, requirement), python)
 
 
-def fits(requirement: Requirement, specifier: str, python: raw.Pair) -> Iterator[tuple[str, int]]:
+def fits(requirement, specifier, python):
     name = raw.normal(requirement.name)
     mask = matching(name, specifier, python)
     yield name, mask
@@ -307,19 +301,19 @@ def fits(requirement: Requirement, specifier: str, python: raw.Pair) -> Iterator
         yield f"{name}[{raw.normal(extra)}]", mask
 
 
-def topic(name: str, value: str | None) -> Iterator[tuple[str, int]]:
+def topic(name, value):
     if value is not None:
         yield f"={name}", 1 << TOPICS[f"={name}"].index(value)
 
 
 @cache
-def _has_extra(release: raw.Release, extra: str) -> bool:
+def _has_extra(release, extra):
     texts = [str(one.marker) for one in release.requires if one.marker is not None]
     return any(f'extra == "{extra}"' in text for text in texts)
 
 
 @cache
-def matching(name: str, specifier: str, python: raw.Pair) -> int:
+def matching(name, specifier, python):
     """The candidates of a name in a range; yanked ones only if the range pins one."""
     releases, range_ = raw.snapshot(name, python), SpecifierSet(specifier)
     found = [i for i, one in enumerate(releases) if range_.contains(one.version, prereleases=True)]
@@ -327,7 +321,7 @@ def matching(name: str, specifier: str, python: raw.Pair) -> int:
     return sum(1 << i for i in kept or (found if specifier.startswith("==") else []))
 
 
-def cudnn_range(release: raw.Release, requirement: Requirement) -> str:
+def cudnn_range(release, requirement):
     """R4: a cuDNN range admits the major that the wheel was built with, and no older minor."""
     text, built = str(requirement.specifier), raw.built_cudnn(release.name, release.version)
     if not requirement.name.startswith("nvidia-cudnn-") or built is None or text.startswith("=="):
@@ -336,14 +330,12 @@ def cudnn_range(release: raw.Release, requirement: Requirement) -> str:
 
 
 @cache
-def problem(device: raw.Pair, driver: str, python: raw.Pair, *, strict: bool) -> Problem:
+def problem(device, driver, python, *, strict):
     """The problem of a host, with what it has looked up for other sets of frameworks."""
     return Problem(device, driver, python, strict=strict)
 
 
-def best(
-    device: raw.Pair, driver: str, python: raw.Pair, frameworks: Sequence[str]
-) -> tuple[list[Way] | None, bool]:
+def best(device, driver, python, frameworks):
     """(the best combination, whether it needs no doubt to pass); (None, False) if there is none."""
     newest = problem(device, driver, python, strict=False).best(frameworks)
     if newest is None:
@@ -353,12 +345,12 @@ def best(
     return (newest, False) if sure is None else (sure, True)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments):
     """Runs the grid and prints the counts, then each case that is not as it should be."""
     import grid
 
     pythons = [raw.pair(text) for text in arguments] or [(3, 12)]
-    counts: dict[str, int] = {}
+    counts = {}
     for case in grid.cases(pythons):
         verdict, lines = grid.judged(*case)
         counts[verdict] = counts.get(verdict, 0) + 1

@@ -2,15 +2,13 @@
 
 import functools
 import json
-from collections.abc import Sequence
-from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from tables import ROOT
 
 
-def _closed(schema: Any) -> Any:
+def _closed(schema):
     """A schema without keys that it does not name: no key is undocumented."""
     if isinstance(schema, list):
         return [_closed(item) for item in schema]
@@ -23,18 +21,17 @@ def _closed(schema: Any) -> Any:
 
 
 @functools.cache
-def _definitions() -> dict[str, Any]:
+def _definitions():
     text = (ROOT / "docs" / "schemas" / "documents.json").read_text(encoding="utf-8")
-    definitions: dict[str, Any] = _closed(json.loads(text))["$defs"]
-    return definitions
+    return _closed(json.loads(text))["$defs"]
 
 
 @functools.cache
-def _validator(command: str) -> Draft202012Validator:
+def _validator(command):
     return Draft202012Validator({"$ref": f"#/$defs/{command}", "$defs": _definitions()})
 
 
-def check(words: Sequence[str], text: str) -> None:
+def check(words, text):
     """Compare what a command printed with its schema."""
     if "--json" not in words or words[0] not in _definitions() or not text.strip():
         return

@@ -5,9 +5,7 @@ nothing and looks at all combinations before it answers that there is none. How 
 yanked releases are admitted is checked on whole solutions only.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -17,7 +15,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from linux_markers import linux_markers
-from universe import Packages, Release
 
 PYTHON = "3.12.4"
 TARGET = linux_markers(PYTHON)
@@ -53,9 +50,7 @@ START = State({}, {}, {}, {}, frozenset())
 class Search:
     """The solutions of requirements on a universe (see universe.rows for its form)."""
 
-    def __init__(
-        self, packages: Packages, requires: Sequence[str], constraints: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, packages, requires, constraints=()):
         """Create a search.
 
         Args:
@@ -65,16 +60,16 @@ class Search:
         """
         self.packages = packages
         self.requires = [Requirement(text) for text in requires]
-        self.constraints: dict[str, list[str]] = {}
+        self.constraints = {}
         for text in constraints:
             constraint = Requirement(text)
             self.constraints.setdefault(constraint.name, []).append(str(constraint.specifier))
         self.fitting = {name: self._fitting(name) for name in packages}
-        self.dead: set[tuple[str, str]] = set()
-        self._demands: dict[tuple[str, str, str], list[Demand]] = {}
+        self.dead = set()
+        self._demands = {}
         self._steps = 0
 
-    def _fitting(self, name: str) -> frozenset[str]:
+    def _fitting(self, name):
         """Return the releases for the target's Python that meet the constraints."""
         limits = self.constraints.get(name, ())
         return frozenset(
@@ -84,12 +79,12 @@ class Search:
             and all(is_in(specifier, version) for specifier in limits)
         )
 
-    def without_exceptions(self) -> Search:
+    def without_exceptions(self):
         """Return a search that leaves out what only the requirement of a release would admit.
 
         That are pre-releases, yanked releases, and releases that require the file at a URL.
         """
-        packages: Packages = {}
+        packages = {}
         for name, releases in self.packages.items():
             ranges = [*self.constraints.get(name, ())]
             ranges += [str(one.specifier) for one in self.requires if one.name == name]
@@ -104,7 +99,7 @@ class Search:
             }
         return Search(packages, list(map(str, self.requires)))
 
-    def is_possible(self, limit: int) -> bool:
+    def is_possible(self, limit):
         """Return whether there is a solution.
 
         Raises:
@@ -115,7 +110,7 @@ class Search:
         state = self._with(START, map(self._demand, self.requires))
         return state is not None and self._search(state)
 
-    def _search(self, state: State) -> bool:
+    def _search(self, state):
         open_names = [name for name in state.versions if name not in state.pins]
         if not open_names:
             return not any(True for _ in self._not_admitted(state))
@@ -129,14 +124,14 @@ class Search:
                 return True
         return False
 
-    def _pin(self, state: State, name: str, version: str) -> State | None:
+    def _pin(self, state, name, version):
         pinned = state._replace(pins={**state.pins, name: version})
         demands = list(self.demands(name, version, ""))
         for extra in sorted(state.extras.get(name, ())):
             demands += self.demands(name, version, extra)
         return self._with(pinned, demands)
 
-    def _with(self, state: State, demands: Iterable[Demand]) -> State | None:
+    def _with(self, state, demands):
         """Return a state with more demands; None if one of them cannot be met."""
         versions, specifiers = dict(state.versions), dict(state.specifiers)
         extras, by_url = dict(state.extras), set(state.by_url)
@@ -158,7 +153,7 @@ class Search:
                     waiting += self.demands(name, pin, extra)
         return State(state.pins, versions, specifiers, extras, frozenset(by_url))
 
-    def demands(self, name: str, version: str, extra: str) -> list[Demand]:
+    def demands(self, name, version, extra):
         """Return what a release demands; with an extra, what the extra alone adds."""
         key = (name, version, extra)
         if key not in self._demands:
@@ -167,7 +162,7 @@ class Search:
             self._demands[key] = [self._demand(requirement) for requirement in found]
         return self._demands[key]
 
-    def _demand(self, requirement: Requirement) -> Demand:
+    def _demand(self, requirement):
         name, specifier = requirement.name, str(requirement.specifier)
         versions = [one for one in self.fitting.get(name, ()) if is_in(specifier, one)]
         if requirement.url:
@@ -177,7 +172,7 @@ class Search:
         extras = frozenset(requirement.extras)
         return Demand(name, alive, specifier, extras, bool(requirement.url))
 
-    def _drop_dead_releases(self) -> None:
+    def _drop_dead_releases(self):
         """Drop releases with a requirement that no release meets."""
         before = -1
         while before != len(self.dead):
@@ -189,7 +184,7 @@ class Search:
                         self.dead.add((name, version))
         self._demands.clear()
 
-    def _not_admitted(self, state: State) -> Iterator[str]:
+    def _not_admitted(self, state):
         """Yield pins that the rules for pre-releases and yanked releases exclude."""
         for name, version in state.pins.items():
             if name in state.by_url:
@@ -202,7 +197,7 @@ class Search:
             if version not in admitted(self.packages[name], in_range, ranges):
                 yield f"{name} {version} is not admitted"
 
-    def faults(self, pins: Mapping[str, str]) -> list[str]:
+    def faults(self, pins):
         """Return what is wrong with pins as a solution; [] if nothing is."""
         faults = [
             f"{name} {version} is no candidate"
@@ -210,7 +205,7 @@ class Search:
             if version not in self.fitting[name]
         ]
         state, waiting = START, [self._demand(requirement) for requirement in self.requires]
-        reached: set[tuple[str, str]] = set()
+        reached = set()
         while waiting:
             demand = waiting.pop()
             if pins.get(demand.name) not in demand.versions:
@@ -228,9 +223,7 @@ class Search:
         return faults
 
 
-def admitted(
-    releases: Mapping[str, Release], in_range: Sequence[str], ranges: Sequence[str]
-) -> list[str]:
+def admitted(releases, in_range, ranges):
     """Return the versions that PEP 440 and PEP 592 admit among those in all ranges."""
     versions = list(in_range)
     if not any(SpecifierSet(text).prereleases for text in ranges):
@@ -243,18 +236,18 @@ def admitted(
 
 
 @cache
-def parsed(text: str) -> Requirement:
+def parsed(text):
     """Return a requirement."""
     return Requirement(text)
 
 
 @cache
-def is_in(specifier: str, version: str) -> bool:
+def is_in(specifier, version):
     """Return whether a specifier set contains a version, pre-release or not."""
     return SpecifierSet(specifier).contains(Version(version), prereleases=True)
 
 
-def applies(marker: Marker | None, extra: str) -> bool:
+def applies(marker, extra):
     """Return whether a dependency belongs to a release, or to what an extra adds."""
     if marker is None:
         return not extra
@@ -262,5 +255,5 @@ def applies(marker: Marker | None, extra: str) -> bool:
 
 
 @cache
-def _holds(marker: str, extra: str) -> bool:
+def _holds(marker, extra):
     return Marker(marker).evaluate({**TARGET, "extra": extra})

@@ -1,17 +1,13 @@
 """A local channel of real records: its packages are small stand-ins with the real metadata."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import os
 import sys
 import tarfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conda_package_streaming.create import conda_builder
@@ -28,17 +24,15 @@ INDEXED = (
     "track_features",
 )
 WHEN = 1_700_000_000  # of every file: the same channel has the same bytes
-Files = dict[str, tuple[bytes | None, str | None]]  # path -> (content, or the target of a link)
 
 
-def records() -> list[dict[str, Any]]:
+def records():
     """The records of the channel."""
-    rows: list[dict[str, Any]] = json.loads(RECORDS.read_text())["records"]
-    return rows
+    return json.loads(RECORDS.read_text())["records"]
 
 
 @contextmanager
-def own_caches(folders: pytest.TempPathFactory) -> Iterator[None]:
+def own_caches(folders):
     """Caches of their own for rattler and gpuenv, and no environment that is active."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RATTLER_CACHE_DIR", str(folders.mktemp("rattler")))
@@ -50,7 +44,7 @@ def own_caches(folders: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def make(folder: Path, rows: list[dict[str, Any]] | None = None) -> str:
+def make(folder, rows=None):
     """Writes the channel into a folder and returns its URL."""
     for subdir in ("linux-64", "noarch"):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
@@ -60,14 +54,14 @@ def make(folder: Path, rows: list[dict[str, Any]] | None = None) -> str:
     return folder.as_uri()
 
 
-def index(folder: Path) -> None:
+def index(folder):
     """repodata.json, also as zstd and as shards, from what the packages say of themselves."""
     from rattler.index import index_fs
 
     asyncio.run(index_fs(folder, force=True))
 
 
-def files_of(row: dict[str, Any]) -> Files:
+def files_of(row):
     """What a stand-in installs: of Python this interpreter, of others a file with its name."""
     if row.get("noarch") == "python":
         return {f"site-packages/{row['name']}.py": (row["version"].encode(), None)}
@@ -84,7 +78,7 @@ def files_of(row: dict[str, Any]) -> Files:
     }
 
 
-def package(folder: Path, row: dict[str, Any], files: Files) -> Path:
+def package(folder, row, files):
     """One .conda file."""
     about = {key: row[key] for key in INDEXED if key in row}
     if row["subdir"] == "noarch":
@@ -110,9 +104,9 @@ def package(folder: Path, row: dict[str, Any], files: Files) -> Path:
     return folder / f"{stem}.conda"
 
 
-def _path(name: str, content: bytes | None, link: str | None) -> dict[str, Any]:
+def _path(name, content, link):
     from hashlib import sha256
 
     kind = "hardlink" if link is None else "softlink"
-    found: dict[str, Any] = {"_path": name, "path_type": kind, "size_in_bytes": len(content or b"")}
+    found = {"_path": name, "path_type": kind, "size_in_bytes": len(content or b"")}
     return {**found, "sha256": sha256(content or b"").hexdigest()}

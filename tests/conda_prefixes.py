@@ -2,25 +2,20 @@
 
 import json
 import tomllib
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gpuenv.install import conda_history, conda_prefix
 
-DATA: dict[str, Any] = tomllib.loads(
-    (Path(__file__).parent / "data" / "conda_environments.toml").read_text()
-)
-CASES: list[dict[str, Any]] = DATA["case"]
-SOLVES: list[dict[str, Any]] = DATA["solve"]
-REPAIRS: list[dict[str, Any]] = DATA["repair"]
+DATA = tomllib.loads((Path(__file__).parent / "data" / "conda_environments.toml").read_text())
+CASES = DATA["case"]
+SOLVES = DATA["solve"]
+REPAIRS = DATA["repair"]
 PLAIN_BUILD = "h0_0"
-HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
-Rows = dict[str, dict[str, Any]]
+HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
 
 
-def row_of(package: str) -> dict[str, Any]:
+def row_of(package):
     name, version, build = [*package.split(), PLAIN_BUILD][:3]
     number = int(build.rpartition("_")[2])
     row = {"name": name, "version": version, "build": build, "build_number": number}
@@ -32,7 +27,7 @@ def row_of(package: str) -> dict[str, Any]:
     return row
 
 
-def make_channels(made_once: Callable[[str, Callable[[Path], object]], Path]) -> list[Path]:
+def make_channels(made_once):
     """Make the channels of the cases: that of the packages, and the other one."""
     import conda_channel
 
@@ -44,7 +39,7 @@ def make_channels(made_once: Callable[[str, Callable[[Path], object]], Path]) ->
     return channels
 
 
-def rows_of(channels: list[Path]) -> Rows:
+def rows_of(channels):
     """Return {name in the cases: the record of repodata, with its URL} of channels."""
     found = {}
     for folder in channels:
@@ -57,13 +52,13 @@ def rows_of(channels: list[Path]) -> Rows:
     return found
 
 
-def label(record: dict[str, Any]) -> str:
+def label(record):
     """Return the name of a package in the cases."""
     build = "" if record["build"] == PLAIN_BUILD else f" {record['build']}"
     return f"{record['name']} {record['version']}{build}"
 
 
-def describe(target: Path, case: dict[str, Any], rows: Rows) -> None:
+def describe(target, case, rows):
     """Write what another tool leaves beside the packages of a case."""
     meta = target / "conda-meta"
     lines = ["==> 2026-01-01 00:00:00 <==", "# cmd: conda create"]
@@ -94,22 +89,22 @@ def describe(target: Path, case: dict[str, Any], rows: Rows) -> None:
         (meta / "broken-1.0-0.json").write_text("{")
 
 
-def change_record(meta: Path, name: str, **changes: Any) -> None:
+def change_record(meta, name, **changes):
     (path,) = meta.glob(f"{name}-*.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def make_lock(path: Path, packages: list[str], rows: Rows) -> None:
+def make_lock(path, packages, rows):
     lines = [f"{rows[name]['url']}#sha256:{rows[name]['sha256']}" for name in packages]
     path.write_text("\n".join(["@EXPLICIT", *lines]) + "\n")
 
 
-def packages_in(target: Path) -> set[str]:
+def packages_in(target):
     records = conda_prefix.read_packages(str(target)).values()
     return set(map(label, records))
 
 
-def contents(target: Path) -> dict[str, tuple[int, int]]:
+def contents(target):
     """Return {file: (inode, time of change)} of a prefix."""
     found = {}
     for path in target.rglob("*"):

@@ -1,27 +1,22 @@
 """The scenarios of data/conda_scenarios.toml: the same steps with gpuenv alone and in a conda."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 import conda_channel
 from index_server import make_wheel
 from tables import DATA, data_file
 
 DOCUMENT = data_file("conda_scenarios.toml")
-SCENARIOS: list[dict[str, Any]] = DOCUMENT["scenario"]
+SCENARIOS = DOCUMENT["scenario"]
 HOST = {
     "GPUENV_GPU": "H100",
     "GPUENV_DRIVER": "570.86.10",
     "GPUENV_GLIBC": "2.35",
     "GPUENV_PLATFORM": "linux-x86_64",
 }
-# Runs a command behind `gpuenv` in a folder, and returns its status and all that it printed.
-Run = Callable[[list[str], Path, Mapping[str, str]], tuple[int, str]]
 
 
-def make_channels(folder: Path) -> dict[str, str]:
+def make_channels(folder):
     """Make the two channels, and return what stands for their URLs."""
     rows = [*conda_channel.records(), *_rows("packages")]
     return {
@@ -30,22 +25,20 @@ def make_channels(folder: Path) -> dict[str, str]:
     }
 
 
-def _rows(table: str) -> Iterator[dict[str, Any]]:
+def _rows(table):
     for package, depends in DOCUMENT[table].items():
         name, version, build = [*package.split(), "h39aace5_0"][:3]
         row = {"name": name, "version": version, "build": build, "build_number": 0}
         yield {**row, "depends": depends, "subdir": "linux-64"}
 
 
-def play(
-    scenario: dict[str, Any], folder: Path, channels: Mapping[str, str], run: Run, solver: str = ""
-) -> str:
+def play(scenario, folder, channels, run, solver=""):
     """Run a scenario in an empty folder; `solver` is that of conda's settings.
 
     Return what is wrong, "" for nothing.
     """
 
-    def filled(text: str) -> str:
+    def filled(text):
         for name, url in channels.items():
             text = text.replace(name, url)
         return text
@@ -81,7 +74,7 @@ def play(
     return _wrong(scenario, status, printed, folder / scenario.get("file", "lock"))
 
 
-def _wrong(scenario: dict[str, Any], status: int, printed: str, file: Path) -> str:
+def _wrong(scenario, status, printed, file):
     """Return how an outcome differs from what a scenario says."""
     text = file.read_text() if file.exists() else ""
     wrong = [f"status {status}"] * (status != scenario.get("status", 0))

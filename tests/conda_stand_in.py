@@ -9,9 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,11 +22,8 @@ FAKES = ("fake_arrays", "numpy", "torch")
 _MISSING = "libcudnn.so.9: cannot open shared object file: No such file or directory"
 BROKEN = f'raise ImportError("{_MISSING}")\n'
 
-Files = Mapping[str, str]  # path in the prefix -> text, or "-> target" of a link
-Package = tuple[str, str, str, list[str], Files]  # name, version, build, depends
 
-
-def fake_torch() -> dict[str, str]:
+def fake_torch():
     """The files of a torch that can be imported."""
     texts = {name: (ROOT / "tests" / "fakes" / f"{name}.py").read_text() for name in FAKES}
     return {
@@ -46,7 +41,7 @@ PYTHON = (
 )
 
 
-def packages() -> list[Package]:
+def packages():
     """A Python, a cuDNN, a good pytorch and a newer one that does not load."""
     return [
         PYTHON,
@@ -67,7 +62,7 @@ def packages() -> list[Package]:
     ]
 
 
-def solvable() -> list[Package]:
+def solvable():
     """Return builds for CUDA 12 and CUDA 13, named as on conda-forge; the second does not load."""
     tag = HERE.replace(".", "")
     python = f"python >={HERE},<{sys.version_info[0]}.{sys.version_info[1] + 1}.0a0"
@@ -102,18 +97,13 @@ def solvable() -> list[Package]:
     ]
 
 
-def make_channel(folder: Path, rows: Sequence[Package]) -> None:
+def make_channel(folder, rows):
     """The channel: one subfolder a platform, each with its repodata.json."""
     for subdir in ("linux-64", "noarch"):
         (folder / subdir).mkdir(parents=True)
-        found: dict[str, Any] = {}
+        found = {}
         for name, version, build, depends, files in rows if subdir == "linux-64" else ():
-            row: dict[str, Any] = {
-                "name": name,
-                "version": version,
-                "build": build,
-                "depends": depends,
-            }
+            row = {"name": name, "version": version, "build": build, "depends": depends}
             row["build_number"] = int(build.rsplit("_", maxsplit=1)[-1])
             row.update(subdir=subdir, arch="x86_64", platform="linux", license="MIT")
             path = folder / subdir / f"{name}-{version}-{build}.tar.bz2"
@@ -131,7 +121,7 @@ def make_channel(folder: Path, rows: Sequence[Package]) -> None:
         (folder / subdir / "repodata.json").write_text(json.dumps(about))
 
 
-def archive(row: Mapping[str, Any], files: Files) -> bytes:
+def archive(row, files):
     """Return a package in conda's first format: the JSON documents below info, and the files."""
     paths = []
     for path, text in sorted(files.items()):
@@ -159,7 +149,7 @@ def archive(row: Mapping[str, Any], files: Files) -> bytes:
     return bz2.compress(out.getvalue())
 
 
-def contents(prefix: Path) -> dict[str, tuple[str, int, bytes]]:
+def contents(prefix):
     """path -> (kind, mode, content) of all that is in a folder."""
     found = {}
     for path in sorted(prefix.rglob("*")):
@@ -176,7 +166,7 @@ def contents(prefix: Path) -> dict[str, tuple[str, int, bytes]]:
 class Conda:
     """A real conda with this gpuenv as its plugin; settings and caches are in a folder."""
 
-    def __init__(self, executable: str, folder: Path) -> None:
+    def __init__(self, executable, folder):
         self.executable, self.folder = executable, folder
         self.plugins = folder / "plugins"
         self.plugins.mkdir()
@@ -218,7 +208,7 @@ class Conda:
         with (folder / "condarc").open("a") as file:
             file.write(f"solver: {self.solver}\n")
 
-    def solvers(self) -> list[str]:
+    def solvers(self):
         """The solvers that it can be configured with, the one that tests take first."""
         needs = {
             "rattler": ["conda_rattler_solver"],
@@ -227,7 +217,7 @@ class Conda:
         }
         return [name for name, modules in needs.items() if not self.lacks(*modules)]
 
-    def lacks(self, *modules: str) -> list[str]:
+    def lacks(self, *modules):
         """Those of the modules that conda's Python does not have."""
         code = (
             "import importlib.util, sys\n"
@@ -238,7 +228,7 @@ class Conda:
         )
         return done.stdout.split()
 
-    def run(self, *arguments: str, typed: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments, typed="", **env):
         """One command of conda's; `typed` is what the user answers."""
         return subprocess.run(
             [self.executable, *arguments],
@@ -251,9 +241,7 @@ class Conda:
             timeout=300,
         )
 
-    def python_runs(
-        self, code: str, *arguments: str, timeout: float = 300
-    ) -> subprocess.CompletedProcess[str]:
+    def python_runs(self, code, *arguments, timeout=300):
         """Run code in conda's interpreter, with gpuenv."""
         command = [self.python, "-c", code, *arguments]
         return subprocess.run(
@@ -266,13 +254,13 @@ class Conda:
             timeout=timeout,
         )
 
-    def break_torch(self, prefix: Path) -> None:
+    def break_torch(self, prefix):
         """Replace torch in one environment. Unlink the file first: the package cache shares it."""
         path = prefix / SITE / "torch" / "__init__.py"
         path.unlink()
         path.write_text(BROKEN)
 
-    def create(self, name: str, specs: Sequence[str]) -> Path:
+    def create(self, name, specs):
         """An environment of the channel's packages, made while gpuenv's check is off."""
         done = self.run(
             "create", "--yes", "--name", name, *specs, CONDA_PLUGINS_GPUENV_VERIFY="off"
@@ -281,11 +269,11 @@ class Conda:
         return self.folder / "envs" / name
 
 
-def _not_shipped(folder: str, names: list[str]) -> list[str]:
+def _not_shipped(folder, names):
     return [name for name in names if name in {"scans", "__pycache__"}]
 
 
-def real_conda(folder: Path) -> Conda:
+def real_conda(folder):
     """Return the conda of GPUENV_TEST_CONDA, otherwise that of PATH. Skip the test without one."""
     executable = os.environ.get("GPUENV_TEST_CONDA") or shutil.which("conda")
     if executable is None:

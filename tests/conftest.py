@@ -8,17 +8,16 @@ import os
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import planting
 import processes
+from gpuenv.cli import main
 from gpuenv.errors import InstallError
 from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
@@ -58,7 +57,7 @@ LONG_TESTS = (
 )
 
 
-def pytest_configure() -> None:
+def pytest_configure():
     """Compile the probes, as pip does for users. They run with -B, which keeps no bytecode.
 
     The commands of entry points come from the metadata of the installed gpuenv.
@@ -74,7 +73,7 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection():
     """Collect the tests without looking for garbage: nearly all objects stay to the end."""
     gc.disable()
     result = yield
@@ -82,11 +81,11 @@ def pytest_collection() -> Iterator[object]:
     return result
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Deselect two of three cases of the long tests, if that is asked for."""
     if os.environ.get("GPUENV_TEST_SAMPLE") != "1":
         return
-    dropped: list[pytest.Item] = []
+    dropped = []
     for test in LONG_TESTS:
         cases = [item for item in items if f"/{test}[" in item.nodeid]
         dropped += [item for number, item in enumerate(cases) if number % 3]
@@ -95,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.nodeid not in names]
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Keep the collected tests, which stay to the end, out of every garbage collection."""
     gc.collect()
     gc.freeze()
@@ -103,7 +102,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_process_outlives_its_test() -> Iterator[None]:
+def _no_process_outlives_its_test():
     before = processes.running()
     yield
     gc.enable()  # a command turns it off for its own short life
@@ -112,7 +111,7 @@ def _no_process_outlives_its_test() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _no_process_outlives_its_module() -> Iterator[None]:
+def _no_process_outlives_its_module():
     """The processes that fixtures of the module start."""
     before = processes.running()
     yield
@@ -121,7 +120,7 @@ def _no_process_outlives_its_module() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_process_outlives_the_session() -> Iterator[None]:
+def _no_process_outlives_the_session():
     before = processes.running()
     yield
     left = processes.left_over(before, GRACE)
@@ -129,7 +128,7 @@ def _no_process_outlives_the_session() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _no_files_of_the_user(tmp_path_factory):
     """An empty home folder, an empty working folder and an empty cache of gpuenv.
 
     What is needed to reach a package index, and what was downloaded before, is that of the user.
@@ -154,14 +153,14 @@ def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def _folders(tmp_path_factory):
     """Names for folders that do not exist."""
     above = tmp_path_factory.mktemp("folders")
     return (above / str(number) for number in itertools.count())
 
 
 @pytest.fixture(autouse=True)
-def _own_working_folder(_folders: Iterator[Path]) -> Iterator[None]:
+def _own_working_folder(_folders):
     before, folder = Path.cwd(), next(_folders)
     folder.mkdir()
     os.chdir(folder)
@@ -172,31 +171,50 @@ def _own_working_folder(_folders: Iterator[Path]) -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """The working folder of a command, with nothing in it."""
     (tmp_path / "work").mkdir()
     return tmp_path / "work"
 
 
 @pytest.fixture
-def server() -> Iterator[IndexServer]:
+def call(capsys):
+    """call(command, *words): run a command in this process, which is faster than a new one.
+
+    It ends with status 0, or with the one that is given; None stands for any.
+    """
+
+    def command(text, *words, status=0):
+        capsys.readouterr()
+        arguments = [*processes.words_of(text), *map(str, words)]
+        try:
+            ended = main(arguments)
+        except SystemExit as end:
+            ended = int(str(end.code))
+        return processes.Done(arguments, ended, *capsys.readouterr()).expect(status)
+
+    return command
+
+
+@pytest.fixture
+def server():
     with IndexServer() as one:
         yield one
 
 
 @pytest.fixture
-def transport() -> Iterator[Transport]:
+def transport():
     with Transport(read=5.0) as one:
         yield one
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Cache:
+def cache(tmp_path):
     return Cache(str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory):
     """A folder of this run, the same one for all of its workers."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
@@ -204,17 +222,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-MadeOnce = Callable[[str, Callable[[Path], object]], Path]
-
-
 @pytest.fixture(scope="session")
-def made_once(shared: Path) -> MadeOnce:
+def made_once(shared):
     """made_once(name, make): a folder that the first worker to ask for fills by make(folder).
 
     The others wait meanwhile. If `make` raises, the next one starts again.
     """
 
-    def folder_of(name: str, make: Callable[[Path], object]) -> Path:
+    def folder_of(name, make):
         folder, done = shared / name, shared / f"{name}.done"
         with open(shared / f"{name}.lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -229,7 +244,7 @@ def made_once(shared: Path) -> MadeOnce:
 
 
 @pytest.fixture(scope="session")
-def native(shared: Path) -> Path:
+def native(shared):
     """Where C sources are compiled to: one content is compiled once in a run."""
     folder = shared / "native"
     folder.mkdir(exist_ok=True)
@@ -237,7 +252,7 @@ def native(shared: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def published(made_once: MadeOnce) -> Iterator[dict[str, Path]]:
+def published(made_once):
     """The site-packages of each real cuDNN release, the same before the first case and after.
 
     uv downloads them once for a machine, into its cache. Without a package index the tests that
@@ -255,7 +270,7 @@ def published(made_once: MadeOnce) -> Iterator[dict[str, Path]]:
 
 
 @pytest.fixture(scope="session")
-def channel(made_once: MadeOnce) -> str:
+def channel(made_once):
     """The local channel of real records; no test changes it."""
     import conda_channel
 
@@ -263,7 +278,7 @@ def channel(made_once: MadeOnce) -> str:
 
 
 @pytest.fixture(scope="module")
-def own_conda_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own_conda_caches(tmp_path_factory):
     """Use empty caches of rattler and gpuenv, and no active environment."""
     import conda_channel
 
@@ -272,7 +287,7 @@ def own_conda_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(scope="module")
-def one_rattler(own_conda_caches: None) -> Iterator[None]:
+def one_rattler(own_conda_caches):
     """Solve with one process of rattler, with its own caches."""
     import rattler_turns
 
@@ -281,7 +296,7 @@ def one_rattler(own_conda_caches: None) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def environment_channels(made_once: MadeOnce) -> list[Path]:
+def environment_channels(made_once):
     """Return the channels of conda_environments.toml: that of its packages, and the other one."""
     import conda_prefixes
 
@@ -289,7 +304,7 @@ def environment_channels(made_once: MadeOnce) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def conda_rows(environment_channels: list[Path]) -> dict[str, dict[str, Any]]:
+def conda_rows(environment_channels):
     """Return {"NAME VERSION": the record of repodata, with its URL} of these channels."""
     import conda_prefixes
 

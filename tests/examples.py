@@ -8,6 +8,6 @@ import os
 _FACTOR = int(os.environ.get("GPUENV_TEST_EXAMPLES", "1"))
 
 
-def examples(count: int) -> int:
+def examples(count):
     """Return the number of random examples where a usual run of the tests tries `count`."""
     return count * _FACTOR

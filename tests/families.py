@@ -4,13 +4,11 @@ Many are built around a hidden solution: the releases of the solution require no
 release of the solution does not meet. A refusal of such a set is wrong by construction.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from universe import BASE, Packages
+from universe import BASE
 
 HIGHEST = 200  # releases of one package
 
@@ -25,30 +23,27 @@ class RequirementSet:
             none is known.
     """
 
-    packages: Packages
+    packages: dict
     requires: Sequence[str]
     constraints: Sequence[str] = ()
     first: Sequence[str] = ()
     solution: dict[str, str] | None = None
 
 
-Generator = Callable[[Random], RequirementSet]
-
-
 # ---- parts ---------------------------------------------------------------------------------------
 
 
-def few(random: Random, highest: int) -> int:
+def few(random, highest):
     """Return a number from 1 to `highest`; small ones are more frequent."""
     return int(highest ** random.random())
 
 
-def numbered(count: int) -> list[str]:
+def numbered(count):
     """Return versions: 1.0, 2.0 and so on."""
     return [f"{number}.0" for number in range(1, count + 1)]
 
 
-def range_with(random: Random, version: str) -> str:
+def range_with(random, version):
     """Return a random range that contains a version such as 5.0."""
     number = int(version.partition(".")[0])
     low, high = random.randint(1, number), number + random.randint(1, 3)
@@ -56,18 +51,13 @@ def range_with(random: Random, version: str) -> str:
     return random.choice(ranges)
 
 
-def tight_range(random: Random, version: str) -> str:
+def tight_range(random, version):
     """Return a narrow range that contains a version such as 5.0."""
     number = int(version.partition(".")[0])
     return random.choice([f"=={version}", f"<={number}.0", f">={number},<{number + 2}"])
 
 
-def planted(
-    random: Random,
-    counts: Sequence[int],
-    targets: Callable[[int], Sequence[int]],
-    most_needs: int = 3,
-) -> RequirementSet:
+def planted(random, counts, targets, most_needs=3):
     """Return a set with a hidden solution.
 
     Args:
@@ -80,7 +70,7 @@ def planted(
     versions = [numbered(count) for count in counts]
     hidden = [some[few(random, len(some)) - 1] for some in versions]
     tightness = random.choice([0, 0.3, 0.6, 0.9])
-    packages: Packages = {}
+    packages = {}
     for place, name in enumerate(names):
         others = targets(place)
         packages[name] = {}
@@ -102,28 +92,28 @@ def planted(
 # ---- by shape ------------------------------------------------------------------------------------
 
 
-def chain(random: Random) -> RequirementSet:
+def chain(random):
     """Build a chain of up to 30 packages, each of which requires some of the next three."""
     depth = random.randint(2, 30)
     counts = [few(random, 20) for _ in range(depth)]
     return planted(random, counts, lambda place: range(place + 1, min(place + 4, depth)))
 
 
-def wide(random: Random) -> RequirementSet:
+def wide(random):
     """Build up to 60 packages that require any later ones."""
     width = random.randint(2, 60)
     counts = [few(random, 40) for _ in range(width)]
     return planted(random, counts, lambda place: range(place + 1, width), random.randint(1, 6))
 
 
-def many_releases(random: Random) -> RequirementSet:
+def many_releases(random):
     """Build few packages with up to 200 releases."""
     width = random.randint(2, 6)
     counts = [few(random, HIGHEST) for _ in range(width)]
     return planted(random, counts, lambda place: range(place + 1, width))
 
 
-def circles(random: Random) -> RequirementSet:
+def circles(random):
     """Build packages that require each other in circles."""
     width = random.randint(2, 20)
     counts = [few(random, 12) for _ in range(width)]
@@ -131,7 +121,7 @@ def circles(random: Random) -> RequirementSet:
     return planted(random, counts, lambda place: [one for one in everyone if one != place], 4)
 
 
-def decided_first(random: Random) -> RequirementSet:
+def decided_first(random):
     """Build a planted set with packages that are decided first and never replaced."""
     made = random.choice([chain, wide, circles, shared])(random)
     names = sorted(made.packages)
@@ -147,14 +137,14 @@ def decided_first(random: Random) -> RequirementSet:
 # ---- by conflict ---------------------------------------------------------------------------------
 
 
-def dead_ends(random: Random) -> RequirementSet:
+def dead_ends(random):
     """Build a package whose newest releases need what does not exist, some levels below."""
     count, depth = few(random, HIGHEST), random.randint(1, 4)
     extra = random.choice(["", "[x]"])
     marker = random.choice(["", "; extra == 'x'"]) if extra else ""
     missing = random.choice(["c>=2", "missing"])
     names = ["a", *(f"b{level}" for level in range(1, depth)), "c"]
-    packages: Packages = {"a": {"1.0": {}}, "c": {"1.0": {}}}
+    packages = {"a": {"1.0": {}}, "c": {"1.0": {}}}
     for level in range(1, depth):
         need = missing if level == depth - 1 else names[level + 1]
         packages[names[level]] = {
@@ -169,11 +159,11 @@ def dead_ends(random: Random) -> RequirementSet:
     return RequirementSet(packages=packages, requires=requires, solution=solution)
 
 
-def diamond(random: Random) -> RequirementSet:
+def diamond(random):
     """Build packages whose releases divide the releases of one other package."""
     sides = random.randint(2, 4)
     limit = random.randint(2, 9)
-    packages: Packages = {"c": {version: {} for version in numbered(10)}}
+    packages = {"c": {version: {} for version in numbered(10)}}
     names = [f"s{side}" for side in range(sides)]
     for side, name in enumerate(names):
         need = f"c<{limit}" if side % 2 else f"c>={limit}"
@@ -187,9 +177,9 @@ def diamond(random: Random) -> RequirementSet:
     return RequirementSet(packages=packages, requires=requires)
 
 
-def triple(random: Random) -> RequirementSet:
+def triple(random):
     """Build three packages of which any two, but not all three, fit together."""
-    leaf: Packages = {"d": {version: {} for version in numbered(3)}}
+    leaf = {"d": {version: {} for version in numbered(3)}}
     names = ["a", "b", "c"]
     needs = ["d!=1.0", "d!=2.0", "d!=3.0"]
     for name, need in zip(names, needs, strict=True):
@@ -204,12 +194,12 @@ def triple(random: Random) -> RequirementSet:
     return RequirementSet(packages=leaf, requires=requires)
 
 
-def lockstep(random: Random) -> RequirementSet:
+def lockstep(random):
     """Build a circle whose releases must all be of one number; few numbers close the circle."""
     length, count = random.randint(2, 8), few(random, 30)
     names = [f"p{place}" for place in range(length)]
     closing = random.choice([None, random.randint(1, count)])
-    packages: Packages = {}
+    packages = {}
     for place, name in enumerate(names):
         following = names[(place + 1) % length]
         packages[name] = {}
@@ -224,25 +214,22 @@ def lockstep(random: Random) -> RequirementSet:
     return RequirementSet(packages=packages, requires=[names[0]], solution=solution)
 
 
-def shared(random: Random) -> RequirementSet:
+def shared(random):
     """Build many packages that all limit a few shared ones."""
     users, common = random.randint(2, 12), random.randint(1, 4)
     counts = [few(random, 15) for _ in range(users)] + [few(random, 40) for _ in range(common)]
     made = planted(
-        random,
-        counts,
-        lambda place: range(users, users + common) if place < users else (),
-        common,
+        random, counts, lambda place: range(users, users + common) if place < users else (), common
     )
     requires = [f"p{place}" for place in range(users)]
     return RequirementSet(packages=made.packages, requires=requires, solution=made.solution)
 
 
-def back_and_forth(random: Random) -> RequirementSet:
+def back_and_forth(random):
     """Build packages whose newest releases exclude the newest of those that were pinned before."""
     width, count = random.randint(2, 8), random.randint(2, 12)
     names = [f"p{place}" for place in range(width)]
-    packages: Packages = {name: {"1.0": {}} for name in names}
+    packages = {name: {"1.0": {}} for name in names}
     for place, name in enumerate(names):
         for number in range(2, count + 1):
             other = names[(place + random.randint(1, width - 1)) % width]
@@ -254,12 +241,12 @@ def back_and_forth(random: Random) -> RequirementSet:
     )
 
 
-def given_up(random: Random) -> RequirementSet:
+def given_up(random):
     """Build packages that limit others, and packages decided later that exclude these limits."""
     early, limited, late = (range(random.randint(1, 4)) for _ in range(3))
     with_extra = ["", "[x]"]
     limits = ["<2", "==1.0", "==2.0", ">=2,<3", "==3.0b1", "!=3.0", ">=2"]
-    packages: Packages = {}
+    packages = {}
     for place in limited:
         packages[f"c{place}"] = {}
         for version in ["1.0", "2.0", "3.0b1", "3.0"]:
@@ -282,18 +269,18 @@ def given_up(random: Random) -> RequirementSet:
     return RequirementSet(packages=packages, requires=requires)
 
 
-def coloring(random: Random) -> RequirementSet:
+def coloring(random):
     """Build a graph to color with three colors: every release excludes its color for neighbors."""
     nodes = random.randint(4, 24)
     names = [f"p{place}" for place in range(nodes)]
     colors = {name: random.choice("123") for name in names}
     is_planted = random.random() < 0.6
-    needs: dict[str, list[str]] = {name: [] for name in names}
+    needs = {name: [] for name in names}
     for _ in range(int(nodes * random.uniform(1.5, 2.6))):
         one, other = random.sample(names, 2)
         if not is_planted or colors[one] != colors[other]:
             needs[one].append(other)
-    packages: Packages = {}
+    packages = {}
     for name in names:
         packages[name] = {
             f"{color}.0": {"requires": [f"{other}!={color}.0" for other in needs[name]]}
@@ -305,11 +292,11 @@ def coloring(random: Random) -> RequirementSet:
     return RequirementSet(packages=packages, requires=names, solution=solution)
 
 
-def pigeonholes(random: Random) -> RequirementSet:
+def pigeonholes(random):
     """Build n packages that each take one of n or n - 1 places, a place for one only."""
     pigeons = random.randint(2, 5)
     holes = pigeons - random.choice([0, 1])
-    packages: Packages = {f"hole{hole}": {} for hole in range(holes)}
+    packages = {f"hole{hole}": {} for hole in range(holes)}
     for hole in range(holes):
         packages[f"hole{hole}"] = {version: {} for version in numbered(pigeons)}
     for pigeon in range(pigeons):
@@ -349,18 +336,18 @@ MARKERS = [
 
 
 def free(
-    random: Random,
+    random,
     *,
-    names: str = "abcd",
-    versions: Sequence[str] = ("1.0", "2.0", "3.0"),
-    ranges: Sequence[str] = RANGES,
-    extras: Sequence[str] = ("",),
-    markers: Sequence[str] = ("",),
-    yanked: float = 0,
-    itself: bool = False,
-) -> RequirementSet:
+    names="abcd",
+    versions=("1.0", "2.0", "3.0"),
+    ranges=RANGES,
+    extras=("",),
+    markers=("",),
+    yanked=0,
+    itself=False,
+):
     """Return a small set without a plan. A complete search decides whether it has a solution."""
-    packages: Packages = {}
+    packages = {}
     for name in names:
         others = names if itself else names.replace(name, "")
         packages[name] = {}
@@ -379,21 +366,19 @@ def free(
     return RequirementSet(packages=packages, requires=requires)
 
 
-def plain(random: Random) -> RequirementSet:
+def plain(random):
     """Build a small set of plain requirements."""
     return free(random, names="abcdef"[: random.randint(2, 6)], versions=numbered(4))
 
 
-def extras(random: Random) -> RequirementSet:
+def extras(random):
     """Build packages with extras that require each other, and that some releases lack."""
     return free(
-        random,
-        extras=["", "[x]", "[y]", "[x,y]"],
-        markers=["", "; extra == 'x'", "; extra == 'y'"],
+        random, extras=["", "[x]", "[y]", "[x,y]"], markers=["", "; extra == 'x'", "; extra == 'y'"]
     )
 
 
-def itself(random: Random) -> RequirementSet:
+def itself(random):
     """Build packages that require themselves, with other extras or in other versions."""
     return free(
         random,
@@ -404,7 +389,7 @@ def itself(random: Random) -> RequirementSet:
     )
 
 
-def markers(random: Random) -> RequirementSet:
+def markers(random):
     """Build requirements with markers, and releases for another Python."""
     made = free(random, extras=["", "[x]", "[y]"], markers=["", *MARKERS])
     for releases in made.packages.values():
@@ -414,14 +399,14 @@ def markers(random: Random) -> RequirementSet:
     return made
 
 
-def admission(random: Random) -> RequirementSet:
+def admission(random):
     """Build pre-releases and yanked releases, and requirements that admit them."""
     ranges = [*RANGES, ">=2.0a1", "==3.0b1", ">=3.0b1", "<=3.0b1", "==2.0a1"]
     versions = ["1.0", "2.0a1", "2.0", "3.0b1", "3.0"]
     return free(random, names="abc", versions=versions, ranges=ranges, yanked=0.2)
 
 
-def constraints(random: Random) -> RequirementSet:
+def constraints(random):
     """Build a small set with constraints of the user."""
     made = free(random, extras=["", "", "[x]"], markers=["", "", "; extra == 'x'"])
     limits = [
@@ -431,7 +416,7 @@ def constraints(random: Random) -> RequirementSet:
     return RequirementSet(packages=made.packages, requires=made.requires, constraints=limits)
 
 
-def urls(random: Random) -> RequirementSet:
+def urls(random):
     """Build requirements on the file at a URL beside ranges."""
     at_url = [f" @ {BASE}b-{version}-py3-none-any.whl" for version in numbered(3)]
     made = free(random)
@@ -446,7 +431,7 @@ def urls(random: Random) -> RequirementSet:
     return RequirementSet(packages=made.packages, requires=requires)
 
 
-def everything(random: Random) -> RequirementSet:
+def everything(random):
     """Build a small set with extras, markers, pre-releases, yanked releases and constraints."""
     made = free(
         random,
@@ -466,7 +451,7 @@ def everything(random: Random) -> RequirementSet:
     )
 
 
-GENERATORS: Sequence[Generator] = (
+GENERATORS = (
     chain,
     wide,
     many_releases,
@@ -495,6 +480,6 @@ GENERATORS: Sequence[Generator] = (
 FAMILIES = {generator.__name__: generator for generator in GENERATORS}
 
 
-def requirement_set(family: str, seed: int, number: int) -> RequirementSet:
+def requirement_set(family, seed, number):
     """Return a set of a family; the same seed and number give the same set."""
     return FAMILIES[family](Random(f"{family} {seed} {number}"))  # noqa: S311  no secret

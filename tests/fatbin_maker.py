@@ -3,13 +3,8 @@
 gpuenv/binaries/fat_binaries.py describes the layout.
 """
 
-from __future__ import annotations
-
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 MAGIC = 0xBA55ED50
 KINDS = {"ptx": 1, "sass": 2, "lto": 8}
@@ -18,7 +13,7 @@ FLAGS = {"a": 0x100000, "f": 0x200000, "": 0}
 NAME = b"some/file_name.cu"
 
 
-def header(image: Mapping[str, Any], payload: int, *, inner: int | None = None) -> bytes:
+def header(image, payload, *, inner=None):
     """The header of one entry, or of several that are compressed together.
 
     `inner` is the offset of its payload.
@@ -42,7 +37,7 @@ def header(image: Mapping[str, Any], payload: int, *, inner: int | None = None) 
     return head + struct.pack("<QQQ", flags, 0, 0) + names
 
 
-def entry(image: Mapping[str, Any]) -> bytes:
+def entry(image):
     """An entry and its payload, of an image or of several.
 
     {"sass": target, "size"} or {"ptx": target, "language", "size"}, maybe "named" or with "extra"
@@ -73,7 +68,7 @@ def entry(image: Mapping[str, Any]) -> bytes:
     )
 
 
-def binary(images: Sequence[Mapping[str, Any]], **header: int) -> bytes:
+def binary(images, **header):
     """A fat binary; `header` changes fields of its header: magic, version, head, length."""
     data = b"".join(entry(image) for image in images)
     fields = {"magic": MAGIC, "version": 1, "head": 16, "length": len(data), **header}
@@ -83,7 +78,7 @@ def binary(images: Sequence[Mapping[str, Any]], **header: int) -> bytes:
     )
 
 
-def content(parts: Sequence[Mapping[str, Any]]) -> bytes:
+def content(parts):
     """What stands in a section, one part after another.
 
     {"binary": [images]} (aligned to 8 or to "align", other keys change its header), {"zeros": n},
@@ -100,7 +95,7 @@ def content(parts: Sequence[Mapping[str, Any]]) -> bytes:
     return data
 
 
-def library(path: Path, sections: Mapping[str, bytes], flags: Sequence[str] = ()) -> bytes:
+def library(path, sections, flags=()):
     """A shared library that gcc makes of sections, each aligned to 8, at `path`; its bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     source = []

@@ -5,8 +5,6 @@ started process has. It does not pay for the start of the interpreter and for th
 are most of the time of a short command.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import io
@@ -20,19 +18,13 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO
+
+from processes import Done
 
 LIMIT = 120.0  # seconds until a command counts as hanging
 
 
-def run(
-    entry_point: Callable[[], object],
-    command: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str],
-) -> subprocess.CompletedProcess[str]:
+def run(entry_point, command, folder, environment):
     """Call `entry_point` in a fork, with `command` as sys.argv, and wait for its end.
 
     Raises:
@@ -48,16 +40,10 @@ def run(
             status = wait(start(entry_point, command, folder, environment, streams), command)
         except subprocess.TimeoutExpired as error:
             raise AssertionError(f"{error}\n{_text(stderr)}") from None
-        return subprocess.CompletedProcess([*command], status, _text(stdout), _text(stderr))
+        return Done([*command], status, _text(stdout), _text(stderr))
 
 
-def start(
-    entry_point: Callable[[], object],
-    command: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str],
-    streams: Sequence[int],
-) -> int:
+def start(entry_point, command, folder, environment, streams):
     """Call `entry_point` in a fork, with three descriptors as its streams. Return its number."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -70,13 +56,7 @@ def start(
     return pid
 
 
-def _call_and_exit(
-    entry_point: Callable[[], object],
-    command: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str],
-    streams: Sequence[int],
-) -> None:
+def _call_and_exit(entry_point, command, folder, environment, streams):
     status = 1
     try:
         _become_a_process(folder, environment, streams)
@@ -94,7 +74,7 @@ def _call_and_exit(
         os._exit(status)
 
 
-def _become_a_process(folder: Path, environment: Mapping[str, str], streams: Sequence[int]) -> None:
+def _become_a_process(folder, environment, streams):
     """Replace what this process has of pytest's by what a new process would have."""
     # What the other process left, such as V8, may wait for its threads when it is collected.
     gc.freeze()
@@ -119,7 +99,7 @@ def _become_a_process(folder: Path, environment: Mapping[str, str], streams: Seq
     warnings.simplefilter("ignore")
 
 
-def wait(pid: int, command: Sequence[str]) -> int:
+def wait(pid, command):
     """Return the exit status of a fork, negative if a signal ended it.
 
     Raises:
@@ -138,6 +118,6 @@ def wait(pid: int, command: Sequence[str]) -> int:
     return status
 
 
-def _text(file: IO[bytes]) -> str:
+def _text(file):
     file.seek(0)
     return io.TextIOWrapper(io.BytesIO(file.read()), encoding="utf-8").read()

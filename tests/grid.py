@@ -1,8 +1,5 @@
 """The grid of hosts and frameworks, each solved offline from the default index."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 from itertools import product
 
 from packaging.version import Version
@@ -11,7 +8,7 @@ import brute_force
 import gpuenv
 import plan_checker
 import raw_facts as raw
-from gpuenv.model import IndexOptions, Plan, Request
+from gpuenv.model import IndexOptions, Request
 
 GPUS = {
     "P100": (6, 0),
@@ -34,7 +31,7 @@ DRIVERS = [
     "590.44.01",
     "595.45.04",
 ]
-SETS: list[tuple[str, ...]] = [
+SETS = [
     ("torch",),
     ("tensorflow",),
     ("jax",),
@@ -42,14 +39,13 @@ SETS: list[tuple[str, ...]] = [
     ("torch", "jax", "cupy"),
     ("torch", "tensorflow", "jax", "cupy", "onnxruntime"),
 ]
-Case = tuple[tuple[str, ...], str, str, raw.Pair]
 
 
-def cases(pythons: Sequence[raw.Pair]) -> Iterator[Case]:
+def cases(pythons):
     yield from product(SETS, GPUS, DRIVERS, pythons)
 
 
-def solved(frameworks: Sequence[str], gpu: str, driver: str, python: raw.Pair) -> Plan | None:
+def solved(frameworks, gpu, driver, python):
     """The solver's plan; None for a refusal. Any other error is one of the test."""
     host = gpuenv.describe(
         gpus=[gpu],
@@ -65,9 +61,7 @@ def solved(frameworks: Sequence[str], gpu: str, driver: str, python: raw.Pair) -
         return None
 
 
-def judged(
-    frameworks: tuple[str, ...], gpu: str, driver: str, python: raw.Pair
-) -> tuple[str, list[str]]:
+def judged(frameworks, gpu, driver, python):
     """(solved, refused, wrong, refused wrongly, better exists or crashed; details)."""
     device = GPUS[gpu]
     try:
@@ -100,5 +94,5 @@ def judged(
     return ("better exists" if better else "beyond the brute force"), [*lines, f"strict: {strict}"]
 
 
-def told(ways: Sequence[brute_force.Way]) -> str:
+def told(ways):
     return ", ".join(f"{way.framework} {way.version} ({way.variant})" for way in ways)

@@ -11,11 +11,9 @@ import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
@@ -33,39 +31,56 @@ class File(NamedTuple):
 
 
 def make_wheel(
-    name: str,
-    version: str,
-    requires: Sequence[str] = (),
+    name,
+    version,
+    requires=(),
     *,
-    tag: str = "py3-none-any",
-    requires_python: str | None = None,
-    padding: int = 0,
-    metadata: str | None = None,
-    files: Mapping[str, str | bytes] | None = None,
-) -> tuple[str, bytes]:
-    """(file name, content) of a wheel. `padding` bytes of its content stand before its metadata."""
+    tag="py3-none-any",
+    requires_python=None,
+    padding=0,
+    metadata=None,
+    files=None,
+    label="",
+    build_number="",
+):
+    """(file name, content) of a wheel; equal input gives equal bytes.
+
+    `padding` bytes of its content stand before its metadata. `label` is that of a variant.
+    """
     stem = f"{name.replace('-', '_')}-{version}"
+    info = f"{stem}.dist-info"
     lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Python: {requires_python}"] if requires_python else []
     lines += [f"Requires-Dist: {one}" for one in requires] + provided(requires)
+    wheel = f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n"
+    content = {
+        f"{name}/padding.bin": hashlib.shake_128(stem.encode()).digest(padding),
+        **(files or {}),
+        f"{info}/METADATA": metadata or "\n".join([*lines, "", "A description."]),
+        f"{info}/WHEEL": wheel,
+    }
+    if not padding:
+        del content[f"{name}/padding.bin"]
+    content[f"{info}/RECORD"] = record_of(content, info)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        # Of a fixed time, so that the same wheel has the same bytes.
-        if padding:
-            data = hashlib.shake_128(stem.encode()).digest(padding)
-            archive.writestr(zipfile.ZipInfo(f"{name}/padding.bin"), data)
-        for path, code in (files or {}).items():
-            archive.writestr(zipfile.ZipInfo(path), code)
-        text = metadata or "\n".join([*lines, "", "A description."])
-        archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/METADATA"), text)
-        archive.writestr(
-            zipfile.ZipInfo(f"{stem}.dist-info/WHEEL"), f"Wheel-Version: 1.0\nTag: {tag}\n"
-        )
-        archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/RECORD"), "")
-    return f"{stem}-{tag}.whl", buffer.getvalue()
+        for path, data in content.items():
+            archive.writestr(zipfile.ZipInfo(path), data)  # of a fixed time
+    parts = [part for part in (stem, build_number, tag, label) if part]
+    return f"{'-'.join(parts)}.whl", buffer.getvalue()
 
 
-def provided(requires: Sequence[str]) -> list[str]:
+def record_of(files, info):
+    """The RECORD of a distribution with these files; `info` is its .dist-info folder."""
+    rows = [f"{info}/RECORD,,\n"]
+    for path, content in files.items():
+        data = content.encode() if isinstance(content, str) else content
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(data)}\n")
+    return "".join(rows)
+
+
+def provided(requires):
     """The Provides-Extra fields for requirements: pip ignores requirements of undeclared extras."""
     found = (re.findall(r"extra *[=!]= *['\"]([^'\"]+)", text) for text in requires)
     return [
@@ -94,18 +109,18 @@ BUILD_SYSTEM = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbacken
 
 
 def make_sdist(
-    name: str,
-    version: str,
-    requires: Sequence[str] = (),
+    name,
+    version,
+    requires=(),
     *,
-    dynamic: Sequence[str] = (),
-    metadata_version: str = "2.4",
-    requires_python: str | None = None,
-    kind: str = ".tar.gz",
-    info: bool = True,
-    backend: str = BACKEND,
-    build_system: str = BUILD_SYSTEM,
-) -> tuple[str, bytes]:
+    dynamic=(),
+    metadata_version="2.4",
+    requires_python=None,
+    kind=".tar.gz",
+    info=True,
+    backend=BACKEND,
+    build_system=BUILD_SYSTEM,
+):
     """(file name, content) of an sdist that can be built; `info` False leaves its PKG-INFO out."""
     stem = f"{name.replace('-', '_')}-{version}"
     lines = [f"Metadata-Version: {metadata_version}", f"Name: {name}", f"Version: {version}"]
@@ -151,21 +166,19 @@ class IndexServer:
     `asked`: the requests, in order.
     """
 
-    def __init__(
-        self, style: str = "json", *, ranges: bool = True, metadata: str | None = "hashed"
-    ) -> None:
+    def __init__(self, style="json", *, ranges=True, metadata="hashed"):
         self.style, self.ranges, self.metadata = style, ranges, metadata
         self.delay = 0.0  # seconds before each answer
         self.etag = True
         self.sizes = True
-        self.headers: dict[str, str] = {}
-        self.user: tuple[str, str] | None = None
-        self.faults: dict[str, list[str]] = {}
-        self.projects: dict[str, list[File]] = {}
-        self.raw: dict[str, tuple[str, bytes]] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.headers = {}
+        self.user = None
+        self.faults = {}
+        self.projects = {}
+        self.raw = {}
+        self.asked = []
         self.sent = 0
-        self.errors: list[BaseException | None] = []
+        self.errors = []
         self.stopped = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.owner = self
@@ -173,16 +186,11 @@ class IndexServer:
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
 
-    def __enter__(self) -> "IndexServer":
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self.stopped.set()
         self._server.shutdown()
         self._server.server_close()
@@ -190,17 +198,17 @@ class IndexServer:
         assert not self.errors, self.errors
 
     @property
-    def base(self) -> str:
+    def base(self):
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"{self.base}/simple"
 
-    def url_with(self, credentials: str) -> str:
+    def url_with(self, credentials):
         return self.url.replace("://", f"://{credentials}@")
 
-    def add(self, name: str, version: str, requires: Sequence[str] = (), **options: Any) -> File:
+    def add(self, name, version, requires=(), **options):
         """Add a wheel; `yanked`, `upload_time` and `requires_python` go onto its page."""
         page = {key: options.pop(key) for key in ("yanked", "upload_time") if key in options}
         filename, data = make_wheel(name, version, requires, **options)
@@ -208,9 +216,7 @@ class IndexServer:
         self.projects.setdefault(name, []).append(file)
         return file
 
-    def add_sdist(
-        self, name: str, version: str, requires: Sequence[str] = (), **options: Any
-    ) -> File:
+    def add_sdist(self, name, version, requires=(), **options):
         """Add an sdist; `yanked` and `requires_python` go onto its page."""
         page = {key: options.pop(key) for key in ("yanked",) if key in options}
         filename, data = make_sdist(name, version, requires, **options)
@@ -218,13 +224,13 @@ class IndexServer:
         self.projects.setdefault(name, []).append(file)
         return file
 
-    def add_file(self, name: str, filename: str, data: bytes = b"") -> None:
+    def add_file(self, name, filename, data=b""):
         self.projects.setdefault(name, []).append(File(filename, data))
 
-    def paths(self) -> list[str]:
+    def paths(self):
         return [path for path, _ in self.asked]
 
-    def fault(self, path: str) -> str:
+    def fault(self, path):
         for start, answers in self.faults.items():
             if path.startswith(start) and answers:
                 if answers[-1] == "always":
@@ -232,7 +238,7 @@ class IndexServer:
                 return answers.pop(0)
         return ""
 
-    def answer(self, path: str) -> tuple[str, bytes] | None:
+    def answer(self, path):
         """(content type, body) of a good answer."""
         if self.delay:
             time.sleep(self.delay)
@@ -251,7 +257,7 @@ class IndexServer:
                 return "application/octet-stream", _metadata(file.data)
         return None
 
-    def _page(self, name: str, files: list[File]) -> tuple[str, bytes]:
+    def _page(self, name, files):
         if self.style == "json":
             rows = [self._json_row(file) for file in files]
             meta = {"api-version": "1.1"}
@@ -261,8 +267,8 @@ class IndexServer:
             "<!DOCTYPE html><html><body>" + "\n".join(map(self._anchor, files)) + "</body></html>"
         ).encode()
 
-    def _json_row(self, file: File) -> dict[str, Any]:
-        row: dict[str, Any] = {
+    def _json_row(self, file):
+        row = {
             "filename": file.filename,
             "url": f"../../files/{quote(file.filename)}",
             "hashes": {"sha256": hashlib.sha256(file.data).hexdigest()},
@@ -281,7 +287,7 @@ class IndexServer:
             row["provenance"] = f"../../provenance/{file.filename}"
         return row
 
-    def _anchor(self, file: File) -> str:
+    def _anchor(self, file):
         href = f"../../files/{quote(file.filename)}#sha256={hashlib.sha256(file.data).hexdigest()}"
         attributes = {"href": href}
         if file.requires_python:
@@ -300,7 +306,7 @@ class IndexServer:
         text = " ".join(f'{key}="{escape(value)}"' for key, value in attributes.items())
         return f"<a {text}>{escape(file.filename)}</a>"
 
-    def _hash(self, file: File) -> dict[str, str] | None:
+    def _hash(self, file):
         return (
             {"sha256": hashlib.sha256(_metadata(file.data)).hexdigest()}
             if self.metadata == "hashed"
@@ -308,7 +314,7 @@ class IndexServer:
         )
 
 
-def _metadata(data: bytes) -> bytes:
+def _metadata(data):
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return archive.read(
             next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -319,7 +325,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     owner: IndexServer
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request, client_address):
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):  # a client that hangs up is what these tests are about
             self.owner.errors.append(error)
@@ -331,14 +337,14 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: _Server
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format, *args):
         """Nothing."""
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         """uv asks so before it takes a file by ranges."""
         self.do_GET()
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         owner = self.server.owner
         path = unquote(self.path.partition("?")[0])
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -361,9 +367,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, {}, b"not here")
         return self._good(path, headers, fault, answer)
 
-    def _good(
-        self, path: str, headers: dict[str, str], fault: str, answer: tuple[str, bytes]
-    ) -> None:
+    def _good(self, path, headers, fault, answer):
         owner, (kind, body) = self.server.owner, answer
         if fault == "tampered":
             body = bytes(byte ^ 1 for byte in body)
@@ -377,9 +381,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(304, extra, b"")
         return self._send(200, extra, body, cut=fault == "cut")
 
-    def _file(
-        self, owner: IndexServer, headers: dict[str, str], fault: str, kind: str, body: bytes
-    ) -> None:
+    def _file(self, owner, headers, fault, kind, body):
         extra = {"Content-Type": kind}
         span = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("range", ""))
         if span is None or not owner.ranges:
@@ -391,9 +393,7 @@ class _Handler(BaseHTTPRequestHandler):
         extra["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
         return self._send(206, extra, body[start : end + 1], cut=fault == "cut")
 
-    def _send(
-        self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False
-    ) -> None:
+    def _send(self, status, headers, body, *, cut=False):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -406,7 +406,7 @@ class _Handler(BaseHTTPRequestHandler):
         if cut:
             self._hang_up()
 
-    def _hang_up(self) -> None:
+    def _hang_up(self):
         self.close_connection = True
         self.wfile.flush()
         self.connection.shutdown(socket.SHUT_RDWR)

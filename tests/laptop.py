@@ -4,8 +4,6 @@ Modules and functions that the platform lacks cannot be used, and there is no /p
 library is this machine's: paths have its separators.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib.abc
 import io
@@ -16,13 +14,12 @@ import subprocess  # noqa: F401  imported before the platform changes
 import sys
 import tempfile  # noqa: F401
 import threading  # noqa: F401
-from typing import Any
 
 import platformdirs  # noqa: F401  on Windows it asks the system by ctypes
 
 # What CPython's documentation does not offer on the platform.
 MODULES = {
-    "darwin": set[str](),
+    "darwin": set(),
     "win32": {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"},
 }
 FUNCTIONS = {
@@ -46,18 +43,18 @@ LINUX_FOLDERS = ("/proc", "/sys", "/dev/nvidia")
 class Blocked(importlib.abc.MetaPathFinder):
     """Finds none of some modules."""
 
-    def __init__(self, names: set[str]) -> None:
+    def __init__(self, names):
         self._names = names
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, name, path=None, target=None):
         if name in self._names:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def without_linux_folders(function: Any) -> Any:
+def without_linux_folders(function):
     """Return a function on paths for which the folders of Linux are not there."""
 
-    def changed(path: Any = ".", *arguments: Any, **options: Any) -> Any:
+    def changed(path=".", *arguments, **options):
         if isinstance(path, (str, bytes)) and os.fsdecode(path).startswith(LINUX_FOLDERS):
             raise FileNotFoundError(2, "No such file or directory", path)
         return function(path, *arguments, **options)
@@ -65,7 +62,7 @@ def without_linux_folders(function: Any) -> Any:
     return changed
 
 
-def become(platform: str) -> None:
+def become(platform):
     """Make this process look like one on another platform."""
     for name in MODULES[platform]:
         sys.modules.pop(name, None)

@@ -1,7 +1,7 @@
 """The marker variables of CPython on Linux x86_64, written down apart from gpuenv's own."""
 
 
-def linux_markers(python: str) -> dict[str, str]:
+def linux_markers(python):
     """Return the variables of PEP 508 for a full version of Python, such as 3.12.4."""
     return {
         "implementation_name": "cpython",

@@ -3,8 +3,6 @@
 The tests load them with the ordinary loader.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

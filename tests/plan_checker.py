@@ -1,18 +1,12 @@
 """Every rule against a finished plan, from the raw facts alone, without the solver's data."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
 import raw_facts as raw
-from gpuenv.model import Plan
 
 
-def contradictions(plan: Plan, device: raw.Pair, driver: str, python: raw.Pair) -> list[str]:
+def contradictions(plan, device, driver, python):
     """What is wrong with a plan for one GPU, a line each; [] if nothing is."""
     pins = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
     cuda = raw.driver_cuda(driver)
@@ -30,7 +24,7 @@ def contradictions(plan: Plan, device: raw.Pair, driver: str, python: raw.Pair) 
     ]
 
 
-def majors(pins: dict[str, str], driver: str) -> Iterator[str]:
+def majors(pins, driver):
     """R1, and one CUDA major for all."""
     found = {
         major: name for name, version in pins.items() if (major := raw.cuda_major(name, version))
@@ -42,7 +36,7 @@ def majors(pins: dict[str, str], driver: str) -> Iterator[str]:
             yield f"R1: driver {driver} does not run CUDA {major}"
 
 
-def code(pins: dict[str, str], device: raw.Pair, cuda: raw.Pair, doubts: set[str]) -> Iterator[str]:
+def code(pins, device, cuda, doubts):
     """R2 and R3: every library that counts serves the device; what is not known is told."""
     on_path = sorted(raw.ON_PATH & pins.keys())
     if not raw.CARRIERS & pins.keys():
@@ -58,14 +52,14 @@ def code(pins: dict[str, str], device: raw.Pair, cuda: raw.Pair, doubts: set[str
             )
 
 
-def bad(pins: dict[str, str], device: raw.Pair, cuda: raw.Pair, doubts: set[str]) -> Iterator[str]:
+def bad(pins, device, cuda, doubts):
     for name, version in pins.items():
         found = raw.known_bad(name, version, device, cuda)
         if found & {"broken", "unsupported"} or ("avoid" in found and "known-avoid" not in doubts):
             yield f"R4: {name} {version} is known to be bad: {found}"
 
 
-def cudnn(pins: dict[str, str]) -> Iterator[str]:
+def cudnn(pins):
     """R4: the one cuDNN has the major that each framework was built with, and no older minor."""
     names = [name for name in pins if name.startswith("nvidia-cudnn-")]
     if len(names) > 1:
@@ -78,9 +72,9 @@ def cudnn(pins: dict[str, str]) -> Iterator[str]:
                 yield f"R4: {name} {version} was built with cuDNN {built}, the plan has {pins[one]}"
 
 
-def owners(pins: dict[str, str]) -> Iterator[str]:
+def owners(pins):
     """R5, for every library that a scanned wheel installs, and for folders with one owner."""
-    found: dict[str, set[str]] = {}
+    found = {}
     for name, version in pins.items():
         for path in (*raw.owned(name, version), *([raw.SLOTS[name]] if name in raw.SLOTS else ())):
             found.setdefault(path, set()).add(name)
@@ -89,7 +83,7 @@ def owners(pins: dict[str, str]) -> Iterator[str]:
             yield f"R5: {path} belongs to {sorted(names)}"
 
 
-def files(plan: Plan, python: raw.Pair) -> Iterator[str]:
+def files(plan, python):
     """R8: each file fits the target, and is what the snapshot has of that release."""
     for wheel in (pin.wheel for pin in plan.pins):
         known = {one.version: one for one in raw.snapshot(wheel.name, python)}.get(wheel.version)
@@ -101,16 +95,16 @@ def files(plan: Plan, python: raw.Pair) -> Iterator[str]:
             yield f"{wheel.filename} does not fit CPython {python}"
 
 
-def closure(plan: Plan, pins: dict[str, str], python: raw.Pair) -> Iterator[str]:
+def closure(plan, pins, python):
     """Every requirement of every pin is fulfilled, and every pin is required."""
-    queue: list[tuple[str, Requirement]] = []
+    queue = []
     for choice in plan.choices:
         ways = raw.FRAMEWORKS[choice.framework]["way"]
         way = next(one for one in ways if one["variant"] in (choice.variant, "*"))
         queue += [("the request", raw.requirement(text)) for text in way["requires"]]
         if pins.get(raw.normal(queue[-len(way["requires"])][1].name)) != choice.version:
             yield f"{choice.framework} {choice.version} is told and not pinned"
-    seen: set[tuple[str, str]] = set()
+    seen = set()
     while queue:
         parent, need = queue.pop()
         name = raw.normal(need.name)

@@ -6,9 +6,7 @@ The releases are downloaded once (2.3 GB together; uv keeps them).
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gpuenv.compat import data as matrix
 from gpuenv.index.default_index import default_index
@@ -16,7 +14,7 @@ from gpuenv.index.snapshot import Snapshot
 from gpuenv.install import wheels
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
 from native_build import build
-from small_wheels import record_of
+from small_wheels import write_record
 from tables import data_file
 
 RELEASES = {
@@ -38,7 +36,7 @@ OF_MAJOR = {
 }
 
 
-def lock_of(name: str, version: str, wheel: Wheel | None = None) -> Lock:
+def lock_of(name, version, wheel=None):
     wheel = wheel or Wheel(
         name=name, version=version, filename=f"{name}.whl", url=f"file:///{name}.whl", sha256=None
     )
@@ -51,7 +49,7 @@ def lock_of(name: str, version: str, wheel: Wheel | None = None) -> Lock:
     )
 
 
-def download(folder: Path) -> None:
+def download(folder):
     """Install each release into its own environment below the folder.
 
     Raises:
@@ -70,7 +68,7 @@ def download(folder: Path) -> None:
         wheels.sync(lock_of(name, version, wheel), str(folder / version), installer="uv")
 
 
-def times(folder: Path) -> dict[Path, tuple[int, int]]:
+def times(folder):
     """The length of each file, and when it was written to."""
     return {
         path: (path.stat().st_size, path.stat().st_mtime_ns)
@@ -82,7 +80,7 @@ def times(folder: Path) -> dict[Path, tuple[int, int]]:
 # ---- making environments -------------------------------------------------------------------------
 
 
-def link(source: Path, target: Path) -> None:
+def link(source, target):
     """Link the file under another name. A file that has this name now keeps its content."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
@@ -92,7 +90,7 @@ def link(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def own_copy(path: Path) -> Path:
+def own_copy(path):
     """The file without its other names, so that it can be written to."""
     beside = path.with_name(f".{path.name}")
     shutil.copy(path, beside)
@@ -100,13 +98,13 @@ def own_copy(path: Path) -> Path:
     return path
 
 
-def put(path: Path, data: bytes) -> None:
+def put(path, data):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.write_bytes(data)
 
 
-def install(release: Path, site: Path) -> None:
+def install(release, site):
     """A release's distribution, over whatever is there."""
     for source in release.rglob("*"):
         relative = source.relative_to(release)
@@ -114,22 +112,13 @@ def install(release: Path, site: Path) -> None:
             link(source, site / relative)
 
 
-def info_of(name: str, version: str) -> str:
+def info_of(name, version):
     return f"{name.replace('-', '_')}-{version}.dist-info"
 
 
-def add(site: Path, name: str, version: str, paths: Sequence[str]) -> None:
-    """The metadata of a distribution that has these files, as they are now."""
-    info = info_of(name, version)
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    put(site / info / "METADATA", metadata.encode())
-    files = {path: (site / path).read_bytes() for path in [*paths, f"{info}/METADATA"]}
-    put(site / info / "RECORD", record_of(files, info).encode())
-
-
-def stand_in(site: Path, name: str, stubs: Path) -> None:
+def stand_in(site, name, stubs):
     version, files = NEIGHBOURS[name]
-    built: dict[str, Path] = {}
+    built = {}
     for path, names in files.items():
         stem, suffix = os.path.basename(path).split(".so")
         flags = ["-Wl,-rpath,$ORIGIN"]
@@ -140,10 +129,10 @@ def stand_in(site: Path, name: str, stubs: Path) -> None:
             "library_stub.c", f"{stem}.so{suffix}", stubs, defines=defines, flags=flags
         )
         link(built[stem], site / "nvidia" / path)
-    add(site, name, version, [f"nvidia/{path}" for path in files])
+    write_record(site, name, version, [f"nvidia/{path}" for path in files])
 
 
-def uninstall(site: Path, name: str) -> None:
+def uninstall(site, name):
     version, files = NEIGHBOURS[name]
     for path in files:
         (site / "nvidia" / path).unlink()
@@ -153,9 +142,7 @@ def uninstall(site: Path, name: str) -> None:
 class Planter:
     """Does to an environment what a case says."""
 
-    def __init__(
-        self, site: Path, release: str, published: Mapping[str, Path], stubs: Path, outside: Path
-    ) -> None:
+    def __init__(self, site, release, published, stubs, outside):
         self.site, self.release, self.published, self.stubs, self.outside = (
             site,
             release,
@@ -165,18 +152,18 @@ class Planter:
         )
         self.info = site / info_of(RELEASES[release], release)
 
-    def at(self, name: str) -> Path:
+    def at(self, name):
         return (
             self.site / name if "/" in name or name.endswith(".pth") else self.site / CUDNN / name
         )
 
-    def do(self, step: dict[str, Any]) -> None:
+    def do(self, step):
         step = dict(step)
         verb, value = next(iter(step.items()))
         del step[verb]
         getattr(self, f"_{verb}")(value, **step)
 
-    def drop_hashes(self) -> None:
+    def drop_hashes(self):
         """Take the hashes of large files that no step touched out of their RECORD.
 
         Hashing half a gigabyte that is known to be right is most of the time of a case. Cases
@@ -190,20 +177,20 @@ class Planter:
             lines = [self._without_hash(line, site) for line in record.read_text().splitlines()]
             put(record, "".join(f"{line}\n" for line in lines).encode())
 
-    def _without_hash(self, line: str, site: Path) -> str:
+    def _without_hash(self, line, site):
         path, _, size = line.split(",")
         file = self.site / path
         untouched = file.exists() and (site / path).exists() and file.samefile(site / path)
         return f"{path},,{size}" if untouched and file.stat().st_size > LARGE else line
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, name):
         self.at(name).unlink()
 
-    def _cut(self, name: str, to: float) -> None:
+    def _cut(self, name, to):
         path = own_copy(self.at(name))
         os.truncate(path, int(path.stat().st_size * to))
 
-    def _flip(self, name: str, at: float) -> None:
+    def _flip(self, name, at):
         with own_copy(self.at(name)).open("r+b") as stream:
             place = int(stream.seek(0, os.SEEK_END) * at)
             stream.seek(place)
@@ -211,17 +198,17 @@ class Planter:
             stream.seek(place)
             stream.write(bytes([byte ^ 1]))
 
-    def _append(self, name: str) -> None:
+    def _append(self, name):
         with own_copy(self.at(name)).open("ab") as stream:
             stream.write(b"x")
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name, text):
         put(self.at(name), text.encode())
 
-    def _rename(self, name: str, to: str) -> None:
+    def _rename(self, name, to):
         self.at(name).rename(self.at(to))
 
-    def _link(self, name: str, to: str) -> None:
+    def _link(self, name, to):
         path = self.at(name)
         if to == "outside":
             link(path, self.outside / name)
@@ -229,41 +216,39 @@ class Planter:
         path.unlink(missing_ok=True)
         path.symlink_to(to)
 
-    def _swap(self, name: str, by: str, file: str | None = None) -> None:
+    def _swap(self, name, by, file=None):
         link(self.published[by] / CUDNN / (file or name), self.at(name))
 
     _extra = _swap
 
-    def _install(self, release: str) -> None:
+    def _install(self, release):
         install(self.published[release], self.site)
 
-    def _info(self, version: str) -> None:
-        add(self.site, RELEASES[self.release], version, [])
+    def _info(self, version):
+        write_record(self.site, RELEASES[self.release], version, [])
 
-    def _version(self, version: str) -> None:
+    def _version(self, version):
         text = (self.info / "METADATA").read_text()
         put(
             self.info / "METADATA",
             text.replace(f"\nVersion: {self.release}\n", f"\nVersion: {version}\n").encode(),
         )
 
-    def _remove_record(self, _: bool) -> None:
+    def _remove_record(self, _):
         (self.info / "RECORD").unlink()
 
-    def _claim(self, name: str, **who: str) -> None:
+    def _claim(self, name, **who):
         put(self.site / name, b"another's")
-        add(self.site, who["for"], "1.0", [name])
+        write_record(self.site, who["for"], "1.0", [name])
 
-    def _stand_in(self, name: str) -> None:
+    def _stand_in(self, name):
         stand_in(self.site, name, self.stubs)
 
-    def _uninstall(self, name: str) -> None:
+    def _uninstall(self, name):
         uninstall(self.site, name)
 
 
-def place_of(
-    entry: str, site: Path, published: Mapping[str, Path], stubs: Path, outside: Path
-) -> str:
+def place_of(entry, site, published, stubs, outside):
     """What an entry of a loader variable stands for."""
     if entry == "own":
         return str(site / CUDNN)

@@ -3,10 +3,7 @@
 Each solve opens its channels, so nothing of the solve before is left in the process.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -18,21 +15,21 @@ from gpuenv.resolve.conda.solvers import RattlerProcess
 class Turn:
     """One solver's turn with the process. It has the methods of RattlerProcess."""
 
-    def __init__(self, free: list[RattlerProcess]) -> None:
+    def __init__(self, free):
         self._free = free
         self._process = free.pop()
         self.send, self.answer = self._process.send, self._process.answer
 
-    def close(self) -> None:
+    def close(self):
         self._free.append(self._process)
 
 
-def variables() -> dict[str, str]:
+def variables():
     return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
 
 @contextmanager
-def one_process() -> Iterator[None]:
+def one_process():
     """Solvers of this process take turns with one rattler process.
 
     A solver in another environment, or beside one that has not ended, starts a process of its own.
@@ -40,7 +37,7 @@ def one_process() -> Iterator[None]:
     free = [RattlerProcess()]
     (process,), at_start = free, variables()
 
-    def start() -> RattlerProcess | Turn:
+    def start():
         if free and variables() == at_start:
             return Turn(free)
         return RattlerProcess()

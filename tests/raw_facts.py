@@ -5,15 +5,12 @@ fat binaries in matrix_data/scans, the TOML files that people write, and the sna
 JSON that they are. All is of Linux on x86_64.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -25,27 +22,26 @@ from linux_markers import linux_markers
 
 DATA = Path(__file__).resolve().parent.parent / "matrix_data"
 PLATFORM = "linux-x86_64"
-Pair = tuple[int, int]
 RANK = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
 SOME, MOST = 0.1, 0.5  # binaries/rows.py: the share of the fat binaries that makes a target count
 TEGRA = {(5, 3), (6, 2), (7, 2), (8, 7)}
 
 
-def toml(name: str) -> dict[str, Any]:
+def toml(name):
     return tomllib.loads((DATA / name).read_text(encoding="utf-8"))
 
 
-def pair(text: str) -> Pair:
+def pair(text):
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
 
 
-def release(text: str) -> tuple[int, ...]:
+def release(text):
     return tuple(int(part) for part in text.split("."))
 
 
 LIBRARIES, DRIVERS, TOOLKITS = toml("libraries.toml"), toml("drivers.toml"), toml("toolkits.toml")
-FRAMEWORKS: dict[str, dict[str, Any]] = {
+FRAMEWORKS = {
     path.stem: {"way": [], "scan": [], **tomllib.loads(path.read_text(encoding="utf-8"))}
     for path in sorted(DATA.glob("frameworks/*.toml"))
 }
@@ -54,7 +50,7 @@ SCOPES = [
     *(scope for one in FRAMEWORKS.values() for scope in one["scan"]),
 ]
 # The toolkit that first writes a PTX language: any driver for it compiles that.
-MAKERS: dict[str, Pair] = {}
+MAKERS = {}
 for row in (
     *TOOLKITS["compiler"],
     *({"ptx": row["version"], **row} for row in TOOLKITS.get("ptx", [])),
@@ -74,11 +70,11 @@ FLOORS = {row["cuda"]: row["linux"] for row in DRIVERS["floor"]}
 # ---- drivers
 
 
-def branch_of(driver: str) -> int:
+def branch_of(driver):
     return release(driver)[0] // 5 * 5
 
 
-def driver_cuda(driver: str) -> Pair:
+def driver_cuda(driver):
     """The CUDA version of the newest known branch that is not newer than the driver."""
     return pair(
         max(
@@ -89,18 +85,18 @@ def driver_cuda(driver: str) -> Pair:
     )
 
 
-def majors_of(driver: str) -> list[str]:
+def majors_of(driver):
     """The CUDA majors whose toolkits run on the driver (R1)."""
     return [str(major) for major, floor in FLOORS.items() if release(driver) >= release(floor)]
 
 
-def dropped(capability: Pair, driver: str) -> bool:
+def dropped(capability, driver):
     """R7: whether the driver's branch is beyond the last one for the device."""
     rows = [row for row in DRIVERS["last"] if capability in map(pair, row["capabilities"])]
     return any(branch_of(driver) > row["branch"] for row in rows)
 
 
-def too_new(capability: Pair, driver: str) -> bool:
+def too_new(capability, driver):
     """R9: whether the driver's branch is older than the first one for the device."""
     rows = [row for row in DRIVERS["first"] if capability in map(pair, row["capabilities"])]
     return any(branch_of(driver) < row["branch"] for row in rows)
@@ -110,7 +106,7 @@ def too_new(capability: Pair, driver: str) -> bool:
 
 
 @cache
-def scans(name: str) -> dict[str, dict[str, Any]]:
+def scans(name):
     """version -> what was read from a wheel of it."""
     path = DATA / "scans" / f"{name}.json"
     rows = json.loads(path.read_text(encoding="ascii"))["scans"] if path.exists() else []
@@ -118,7 +114,7 @@ def scans(name: str) -> dict[str, dict[str, Any]]:
 
 
 @cache
-def rows(name: str) -> dict[str, dict[str, Any]]:
+def rows(name):
     """version -> the row of the data, for what was not scanned and for the names of toolkits."""
     path = DATA / "libraries" / f"{name}.json"
     if not path.exists():
@@ -130,21 +126,21 @@ def rows(name: str) -> dict[str, dict[str, Any]]:
     return {row["version"]: row for row in found if row["platform"] == PLATFORM}
 
 
-def scope_of(name: str) -> dict[str, Any]:
+def scope_of(name):
     return next(
         (one for one in SCOPES if name in one["distributions"] and one["platform"] == PLATFORM), {}
     )
 
 
 @cache
-def target(text: str) -> tuple[Pair, str]:
+def target(text):
     """ "90a" -> ((9, 0), "a"). CUDA 13.0 renamed 10.1 to 11.0."""
     digits = text.rstrip("af")
     made_for = int(digits[:-1]), int(digits[-1])
     return (11, 0) if made_for == (10, 1) else made_for, text[len(digits) :]
 
 
-def sass_runs(text: str, device: Pair) -> bool:
+def sass_runs(text, device):
     """R2: exactly, or of the same major and older; "a" and Tegra exactly only."""
     made_for, suffix = target(text)
     if made_for == device or suffix == "a" or made_for in TEGRA or device in TEGRA:
@@ -152,19 +148,19 @@ def sass_runs(text: str, device: Pair) -> bool:
     return made_for[0] == device[0] and made_for[1] < device[1]
 
 
-def ptx_reaches(text: str, device: Pair) -> bool:
+def ptx_reaches(text, device):
     made_for, suffix = target(text)
     if suffix == "a":
         return made_for == device
     return made_for <= device and (not suffix or made_for[0] == device[0])
 
 
-def matches(path: str, patterns: list[str]) -> bool:
+def matches(path, patterns):
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
 @cache
-def members(name: str, version: str) -> list[tuple[dict[str, Any], bool]]:
+def members(name, version):
     """The libraries of a scanned wheel that count, and whether each is a collection of engines."""
     scope = scope_of(name)
     found = []
@@ -176,7 +172,7 @@ def members(name: str, version: str) -> list[tuple[dict[str, Any], bool]]:
     return found
 
 
-def library_serves(library: dict[str, Any], engines: bool, device: Pair) -> str | Pair | None:
+def library_serves(library, engines, device):
     """Apply R2 to one library, by the number of its fat binaries that have each target.
 
     A pair is the newest toolkit whose PTX a driver must compile.
@@ -195,7 +191,7 @@ def library_serves(library: dict[str, Any], engines: bool, device: Pair) -> str 
 
 
 @cache
-def libraries_serve(name: str, version: str, device: Pair) -> list[str | Pair | None]:
+def libraries_serve(name, version, device):
     """Return `library_serves` for each library of a scanned wheel; PTX also of its [[kernels]]."""
     makers = [
         MAKERS[row["language"]]
@@ -206,7 +202,7 @@ def libraries_serve(name: str, version: str, device: Pair) -> list[str | Pair | 
     return [max(how, *makers) if makers and isinstance(how, tuple) else how for how in found]
 
 
-def row_serves(row: dict[str, Any], device: Pair, cuda: Pair) -> str | None:
+def row_serves(row, device, cuda):
     """As `library_serves`, for a documented row."""
     if row["sass"] is not None and any(sass_runs(text, device) for text in row["sass"]):
         return "sass"
@@ -223,7 +219,7 @@ def row_serves(row: dict[str, Any], device: Pair, cuda: Pair) -> str | None:
 
 
 @cache
-def serves(name: str, version: str, device: Pair, cuda: Pair) -> str | None:
+def serves(name, version, device, cuda):
     """R3: how the weakest library of a release serves a device: sass, ptx, unknown or None."""
     if version in scans(name):
         found = []
@@ -236,7 +232,7 @@ def serves(name: str, version: str, device: Pair, cuda: Pair) -> str | None:
 
 
 @cache
-def known_bad(name: str, version: str, device: Pair, cuda: Pair) -> set[str]:
+def known_bad(name, version, device, cuda):
     """The severities of what is known against a release on a device with a driver."""
     return {
         row["severity"]
@@ -253,7 +249,7 @@ def known_bad(name: str, version: str, device: Pair, cuda: Pair) -> set[str]:
 # ---- what a wheel was built with
 
 
-def said(name: str, version: str, what: str) -> str | None:
+def said(name, version, what):
     """What a text of the wheel says: its toolkit ("cuda") or its cuDNN ("cudnn")."""
     where, scan = scope_of(name).get(what), scans(name).get(version)
     if where is None or scan is None or where[0] not in scan["texts"]:
@@ -263,7 +259,7 @@ def said(name: str, version: str, what: str) -> str | None:
 
 
 @cache
-def cuda_major(name: str, version: str) -> str | None:
+def cuda_major(name, version):
     """The CUDA major of a distribution: by its name, its texts, or NVIDIA's version numbers."""
     found = re.search(r"-cu(?:da)?(\d\d)x?$|-cuda(\d\d)-", name)
     if found:
@@ -275,7 +271,7 @@ def cuda_major(name: str, version: str) -> str | None:
 
 
 @cache
-def built_cudnn(name: str, version: str) -> Pair | None:
+def built_cudnn(name, version):
     """The cuDNN that a framework's wheel was built with.
 
     It is what METADATA pins or requires at least; without that, what a text names.
@@ -292,7 +288,7 @@ def built_cudnn(name: str, version: str) -> Pair | None:
     return (int(text.split(".")[0]), int((text + ".0").split(".")[1])) if text else None
 
 
-def owned(name: str, version: str) -> set[str]:
+def owned(name, version):
     """The libraries that a wheel installs; () for one that nobody scanned."""
     scan = scans(name).get(version)
     return {path for path in scan["owns"] if not path.endswith("/")} if scan else set()
@@ -304,19 +300,19 @@ def owned(name: str, version: str) -> set[str]:
 class Release:
     """One release of a package with the wheel that fits best."""
 
-    def __init__(self, name: str, version: str, wheel: list[Any], texts: list[str]):
+    def __init__(self, name, version, wheel, texts):
         self.name, self.version, self.filename, self.sha256 = name, version, wheel[1], wheel[3]
         self.yanked = wheel[6] is not None
         self.requires = [requirement(text) for text in texts]
 
 
 @cache
-def requirement(text: str) -> Requirement:
+def requirement(text):
     return Requirement(text)
 
 
 @cache
-def tags(python: Pair) -> dict[str, int]:
+def tags(python):
     """What fits CPython on glibc 2.39, best first: tag -> place."""
     old = {17: "2014", 12: "2010", 5: "1"}
     platforms = [
@@ -334,13 +330,13 @@ def tags(python: Pair) -> dict[str, int]:
 
 
 @cache
-def snapshot(name: str, python: Pair) -> tuple[Release, ...]:
+def snapshot(name, python):
     """The releases of a package on the default index that fit, newest first; () if unknown."""
     path = DATA / "snapshot" / "default" / f"{name}.json"
     if not path.exists():
         return ()
     data, fits = json.loads(path.read_text(encoding="utf-8")), tags(python)
-    best: dict[int, tuple[tuple[bool, int], list[Any]]] = {}
+    best = {}
     for wheel in (wheel for group in data["files"].values() for wheel in group):
         asked = None if wheel[5] is None else data["requires_python"][wheel[5]]
         if asked and not SpecifierSet(asked).contains(f"{python[0]}.{python[1]}.0"):
@@ -359,12 +355,12 @@ def snapshot(name: str, python: Pair) -> tuple[Release, ...]:
     return tuple(sorted(found, key=lambda one: Version(one.version), reverse=True))
 
 
-def environment(python: Pair) -> dict[str, str]:
+def environment(python):
     return linux_markers(f"{python[0]}.{python[1]}.0")
 
 
 @cache
-def asked_by(one: Release, extra: str, python: Pair) -> list[Requirement]:
+def asked_by(one, extra, python):
     """The requirements of a release on the target, for an extra; "" is the release itself."""
     here = environment(python)
     return [
@@ -374,5 +370,5 @@ def asked_by(one: Release, extra: str, python: Pair) -> list[Requirement]:
     ]
 
 
-def normal(name: str) -> str:
+def normal(name):
     return str(canonicalize_name(name))

@@ -3,18 +3,17 @@
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
 
-def load_script(name: str) -> ModuleType:
+def load_script(name):
     """Return the module of a program, for example "prove.corpus"."""
     if str(SCRIPTS) not in sys.path:
         sys.path.append(str(SCRIPTS))
     return importlib.import_module(name)
 
 
-def tool(group: str, name: str, *arguments: str) -> list[str]:
+def tool(group, name, *arguments):
     """Return the command that runs a program."""
     return [sys.executable, str(SCRIPTS / "tools.py"), group, name, *arguments]

@@ -1,65 +1,45 @@
 """Tiny wheels with a module, a script and a correct RECORD; their locks; content of folders."""
 
-import base64
 import hashlib
 import importlib.metadata
 import sys
-import zipfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+import index_server
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
-from index_server import provided
 
 HERE = (sys.version_info[0], sys.version_info[1])
 
 
-def record_of(files: Mapping[str, str | bytes], info: str) -> str:
-    """The RECORD of a distribution with these files; `info` is its .dist-info folder."""
-    rows = [f"{info}/RECORD,,\n"]
-    for path, content in files.items():
-        data = content.encode() if isinstance(content, str) else content
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(data)}\n")
-    return "".join(rows)
-
-
-def make_wheel(
-    folder: Path,
-    name: str,
-    version: str,
-    *,
-    requires: Sequence[str] = (),
-    script: str | None = None,
-    files: Mapping[str, str] | None = None,
-) -> Wheel:
+def make_wheel(folder, name, version, *, requires=(), script=None, files=None):
     """A wheel with the module NAME.py, and a program `script` that prints version and prefix."""
-    path = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    stem = f"{name.replace('-', '_')}-{version}.dist-info"
     module = name.replace("-", "_")
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    fields = [*(f"Requires-Dist: {text}" for text in requires), *provided(requires)]
-    metadata += "".join(f"{field}\n" for field in fields)
-    texts = {
-        f"{module}.py": f"import sys\nversion = {version!r}\n"
-        "def main():\n    print(version, sys.prefix)\n",
-        f"{stem}/METADATA": metadata,
-        f"{stem}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n"
-        "Tag: py3-none-any\n",
-        **(files or {}),
-    }
+    code = f"import sys\nversion = {version!r}\ndef main():\n    print(version, sys.prefix)\n"
+    files = {f"{module}.py": code, **(files or {})}
     if script is not None:
-        texts[f"{stem}/entry_points.txt"] = f"[console_scripts]\n{script} = {module}:main\n"
-    texts[f"{stem}/RECORD"] = record_of(texts, stem)
-    with zipfile.ZipFile(path, "w") as archive:
-        for file, text in texts.items():
-            archive.writestr(file, text)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Wheel(name=name, version=version, filename=path.name, url=path.as_uri(), sha256=sha256)
+        points = f"[console_scripts]\n{script} = {module}:main\n"
+        files[f"{module}-{version}.dist-info/entry_points.txt"] = points
+    filename, data = index_server.make_wheel(name, version, requires, files=files)
+    path = folder / filename
+    path.write_bytes(data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    return Wheel(name=name, version=version, filename=filename, url=path.as_uri(), sha256=sha256)
 
 
-def make_lock(*wheels: Wheel) -> Lock:
+def write_record(site, name, version, paths):
+    """Write the dist-info of a distribution that owns these files, given relative to `site`."""
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    (site / info).mkdir(exist_ok=True)
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    files = {str(path): (site / path).read_bytes() for path in paths}
+    files[f"{info}/METADATA"] = metadata.encode()
+    record = index_server.record_of(files, info)
+    for file, text in (("METADATA", metadata), ("RECORD", record)):
+        (site / info / file).unlink(missing_ok=True)  # it can be a link to a shared file
+        (site / info / file).write_text(text)
+
+
+def make_lock(*wheels):
     """A lock for the Python that runs the tests; it needs no GPU."""
     return Lock(
         pins=tuple(Pin(wheel=wheel) for wheel in wheels),
@@ -71,12 +51,12 @@ def make_lock(*wheels: Wheel) -> Lock:
     )
 
 
-def write_lock(path: Path, lock: Lock) -> Path:
+def write_lock(path, lock):
     path.write_text(pylock.dumps(lock))
     return path
 
 
-def installed(target: Path) -> dict[str, str]:
+def installed(target):
     """Return {name: version} of the distributions in an environment.
 
     The environment has the release of Python that runs the tests.
@@ -87,9 +67,9 @@ def installed(target: Path) -> dict[str, str]:
     return {one.name: one.version for one in distributions}
 
 
-def content(folder: Path) -> dict[str, bytes | str]:
+def content(folder):
     """What is in a folder: the bytes of each file, and where each link leads. {} without one."""
-    found: dict[str, bytes | str] = {}
+    found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
             found[str(path.relative_to(folder))] = str(path.readlink())

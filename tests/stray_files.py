@@ -20,7 +20,7 @@ driver = "550.54.14"
 """
 
 
-def plant(folder: Path) -> None:
+def plant(folder):
     """Put a lock, a project, requirements and an environment that does not work into a folder."""
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)

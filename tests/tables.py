@@ -4,9 +4,7 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,34 +12,39 @@ ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data"
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"  # the version of this Python
 
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="glibc's loader, and /proc")
+on_x86_64 = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64",
+    reason="wheels and code of Linux x86_64",
+)
 
-def data_file(name: str) -> Any:
+
+def data_file(name):
     """Return the content of tests/data/NAME, which is TOML or JSON."""
     loads = json.loads if name.endswith(".json") else tomllib.loads
     return loads((DATA / name).read_text(encoding="utf-8"))
 
 
-def cases(rows: Sequence[dict[str, Any]]) -> pytest.MarkDecorator:
+def cases(rows):
     """Run a test once for each of these rows, which is its argument `case` and has a name."""
     return pytest.mark.parametrize("case", rows, ids=[row["name"] for row in rows])
 
 
-def each(arguments: str, rows: Any) -> pytest.MarkDecorator:
+def each(arguments, rows, ids=None):
     """Run a test with the values of each of these rows as these arguments.
 
     Args:
         arguments: Their names, with spaces between them.
         rows: A list of rows, or the names of the rows and the rows.
+        ids: The names of the rows, or a function that names one.
     """
     names = arguments.split()
-    values = [*rows.values()] if isinstance(rows, dict) else rows
-    ids = [*rows] if isinstance(rows, dict) else None
-    return pytest.mark.parametrize(names if len(names) > 1 else names[0], values, ids=ids)
+    if isinstance(rows, dict):
+        ids, rows = [*rows], [*rows.values()]
+    return pytest.mark.parametrize(names if len(names) > 1 else names[0], rows, ids=ids)
 
 
-def together(
-    rows: Iterable[Any], *, sampled: bool = False
-) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
+def together(rows, *, sampled=False):
     """Run a test once for each of these rows, but report all of them as one test.
 
     For rows of a few milliseconds: pytest takes as long for a test as these for themselves.
@@ -54,8 +57,8 @@ def together(
     if sampled and os.environ.get("GPUENV_TEST_SAMPLE") == "1":
         taken = taken[::3]
 
-    def decorate(test: Callable[[Any], None]) -> Callable[[], None]:
-        def run_all() -> None:
+    def decorate(test):
+        def run_all():
             failures = []
             for row in taken:
                 try:

@@ -5,7 +5,6 @@ tests/data/attestations has files of the tests of pypi-attestations. The signatu
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,10 @@ from gpuenv.cli import main
 from gpuenv.lock import pylock
 from index_server import IndexServer
 from small_wheels import make_lock, make_wheel
+from tables import ROOT, each
 
 NAME = "circleci_sign_publish_example-0.0.1.dev137-py3-none-any.whl"
-DATA = Path(__file__).parent / "data" / "attestations"
+DATA = ROOT / "tests" / "data" / "attestations"
 WHEEL, PROVENANCE = (DATA / NAME).read_bytes(), (DATA / f"{NAME}.provenance").read_bytes()
 OTHER_PUBLISHER = PROVENANCE.replace(b"CircleCI-Public/", b"somebody-else/")
 # (the wheel, the provenance or None, what the refusal says; "" is no refusal)
@@ -29,7 +29,7 @@ CASES = {
 }
 
 
-def solve(tmp_path: Path, server: IndexServer) -> int:
+def solve(tmp_path, server):
     words = ["solve", "circleci-sign-publish-example==0.0.1.dev137", "--require-attestations"]
     words += ["--gpu", "none", "--index-url", server.url, "-o", str(tmp_path / "pylock.toml")]
     return main(words)
@@ -38,14 +38,8 @@ def solve(tmp_path: Path, server: IndexServer) -> int:
 @pytest.mark.skipif(
     importlib.util.find_spec("pypi_attestations") is None, reason="needs gpuenv[attestations]"
 )
-@pytest.mark.parametrize(("wheel", "provenance", "says"), CASES.values(), ids=CASES.keys())
-def test_a_file_needs_an_attestation_that_holds(
-    wheel: bytes,
-    provenance: bytes | None,
-    says: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@each("wheel provenance says", CASES)
+def test_a_file_needs_an_attestation_that_holds(wheel, provenance, says, tmp_path, capsys):
     with IndexServer() as server:
         server.add_file("circleci-sign-publish-example", NAME, wheel)
         if provenance is not None:
@@ -64,18 +58,15 @@ def test_a_file_needs_an_attestation_that_holds(
     assert identity["vcs_origin"] == "github.com/CircleCI-Public/sign-and-publish-examples"
 
 
-def test_no_network_means_no_attestations(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_network_means_no_attestations(tmp_path, call):
     make_wheel(tmp_path, "alpha", "1.0")
     words = ["solve", "alpha", "--require-attestations", "--gpu", "none", "--no-index"]
     words += ["--find-links", str(tmp_path), "-o", str(tmp_path / "pylock.toml")]
-    assert main(words) == 2
-    assert "asks the indexes of wheels" in capsys.readouterr().err
+    assert "asks the indexes of wheels" in call(*words, status=2).stderr
     assert not (tmp_path / "pylock.toml").exists()
 
 
-def test_a_lock_keeps_the_publishers(tmp_path: Path) -> None:
+def test_a_lock_keeps_the_publishers(tmp_path):
     lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"))
     text = '{"kind":"GitHub","repository":"of/alpha","workflow":"release.yml"}'
     attested = lock.replace(pins=(lock.pins[0].replace(publishers=(text,)),))

@@ -3,9 +3,7 @@
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import forked
 import gpuenv
@@ -28,7 +26,7 @@ CALLBACKS = {
 }
 
 
-def package_of(frame: FrameType | None) -> str | None:
+def package_of(frame):
     """Return the package of a frame or of its nearest caller in gpuenv; None if there is none."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(PACKAGE):
@@ -37,18 +35,18 @@ def package_of(frame: FrameType | None) -> str | None:
     return None
 
 
-def traced(arguments: list[str], result: Path) -> Callable[[], None]:
+def traced(arguments, result):
     """Return an entry point that writes the calls between packages to `result` as JSON."""
-    calls: set[tuple[str, str, str]] = set()
+    calls = set()
 
-    def note(frame: FrameType, event: str, _argument: object) -> None:
+    def note(frame, event, _argument):
         name = frame.f_code.co_name
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGE) and name != "<module>":
             caller, called = package_of(frame.f_back), package_of(frame)
             if caller is not None and called is not None and caller != called:
                 calls.add((caller, called, name))
 
-    def enter() -> None:
+    def enter():
         sys.setprofile(note)
         status = main(arguments)
         sys.setprofile(None)
@@ -57,7 +55,7 @@ def traced(arguments: list[str], result: Path) -> Callable[[], None]:
     return enter
 
 
-def calls_of(arguments: list[str], folder: Path) -> set[tuple[str, str, str]]:
+def calls_of(arguments, folder):
     """Run a command; return (caller's package, called package, function) of its calls."""
     import_what_commands_use()
     result = folder / "calls.json"
@@ -68,7 +66,7 @@ def calls_of(arguments: list[str], folder: Path) -> set[tuple[str, str, str]]:
     return {(caller, called, name) for caller, called, name in calls}
 
 
-def test_a_command_enters_each_stage_from_at_most_two_packages(folder: Path) -> None:
+def test_a_command_enters_each_stage_from_at_most_two_packages(folder):
     with IndexServer() as server:
         server.add("alpha", "1.0", ["beta"])
         server.add("beta", "1.0")
@@ -76,7 +74,7 @@ def test_a_command_enters_each_stage_from_at_most_two_packages(folder: Path) -> 
         installed = calls_of(["install", "alpha", "--target", "env", "-y", *HOST, *index], folder)
     verified = calls_of(["verify", "--target", "env", "--no-device"], folder)
     for calls, stages in ((installed, STAGES), (verified, ("detect", "lock", "verify", "api"))):
-        callers: dict[str, set[str]] = defaultdict(set)
+        callers = defaultdict(set)
         for caller, called, name in calls:
             if LEVEL[called] < LEVEL[caller]:
                 callers[called].add(caller)

@@ -1,8 +1,5 @@
 """scripts/prove/lock.py finds what is wrong with a lock, from METADATA alone."""
 
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
 from script_modules import load_script
@@ -16,14 +13,12 @@ CHANGED = TABLES["changed"]
 
 
 @pytest.fixture(scope="module")
-def check_lock() -> ModuleType:
+def check_lock():
     return load_script("prove.lock")
 
 
 @each("requirement change expected", TABLES["what_is_wrong_with_a_lock"])
-def test_what_is_wrong_with_a_lock(
-    requirement: str, change: str, expected: list[str], check_lock: ModuleType, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_a_lock(requirement, change, expected, check_lock, tmp_path):
     wheels = dict(WHEELS)
     if change:
         name, filename, metadata = CHANGED[change]

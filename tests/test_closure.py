@@ -2,11 +2,7 @@
 
 import os
 import struct
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -15,34 +11,22 @@ from hypothesis import strategies as st
 
 from examples import examples
 from gpuenv.binaries import elf
-from gpuenv.model import Check
 from gpuenv.verify.linkage import Libraries, closure_check
 from gpuenv.verify.loader import Origins
 from gpuenv.verify.survey import Distribution, Survey
 from native_build import build
+from tables import each, on_linux
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+pytestmark = on_linux
 
 
 class Site:
     """A packages' folder of stand-ins: {path: distribution}, as the survey tells it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.libraries, self.requires = (
-            folder,
-            dict[str, str](),
-            dict[str, list[str]](),
-        )
+    def __init__(self, folder):
+        self.folder, self.libraries, self.requires = (folder, {}, {})
 
-    def add(
-        self,
-        path: str,
-        owner: str,
-        *,
-        names: Sequence[str] = (),
-        needs: Sequence[Path] = (),
-        flags: Sequence[str] = (),
-    ) -> Path:
+    def add(self, path, owner, *, names=(), needs=(), flags=()):
         """Write a library of `owner` with texts and needed libraries.
 
         `as_needed` are those of which there is a file.
@@ -61,17 +45,11 @@ class Site:
         self.own(path, owner)
         return place
 
-    def own(self, path: str, owner: str) -> None:
+    def own(self, path, owner):
         self.libraries[str(self.folder / path)] = owner
         self.requires.setdefault(owner, [])
 
-    def check(
-        self,
-        *modules: str,
-        env: Mapping[str, str] | None = None,
-        deadline: float = 60.0,
-        system: Mapping[str, Sequence[str]] | None = None,
-    ) -> Check:
+    def check(self, *modules, env=None, deadline=60.0, system=None):
         rows = [
             Distribution(name=name, version="1.0", requires=tuple(needs))
             for name, needs in self.requires.items()
@@ -82,17 +60,17 @@ class Site:
         return closure_check(libraries, modules)
 
 
-def survey_of(*rows: Distribution, libraries: Mapping[str, str]) -> Survey:
-    interpreter: Any = {}
+def survey_of(*rows, libraries):
+    interpreter = {}
     return Survey(interpreter=interpreter, distributions=rows, libraries=libraries)
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path):
     return Site(tmp_path / "site")
 
 
-def test_reading_agrees_with_another_reader(site: Site) -> None:
+def test_reading_agrees_with_another_reader(site):
     lower = site.add("nvidia/b/lib/liblower.so.3", "nvidia-b")
     upper = site.add(
         "nvidia/a/lib/libupper.so.2",
@@ -113,7 +91,7 @@ def test_reading_agrees_with_another_reader(site: Site) -> None:
     assert found.names == ("libcublas.so.13", "libplain.so")
 
 
-def test_libraries_that_the_system_must_have(site: Site, tmp_path: Path) -> None:
+def test_libraries_that_the_system_must_have(site, tmp_path):
     """What the data says that a release opens, although no text of its libraries names it."""
     system = {"tensorflow": ["libcudart.so.11.0", "libcudnn.so.8"]}
     check = site.check(system=system)
@@ -131,7 +109,7 @@ def test_libraries_that_the_system_must_have(site: Site, tmp_path: Path) -> None
     assert site.check(system=system, env=env).status == "pass"
 
 
-def test_names_are_whole_texts(site: Site) -> None:
+def test_names_are_whole_texts(site):
     texts = [
         "cannot open libcublas.so.13",
         "/usr/lib/libcublas.so.12",
@@ -141,7 +119,7 @@ def test_names_are_whole_texts(site: Site) -> None:
     assert elf.read(str(site.add("libt.so.1", "nvidia-t", names=texts)), names=True).names == ()
 
 
-def test_rpath_and_runpath_are_told_apart(site: Site) -> None:
+def test_rpath_and_runpath_are_told_apart(site):
     path = site.add(
         "libold.so.1", "nvidia-t", flags=["-Wl,-rpath,/a:/b", "-Wl,--disable-new-dtags"]
     )
@@ -153,9 +131,7 @@ def test_rpath_and_runpath_are_told_apart(site: Site) -> None:
 
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
-def test_damage_gives_an_answer_or_one_error(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_damage_gives_an_answer_or_one_error(data, tmp_path_factory):
     """Whatever the headers hold, reading ends within bounds, with a result or NotElfError."""
     folder = tmp_path_factory.mktemp("damage")
     whole = bytearray(build("library_stub.c", "libd.so.1", folder.parent / "native").read_bytes())
@@ -175,9 +151,7 @@ def test_damage_gives_an_answer_or_one_error(
 # ---- the judgement -------------------------------------------------------------------------------
 
 
-def cudnn(
-    site: Site, *, members: Sequence[str] = ("ops", "cnn"), named: Sequence[str] = ("ops", "cnn")
-) -> None:
+def cudnn(site, *, members=("ops", "cnn"), named=("ops", "cnn")):
     """A main library that opens its members by their names without version."""
     lib = "nvidia/cudnn/lib"
     site.add(
@@ -191,7 +165,7 @@ def cudnn(
         )
 
 
-def test_a_member_that_is_named_and_not_there(site: Site) -> None:
+def test_a_member_that_is_named_and_not_there(site):
     cudnn(site, named=("ops", "cnn", "tensor_ir"))
     found = site.check()
     assert found.status == "fail"
@@ -201,7 +175,7 @@ def test_a_member_that_is_named_and_not_there(site: Site) -> None:
     )
 
 
-def test_what_the_path_does_without_is_unknown(site: Site) -> None:
+def test_what_the_path_does_without_is_unknown(site):
     """Only a library that neither cuDNN nor a framework reaches opens it."""
     cudnn(site)
     site.add(
@@ -211,7 +185,7 @@ def test_what_the_path_does_without_is_unknown(site: Site) -> None:
     assert (found.status, "missing: libnccl.so.2" in found.evidence) == ("unknown", True)
 
 
-def test_a_library_that_is_needed_and_only_outside(site: Site, tmp_path: Path) -> None:
+def test_a_library_that_is_needed_and_only_outside(site, tmp_path):
     other = Site(tmp_path / "toolkit").add("libcublas.so.13", "toolkit")
     cudnn(site)
     site.add("nvidia/cusolver/lib/libcusolver.so.12", "nvidia-cusolver", needs=[other])
@@ -229,14 +203,14 @@ def test_a_library_that_is_needed_and_only_outside(site: Site, tmp_path: Path) -
     )
 
 
-def test_a_library_beside_the_recorded_ones_is_there(site: Site) -> None:
+def test_a_library_beside_the_recorded_ones_is_there(site):
     cudnn(site, named=("ops", "cnn", "ext"))
     extra = site.add("nvidia/cudnn/lib/libcudnn_ext.so.9", "nobody")
     del site.libraries[str(extra)]
     assert site.check().status == "pass"
 
 
-def test_a_systems_library_that_is_nowhere(site: Site, tmp_path: Path) -> None:
+def test_a_systems_library_that_is_nowhere(site, tmp_path):
     """A missing library matters on the path. A plug-in that is opened by name may lack its own."""
     absent = Site(tmp_path / "other").add("libodd.so.7", "system")
     cudnn(site, named=("ops", "cnn", "ext"))
@@ -251,7 +225,7 @@ def test_a_systems_library_that_is_nowhere(site: Site, tmp_path: Path) -> None:
     )
 
 
-def frameworks(site: Site, *, both: bool) -> None:
+def frameworks(site, *, both):
     """A framework whose library needs cuBLAS of CUDA 12, and of CUDA 13 if `both`."""
     twelve = site.add("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12")
     thirteen = site.add("nvidia/cu13/lib/libcublas.so.13", "nvidia-cublas")
@@ -261,7 +235,7 @@ def frameworks(site: Site, *, both: bool) -> None:
     site.add("torch/_C.cpython-312-x86_64-linux-gnu.so", "torch", needs=[own])
 
 
-def test_two_cuda_majors_for_one_framework(site: Site) -> None:
+def test_two_cuda_majors_for_one_framework(site):
     frameworks(site, both=True)
     found = site.check("torch")
     assert found.status == "fail"
@@ -271,7 +245,7 @@ def test_two_cuda_majors_for_one_framework(site: Site) -> None:
     )
 
 
-def test_two_cuda_majors_that_nobody_needs_both(site: Site) -> None:
+def test_two_cuda_majors_that_nobody_needs_both(site):
     frameworks(site, both=False)
     found = site.check("torch")
     assert found.status == "pass"
@@ -280,7 +254,7 @@ def test_two_cuda_majors_that_nobody_needs_both(site: Site) -> None:
     )
 
 
-def test_a_frameworks_library_that_is_missing(site: Site) -> None:
+def test_a_frameworks_library_that_is_missing(site):
     frameworks(site, both=False)
     (site.folder / "nvidia/cublas/lib/libcublas.so.12").unlink()
     assert (
@@ -290,7 +264,7 @@ def test_a_frameworks_library_that_is_missing(site: Site) -> None:
     assert site.check().status == "pass"  # nobody's path
 
 
-def test_a_linkers_script_is_no_broken_library(site: Site) -> None:
+def test_a_linkers_script_is_no_broken_library(site):
     cudnn(site)
     for name in ("libnccl.so", "libnccl.so.2"):
         (site.folder / "nvidia/cudnn/lib" / name).write_text("GROUP ( libnccl.so.2 )\n")
@@ -301,20 +275,18 @@ def test_a_linkers_script_is_no_broken_library(site: Site) -> None:
     )
 
 
-def test_no_time_is_no_pass(site: Site) -> None:
+def test_no_time_is_no_pass(site):
     cudnn(site)
     found = site.check(deadline=-1)
     assert (found.status, found.evidence) == ("unknown", "not all files were read in time")
 
 
-def test_nothing_of_cuda(site: Site) -> None:
+def test_nothing_of_cuda(site):
     assert site.check("torch").status == "pass"
 
 
-@pytest.mark.parametrize("tags", ["--disable-new-dtags", "--enable-new-dtags"])
-def test_the_loader_takes_a_library_of_rpath_first_and_of_runpath_last(
-    site: Site, tmp_path: Path, tags: str
-) -> None:
+@each("tags", ["--disable-new-dtags", "--enable-new-dtags"])
+def test_the_loader_takes_a_library_of_rpath_first_and_of_runpath_last(site, tmp_path, tags):
     other = Site(tmp_path / "a").add("libcublas.so.13", "toolkit")
     variable = Site(tmp_path / "b").add("libcublas.so.13", "toolkit")
     cudnn(site)
@@ -334,7 +306,7 @@ def test_the_loader_takes_a_library_of_rpath_first_and_of_runpath_last(
 # ---- one library does not hide another one -------------------------------------------------------
 
 
-def test_a_name_that_is_left_out_does_not_hide_the_next_one(site: Site) -> None:
+def test_a_name_that_is_left_out_does_not_hide_the_next_one(site):
     """Names are sorted, so the library of the driver comes first."""
     site.add(
         "nvidia/cudnn/lib/libcudnn.so.9",
@@ -351,9 +323,7 @@ DEFAULT_FOLDERS = [
 ]  # fmt: skip
 
 
-def test_the_default_folders_of_the_loader_are_searched_in_its_order(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_folders_of_the_loader_are_searched_in_its_order(site, monkeypatch):
     """No system has a library of this name. The first folder that has it counts."""
     name, exists = "libcublas_of_a_test.so.99", os.path.exists
     cudnn(site, members=(), named=())

@@ -3,13 +3,10 @@
 import base64
 import json
 import shutil
-from pathlib import Path
-
-import pytest
 
 from script_modules import load_script
+from tables import ROOT, each
 
-ROOT = Path(__file__).parents[1]
 collect_builds = load_script("data.collect_builds")
 
 HASH = "ab" * 32
@@ -18,7 +15,7 @@ URL = f"https://download-r2.pytorch.org/whl/cu129/{FILE.replace('+', '%2B')}"
 NIX = base64.b64encode(bytes.fromhex(HASH)).decode()
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         f'wheels = [\n    {{ url = "{URL}", hash = "sha256:{HASH}" }},\n]',
@@ -30,28 +27,26 @@ NIX = base64.b64encode(bytes.fromhex(HASH)).decode()
     ],
     ids=["uv", "pylock", "requirements", "fragment", "nix", "json"],
 )
-def test_a_lock_names_a_file_and_its_hash(text: str) -> None:
+def test_a_lock_names_a_file_and_its_hash(text):
     assert list(collect_builds.wheels(text)) == [(f"cu129/{FILE}", HASH)]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [f'{{ url = "{URL}", size = 3 }}', URL, f'"{URL.replace("torch-", "other-")}#sha256={HASH}"'],
     ids=["size", "bare", "package"],
 )
-def test_what_names_no_hash_gives_no_row(text: str) -> None:
+def test_what_names_no_hash_gives_no_row(text):
     assert list(collect_builds.wheels(text)) == []
 
 
-def lock(path: Path, digest: str = HASH) -> Path:
+def lock(path, digest=HASH):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'{{ url = "{URL}", hash = "sha256:{digest}" }}')
     return path
 
 
-def test_two_projects_make_one_row_and_a_second_hash_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_projects_make_one_row_and_a_second_hash_is_refused(tmp_path, capsys):
     data = tmp_path / "matrix_data"
     for path in ("pytorch_index.json", "frameworks/torch.json", "snapshot/index.json"):
         (data / path).parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +74,7 @@ def test_two_projects_make_one_row_and_a_second_hash_is_refused(
     assert "contradiction" in capsys.readouterr().err and table.read_text() == text
 
 
-def test_the_rows_of_the_data_are_well_formed() -> None:
+def test_the_rows_of_the_data_are_well_formed():
     content = json.loads((ROOT / "matrix_data" / "pytorch_index.json").read_text())
     files = [row["file"] for row in content["wheels"]]
     assert len(files) == len(set(files)) > 700

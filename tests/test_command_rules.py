@@ -1,25 +1,17 @@
 """Rules R9 and R10 as commands that a user types: tests/data/command_rules.toml."""
 
-from __future__ import annotations
-
-import json
 import shlex
-from pathlib import Path
-from typing import Any
 
-import pytest
-
-from gpuenv.cli import main
 from gpuenv.lock import pylock
 from index_server import make_wheel
 from tables import cases, data_file
 
 TABLE = data_file("command_rules.toml")
-CASES: list[dict[str, Any]] = TABLE["case"]
+CASES = TABLE["case"]
 FIXED = "--python 3.12 --glibc 2.39 --offline -o pylock.toml"
 
 
-def arguments(case: dict[str, Any], folder: Path) -> list[str]:
+def arguments(case, folder):
     """The arguments of `gpuenv solve`; the wheels of the case are written into the folder."""
     found = [*shlex.split(case["args"]), *shlex.split(FIXED)]
     for name, version, *requires in case.get("wheels", ()):
@@ -31,16 +23,10 @@ def arguments(case: dict[str, Any], folder: Path) -> list[str]:
 
 
 @cases(CASES)
-def test_commands(
-    case: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_commands(case, tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
     args = arguments(case, tmp_path)
-    assert main(["solve", *args]) == case["status"]
-    text = " ".join(capsys.readouterr().err.split())
+    text = " ".join(call("solve", *args, status=case["status"]).stderr.split())
     assert [say for say in case.get("says", ()) if say not in text] == []
     lock_path = tmp_path / "pylock.toml"
     assert lock_path.exists() == (case["status"] == 0)
@@ -52,8 +38,7 @@ def test_commands(
     if case["status"] == 2:
         assert text.startswith("gpuenv: ")
         return
-    assert main(["solve", *args, "--json"]) == case["status"]
-    document = json.loads(capsys.readouterr().out)
+    document = call("solve", *args, "--json", status=case["status"]).document
     if case["status"] == 3:
         assert document["reasons"][0]["code"] == case.get("first", document["reasons"][0]["code"])
         offered = [change["change"] for change in document["smallest_changes"]]

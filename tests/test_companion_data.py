@@ -4,22 +4,20 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from gpuenv.api.data import compatibility_data
 from gpuenv.compat.rows import convert
-from gpuenv.model import Requirement, Wheel
+from gpuenv.model import Wheel
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.requirements.versions import parse_requirement
 from index_server import IndexServer
 from processes import run_program
 from script_modules import load_script, tool
+from tables import each
 
-ROOT = Path(__file__).parent.parent
 LINUX, WINDOWS = "linux-x86_64", "win-amd64"
 # Of each wheel: the functions that its library defines and calls, and what it links.
 TORCH = {
@@ -28,7 +26,7 @@ TORCH = {
     "2.2.0": "torch_a torch_b _ZN2at1nEv",
 }
 # What its library calls and links, Requires-Dist, and texts.
-COMPANIONS: dict[tuple[str, str], Any] = {
+COMPANIONS = {
     ("stable", "1.0"): ("torch_b", "libcudart.so.12", ["torch>=2.0"], {}),
     ("stable", "1.2.1"): ("torch_b", "libcudart.so.13", [], {"stable/version.py": "1.2.1+cu130"}),
     ("cxx", "0.5.0"): ("_ZN2at1nEv", "", [], {}),
@@ -58,7 +56,7 @@ DOCUMENT = {
 }
 
 
-def library(folder: Path, defines: str, calls: str, links: str, text: str) -> bytes:
+def library(folder, defines, calls, links, text):
     """A shared library, linked with an empty one that has the name `links`."""
     lines = [f"void {name}(void) {{}}" for name in defines.split()]
     lines += [f"void {name}(void);" for name in calls.split()]
@@ -80,7 +78,7 @@ TAG = "py3-none-manylinux_2_28_x86_64"
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc")
-def test_wheels_become_rows(tmp_path: Path) -> None:
+def test_wheels_become_rows(tmp_path):
     data = tmp_path / "matrix_data"
     (data / "scans").mkdir(parents=True)
     for name in ("frameworks", "libraries"):
@@ -108,7 +106,6 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
         environment["GPUENV_CACHE_DIR"] = str(tmp_path / "cache")
         for names in (["stable", "cxx", "front", "arrays"], []):  # the second time nothing is new
             done = run_program([*command, *names], env=environment)
-            assert done.returncode == 0, done.stderr
             assert done.stderr.count(".whl") == (len(COMPANIONS) if names else 0), done.stderr
     document = convert(DOCUMENT, load_script("data.toml_files").Companions, "companions.toml")
     rows = load_script("data.companion_rows").companion_rows(document, data)
@@ -119,8 +116,8 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
     assert found == {name: sorted(expected) for name, expected in EXPECTED.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "platform", "expected"),
+@each(
+    "name version platform expected",
     [
         # torch, CUDA majors, CUDA versions, cuDNN and NumPy majors
         ("torchaudio", "2.11.0", LINUX, (">=2.11", (13,), ("13.0",), (), ())),
@@ -152,7 +149,7 @@ def test_wheels_become_rows(tmp_path: Path) -> None:
         ("requests", "2.32.0", LINUX, None),
     ],
 )
-def test_needs_of_releases(name: str, version: str, platform: str, expected: Any) -> None:
+def test_needs_of_releases(name, version, platform, expected):
     links = compatibility_data().links(name, version, platform)
     if links is not None:
         specifiers = ",".join(specifier for _, specifier in links.frameworks)
@@ -161,12 +158,12 @@ def test_needs_of_releases(name: str, version: str, platform: str, expected: Any
     assert (links is None) == (expected is None)
 
 
-def test_the_snapshot_holds_what_a_solve_may_end_with() -> None:
+def test_the_snapshot_holds_what_a_solve_may_end_with():
     scope = load_script("data.snapshot_scope")
-    pages: dict[str, list[Wheel]] = {}
-    requires: dict[str, tuple[Requirement, ...]] = {}
+    pages = {}
+    requires = {}
 
-    def add(name: str, releases: dict[str, list[str]]) -> None:
+    def add(name, releases):
         for version, texts in releases.items():
             file = f"{name}-{version}-py3-none-any.whl"
             wheel = Wheel(name=name, version=version, filename=file, url=file, sha256=file)
@@ -187,8 +184,8 @@ def test_the_snapshot_holds_what_a_solve_may_end_with() -> None:
 FITTING = {"needs": ["libtorch.so", "libcudart.so.12", "libcudnn.so.9"], "undefined": ["torch_b"]}
 
 
-@pytest.mark.parametrize(
-    ("facts", "requires", "pins", "found"),
+@each(
+    "facts requires pins found",
     [
         (FITTING, ["numpy<2"], {}, []),
         (FITTING, ["numpy>=2"], {}, ["requires numpy>=2, the lock has 1.26.4"]),
@@ -205,10 +202,8 @@ FITTING = {"needs": ["libtorch.so", "libcudart.so.12", "libcudnn.so.9"], "undefi
         ),
     ],
 )
-def test_the_judge_of_the_grid_finds_planted_faults(
-    facts: Any, requires: list[str], pins: dict[str, str], found: list[str]
-) -> None:
-    def read(wheel: Wheel) -> Any:
+def test_the_judge_of_the_grid_finds_planted_faults(facts, requires, pins, found):
+    def read(wheel):
         empty = {"needs": [], "opens": [], "undefined": [], "defined": [], "numpy": None}
         return requires, {"x.so": empty | facts}
 

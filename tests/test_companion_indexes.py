@@ -3,9 +3,6 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
@@ -14,7 +11,7 @@ import forked
 from gpuenv.__main__ import main
 from gpuenv.api.data import compatibility_data
 from gpuenv.compat import data as matrix
-from index_server import IndexServer, make_sdist, make_wheel
+from index_server import make_sdist, make_wheel
 from tables import ROOT, cases, data_file
 from test_cli import command_environment, import_what_commands_use
 
@@ -22,10 +19,9 @@ TABLES = data_file("companion_indexes.toml")
 HOST = ("--driver", "590.44.01", "--python", "3.12", "--glibc", "2.39",
         "--platform", "linux-x86_64")  # fmt: skip
 TORCH = ("torch-2.8.0", "torch-2.9.1", "torch-2.15.0")
-File = tuple[str, bytes]
 
 
-def file_of(stem: str, owner: str = "", padding: int = 0) -> File:
+def file_of(stem, owner="", padding=0):
     """A source distribution, or a wheel whose METADATA names an owner."""
     name, version = stem.removesuffix(".tar.gz").split("-")
     described = version
@@ -37,7 +33,7 @@ def file_of(stem: str, owner: str = "", padding: int = 0) -> File:
     return make_wheel(name, version, tag="cp312-cp312-linux_x86_64", metadata=text, padding=padding)
 
 
-def page(shape: str, folder: str, files: list[File]) -> tuple[str, bytes]:
+def page(shape, folder, files):
     """A page of files below a folder, and of links that nobody may follow."""
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files}
     links = {name: f"{folder}/{name.replace('+', '%2B')}" for name, _ in files}
@@ -66,7 +62,7 @@ def page(shape: str, folder: str, files: list[File]) -> tuple[str, bytes]:
 
 
 @pytest.fixture
-def solve(server: IndexServer, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def solve(server, tmp_path):
     """Run `gpuenv solve`; every index of companions is on the server."""
     data = tmp_path / "matrix_data"
     data.mkdir()
@@ -81,12 +77,12 @@ def solve(server: IndexServer, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
     import_what_commands_use()
 
-    def entry_point() -> None:
+    def entry_point():
         matrix.data_folder = lambda: str(data)
         compatibility_data.cache_clear()
         main()
 
-    def run(command: str) -> dict[str, Any]:
+    def run(command):
         gpu = "" if "--gpu" in command else "--gpu A100"
         words = ["gpuenv", "solve", *HOST, *f"{gpu} {command} --json".split()]
         environment = command_environment(tmp_path / "work", {"PIP_INDEX_URL": server.url})
@@ -94,12 +90,12 @@ def solve(server: IndexServer, tmp_path: Path) -> Callable[..., dict[str, Any]]:
         lock = tmp_path / "pylock.toml"
         packages = tomllib.loads(lock.read_text())["packages"] if lock.exists() else []
         lock.unlink(missing_ok=True)
-        return {**json.loads(done.stdout), "status": done.returncode, "packages": packages}
+        return {**done.document, "status": done.returncode, "packages": packages}
 
     return run
 
 
-def serve(server: IndexServer, case: dict[str, Any]) -> None:
+def serve(server, case):
     """Serve a case, and hostile files beside."""
     stems = [stem for text in case["default"] for stem in (TORCH if text == "torch" else (text,))]
     for stem in stems:
@@ -116,9 +112,7 @@ def serve(server: IndexServer, case: dict[str, Any]) -> None:
 
 
 @cases(TABLES["case"])
-def test_the_builds_of_an_index_are_chosen_for_the_host(
-    server: IndexServer, solve: Callable[..., dict[str, Any]], case: dict[str, Any]
-) -> None:
+def test_the_builds_of_an_index_are_chosen_for_the_host(server, solve, case):
     serve(server, case)
     for command, chosen in case["solves"].items():
         answer = solve(command)
@@ -130,9 +124,7 @@ def test_the_builds_of_an_index_are_chosen_for_the_host(
 
 
 @cases(TABLES["failure"])
-def test_what_has_an_answer_without_an_index_does_not_need_it(
-    server: IndexServer, solve: Callable[..., dict[str, Any]], case: dict[str, Any]
-) -> None:
+def test_what_has_an_answer_without_an_index_does_not_need_it(server, solve, case):
     serve(server, {"default": ["torch", "torch_scatter-2.0.9"], "pages": []})
     link = f"<a href=files/{file_of('torch-2.8.0')[0]}>"
     server.raw["/links.html"] = ("text/html", link.encode())

@@ -2,27 +2,25 @@
 
 import os
 import shutil
-import sys
 import tomllib
 import venv
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuenv.api.data import compatibility_data
-from gpuenv.model import Check
 from gpuenv.verify import companions
 from gpuenv.verify.environment import verify
 from native_build import build
-from test_verification import CLEAN, host_of, place, show, site_of, write_record
+from small_wheels import write_record
+from tables import each, on_linux
+from test_verification import CLEAN, host_of, place, show, site_of
 
 HERE = Path(__file__).parent
 CASES = tomllib.loads((HERE / "data" / "companions.toml").read_text())["case"]
 BODIES = {
     "load": "import ctypes, glob, os\n"
-    "for path in sorted(glob.glob(os.path.dirname(__file__) + '/*.so')):\n    ctypes.CDLL(path)\n",
+    "for path in sorted(glob.glob(os.path.dirname(__file__) + '/*.so')):\n    ctypes.CDLL(path)\n"
 }
 BODIES["hide"] = BODIES["load"].replace(
     "ctypes.CDLL(path)",
@@ -31,10 +29,10 @@ BODIES["hide"] = BODIES["load"].replace(
 TORCH = "import ctypes, os\nctypes.CDLL(os.path.dirname(__file__) + '/lib/libtorch_cpu.so')\n"
 NUMPY = {"NUMPY1": "", "NUMPY2": "numpy._core._multiarray_umath\\0"}
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+pytestmark = on_linux
 
 
-def library(cache: Path, name: str, needs: str, function: str) -> Path:
+def library(cache, name, needs, function):
     """A compiled library that needs others, of which empty stand-ins are compiled first."""
     if needs in NUMPY:
         texts = f"_ARRAY_API\\0{NUMPY[needs]}numpy.core._multiarray_umath"
@@ -50,7 +48,7 @@ def library(cache: Path, name: str, needs: str, function: str) -> Path:
     )
 
 
-def add(site: Path, name: str, files: Mapping[str, str], paths: Sequence[str] = ()) -> None:
+def add(site, name, files, paths=()):
     """A distribution with texts, {path: text}, and with files that are there."""
     for path, text in files.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +57,7 @@ def add(site: Path, name: str, files: Mapping[str, str], paths: Sequence[str] = 
 
 
 @pytest.fixture
-def site(tmp_path: Path, native: Path) -> Path:
+def site(tmp_path, native):
     """An environment with torch and a library of CUDA 12."""
     venv.create(tmp_path / "env", symlinks=True)
     site = site_of(tmp_path / "env")
@@ -75,7 +73,7 @@ def site(tmp_path: Path, native: Path) -> Path:
     return site
 
 
-def checks_of(site: Path, devices: int = 0, **env: str) -> list[Check]:
+def checks_of(site, devices=0, **env):
     """The checks that are not of files, of a verification without frameworks."""
     target = str(site.parent.parent.parent)
     env = {**CLEAN, **env}
@@ -92,8 +90,8 @@ def checks_of(site: Path, devices: int = 0, **env: str) -> list[Check]:
     return [check for check in found if check.name in ("import", "operation", "check")]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_an_import(case: dict[str, Any], site: Path, native: Path) -> None:
+@each("case", CASES, ids=lambda case: case["name"])
+def test_an_import(case, site, native):
     paths, distribution = [], case.get("distribution", "odd")
     for name, needs, function in case["libraries"]:
         paths.append(os.path.normpath(f"odd/{name}"))
@@ -107,7 +105,7 @@ def test_an_import(case: dict[str, Any], site: Path, native: Path) -> None:
     assert [text for text in case.get("has", ()) if text not in check.evidence] == [], show(found)
 
 
-def test_what_the_data_names_is_imported_and_its_operation_runs_on_every_gpu(site: Path) -> None:
+def test_what_the_data_names_is_imported_and_its_operation_runs_on_every_gpu(site):
     torch = "def tensor(values, device): return values\ndef arange(count, device): return count\n"
     (site / "torch/__init__.py").write_text(torch)
     scatter = "from types import SimpleNamespace as Space\nimport os\n"
@@ -146,7 +144,7 @@ OWN = {
 }
 
 
-def test_checks_of_other_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_of_other_packages(site, monkeypatch):
     monkeypatch.setattr(companions, "OWN_LIMIT", 2.0)
     bodies = {name: body for name, (body, _, _) in OWN.items() if body is not None}
     module = "import os, sys, time, unittest\n"
@@ -162,7 +160,7 @@ def test_checks_of_other_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -
         assert (check.status, text in check.evidence) == (status, True), show(found)
 
 
-def test_the_documented_example(site: Path) -> None:
+def test_the_documented_example(site):
     page = (HERE.parent / "docs" / "api.md").read_text()
     project = tomllib.loads((HERE / "example_checks" / "pyproject.toml").read_text())["project"]
     shutil.copy(HERE / "example_checks" / "example_checks.py", site)

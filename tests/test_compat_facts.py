@@ -1,28 +1,15 @@
 """The compatibility data: names of GPUs and of extensions, features of CPUs, damaged files."""
 
-import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from gpuenv.compat import data as matrix
-from gpuenv.compat import (
-    evaluate,
-    extensions,
-    user_rows,
-    variants,
-)
+from gpuenv.compat import extensions, user_rows, variants
 from gpuenv.compat.catalog import Catalog
 from gpuenv.errors import DataError
-from gpuenv.model import (
-    Code,
-    Gpu,
-    Host,
-    Library,
-    Python,
-)
+from gpuenv.model import Code, Gpu, Host, Library, Python
 from gpuenv.render import plans
 from tables import ROOT, data_file, each
 
@@ -32,7 +19,7 @@ DATA = matrix.load()
 PLATFORM = "linux-x86_64"
 
 
-def host(*capabilities: tuple[int, int] | None, **fields: object) -> Host:
+def host(*capabilities, **fields):
     gpus = tuple(
         Gpu(name=f"GPU {number}", compute_capability=capability)
         for number, capability in enumerate(capabilities)
@@ -43,9 +30,7 @@ def host(*capabilities: tuple[int, int] | None, **fields: object) -> Host:
 H100 = host((9, 0), driver="570.86.10", driver_cuda=(12, 8))
 
 
-def code_of(
-    sass: str | None, ptx: str | None = "", made_by: tuple[int, int] | None = None, **more: object
-) -> Code:
+def code_of(sass, ptx="", made_by=None, **more):
     return Code(
         sass=None if sass is None else tuple(sass.split()),
         ptx=None if ptx is None else tuple(ptx.split()),
@@ -57,7 +42,7 @@ def code_of(
 # ---- one release on a host -----------------------------------------------------------------------
 
 
-def library(**fields: object) -> Library:
+def library(**fields):
     base = {
         "name": "lib",
         "version": "1.0",
@@ -68,16 +53,6 @@ def library(**fields: object) -> Library:
     return Library(**{**base, **fields})
 
 
-def test_of_libraries_for_several_cudas_one_must_run() -> None:
-    choices = (((12, 4), code_of("80")), ((12, 8), code_of("70")), ((13, 0), code_of("75")))
-    made = library(by_cuda=choices, cuda_major=0)
-    every = evaluate.library_reasons("x", made, H100, DATA)
-    (reason,) = every["__sm"]
-    assert "sm_75" in reason.have  # that of the newest CUDA
-    one = library(by_cuda=(((12, 4), code_of("90")), ((13, 0), code_of("75"))), cuda_major=0)
-    assert not any(evaluate.library_reasons("x", one, H100, DATA).values())
-
-
 # ---- variant wheels ------------------------------------------------------------------------------
 
 
@@ -86,8 +61,8 @@ CPUS = data_file("cpu_features.json")
 ONLY_LINUX = {"cppc", "ibrs_enhanced"}
 
 
-@pytest.mark.parametrize("namespace", ["x86_64", "aarch64"])
-def test_the_features_of_variants_are_names_of_cpu_features(namespace: str) -> None:
+@each("namespace", ["x86_64", "aarch64"])
+def test_the_features_of_variants_are_names_of_cpu_features(namespace):
     first, *names = variants.FEATURES[namespace]
     cpu = host().replace(machine=namespace, cpu=(*CPUS[namespace], *ONLY_LINUX))
     assert first == {"x86_64": "level", "aarch64": "version"}[namespace]
@@ -99,8 +74,8 @@ def test_the_features_of_variants_are_names_of_cpu_features(namespace: str) -> N
     assert without == [] and {*names} <= variants.CPU_FEATURES
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
-def test_a_cpu_of_a_level_has_its_features(level: str) -> None:
+@each("level", ["v2", "v3", "v4"])
+def test_a_cpu_of_a_level_has_its_features(level):
     """The lists of archspec leave out SSE3, which the psABI has in v2."""
     features = {*CPUS["levels"][level], "sse3"}
     names = sorted(CPUS["levels"])
@@ -116,23 +91,9 @@ def test_a_cpu_of_a_level_has_its_features(level: str) -> None:
 # ---- GPUs and drivers ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["H100 New", "H100 40D", "H100 GDDR", "H100X5", "H100 SXMX"])
-def test_another_word_is_another_gpu(name: str) -> None:
+@each("name", ["H100 New", "H100 40D", "H100 GDDR", "H100X5", "H100 SXMX"])
+def test_another_word_is_another_gpu(name):
     assert DATA.compute_capability(name) is None
-
-
-def small_data(folder: Path, **changes: object) -> matrix.CompatibilityData:
-    tables = json.loads((ROOT / "matrix_data" / "tables.json").read_text())
-    (folder / "tables.json").write_text(json.dumps({**tables, "frameworks": {}, **changes}))
-    return matrix.load(str(folder))
-
-
-def test_two_gpus_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
-    gpus = {"rtxa1": [8, 6], "rtxa1ada": [8, 9], "rtxb": [8, 6], "rtxbmobile": [8, 6]}
-    names = ["RTX A1", "RTX A1 Ada", "RTX B", "RTX B Two"]
-    made = small_data(tmp_path, gpus={**gpus, "rtxbtwo": [8, 6]}, gpu_names=names)
-    assert made.close_names("RTX A1") == ["RTX A1 (sm_86)", "RTX A1 Ada (sm_89)"]
-    assert made.close_names("rtxb") == ["RTX B"]
 
 
 # ---- files of the data ---------------------------------------------------------------------------
@@ -147,9 +108,7 @@ SKEWS = [
 ]
 
 
-def test_an_installed_gpuenv_has_its_data_in_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_gpuenv_has_its_data_in_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr(matrix, "__file__", str(tmp_path / "lib" / "gpuenv" / "compat" / "data.py"))
     assert matrix.data_folder() == str(tmp_path / "matrix_data")  # a checkout
     installed = tmp_path / "lib" / "gpuenv" / "matrix_data"
@@ -157,10 +116,8 @@ def test_an_installed_gpuenv_has_its_data_in_the_package(
     assert matrix.data_folder() == str(installed)
 
 
-@pytest.mark.parametrize("skew", SKEWS)
-def test_newer_data_of_the_same_schema_is_used(
-    skew: tuple[int, str, bool, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each("skew", SKEWS)
+def test_newer_data_of_the_same_schema_is_used(skew, tmp_path, monkeypatch):
     schema, day, used, said = skew
     folder = tmp_path / "gpuenv_matrix"
     folder.mkdir()
@@ -179,7 +136,7 @@ def test_newer_data_of_the_same_schema_is_used(
 
 
 @each("content message", TABLES["damage_in_the_rows_of_the_user"])
-def test_damage_in_the_rows_of_the_user(content: str, message: str, tmp_path: Path) -> None:
+def test_damage_in_the_rows_of_the_user(content, message, tmp_path):
     path = tmp_path / "rows.json"
     path.write_text(content)
     with pytest.raises(DataError, match=re.escape(f"{path} {message}")) as raised:
@@ -190,7 +147,7 @@ def test_damage_in_the_rows_of_the_user(content: str, message: str, tmp_path: Pa
 # ---- names ---------------------------------------------------------------------------------------
 
 
-def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
+def test_a_companion_has_the_code_that_was_read_from_its_own_file():
     """A build of the default index is that file, even if another index has the build, too."""
     entry = Catalog(DATA, lambda name: ()).entry("torchaudio", PLATFORM)
     found = 0
@@ -208,7 +165,7 @@ def test_a_companion_has_the_code_that_was_read_from_its_own_file() -> None:
 # ---- what variants and extensions name -----------------------------------------------------------
 
 
-def fields_of(links: extensions.Links | None) -> list[object] | None:
+def fields_of(links):
     if links is None:
         return None
     release = "".join(extensions.shown_release(text) for _, text in links.frameworks)
@@ -216,14 +173,12 @@ def fields_of(links: extensions.Links | None) -> list[object] | None:
 
 
 @each("version names_cuda expected", TABLES["what_the_name_of_an_extension_says"])
-def test_what_the_name_of_an_extension_says(
-    version: str, names_cuda: bool, expected: tuple[str, int | None, bool | None] | None
-) -> None:
+def test_what_the_name_of_an_extension_says(version, names_cuda, expected):
     found = extensions.of_version(version, names_cuda=names_cuda)
     assert fields_of(found) == expected
 
 
 @each("build expected", TABLES["what_the_build_of_an_extension_says"])
-def test_what_the_build_of_an_extension_says(build: str, expected: object) -> None:
+def test_what_the_build_of_an_extension_says(build, expected):
     found = extensions.of_build_string(build)
     assert fields_of(found) == expected

@@ -1,14 +1,9 @@
 """One answer about conda packages: explain, sync, verify, and the reasons that they print."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 import conda_prefixes
 from conda_prefixes import HOST
-from gpuenv.cli import main
 from gpuenv.conda_plugin import health_check
 from gpuenv.model import Choice
 from gpuenv.render import values
@@ -21,23 +16,15 @@ pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture(scope="module")
-def folder(environment_channels: list[Path]) -> Path:
+def folder(environment_channels):
     return environment_channels[0]
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    status = main(list(arguments))
-    captured = capsys.readouterr()
-    return status, captured.out + captured.err
-
-
-def test_explain_asks_the_channels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["explain", "--backend", "conda", "--channel", folder.as_uri()]
-    status, output = run(capsys, *command, "torch==2.13.0", *HOST)
-    assert status == 0 and "torch 2.13.0 (cuda129, CUDA 12.9, cuDNN 9.10.2.21" in output
-    status, output = run(capsys, *command, "torch==2.12.0", *HOST, "--json")
-    reasons = json.loads(output)["reasons"]
-    assert status == 3
+def test_explain_asks_the_channels(folder, call):
+    command = f"explain --backend conda --channel {folder.as_uri()} {HOST}"
+    done = call(f"{command} torch==2.13.0")
+    assert "torch 2.13.0 (cuda129, CUDA 12.9, cuDNN 9.10.2.21" in done.stdout
+    reasons = call(f"{command} torch==2.12.0 --json", status=3).document["reasons"]
     (reason,) = [reason for reason in reasons if reason["subject"].startswith("pytorch ")]
     assert (reason["code"], reason["subject"]) == ("driver-floor", "pytorch 2.12.0 (cuda130)")
 
@@ -46,30 +33,25 @@ def test_explain_asks_the_channels(folder: Path, capsys: pytest.CaptureFixture[s
 OVERRIDES = TABLES["overrides"]
 
 
-@pytest.mark.parametrize("name", OVERRIDES)
+@each("name", [*OVERRIDES])
 def test_the_overrides_of_conda_apply_to_explain_and_sync(
-    name: str,
-    folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    name, folder, tmp_path, call, monkeypatch
+):
     variables, status, text = OVERRIDES[name]
-    channel = ["--channel", folder.as_uri()]
-    lock = str(tmp_path / "lock.txt")
-    assert run(capsys, "solve", "--backend", "conda", *channel, "torch", *HOST, "-o", lock)[0] == 0
+    asked = f"--backend conda --channel {folder.as_uri()} torch"
+    lock = tmp_path / "lock.txt"
+    call(f"solve {asked} {HOST} -o {lock}")
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    target = str(tmp_path / "prefix")
-    installed, output = run(capsys, "sync", lock, "--target", target, "--no-verify")
-    assert (installed, text in output) == (status, True), output
+    done = call(f"sync {lock} --target {tmp_path}/prefix --no-verify", status=status)
+    assert text in done.output
     if "CONDA_OVERRIDE_CUDA_ARCH" in variables:  # without a GPU there are CPU builds
-        explained, output = run(capsys, "explain", "--backend", "conda", *channel, "torch")
-        assert (explained, text in output) == (3 if status else 0, True), output
+        done = call(f"explain {asked}", status=3 if status else 0)
+        assert text in done.output
 
 
 @each("choice text", TABLES["what_is_known_of_the_architectures"])
-def test_what_is_known_of_the_architectures(choice: dict[str, Any], text: str) -> None:
+def test_what_is_known_of_the_architectures(choice, text):
     fields = {"framework": "torch", "version": "2.9.0", "variant": "x", "cudnn": None, **choice}
     assert values.evidence_text(Choice(**fields)) == text
 
@@ -78,14 +60,10 @@ def test_what_is_known_of_the_architectures(choice: dict[str, Any], text: str) -
 HOSTS = TABLES["hosts"]
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@each("name", [*HOSTS])
 def test_the_environment_of_another_tool_is_verified_without_conda(
-    name: str,
-    folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    name, folder, tmp_path, call, monkeypatch
+):
     """As micromamba, mamba and pixi make them: packages with records, and no conda."""
     variables, failing = HOSTS[name]
     rows = conda_prefixes.rows_of([folder])
@@ -95,19 +73,16 @@ def test_the_environment_of_another_tool_is_verified_without_conda(
         solver.install(str(tmp_path / "env"), [rows[package] for package in packages], "linux-64")
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    status, output = run(
-        capsys, "verify", "--target", str(tmp_path / "env"), "--no-device", "--json"
-    )
-    checks = json.loads(output)["checks"]
-    failed = {check["subject"] for check in checks if check["status"] == "fail"}
-    assert (status, failed) == (1 if failing else 0, {*failing}), output
+    done = call(f"verify --target {tmp_path}/env --no-device --json", status=bool(failing))
+    checks = done.document["checks"]
+    assert {check["subject"] for check in checks if check["status"] == "fail"} == {*failing}
 
 
 # ---- two cuDNNs ----------------------------------------------------------------------------------
 
 # the wheels of pip with their requirements -> what is said; "" where the cuDNN is uninstalled
 CUDNN_WHEEL = "nvidia-cudnn-cu12 9.5.1.17"
-TWO_CUDNNS: dict[str, tuple[dict[str, list[str]], str]] = {
+TWO_CUDNNS = {
     "a cuDNN that nothing needs": ({CUDNN_WHEEL: []}, ""),
     "a cuDNN that an extra would need": (
         {CUDNN_WHEEL: [], "kit 1.0": ["nvidia-cudnn-cu12; extra == 'gpu'"]},
@@ -120,10 +95,8 @@ TWO_CUDNNS: dict[str, tuple[dict[str, list[str]], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", TWO_CUDNNS)
-def test_the_fixer_uninstalls_a_second_cudnn_that_nothing_needs(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("name", [*TWO_CUDNNS])
+def test_the_fixer_uninstalls_a_second_cudnn_that_nothing_needs(name, tmp_path, capsys):
     wheels, text = TWO_CUDNNS[name]
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "bin").mkdir()
@@ -131,7 +104,7 @@ def test_the_fixer_uninstalls_a_second_cudnn_that_nothing_needs(
     python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n')
     python.chmod(0o755)
     conda_prefixes.describe(tmp_path, {"installed": [], "wheels": wheels}, {})
-    questions: list[str] = []
+    questions = []
     assert health_check._remove_cudnn(str(tmp_path), questions.append) is (text == "")
     assert text in capsys.readouterr().out
     if text:

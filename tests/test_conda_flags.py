@@ -9,7 +9,7 @@ from gpuenv.api import conda
 from gpuenv.cli import command_parser, main, parse_arguments
 from gpuenv.cli.requests import read_conda_request, read_repair_request
 from gpuenv.resolve.conda import solvers
-from tables import data_file
+from tables import data_file, each
 
 TABLES = data_file("tables/conda_flags.json")
 HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
 @pytest.fixture(autouse=True)
-def files(channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(channel, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in TABLES["files"].items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -28,20 +28,19 @@ def files(channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     Path("open.yml").write_text(f"channels: ['{channel}']\ndependencies: [numpy]\n")
 
 
-def rows(backend: str) -> list[list[object]]:
+def rows(backend):
     return [row for of_flag in TABLES[backend].values() for row in of_flag]
 
 
-def given(line: str, default: str) -> str:
+def given(line, default):
     """Return the flags of a default that a line does not give."""
+    line = line.replace("--gpu none", "--gpu none --driver")  # which has no driver
     pairs = zip(*[iter(default.split())] * 2, strict=True)
     return " ".join(f"{flag} {value}" for flag, value in pairs if flag not in line)
 
 
-@pytest.mark.parametrize("line, status, text", rows("conda"))
-def test_a_flag_counts_for_conda_packages(
-    line: str, status: int, text: str, channel: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("line status text", rows("conda"))
+def test_a_flag_counts_for_conda_packages(line, status, text, channel, capsys):
     more = given(line, f"--backend conda {HOST}") + (" -o lock" if "-o " not in line else "")
     more += "" if "pixi" in line or "environment" in line or "elsewhere" in line else " --channel X"
     words = [word.replace("CHANNEL", channel) for word in shlex.split(line)]
@@ -52,24 +51,19 @@ def test_a_flag_counts_for_conda_packages(
     assert text in shown + lock, shown
 
 
-@pytest.mark.parametrize("line, status, text", rows("pip"))
-def test_a_flag_of_conda_is_refused_for_wheels(
-    line: str, status: int, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["solve", *line.split(), *HOST.split()]) == status
-    assert text in capsys.readouterr().err
+@each("line status text", rows("pip"))
+def test_a_flag_of_conda_is_refused_for_wheels(line, status, text, call):
+    assert text in call("solve", *line.split(), *HOST.split(), status=status).stderr
 
 
-@pytest.mark.parametrize("flag", TABLES["sync"])
-def test_a_flag_of_wheels_is_refused_for_a_lock_of_conda(
-    flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("flag", [*TABLES["sync"]])
+def test_a_flag_of_wheels_is_refused_for_a_lock_of_conda(flag, call):
     Path("lock.txt").write_text("@EXPLICIT\n")
-    assert main(["sync", "lock.txt", "--target", "env", *TABLES["sync"][flag].split()]) == 2
-    assert flag in capsys.readouterr().err
+    done = call("sync lock.txt --target env", *TABLES["sync"][flag].split(), status=2)
+    assert flag in done.stderr
 
 
-def test_the_tables_have_every_flag() -> None:
+def test_the_tables_have_every_flag():
     known = {*TABLES["conda"], *TABLES["sync"], *TABLES["elsewhere"]}
     for name in ("solve", "install", "explain", "sync"):
         flags = {(*one.option_strings, one.dest)[-2 if one.option_strings else -1]
@@ -77,14 +71,8 @@ def test_the_tables_have_every_flag() -> None:
         assert flags <= known, name
 
 
-@pytest.mark.parametrize("line, expected", TABLES["channels"])
-def test_conda_gpuenv_reads_the_channels_of_conda(
-    line: str,
-    expected: list[str],
-    channel: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@each("line expected", TABLES["channels"])
+def test_conda_gpuenv_reads_the_channels_of_conda(line, expected, channel, tmp_path, monkeypatch):
     monkeypatch.setattr(conda, "inside_conda", lambda: True)
     monkeypatch.setattr(solvers, "configured_channels", lambda: ("of-conda",))
     arguments = parse_arguments([*line.replace("torch.yml", "torch").split(), *HOST.split()])
@@ -95,17 +83,14 @@ def test_conda_gpuenv_reads_the_channels_of_conda(
     ]
 
 
-def test_pins_hold_for_a_new_environment(
-    channel: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pins_hold_for_a_new_environment(channel, monkeypatch, call):
     """A pin limits what is solved, adds no package, and refuses a lock that violates it."""
     solve = ["solve", "torch", "--backend", "conda", "--channel", channel, *HOST.split()]
-    assert main([*solve, "-o", "without.txt"]) == 0
+    call(*solve, "-o", "without.txt")
     monkeypatch.setenv("CONDA_PINNED_PACKAGES", "pytorch<2.8&ncurses=6.4&attr 1.*")
-    assert main([*solve, "-o", "pinned.txt"]) == 3
-    assert "ncurses" in capsys.readouterr().err
+    assert "ncurses" in call(*solve, "-o", "pinned.txt", status=3).stderr
     monkeypatch.setenv("CONDA_PINNED_PACKAGES", "pytorch<2.8&gcc=1")
-    assert main([*solve, "-o", "pinned.txt"]) == 0
+    call(*solve, "-o", "pinned.txt")
     assert "pytorch-2.7.1" in Path("pinned.txt").read_text()
-    assert main(["sync", "without.txt", "--target", "env", "--no-verify", *HOST.split()]) == 1
-    assert "pytorch<2.8" in capsys.readouterr().err and not Path("env").exists()
+    done = call("sync without.txt --target env --no-verify", *HOST.split(), status=1)
+    assert "pytorch<2.8" in done.stderr and not Path("env").exists()

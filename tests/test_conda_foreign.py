@@ -3,23 +3,21 @@
 import json
 import shlex
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 import conda_prefixes
-from conda_prefixes import HOST, Rows, packages_in
+from conda_prefixes import HOST, packages_in
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError
 from gpuenv.install import conda_prefix
 from gpuenv.requirements import conda_projects
 from index_server import make_wheel
-from tables import DATA, data_file
+from tables import DATA, ROOT, data_file, each
 
 CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
 
@@ -28,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def wheel(tmp_path_factory):
     from hashlib import sha256
 
     filename, data = make_wheel("leaf-kit", "1.0", ())
@@ -37,8 +35,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"url": path.as_uri(), "sha256": sha256(data).hexdigest()}
 
 
-def conda_lock(conda_rows: Rows, wheel: dict[str, str]) -> str:
-    packages: list[dict[str, Any]] = []
+def conda_lock(conda_rows, wheel):
+    packages = []
     for platform in ("linux-64", "osx-arm64"):
         for name in CONDA:
             row = conda_rows[name]
@@ -51,10 +49,10 @@ def conda_lock(conda_rows: Rows, wheel: dict[str, str]) -> str:
     return yaml.safe_dump({"version": 1, "metadata": {"platforms": []}, "package": packages})
 
 
-def pixi_lock(conda_rows: Rows, wheel: dict[str, str]) -> str:
+def pixi_lock(conda_rows, wheel):
     urls = [conda_rows[name]["url"] for name in CONDA]
     used = [*({"conda": url} for url in urls), {"pypi": wheel["url"]}]
-    packages: list[dict[str, Any]] = []
+    packages = []
     for row in conda_rows.values():
         hashes = {"sha256": row["sha256"]}
         packages.append({"conda": row["url"], **hashes, "depends": row["depends"]})
@@ -65,36 +63,28 @@ def pixi_lock(conda_rows: Rows, wheel: dict[str, str]) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-FORMS: dict[str, Callable[[Rows, dict[str, str]], str]] = {
-    "conda-lock": conda_lock,
-    "pixi 6": pixi_lock,
-}
+FORMS = {"conda-lock": conda_lock, "pixi 6": pixi_lock}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", [*FORMS])
 def test_a_lock_of_another_tool_is_installed_with_its_wheels(
-    form: str,
-    conda_rows: Rows,
-    wheel: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    form, conda_rows, wheel, tmp_path, call
+):
     """It is recognized by its content, not by its name."""
     path, target = tmp_path / "environment", tmp_path / "prefix"
     path.write_text(FORMS[form](conda_rows, wheel))
-    command = ["sync", str(path), "--target", str(target), *HOST, "--no-verify"]
-    assert main(command) == 0, capsys.readouterr().err
+    command = ["sync", str(path), "--target", str(target), *HOST.split(), "--no-verify"]
+    call(*command)
     assert packages_in(target) == set(CONDA)
     (installed,) = conda_prefix.wheels_in(str(target))
     assert (installed.name, installed.version) == ("leaf-kit", "1.0")
     lock = api.read_lock(str(path))
-    assert lock.wheels is not None
     assert conda_prefix.conda_check(str(target), lock).status == "pass"
     assert conda_prefix.wheels_check(str(target), lock.wheels).status == "pass"
 
 
-@pytest.mark.parametrize("version", [4, 5, 6, 7])
-def test_a_pixi_lock_of_each_version_is_read(version: int) -> None:
+@each("version", [4, 5, 6, 7])
+def test_a_pixi_lock_of_each_version_is_read(version):
     """They were written by py-rattler 0.5.0, 0.6.3, 0.15.0 and 0.28.0, from one environment."""
     lock = api.read_lock(str(DATA / "pixi_locks" / f"{version}.lock"))
     files = [(pin.wheel.url.rpartition("/")[2], pin.wheel.sha256) for pin in lock.pins]
@@ -102,7 +92,6 @@ def test_a_pixi_lock_of_each_version_is_read(version: int) -> None:
     assert sorted(files) == [*conda]
     depends = {pin.wheel.name: pin.wheel.metadata["depends"] for pin in lock.pins}
     assert depends == {"openssl": ("ca-certificates",), "python_abi": ()}
-    assert lock.wheels is not None
     (leaf,) = lock.wheels.pins
     assert (leaf.wheel.name, leaf.wheel.version, leaf.wheel.sha256) == ("leaf-kit", "1.0", "c" * 64)
 
@@ -116,11 +105,9 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGES)
-@pytest.mark.parametrize("form", ["conda-lock", "pixi 6"])
-def test_what_cannot_be_used_is_said(
-    form: str, name: str, conda_rows: Rows, wheel: dict[str, str], tmp_path: Path
-) -> None:
+@each("name", [*DAMAGES])
+@each("form", ["conda-lock", "pixi 6"])
+def test_what_cannot_be_used_is_said(form, name, conda_rows, wheel, tmp_path):
     kind, text = DAMAGES[name]
     document = FORMS[form](conda_rows, wheel)
     replaced = {
@@ -142,15 +129,15 @@ def test_what_cannot_be_used_is_said(
     assert text in caught.value.message
 
 
-@pytest.mark.parametrize("damaged", [False, True])
+@each("damaged", [False, True])
 def test_an_explicit_lock_with_md5_is_compared_with_the_channel(
-    damaged: bool, conda_rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    damaged, conda_rows, tmp_path, capsys
+):
     path, target = tmp_path / "explicit.txt", tmp_path / "prefix"
     row = conda_rows["openssl 3.0.7"]
     md5 = "0" * 32 if damaged else row["md5"]
     path.write_text(f"@EXPLICIT\n{row['url']}#{md5}\n")
-    status = main(["sync", str(path), "--target", str(target), *HOST, "--no-verify"])
+    status = main(["sync", str(path), "--target", str(target), *HOST.split(), "--no-verify"])
     output = capsys.readouterr().err
     if damaged:
         assert status == 2 and f"md5 {md5} in the lock, {row['md5']} in the channel" in output
@@ -167,7 +154,7 @@ def test_an_explicit_lock_with_md5_is_compared_with_the_channel(
         assert check["status"] == "pass"
 
 
-def test_an_explicit_lock_with_an_md5_that_no_channel_has(conda_rows: Rows, tmp_path: Path) -> None:
+def test_an_explicit_lock_with_an_md5_that_no_channel_has(conda_rows, tmp_path):
     path = tmp_path / "explicit.txt"
     url = conda_rows["openssl 3.0.7"]["url"].replace("3.0.7", "3.0.8")
     path.write_text(f"@EXPLICIT\n{url}#{'0' * 32}\n")
@@ -179,13 +166,22 @@ def test_an_explicit_lock_with_an_md5_that_no_channel_has(conda_rows: Rows, tmp_
 # ---- environment.yml, construct.yaml, pixi.toml --------------------------------------------------
 
 
-def solve(conda_rows: Rows, path: Path, *arguments: str) -> int:
-    command = ["solve", "--backend", "conda", "--format", "conda-lock", "-o", str(path), *HOST]
+def solve(conda_rows, path, *arguments):
+    command = [
+        "solve",
+        "--backend",
+        "conda",
+        "--format",
+        "conda-lock",
+        "-o",
+        str(path),
+        *HOST.split(),
+    ]
     return main([*command, *arguments])
 
 
 @pytest.fixture(scope="module")
-def lock(conda_rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lock(conda_rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("lock") / "conda-lock.yml"
     assert (
         solve(conda_rows, path, "--channel", conda_rows["openssl 3.0.7"]["channel"], "requests")
@@ -194,15 +190,13 @@ def lock(conda_rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def exported(lock: Path, tool: str, tmp_path: Path) -> str:
+def exported(lock, tool, tmp_path):
     path = tmp_path / tool
     assert main(["export", str(lock), "--to", tool, "-o", str(path)]) == 0
     return path.read_text()
 
 
-def test_an_environment_file_solves_to_the_same_packages(
-    lock: Path, conda_rows: Rows, tmp_path: Path
-) -> None:
+def test_an_environment_file_solves_to_the_same_packages(lock, conda_rows, tmp_path):
     text = exported(lock, "conda", tmp_path)
     document = yaml.safe_load(text)
     assert "requests=2.32.0=h0_0" in document["dependencies"]
@@ -214,19 +208,17 @@ def test_an_environment_file_solves_to_the_same_packages(
     assert [pin.wheel.url for pin in again.pins] == [pin.wheel.url for pin in first.pins]
 
 
-def test_wheels_beside_conda_packages_are_exported(
-    conda_rows: Rows, wheel: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wheels_beside_conda_packages_are_exported(conda_rows, wheel, tmp_path, call):
     path = tmp_path / "pixi.lock"
     path.write_text(pixi_lock(conda_rows, wheel))
     dependencies = yaml.safe_load(exported(path, "conda", tmp_path))["dependencies"]
     assert dependencies[-2:] == ["pip", {"pip": ["leaf-kit==1.0"]}]
     document = exported(path, "pixi", tmp_path)
     assert tomllib.loads(document)["pypi-dependencies"] == {"leaf-kit": "==1.0"}
-    assert main(["export", str(path), "--to", "constructor"]) == 3
-    assert "constructor installs no wheels, and leaf-kit is one" in capsys.readouterr().err
-    assert main(["export", str(path), "--to", "uv"]) == 2
-    assert "uv takes wheels, and the lock has conda packages" in capsys.readouterr().err
+    done = call(f"export {path} --to constructor", status=3)
+    assert "constructor installs no wheels, and leaf-kit is one" in done.stderr
+    done = call(f"export {path} --to uv", status=2)
+    assert "uv takes wheels, and the lock has conda packages" in done.stderr
 
 
 PIXI = """\
@@ -258,7 +250,7 @@ default = ["more"]
 """
 
 
-def test_a_pixi_workspace_is_read(tmp_path: Path) -> None:
+def test_a_pixi_workspace_is_read(tmp_path):
     """The default environment has its features, and the tables of the platform."""
     path = tmp_path / "pixi.toml"
     path.write_text(PIXI)
@@ -273,24 +265,20 @@ def test_a_pixi_workspace_is_read(tmp_path: Path) -> None:
 
 
 def test_a_pixi_workspace_is_solved_explained_and_compared_with_its_lock(
-    lock: Path,
-    conda_rows: Rows,
-    wheel: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    lock, conda_rows, wheel, tmp_path, call
+):
     path, again = tmp_path / "pixi.toml", tmp_path / "again.yml"
     path.write_text(exported(lock, "pixi", tmp_path))
     assert solve(conda_rows, again, "-r", str(path)) == 0
     urls = [pin.wheel.url for pin in api.read_lock(str(lock)).pins]
     assert [pin.wheel.url for pin in api.read_lock(str(again)).pins] == urls
-    assert main(["explain", str(path), *HOST]) == 0
+    call(f"explain {path} {HOST}")
     channel = json.dumps(conda_rows["openssl 3.0.7"]["channel"])
     manifest = f'[workspace]\nchannels = [{channel}]\n[pypi-dependencies]\nleaf-kit = "*"\n'
     manifest += '[dependencies]\npython = "3.12.*"\ncuda-version = "CUDA"\n'
     path.write_text(manifest.replace("CUDA", "13.0"))
-    assert main(["explain", str(path), *HOST]) == 3
-    assert "cuda-version 13.0 needs driver 580.65.06" in capsys.readouterr().out
+    done = call(f"explain {path} {HOST}", status=3)
+    assert "cuda-version 13.0 needs driver 580.65.06" in done.stdout
     path.write_text(manifest.replace("CUDA", "*"))
     with pytest.raises(InputError, match=r"pixi\.lock: cannot be read"):
         api.read_lock(str(path))
@@ -306,12 +294,8 @@ def test_a_pixi_workspace_is_solved_explained_and_compared_with_its_lock(
 BAD_PROJECTS = data_file("tables/conda_foreign.json")["bad_projects"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, rows in BAD_PROJECTS.items() for text in rows]
-)
-def test_a_project_file_that_cannot_be_used(
-    name: str, text: str, conda_rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("name text", [(name, text) for name, rows in BAD_PROJECTS.items() for text in rows])
+def test_a_project_file_that_cannot_be_used(name, text, conda_rows, tmp_path, capsys):
     path = tmp_path / name
     path.write_text(text)
     assert solve(conda_rows, tmp_path / "lock.yml", "-r", str(path)) == 2
@@ -322,26 +306,18 @@ def test_a_project_file_that_cannot_be_used(
 CUDA = ["python 3.12.1", "cuda-version 13.0", "pytorch 2.13.0 cuda130_py312_h0_300"]
 
 
-@pytest.mark.parametrize("form", ["explicit", "pixi"])
-def test_explain_says_whether_a_conda_lock_works(
-    form: str,
-    conda_rows: Rows,
-    wheel: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@each("form", ["explicit", "pixi"])
+def test_explain_says_whether_a_conda_lock_works(form, conda_rows, wheel, tmp_path, call):
     path = tmp_path / "lock"
     if form == "explicit":
         conda_prefixes.make_lock(path, CUDA, conda_rows)
     else:
         text = pixi_lock({**conda_rows, **dict.fromkeys(CONDA, conda_rows[CUDA[1]])}, wheel)
         path.write_text(text)
-    assert main(["explain", str(path), "--json", *HOST]) == 3
-    document = json.loads(capsys.readouterr().out)
+    document = call(f"explain {path} --json {HOST}", status=3).document
     assert "driver-floor" in {reason["code"] for reason in document["reasons"]}
-    newer = [*HOST[:2], "--driver", "580.65.06", *HOST[4:]]
-    assert main(["explain", str(path), *newer]) == 0
-    assert "another tool" in capsys.readouterr().out
+    newer = HOST.replace("570.86.10", "580.65.06").split()
+    assert "another tool" in call(f"explain {path}", *newer).stdout
 
 
 # ---- profiles ------------------------------------------------------------------------------------
@@ -371,35 +347,31 @@ gpu = "none"
 
 
 def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
-    conda_rows: Rows,
-    wheel: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    conda_rows, wheel, tmp_path, call, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     project, own = tmp_path / "pyproject.toml", tmp_path / "packages.conda-lock.yml"
     text = PROJECT.replace("CHANNEL", conda_rows["openssl 3.0.7"]["channel"])
     files = str(Path(urlsplit(wheel["url"]).path).parent)
     project.write_text(text.replace("FILES", files))
-    assert main(["lock"]) == 0, capsys.readouterr().err
+    done = call("lock")
     lock = api.read_lock(str(own))
     assert {"requests", "numpy", "python"} <= {pin.wheel.name for pin in lock.pins}
-    assert lock.wheels is not None
     assert [pin.wheel.name for pin in lock.wheels.pins] == ["leaf-kit"]
     before = own.read_bytes()
-    assert main(["lock", "--check"]) == 0
-    assert main(["lock"]) == 0 and own.read_bytes() == before
+    call("lock --check")
+    call("lock")
+    assert own.read_bytes() == before
     project.write_text(project.read_text().replace("numpy>=2", "numpy<2"))
-    assert main(["lock", "--check"]) == 1
-    assert "packages.conda-lock.yml is stale: requirements were" in capsys.readouterr().out
-    assert main(["lock", "packages"]) == 0
+    done = call("lock --check", status=1)
+    assert "packages.conda-lock.yml is stale: requirements were" in done.stdout
+    call("lock packages")
     # An environment of conda packages takes the lock of the conda profile.
     target = tmp_path / "env"
     (target / "conda-meta").mkdir(parents=True)
     (target / "conda-meta" / "history").touch()
     command = ["sync", "--target", str(target), "--no-verify", "--gpu", "none"]
-    assert main(command) == 0
+    call(*command)
     assert "numpy 1.26.4" in packages_in(target)
     (installed,) = conda_prefix.wheels_in(str(target))
     assert installed.name == "leaf-kit"
@@ -410,21 +382,16 @@ def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
 PAGES = ("conda.md",)
 # Arguments that are added to those of the command.
 MORE = {
-    "solve": ("--channel", "CHANNEL", *HOST),
-    "install": ("--channel", "CHANNEL", *HOST, "--no-verify", "--yes"),
-    "sync": (*HOST, "--no-verify", "--yes"),
+    "solve": ("--channel", "CHANNEL", *HOST.split()),
+    "install": ("--channel", "CHANNEL", *HOST.split(), "--no-verify", "--yes"),
+    "sync": (*HOST.split(), "--no-verify", "--yes"),
     "verify": ("--no-device",),
     "export": (),
-    "explain": HOST,
+    "explain": HOST.split(),
 }
 
 
-def test_the_commands_of_the_documentation(
-    conda_rows: Rows,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_commands_of_the_documentation(conda_rows, tmp_path, capsys, monkeypatch):
     """The commands run in the order of the pages, in one folder, with a local channel."""
     monkeypatch.chdir(tmp_path)
     channel = conda_rows["openssl 3.0.7"]["channel"]
@@ -432,7 +399,7 @@ def test_the_commands_of_the_documentation(
     (tmp_path / filename).write_bytes(data)
     environment = {"channels": [channel], "dependencies": ["requests", {"pip": ["trl"]}]}
     (tmp_path / "environment.yml").write_text(json.dumps(environment))
-    docs = Path(__file__).parent.parent / "docs"
+    docs = ROOT / "docs"
     text = "\n".join((docs / page).read_text() for page in PAGES)
     lines = [line[4:] for line in text.splitlines() if line[:11] == "    gpuenv "]
     commands = [shlex.split(line, comments=True)[1:] for line in lines]

@@ -2,15 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import conda_channel
-from conda_stand_in import Conda, contents, real_conda
-from tables import cases, data_file
+from conda_stand_in import contents, real_conda
+from tables import DATA, cases, data_file, each
 
-CASES: list[dict[str, Any]] = data_file("conda.toml")["case"]
+CASES = data_file("conda.toml")["case"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 # Solve each case in conda's own interpreter, and record libmamba's answers.
 SOLVES = """
@@ -74,7 +73,7 @@ json.dump({"about": about, "cases": found}, sys.stdout)
 
 
 @pytest.fixture(scope="module")
-def conda(tmp_path_factory: pytest.TempPathFactory) -> Conda:
+def conda(tmp_path_factory):
     one = real_conda(tmp_path_factory.mktemp("conda"))
     lacking = one.lacks("libmambapy", "conda_libmamba_solver")
     if lacking:
@@ -83,21 +82,20 @@ def conda(tmp_path_factory: pytest.TempPathFactory) -> Conda:
 
 
 @pytest.fixture(scope="module")
-def channel(conda: Conda, tmp_path_factory: pytest.TempPathFactory) -> str:
+def channel(conda, tmp_path_factory):
     return conda_channel.make(tmp_path_factory.mktemp("channel"))
 
 
 @pytest.fixture(scope="module")
-def solved(conda: Conda, channel: str) -> dict[str, Any]:
+def solved(conda, channel):
     """All cases of conda.toml, solved by libmamba."""
-    done = conda.python_runs(SOLVES, channel, str(Path(__file__).parent / "data" / "conda.toml"))
+    done = conda.python_runs(SOLVES, channel, str(DATA / "conda.toml"))
     assert done.returncode == 0, done.stderr
-    assert "Solving environment" not in done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    assert "Solving environment" not in done.output
+    return json.loads(done.stdout)
 
 
-def test_the_solver_is_libmamba(conda: Conda, solved: dict[str, Any]) -> None:
+def test_the_solver_is_libmamba(conda, solved):
     about = json.loads(conda.run("info", "--json").stdout)
     assert "solver/libmamba" in about["user_agent"].split()
     assert solved["about"]["name"] == "libmamba"
@@ -107,7 +105,7 @@ def test_the_solver_is_libmamba(conda: Conda, solved: dict[str, Any]) -> None:
 
 
 @cases(CASES)
-def test_libmamba_comes_to_what_the_cases_say(case: dict[str, Any], solved: dict[str, Any]) -> None:
+def test_libmamba_comes_to_what_the_cases_say(case, solved):
     found = solved["cases"][case["name"]]
     if "codes" in case:
         assert set(case["codes"]) <= set(found["codes"])
@@ -122,8 +120,8 @@ def test_libmamba_comes_to_what_the_cases_say(case: dict[str, Any], solved: dict
 
 
 def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
-    conda: Conda, channel: str, tmp_path: Path
-) -> None:
+    conda, channel, tmp_path
+):
     """cuda-version 13.0 `constrains: __cuda >=13`, and nothing depends on __cuda."""
     words = [
         "create",
@@ -161,9 +159,7 @@ def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
     )
 
 
-def test_a_lock_of_libmambas_closure_is_installed(
-    conda: Conda, channel: str, tmp_path: Path
-) -> None:
+def test_a_lock_of_libmambas_closure_is_installed(conda, channel, tmp_path):
     lock = tmp_path / "conda-explicit.txt"
     solve = [
         "gpuenv",
@@ -179,7 +175,7 @@ def test_a_lock_of_libmambas_closure_is_installed(
     ]
     done = conda.run(*solve)
     assert done.returncode == 0, done.stderr
-    assert "Collecting package metadata" not in done.stdout + done.stderr
+    assert "Collecting package metadata" not in done.output
     (_, _, row, *_) = done.stdout.splitlines()
     assert row.split()[:5] == ["torch", "2.8.0", "cuda129", "12.9", "9.11.0.98"]
     prefix = tmp_path / "env"
@@ -209,19 +205,8 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("asked", "where", "status", "says"), ERRORS, ids=[row[3][:24] for row in ERRORS]
-)
-def test_an_error_of_condas_is_one_line(
-    *,
-    asked: list[str],
-    where: str | None,
-    status: int,
-    says: str,
-    conda: Conda,
-    channel: str,
-    tmp_path: Path,
-) -> None:
+@each("asked where status says", ERRORS, ids=[row[3][:24] for row in ERRORS])
+def test_an_error_of_condas_is_one_line(asked, where, status, says, conda, channel, tmp_path):
     solve = ["gpuenv", "solve", "--backend", "conda", *asked, *HOST, "--channel", where or channel]
     done = conda.run(*solve, "-o", str(tmp_path / "lock"))
     assert done.returncode == status

@@ -1,10 +1,7 @@
 """Wheels in a conda environment: solved and locked beside its packages, installed second."""
 
-import json
 import os
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,36 +9,30 @@ import gpuenv
 import test_cli
 from gpuenv import api
 from gpuenv.cli import main
-from gpuenv.errors import (
-    DeclinedError,
-    HostMismatchError,
-    InputError,
-    InstallError,
-    TamperedError,
-)
+from gpuenv.errors import DeclinedError, HostMismatchError, InputError, InstallError, TamperedError
 from gpuenv.install import conda, conda_prefix
 from gpuenv.lock import conda_formats
-from gpuenv.model import EnvironmentChanges, Lock, Pin, Wheel
+from gpuenv.model import Pin, Wheel
 from gpuenv.render.changes import changes_lines
 from index_server import make_wheel
-from tables import data_file
+from tables import data_file, each
 
 TABLES = data_file("tables/conda_mixed.json")
 
-HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
 H100 = gpuenv.describe(
     gpus=["H100"], driver="570.86.10", python="3.13", platform="linux-x86_64", glibc="2.35"
 )
 WHEELS = TABLES["wheels"]
 
 
-def sync_both(lock: Lock, wheels: Lock | None, target: Path, *, exact: bool = False) -> None:
+def sync_both(lock, wheels, target, *, exact=False):
     """Install a conda lock and that of its wheels."""
     api.sync(lock.replace(conda=True, wheels=wheels), str(target), host=H100, exact=exact)
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def links(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
     for name, version, requires in WHEELS:
         filename, data = make_wheel(name, version, requires)
@@ -53,10 +44,8 @@ pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
 @pytest.fixture
-def solved(channel: str, links: Path, tmp_path: Path) -> Any:
-    def solve(
-        *pip: str, form: str = "conda-explicit", more: tuple[str, ...] = ()
-    ) -> tuple[int, Path]:
+def solved(channel, links, tmp_path):
+    def solve(*pip, form="conda-explicit", more=()):
         path = tmp_path / conda_formats.FORMATS[form]
         command = [
             "solve",
@@ -69,14 +58,14 @@ def solved(channel: str, links: Path, tmp_path: Path) -> Any:
             "--format",
             form,
         ]
-        command += ["--offline", *HOST, "-o", str(path), *more]
+        command += ["--offline", *HOST.split(), "-o", str(path), *more]
         command += ["--find-links", str(links)] if pip else []
         return main([*command, *(flag for one in pip for flag in ("--pip", one))]), path
 
     return solve
 
 
-def packages(path: Path) -> dict[str, str]:
+def packages(path):
     document = tomllib.loads((path.parent / conda_formats.wheel_lock_name(str(path))).read_text())
     return {one["name"]: one["version"] for one in document["packages"]}
 
@@ -86,9 +75,8 @@ def packages(path: Path) -> dict[str, str]:
 GOOD = TABLES["good"]
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_wheels_are_solved_beside_what_conda_brings(name: str, solved: Any) -> None:
-    asked, want = GOOD[name]
+@each("asked want", GOOD)
+def test_wheels_are_solved_beside_what_conda_brings(asked, want, solved):
     status, path = solved(*asked)
     assert status == 0 and packages(path) == want
     lock = gpuenv.read_lock(str(path.parent / "pylock.conda-explicit.toml"))
@@ -102,25 +90,15 @@ def test_wheels_are_solved_beside_what_conda_brings(name: str, solved: Any) -> N
 BAD = TABLES["bad"]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_refusal_names_what_conda_brings(
-    name: str, solved: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked, says = BAD[name]
+@each("asked says", BAD)
+def test_a_refusal_names_what_conda_brings(asked, says, solved, capsys):
     status, path = solved(*asked)
     said = capsys.readouterr().err
     assert status == 3 and not path.exists()
     assert not [text for text in says if text not in said], said
 
 
-def test_the_flag_is_for_conda(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["solve", "--framework", "torch", "--pip", "numpy", *HOST]) == 2
-    assert "--pip numpy: is for --backend conda" in capsys.readouterr().err
-
-
-def test_without_python_there_are_no_wheels(
-    channel: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_python_there_are_no_wheels(channel, tmp_path, call):
     command = [
         "solve",
         "--backend",
@@ -130,14 +108,14 @@ def test_without_python_there_are_no_wheels(
         "cuda-version=12.8",
         "--pip",
         "numpy",
-        *HOST,
+        *HOST.split(),
     ]
-    assert main([*command, "-o", str(tmp_path / "x.txt")]) == 2
-    assert "no Python in the environment" in capsys.readouterr().err
+    done = call(*command, "-o", str(tmp_path / "x.txt"), status=2)
+    assert "no Python in the environment" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def pin(name: str, version: str, *depends: str) -> Pin:
+def pin(name, version, *depends):
     kept = {"build": "h_0", "build_number": 0, "subdir": "linux-64", "depends": depends}
     return Pin(
         wheel=Wheel(name=name, version=version, filename="", url="", sha256=None, metadata=kept),
@@ -148,8 +126,8 @@ def pin(name: str, version: str, *depends: str) -> Pin:
 # ---- the two locks -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
-def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> None:
+@each("form", sorted(conda_formats.FORMATS))
+def test_one_command_installs_both(form, solved, tmp_path):
     texts = []
     for _ in range(2):
         status, path = solved("trainer", form=form)
@@ -159,13 +137,11 @@ def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> No
         )
     assert texts[0] == texts[1]
     target, cache = tmp_path / "prefix", os.environ["GPUENV_CACHE_DIR"]
-    command = ["sync", str(path), "--target", str(target), *HOST, "--json"]
+    command = ["sync", str(path), "--target", str(target), *HOST.split(), "--json"]
     for _ in range(2):
         done = test_cli.run(command, tmp_path, GPUENV_CACHE_DIR=cache)
-        checks = {
-            f"{one['name']} {one['subject']}": one for one in json.loads(done.stdout)["checks"]
-        }
-        assert checks["versions conda"]["status"] == "pass", done.stdout + done.stderr
+        checks = {f"{one['name']} {one['subject']}": one for one in done.document["checks"]}
+        assert checks["versions conda"]["status"] == "pass", done.output
         assert checks["versions wheels"]["evidence"] == "2 wheels as locked"
         (site,) = (target / "lib").glob("python3*/site-packages")
         have = {one.name for one in site.glob("*.dist-info")}
@@ -177,25 +153,23 @@ def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> No
 
 
 @pytest.fixture
-def both(solved: Any, tmp_path: Path) -> tuple[Path, Path]:
+def both(solved, tmp_path):
     assert solved("leaf-kit")[0] == 0
     return tmp_path / "conda-explicit.txt", tmp_path / "pylock.conda-explicit.toml"
 
 
-def test_a_changed_or_missing_file_beside_is_found(
-    both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_or_missing_file_beside_is_found(both, capsys):
     path, beside = both
     lock, target = conda_formats.read(str(path)), path.parent / "prefix"
     assert conda_formats.wheel_lock_path(str(path), lock) == str(beside)
     beside.write_text(beside.read_text() + "# mine\n")
     with pytest.raises(TamperedError, match="is not the file"):
         conda_formats.wheel_lock_path(str(path), lock)
-    assert main(["sync", str(path), "--target", str(target), *HOST]) != 0
+    assert main(["sync", str(path), "--target", str(target), *HOST.split()]) != 0
     beside.unlink()
     with pytest.raises(InputError, match="cannot be read"):
         conda_formats.wheel_lock_path(str(path), lock)
-    assert main(["sync", str(path), "--target", str(target), *HOST]) == 2
+    assert main(["sync", str(path), "--target", str(target), *HOST.split()]) == 2
     assert "pylock.conda-explicit.toml" in capsys.readouterr().err and not target.exists()
     with pytest.raises(InputError, match="pip packages beside it"):
         sync_both(lock, None, target)
@@ -204,12 +178,11 @@ def test_a_changed_or_missing_file_beside_is_found(
         conda_formats.wheel_lock_path(str(path), elsewhere)
 
 
-def test_a_conda_lock_whose_word_on_the_wheels_was_edited_is_found(both: tuple[Path, Path]) -> None:
+def test_a_conda_lock_whose_word_on_the_wheels_was_edited_is_found(both):
     path, beside = both
     text = path.read_text()
     assert f"# Its pip packages are in {beside.name} beside it." in text
     digest = conda_formats.wheel_lock_of(conda_formats.read(str(path)))
-    assert digest is not None
     path.write_text(text.replace(digest[1], "0" * 64))
     with pytest.raises(TamperedError):
         conda_formats.read(str(path))
@@ -222,8 +195,8 @@ EARLIER_WHEELS = {
 }
 
 
-@pytest.mark.parametrize("exact", EARLIER_WHEELS)
-def test_the_wheels_of_an_earlier_lock(exact: bool, solved: Any, tmp_path: Path) -> None:
+@each("exact", [*EARLIER_WHEELS])
+def test_the_wheels_of_an_earlier_lock(exact, solved, tmp_path):
     target, found = tmp_path / "prefix", []
     for asked in (["trainer"], ["leaf-kit", "remote"], []):
         _, path = solved(*asked)
@@ -232,7 +205,7 @@ def test_the_wheels_of_an_earlier_lock(exact: bool, solved: Any, tmp_path: Path)
         second = None if beside is None else gpuenv.read_lock(beside)
         sync_both(lock, second, target, exact=exact)
         recorded = api.recorded_lock(str(target))
-        assert recorded is not None and recorded.pins == lock.pins
+        assert recorded.pins == lock.pins
         assert (recorded.wheels and recorded.wheels.pins) == (second and second.pins)
         assert second is None or conda_prefix.wheels_check(str(target), second).status == "pass"
         found.append(
@@ -243,16 +216,16 @@ def test_the_wheels_of_an_earlier_lock(exact: bool, solved: Any, tmp_path: Path)
     assert (target / "conda-meta" / "gpuenv-wheels").exists() is not exact
 
 
-def test_wheels_of_the_user_are_in_the_plan(both: tuple[Path, Path], tmp_path: Path) -> None:
+def test_wheels_of_the_user_are_in_the_plan(both, tmp_path):
     lock, target = api.read_lock(str(both[0])), tmp_path / "prefix"
     conda.install(lock.pins, str(target), ())
     site = target / "lib" / "python3.12" / "site-packages"
     for name in ("leaf_kit-0.9", "trainer-1.0", "mine-1.0"):
         (site / f"{name}.dist-info").mkdir(parents=True)
     (target / "conda-meta" / "gpuenv-wheels").write_text("3.13\ntrainer\n")
-    seen: list[EnvironmentChanges] = []
+    seen = []
 
-    def decline(changes: EnvironmentChanges) -> None:
+    def decline(changes):
         seen.append(changes)
         raise DeclinedError("no")
 
@@ -267,9 +240,7 @@ def test_wheels_of_the_user_are_in_the_plan(both: tuple[Path, Path], tmp_path: P
     assert (site / "trainer-1.0.dist-info").exists()
 
 
-def test_a_wheel_does_not_overwrite_a_conda_package_that_stays(
-    both: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_wheel_does_not_overwrite_a_conda_package_that_stays(both, tmp_path):
     lock, target = api.read_lock(str(both[0])), tmp_path / "prefix"
     conda.install(lock.pins, str(target), ())
     info = target / "lib" / "python3.12" / "site-packages" / "leaf_kit-0.9.dist-info"
@@ -282,7 +253,7 @@ def test_a_wheel_does_not_overwrite_a_conda_package_that_stays(
     assert reason.have == "the wheel leaf-kit 1.0 in the lock"
 
 
-def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]) -> None:
+def test_wheels_that_cannot_be_installed_leave_no_prefix(both):
     path, beside = both
     lock, second, target = (
         conda_formats.read(str(path)),

@@ -5,21 +5,18 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from conda_stand_in import BROKEN, SITE, Conda, contents, real_conda
+from conda_stand_in import BROKEN, SITE, contents, real_conda
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
 from gpuenv.install import conda_prefix
 from processes import run_program
-from tables import ROOT, data_file
+from tables import ROOT, data_file, each
 
 CASES = data_file("conda_plugin.json")
 STRICT = {"CONDA_PLUGINS_GPUENV_VERIFY": "strict"}
@@ -29,17 +26,17 @@ STRICT = {"CONDA_PLUGINS_GPUENV_VERIFY": "strict"}
 
 
 @pytest.fixture(scope="session")
-def conda(tmp_path_factory: pytest.TempPathFactory) -> Conda:
+def conda(tmp_path_factory):
     return real_conda(tmp_path_factory.mktemp("conda"))
 
 
 @pytest.fixture
-def prefix(conda: Conda, request: pytest.FixtureRequest) -> Path:
+def prefix(conda, request):
     """An environment with a pytorch that loads."""
     return conda.create(request.node.name.partition("[")[0], ["pytorch=2.12.0"])
 
 
-def test_conda_names_the_plugin(conda: Conda) -> None:
+def test_conda_names_the_plugin(conda):
     assert "conda-gpuenv: gpuenv 0.1.0" in conda.run("info", "--system").stdout
     listed = conda.run("plugins", "list")
     if "invalid choice: 'plugins'" in listed.stderr:
@@ -50,13 +47,13 @@ def test_conda_names_the_plugin(conda: Conda) -> None:
     assert row[2] == "active" and set(row[3].split(", ")) == hooks
 
 
-def test_no_virtual_package_is_added(conda: Conda) -> None:
+def test_no_virtual_package_is_added(conda):
     bare = json.loads(conda.run("info", "--json", CONDA_NO_PLUGINS="true").stdout)
     have = json.loads(conda.run("info", "--json").stdout)
     assert have["virtual_pkgs"] == bare["virtual_pkgs"]
 
 
-def test_the_subcommand_is_gpuenv(conda: Conda, tmp_path: Path) -> None:
+def test_the_subcommand_is_gpuenv(conda, tmp_path):
     lock = tmp_path / "pylock.toml"
     host = [
         "--gpu",
@@ -86,7 +83,7 @@ def test_the_subcommand_is_gpuenv(conda: Conda, tmp_path: Path) -> None:
     assert lock.is_file()
 
 
-def test_the_subcommand_ends_as_gpuenv_does(conda: Conda, prefix: Path) -> None:
+def test_the_subcommand_ends_as_gpuenv_does(conda, prefix):
     done = conda.run(
         "gpuenv", "solve", "--framework", "nosuch", "--gpu", "H100", "--driver", "550.54.14"
     )
@@ -99,22 +96,22 @@ def test_the_subcommand_ends_as_gpuenv_does(conda: Conda, prefix: Path) -> None:
     assert done.returncode == 3, done.stderr
 
 
-def test_a_transaction_is_followed_by_the_check(conda: Conda) -> None:
+def test_a_transaction_is_followed_by_the_check(conda):
     done = conda.run("create", "--yes", "--name", "checked", "pytorch=2.12.0")
     assert done.returncode == 0, done.stderr
     assert f"gpuenv: {conda.folder}/envs/checked: " in done.stderr
     assert " passed, 0 failed, " in done.stderr
 
 
-def test_other_packages_are_not_checked(conda: Conda, prefix: Path) -> None:
+def test_other_packages_are_not_checked(conda, prefix):
     done = conda.run("install", "--yes", "--prefix", str(prefix), "cowsay", **STRICT)
     assert done.returncode == 0
     assert "gpuenv" not in done.stderr
 
 
-def test_a_failed_check_is_a_warning(conda: Conda, prefix: Path) -> None:
+def test_a_failed_check_is_a_warning(conda, prefix):
     done = conda.run("install", "--yes", "--json", "--prefix", str(prefix), "pytorch=2.13.0")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.output
     assert json.loads(done.stdout)["success"] is True
     assert (
         "FAIL torch" in done.stderr
@@ -123,7 +120,7 @@ def test_a_failed_check_is_a_warning(conda: Conda, prefix: Path) -> None:
     assert (prefix / SITE / "torch" / "__init__.py").read_text() == BROKEN
 
 
-def test_strict_rolls_the_transaction_back(conda: Conda, prefix: Path) -> None:
+def test_strict_rolls_the_transaction_back(conda, prefix):
     before = contents(prefix)
     done = conda.run(
         "install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", "cowsay", **STRICT
@@ -143,13 +140,13 @@ def test_strict_rolls_the_transaction_back(conda: Conda, prefix: Path) -> None:
     assert contents(prefix)["share/cudnn"][2] == b"9.10.2"
 
 
-def test_strict_leaves_no_new_environment(conda: Conda) -> None:
+def test_strict_leaves_no_new_environment(conda):
     done = conda.run("create", "--yes", "--name", "refused", "pytorch=2.13.0", **STRICT)
     assert done.returncode == 1
     assert not list((conda.folder / "envs" / "refused").rglob("*torch*"))
 
 
-def test_strict_refuses_a_cuda_that_the_driver_does_not_run(conda: Conda) -> None:
+def test_strict_refuses_a_cuda_that_the_driver_does_not_run(conda):
     override = {**STRICT, "CONDA_OVERRIDE_CUDA": "12.8"}
     done = conda.run("create", "--yes", "--name", "thirteen", "cuda-version=13.0", **override)
     assert done.returncode == 1
@@ -160,7 +157,7 @@ def test_strict_refuses_a_cuda_that_the_driver_does_not_run(conda: Conda) -> Non
     )
 
 
-def test_the_setting_of_the_settings_file(conda: Conda, prefix: Path) -> None:
+def test_the_setting_of_the_settings_file(conda, prefix):
     rows = conda.run("config", "--show").stdout
     assert "gpuenv_verify: warn" in rows
     condarc = conda.folder / "strict.yml"
@@ -181,7 +178,7 @@ def test_the_setting_of_the_settings_file(conda: Conda, prefix: Path) -> None:
     assert "'strcit': taken as warn" in done.stderr
 
 
-def test_doctor_shows_the_health_check(conda: Conda, prefix: Path) -> None:
+def test_doctor_shows_the_health_check(conda, prefix):
     assert "gpuenv: Prove that" in conda.run("doctor", "--list").stdout
     done = conda.run("doctor", "--prefix", str(prefix), "gpuenv")
     assert done.returncode == 0
@@ -196,7 +193,7 @@ def test_doctor_shows_the_health_check(conda: Conda, prefix: Path) -> None:
     assert "cudnn 9.14.0.64 of conda and nvidia-cudnn-cu12 9.1.0.70 of a wheel" in done.stdout
 
 
-def test_doctor_says_where_nothing_is_to_be_checked(conda: Conda) -> None:
+def test_doctor_says_where_nothing_is_to_be_checked(conda):
     empty = conda.create("empty", ["cowsay"])
     assert (
         "no CUDA, cuDNN or framework"
@@ -204,7 +201,7 @@ def test_doctor_says_where_nothing_is_to_be_checked(conda: Conda) -> None:
     )
 
 
-def test_doctor_changes_nothing_unasked(conda: Conda, prefix: Path) -> None:
+def test_doctor_changes_nothing_unasked(conda, prefix):
     conda.break_torch(prefix)
     before = contents(prefix)
     for arguments in (["--fix"], ["--fix", "--dry-run"], []):
@@ -213,7 +210,7 @@ def test_doctor_changes_nothing_unasked(conda: Conda, prefix: Path) -> None:
         assert contents(prefix) == before
 
 
-def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
+def test_doctor_installs_what_fits_once_the_user_agrees(conda):
     if conda.lacks("libmambapy", "conda_libmamba_solver") and conda.lacks("pycosat"):
         pytest.skip("conda's Python has neither libmambapy nor pycosat to solve with")
     condarc = conda.folder / "solvable.yml"
@@ -233,13 +230,13 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
     )
     assert "-> 2.7.1" in done.stdout and contents(prefix) == before
     done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", typed="y\n", **env)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.output
     have = {name: row["version"] for name, row in conda_prefix.read_packages(str(prefix)).items()}
     assert (have["pytorch"], have["cuda-version"], have["cudnn"]) == ("2.7.1", "12.9", "9.10.2.21")
     assert " passed, 0 failed, " in conda.run("doctor", "--name", "fixed", "gpuenv", **env).stdout
 
 
-def test_a_fix_does_not_break_what_the_user_asked_for(conda: Conda) -> None:
+def test_a_fix_does_not_break_what_the_user_asked_for(conda):
     condarc = conda.folder / "asked.yml"
     condarc.write_text((conda.folder / "condarc").read_text().replace("/channel'", "/solvable'"))
     env = {
@@ -255,19 +252,19 @@ def test_a_fix_does_not_break_what_the_user_asked_for(conda: Conda) -> None:
     assert done.returncode == 1 and contents(conda.folder / "envs" / "asked") == before
 
 
-def test_an_error_of_condas_gets_a_hint(conda: Conda) -> None:
+def test_an_error_of_condas_gets_a_hint(conda):
     done = conda.run("create", "--yes", "--name", "none", "pytorch=99")
     assert done.returncode == 1
-    assert "conda gpuenv explain torch" in done.stdout + done.stderr
+    assert "conda gpuenv explain torch" in done.output
     done = conda.run("create", "--yes", "--name", "none", "cowsay=99")
-    assert "gpuenv" not in done.stdout + done.stderr
+    assert "gpuenv" not in done.output
 
 
 # Commands of docs/conda-plugin.md that need the network.
 NOT_RUN = ("conda run -n base python -m pip install gpuenv",)
 
 
-def documented_commands() -> list[str]:
+def documented_commands():
     """Return the commands of conda in the blocks of the page, without comments."""
     text = (ROOT / "docs" / "conda-plugin.md").read_text()
     lines = [line[4:].partition("#")[0].strip() for line in text.splitlines() if line[:4] == "    "]
@@ -275,7 +272,7 @@ def documented_commands() -> list[str]:
     return [line.replace("...", "cudnn") for line in commands]
 
 
-def test_the_commands_of_the_documentation(conda: Conda, tmp_path: Path) -> None:
+def test_the_commands_of_the_documentation(conda, tmp_path):
     condarc = tmp_path / "condarc"
     text = (conda.folder / "condarc").read_text()
     condarc.write_text(text.replace("/channel'", "/solvable'"))
@@ -300,7 +297,7 @@ def test_the_commands_of_the_documentation(conda: Conda, tmp_path: Path) -> None
 
 
 @pytest.fixture
-def broken(conda: Conda, tmp_path: Path) -> Iterator[Path]:
+def broken(conda, tmp_path):
     """A copy of the plugin's folder that may be broken."""
     yield Path(shutil.copytree(conda.plugins, tmp_path / "plugins"))
 
@@ -308,8 +305,8 @@ def broken(conda: Conda, tmp_path: Path) -> Iterator[Path]:
 BREAKS = data_file("tables/conda_plugin.json")["breaks"]
 
 
-@pytest.mark.parametrize("kind", BREAKS)
-def test_a_broken_gpuenv_leaves_conda_working(conda: Conda, kind: str, broken: Path) -> None:
+@each("kind", [*BREAKS])
+def test_a_broken_gpuenv_leaves_conda_working(conda, kind, broken):
     name, text = BREAKS[kind]
     path = broken / name
     if text is None:
@@ -323,7 +320,7 @@ def test_a_broken_gpuenv_leaves_conda_working(conda: Conda, kind: str, broken: P
         ["install", "--yes", "cudnn=9.10.2.21"],
     ):
         done = conda.run(*arguments, "--name", f"broken-{kind}", **env)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, done.output
         # conda says once or twice that a plugin could not be imported.
         assert len({line for line in done.stderr.splitlines() if "gpuenv" in line}) == 1, (
             done.stderr
@@ -406,7 +403,7 @@ FAILED = {
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path) -> Path:
+def stand_in(tmp_path):
     """A folder with modules of conda's names that do as much as the plugin asks of them."""
     for name, text in STAND_IN.items():
         path = tmp_path / "stand-in" / "conda" / name
@@ -415,9 +412,7 @@ def stand_in(tmp_path: Path) -> Path:
     return tmp_path / "stand-in"
 
 
-def child(
-    code: str, *paths: Path, arguments: tuple[str, ...] = (), **env: str
-) -> subprocess.CompletedProcess[str]:
+def child(code, *paths, arguments=(), status=0, **env):
     """Run code that has the plugin as `plugin` and finds conda in the given folders."""
     found = os.pathsep.join(map(str, [*paths, ROOT / "resolver"]))
     return run_program(
@@ -428,6 +423,7 @@ def child(
             *arguments,
         ],
         env={**os.environ, "PYTHONPATH": found, **env},
+        status=status,
     )
 
 
@@ -439,10 +435,8 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize("text", UNUSABLE)
-def test_a_gpuenv_that_cannot_be_imported_is_one_line(
-    text: str, stand_in: Path, tmp_path: Path
-) -> None:
+@each("text", [*UNUSABLE])
+def test_a_gpuenv_that_cannot_be_imported_is_one_line(text, stand_in, tmp_path):
     (tmp_path / "broken" / "gpuenv").mkdir(parents=True)
     (tmp_path / "broken" / "gpuenv" / "__init__.py").write_text(text)
     code = (
@@ -458,7 +452,7 @@ def test_a_gpuenv_that_cannot_be_imported_is_one_line(
     assert f"gpuenv: left out: {UNUSABLE[text]}" in first
 
 
-def test_the_checks_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_end_in_time(tmp_path, monkeypatch):
     """A gpuenv that hangs is ended at the limit of all checks together."""
     slow = [sys.executable, "-c", "import time; time.sleep(60)"]
     monkeypatch.setattr("gpuenv.conda_plugin.checks.command", lambda arguments: slow)
@@ -470,13 +464,13 @@ def test_the_checks_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert time.monotonic() - begin < 5.0
 
 
-def test_the_plugin_can_be_imported_without_conda() -> None:
+def test_the_plugin_can_be_imported_without_conda():
     done = child("print(plugin.conda_subcommands(), plugin.conda_error_hints(ValueError('cudnn')))")
     assert done.returncode == 0
     assert done.stdout == "[] []\n"
 
 
-def test_what_conda_is_offered(stand_in: Path) -> None:
+def test_what_conda_is_offered(stand_in):
     code = (
         f"for name in {HOOK_NAMES}:\n"
         " for one in getattr(plugin, name)():\n  print(type(one).__name__, one.name)"
@@ -526,26 +520,21 @@ STOPS = [
 ]
 
 
-@pytest.mark.parametrize(("body", "mode", "says", "status"), STOPS)
+@each("body mode says status", STOPS)
 def test_only_a_failure_that_was_asked_for_stops_conda(
-    *, body: str, mode: str, says: str | None, status: int, stand_in: Path, tmp_path: Path
-) -> None:
+    body, mode, says, status, stand_in, tmp_path
+):
     examine = f"def examine(prefix, timeout):\n    {body}\nchecks.examine = examine\n"
     code = f"{CHECKS}{examine}{TRANSACTION}"
-    done = child(code, stand_in, arguments=(str(tmp_path),), MODE=mode)
-    assert done.returncode == status
+    done = child(code, stand_in, arguments=(str(tmp_path),), status=status, MODE=mode)
     assert done.stdout == "None\n"
     assert (says or "").replace("PREFIX", str(tmp_path)) in done.stderr
     told = 0 if says is None else 1 if "0 failed" in says or "not checked" in says else 2
     assert status == 1 or len(done.stderr.splitlines()) == told
 
 
-@pytest.mark.parametrize(
-    ("later", "left"), [("os.unlink(path)", b"==> 1 <==\n"), ("open(path, 'w').close()", b"")]
-)
-def test_a_history_that_a_rollback_loses_is_written_again(
-    later: str, left: bytes, stand_in: Path, tmp_path: Path
-) -> None:
+@each("later left", [("os.unlink(path)", b"==> 1 <==\n"), ("open(path, 'w').close()", b"")])
+def test_a_history_that_a_rollback_loses_is_written_again(later, left, stand_in, tmp_path):
     history = tmp_path / "conda-meta" / "history"
     history.parent.mkdir()
     history.write_bytes(b"==> 1 <==\n")
@@ -557,9 +546,7 @@ def test_a_history_that_a_rollback_loses_is_written_again(
     assert history.read_bytes() == left
 
 
-def test_an_environment_without_python_is_read_by_its_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_without_python_is_read_by_its_records(tmp_path, monkeypatch):
     (tmp_path / "conda-meta").mkdir()
     for name in ("history", "odd.json"):
         (tmp_path / "conda-meta" / name).touch()
@@ -572,8 +559,8 @@ def test_an_environment_without_python_is_read_by_its_records(
     assert ("rules", "cuda-version 13.0", "fail") in found
 
 
-@pytest.mark.parametrize("case", CASES["modes"], ids=str)
-def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
+@each("case", CASES["modes"], ids=str)
+def test_what_a_setting_means(case, stand_in):
     code = (
         "from conda.base.context import context\ncontext.plugins.gpuenv_verify = eval(sys.argv[1])"
     )
@@ -586,8 +573,8 @@ def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
     assert bool(done.stderr) is case["warned"]
 
 
-@pytest.mark.parametrize("case", CASES["hints"], ids=str)
-def test_which_errors_get_a_hint(case: dict[str, Any]) -> None:
+@each("case", CASES["hints"], ids=str)
+def test_which_errors_get_a_hint(case):
     base = type("UnsatisfiableError", (Exception,), {})
     error = type(case["error"], (base if case["error"].startswith("LibMamba") else Exception,), {})(
         case["text"]
@@ -597,8 +584,8 @@ def test_which_errors_get_a_hint(case: dict[str, Any]) -> None:
     assert all(text.endswith(case["hint"]) for text, _ in found)
 
 
-@pytest.mark.parametrize("case", CASES["touched"], ids=str)
-def test_which_transactions_are_checked(case: dict[str, Any], tmp_path: Path) -> None:
+@each("case", CASES["touched"], ids=str)
+def test_which_transactions_are_checked(case, tmp_path):
     (tmp_path / "conda-meta").mkdir()
     for name in case["left"]:
         (tmp_path / "conda-meta" / f"{name}-1.0-0.json").write_text(json.dumps({"name": name}))

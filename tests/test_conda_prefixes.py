@@ -4,9 +4,7 @@ import json
 import os
 import tomllib
 import venv
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,25 +16,23 @@ from gpuenv.errors import InputError
 from gpuenv.lock import conda_formats
 from gpuenv.model import Pin, Wheel
 from index_server import make_wheel
-from tables import data_file
+from tables import data_file, each
 
-HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
 
 
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture
-def prefix(tmp_path: Path) -> Path:
+def prefix(tmp_path):
     """A conda environment with nothing in it."""
     (tmp_path / "conda" / "conda-meta").mkdir(parents=True)
     (tmp_path / "conda" / "conda-meta" / "history").write_text("")
     return tmp_path / "conda"
 
 
-def put_wheel(
-    prefix: Path, name: str, version: str, installer: str | None = "pip", metadata: bool = False
-) -> None:
+def put_wheel(prefix, name, version, installer="pip", metadata=False):
     (site,) = [*prefix.glob("lib/python3*")] or [prefix / "lib" / "python3.12"]
     info = site / "site-packages" / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
@@ -47,13 +43,12 @@ def put_wheel(
         (info / "RECORD").write_text(f"{info.name}/METADATA,,\n")
 
 
-def put_package(prefix: Path, name: str, version: str, build: str = "h0_0", **more: Any) -> None:
+def put_package(prefix, name, version, build="h0_0", **more):
     record = {"name": name, "version": version, "build": build, **more}
     (prefix / "conda-meta" / f"{name}-{version}-{build}.json").write_text(json.dumps(record))
 
 
-RULES: dict[str, Any] = data_file("tables/conda_rules.json")
-Capture = pytest.CaptureFixture[str]
+RULES = data_file("tables/conda_rules.json")
 
 
 # ---- --backend auto ------------------------------------------------------------------------------
@@ -62,9 +57,7 @@ PLACES = data_file("tables/conda_prefixes.json")["places"]
 
 
 @pytest.fixture(params=PLACES)
-def place(
-    request: pytest.FixtureRequest, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
+def place(request, prefix, tmp_path, monkeypatch):
     """The backend that is meant where the parameter says what is active."""
     active, backend = PLACES[request.param]
     venv = tmp_path / "venv"
@@ -82,28 +75,26 @@ def place(
     yield backend
 
 
-AUTO = ("--backend", "auto", "--framework", "torch", "--offline", "--python", "3.13", *HOST)
+AUTO = f"--backend auto --framework torch --offline --python 3.13 {HOST}"
 
 
-def test_auto_is_the_backend_of_what_is_active(place: str, channel: str, tmp_path: Path) -> None:
-    assert main(["solve", *AUTO, "--channel", channel]) == 0
+def test_auto_is_the_backend_of_what_is_active(place, channel, tmp_path, call):
+    call(f"solve {AUTO} --channel {channel}")
     assert (tmp_path / "conda-explicit.txt").exists() == (place == "conda")
     assert (tmp_path / "pylock.toml").exists() == (place == "pip")
 
 
-def test_without_the_flag_it_is_pip_in_a_conda_environment_too(
-    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_flag_it_is_pip_in_a_conda_environment_too(prefix, tmp_path, monkeypatch, call):
     monkeypatch.setenv("CONDA_PREFIX", str(prefix))
     monkeypatch.chdir(tmp_path)
-    assert main(["solve", "--framework", "torch", "--offline", "--python", "3.12", *HOST]) == 0
+    call(f"solve --framework torch --offline --python 3.12 {HOST}")
     assert (tmp_path / "pylock.toml").exists() and not (tmp_path / "conda-explicit.txt").exists()
 
 
 # ---- two owners ----------------------------------------------------------------------------------
 
 
-def warnings(document: str) -> dict[str, dict[str, str]]:
+def warnings(document):
     return {
         one["code"]: one
         for one in json.loads(document)["warnings"]
@@ -112,22 +103,25 @@ def warnings(document: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def solved(
-    channel: str,
-    prefix: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Callable[..., str]:
+def solved(channel, prefix, tmp_path, monkeypatch, capsys):
     """The output of a solve with the prefix active."""
 
-    def solve(*more: str) -> str:
+    def solve(*more):
         monkeypatch.setenv("CONDA_PREFIX", str(prefix))
         name = "conda.txt" if "conda" in more else "pylock.toml"
         conda = ("--channel", channel) if "conda" in more else ("--offline", "--python", "3.12")
         assert (
             main(
-                ["solve", "--framework", "torch", *HOST, "-o", str(tmp_path / name), *conda, *more]
+                [
+                    "solve",
+                    "--framework",
+                    "torch",
+                    *HOST.split(),
+                    "-o",
+                    str(tmp_path / name),
+                    *conda,
+                    *more,
+                ]
             )
             == 0
         )
@@ -136,9 +130,7 @@ def solved(
     return solve
 
 
-def test_a_conda_solve_names_the_wheels_of_the_prefix(
-    solved: Callable[..., str], prefix: Path
-) -> None:
+def test_a_conda_solve_names_the_wheels_of_the_prefix(solved, prefix):
     assert warnings(solved("--backend", "conda", "--json")) == {}
     put_wheel(prefix, "nvidia_cudnn_cu12", "9.5.1.17")
     put_wheel(prefix, "nvidia_cublas_cu12", "12.4.5.8")
@@ -167,9 +159,7 @@ def test_a_conda_solve_names_the_wheels_of_the_prefix(
     assert len([line for line in lines if "of conda and" in line and "of a wheel" in line]) == 3
 
 
-def test_a_pip_solve_names_the_packages_of_the_prefix(
-    solved: Callable[..., str], prefix: Path, tmp_path: Path
-) -> None:
+def test_a_pip_solve_names_the_packages_of_the_prefix(solved, prefix, tmp_path):
     assert warnings(solved("--json")) == {}
     put_package(prefix, "cudnn", "9.10.2.21", "hbcb9cd8_0")
     put_package(prefix, "libcublas", "12.9.1.4", "h9ab20c4_0")
@@ -186,23 +176,20 @@ def test_a_pip_solve_names_the_packages_of_the_prefix(
 # ---- a lock against its prefix -------------------------------------------------------------------
 
 
-def run(*words: str) -> tuple[int, dict[str, Any], str]:
+def run(*words):
     """(exit status, document, stderr) of a command."""
     cache = os.environ["GPUENV_CACHE_DIR"]
-    done = test_cli.run([*words, "--json"], Path.cwd(), GPUENV_CACHE_DIR=cache)
-    return done.returncode, json.loads(done.stdout), done.stderr
+    done = test_cli.run([*words, "--json"], Path.cwd(), status=None, GPUENV_CACHE_DIR=cache)
+    return done.returncode, done.document, done.stderr
 
 
-def checks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def checks(document):
     return {f"{one['name']} {one['subject']}".strip(): one for one in document["checks"]}
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_verify_and_doctor_find_the_same(
-    name: str, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+@each("case", RULES)
+def test_verify_and_doctor_find_the_same(case, prefix, tmp_path, monkeypatch, capsys):
     """Also in an environment without Python, which can have no wheels."""
-    case = RULES[name]
     for text in case["packages"]:
         put_package(prefix, *text.split(), subdir="linux-64", channel="conda-forge")
     if "wheels" in case:
@@ -231,31 +218,21 @@ def test_verify_and_doctor_find_the_same(
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def links(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
     filename, data = make_wheel("leaf-kit", "1.0", ("numpy",))
     (folder / filename).write_bytes(data)
     return folder
 
 
-@pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
-def test_install_solves_locks_installs_and_verifies(
-    form: str, channel: str, links: Path, tmp_path: Path
-) -> None:
+@each("form", sorted(conda_formats.FORMATS))
+def test_install_solves_locks_installs_and_verifies(form, channel, links, tmp_path):
     path, target = tmp_path / conda_formats.FORMATS[form], tmp_path / "prefix"
-    asked = [
-        "--backend",
-        "conda",
-        "--framework",
-        "torch",
-        "--channel",
-        channel,
-        "--format",
-        form,
-        *HOST,
-    ]
-    pip = ["--pip", "leaf-kit", "--find-links", str(links), "--offline"]
-    status, document, err = run("install", *asked, *pip, "-o", str(path), "--target", str(target))
+    asked = f"--backend conda --framework torch --channel {channel} --format {form} {HOST}"
+    pip = f"--pip leaf-kit --find-links {links} --offline"
+    status, document, err = run(
+        "install", *asked.split(), *pip.split(), "-o", str(path), "--target", str(target)
+    )
     found = checks(document)
     assert (
         status == 0
@@ -269,36 +246,18 @@ def test_install_solves_locks_installs_and_verifies(
     assert run("verify", str(path), "--target", str(target), "--no-device")[0] == 2
 
 
-def test_a_target_that_cannot_be_used_leaves_no_lock(channel: str, tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_used_leaves_no_lock(channel, tmp_path):
     target, path = tmp_path / "mine", tmp_path / "lock.txt"
     target.mkdir()
     (target / "thesis.txt").write_text("mine")
-    asked = ["--backend", "conda", "--framework", "torch", "--channel", channel, *HOST]
-    status, document, _ = run("install", *asked, "-o", str(path), "--target", str(target))
+    asked = f"--backend conda --framework torch --channel {channel} {HOST}"
+    status, document, _ = run("install", *asked.split(), "-o", str(path), "--target", str(target))
     assert (
         status == 2 and "no conda environment" in document["error"]["message"] and not path.exists()
     )
 
 
-def test_what_cannot_be_installed_is_bad_usage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for flags in (
-        ["--format", "requirements"],
-        ["--format", "requirements", "--backend", "conda"],
-        ["--pip", "x"],
-    ):
-        assert (
-            main(
-                ["install", "--framework", "torch", *HOST, "--target", str(tmp_path / "x"), *flags]
-            )
-            == 2
-        )
-        assert flags[0] in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def pin(name: str, version: str, build: str, sha256: str) -> Pin:
+def pin(name, version, build, sha256):
     kept = {"build": build, "build_number": 0, "subdir": "linux-64", "depends": (), "md5": None}
     url = f"https://example.org/linux-64/{name}-{version}-{build}.conda"
     return Pin(
@@ -315,7 +274,7 @@ def pin(name: str, version: str, build: str, sha256: str) -> Pin:
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> Path:
+def lock(tmp_path):
     """An explicit file of conda's own, of two packages."""
     pins = [pin("zlib", "1.3", "h1_0", "a" * 64), pin("xz", "5.6", "h2_1", "b" * 64)]
     lines = ["@EXPLICIT", *(f"{one.wheel.url}#sha256:{one.wheel.sha256}" for one in pins)]
@@ -326,9 +285,8 @@ def lock(tmp_path: Path) -> Path:
 AGAINST = data_file("tables/conda_prefixes.json")["against"]
 
 
-@pytest.mark.parametrize("name", AGAINST)
-def test_a_prefix_has_the_builds_of_its_lock(name: str, lock: Path, prefix: Path) -> None:
-    changed, status, evidence = AGAINST[name]
+@each("changed status evidence", AGAINST)
+def test_a_prefix_has_the_builds_of_its_lock(changed, status, evidence, lock, prefix):
     put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
     put_package(
         prefix, **{"name": "xz", "version": "5.6", "build": "h2_1", "sha256": "b" * 64, **changed}
@@ -339,7 +297,7 @@ def test_a_prefix_has_the_builds_of_its_lock(name: str, lock: Path, prefix: Path
     assert evidence in check["evidence"]
 
 
-def test_the_prefix_of_an_interpreter_is_verified(lock: Path, prefix: Path) -> None:
+def test_the_prefix_of_an_interpreter_is_verified(lock, prefix):
     put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
     put_package(prefix, "xz", "5.6", "h2_1", sha256="b" * 64)
     code, document, _ = run(
@@ -348,9 +306,7 @@ def test_the_prefix_of_an_interpreter_is_verified(lock: Path, prefix: Path) -> N
     assert code == 0 and checks(document)["versions conda"]["status"] == "pass"
 
 
-def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
-    prefix: Path, tmp_path: Path
-) -> None:
+def test_a_lock_that_does_not_fit_the_host_fails_its_verification(prefix, tmp_path):
     """The rules apply to another tool's lock, too: the driver does not support this CUDA 13."""
     made = pin("cuda-version", "13.0", "h0_3", "d" * 64)
     (tmp_path / "explicit.txt").write_text(
@@ -374,32 +330,18 @@ def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
 # ---- the wheels' lock alone ----------------------------------------------------------------------
 
 
-def test_the_lock_of_the_wheels_alone_is_refused(
-    channel: str, links: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_lock_of_the_wheels_alone_is_refused(channel, links, tmp_path, call):
     """The wheels' lock alone would make an environment without the conda packages."""
     path, target = tmp_path / "conda-lock.yml", tmp_path / "env"
-    asked = [
-        "--backend",
-        "conda",
-        "--framework",
-        "torch",
-        "--channel",
-        channel,
-        "--format",
-        "conda-lock",
-        *HOST,
-    ]
-    pip = ["--pip", "leaf-kit", "--find-links", str(links), "--offline"]
-    assert main(["solve", *asked, *pip, "-o", str(path)]) == 0
+    asked = f"--backend conda --framework torch --channel {channel} --format conda-lock {HOST}"
+    pip = f"--pip leaf-kit --find-links {links} --offline"
+    call(f"solve {asked} {pip} -o {path}")
     beside = tmp_path / "pylock.conda-lock.toml"
     assert tomllib.loads(beside.read_text())["tool"]["gpuenv"]["inputs"] == {
         "conda-lock": "conda-lock.yml"
     }
-    capsys.readouterr()
-    sync = ["sync", str(beside), "--target", str(target), "--find-links", str(links)]
-    assert main([*sync, *HOST]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    sync = f"sync {beside} --target {target} --find-links {links}"
+    (line,) = call(f"{sync} {HOST}", status=2).stderr.splitlines()
     assert (
         "belong to conda-lock.yml" in line
         and "gpuenv sync conda-lock.yml" in line

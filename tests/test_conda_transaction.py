@@ -2,12 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from conda_prefixes import CASES, SOLVES
-from conda_stand_in import Conda, real_conda
+from conda_stand_in import real_conda
 from gpuenv.requirements import conda_versions
 from tables import cases
 
@@ -41,7 +40,7 @@ for number, case in enumerate(job["cases"]):
     else:
         command = ["install", "--backend", "conda", "--channel", job["channel"], *case["install"]]
         command += ["-o", str(folder / "lock.txt")]
-    command += ["--target", str(target), *conda_prefixes.HOST, "--no-verify"]
+    command += ["--target", str(target), *conda_prefixes.HOST.split(), "--no-verify"]
     files, output = conda_prefixes.contents(target), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         status = main([*command, *(["--exact"] if case.get("exact") else [])])
@@ -66,16 +65,12 @@ ALL = [*CASES, *SOLVES]
 
 
 @pytest.fixture(scope="module")
-def conda(tmp_path_factory: pytest.TempPathFactory) -> Conda:
+def conda(tmp_path_factory):
     return real_conda(tmp_path_factory.mktemp("conda"))
 
 
 @pytest.fixture(scope="module")
-def answers(
-    conda: Conda,
-    conda_rows: dict[str, Any],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Any]:
+def answers(conda, conda_rows, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cases")
     job = {
         "rows": conda_rows,
@@ -89,14 +84,11 @@ def answers(
     tests = str(Path(__file__).parent)
     done = conda.python_runs(RUN, str(folder / "job.json"), tests)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @cases(ALL)
-def test_conda_itself_installs_into_an_environment(
-    case: dict[str, Any], answers: dict[str, Any]
-) -> None:
+def test_conda_itself_installs_into_an_environment(case, answers):
     answer, status = answers[case["name"]], case.get("status", 0)
     assert answer["status"] == status, answer["output"]
     if "lock" in case:  # each solver has its own words for a refusal

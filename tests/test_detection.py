@@ -3,17 +3,13 @@
 The driver is a compiled libnvidia-ml.so.1.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -72,7 +68,7 @@ class Stubs:
     The audit module hides the real libraries.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.nvml = build("nvml_stub.c", NVML, folder)
         self.old = build("nvml_stub.c", NVML, folder, defines=["OLD_DRIVER"])
@@ -81,17 +77,16 @@ class Stubs:
 
 
 @pytest.fixture(scope="session")
-def stubs(native: Path) -> Stubs:
+def stubs(native):
     return Stubs(native)
 
 
-def run(code: str, arguments: object, env: dict[str, str]) -> Any:
+def run(code, arguments, env):
     """What a fresh interpreter prints as JSON."""
     done = run_program(
         [sys.executable, "-c", code, json.dumps(arguments)],
         env={"PYTHONPATH": str(RESOLVER), "PATH": "", **env},
     )
-    assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout)
 
@@ -99,8 +94,8 @@ def run(code: str, arguments: object, env: dict[str, str]) -> Any:
 class Detectors:
     """Interpreters that detect hosts in forks, {LD_LIBRARY_PATH: its interpreter}."""
 
-    def __init__(self, folders: Sequence[str], environment: dict[str, str]) -> None:
-        self.processes: dict[str, subprocess.Popen[str]] = {}
+    def __init__(self, folders, environment):
+        self.processes = {}
         environment = {"PYTHONPATH": str(RESOLVER), "PATH": "", **environment}
         for folder in folders:
             self.processes[folder] = subprocess.Popen(
@@ -108,17 +103,15 @@ class Detectors:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
 
-    def close(self) -> None:
+    def close(self):
         for process in self.processes.values():
             process.communicate()
 
-    def detect(self, arguments: object, env: dict[str, str]) -> Any:
+    def detect(self, arguments, env):
         """The host that a process with these variables detects."""
         process = self.processes.get(env["LD_LIBRARY_PATH"])
         if process is None:
             return run(DETECT, arguments, env)
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write(json.dumps([arguments, env]) + "\n")
         process.stdin.flush()
         output = ""
@@ -131,7 +124,7 @@ class Detectors:
 
 
 @pytest.fixture(scope="module")
-def detectors(stubs: Stubs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detectors]:
+def detectors(stubs, tmp_path_factory):
     """Yield interpreters: one that finds the stand-in of NVML, and one that does not."""
     allowed = f"{stubs.folder}:{tmp_path_factory.getbasetemp()}"
     environment = {"LD_AUDIT": str(stubs.audit), "REFUSE_EXCEPT": allowed}
@@ -140,7 +133,7 @@ def detectors(stubs: Stubs, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     detectors.close()
 
 
-def make_root(case: dict[str, Any], root: Path) -> None:
+def make_root(case, root):
     for name, text in case.get("files", {}).items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +143,7 @@ def make_root(case: dict[str, Any], root: Path) -> None:
         (root / name).symlink_to(root / target)
 
 
-def make_nvidia_smi(case: dict[str, Any], folder: Path) -> None:
+def make_nvidia_smi(case, folder):
     """Write a script that answers the two queries of gpuenv and refuses any other command line."""
     folder.mkdir()
     if "smi" not in case:
@@ -166,9 +159,7 @@ def make_nvidia_smi(case: dict[str, Any], folder: Path) -> None:
     script.chmod(0o755)
 
 
-def make_loader_env(
-    case: dict[str, Any], stubs: Stubs, tmp_path: Path, root: Path
-) -> dict[str, str]:
+def make_loader_env(case, stubs, tmp_path, root):
     env = {
         "LD_AUDIT": str(stubs.audit),
         "REFUSE_EXCEPT": f"{stubs.folder}:{tmp_path}",
@@ -193,8 +184,8 @@ def make_loader_env(
     return env | {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_host(case: dict[str, Any], stubs: Stubs, detectors: Detectors, tmp_path: Path) -> None:
+@each("case", CASES)
+def test_host(case, stubs, detectors, tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     make_root(case, root)
@@ -222,7 +213,7 @@ def test_host(case: dict[str, Any], stubs: Stubs, detectors: Detectors, tmp_path
     check_calls(tmp_path / "calls.txt", case)
 
 
-def test_what_the_driver_does_not_say_the_tables_know(stubs: Stubs, tmp_path: Path) -> None:
+def test_what_the_driver_does_not_say_the_tables_know(stubs, tmp_path):
     """An nvidia-smi that knows no compute capability names the GPU and the driver's release."""
     case = next(
         one.values[0] for one in CASES if one.id == "fallback: nvidia-smi without compute_cap"
@@ -239,7 +230,7 @@ def test_what_the_driver_does_not_say_the_tables_know(stubs: Stubs, tmp_path: Pa
     assert ["compute_capability", "the GPU's name"] in host["sources"]
 
 
-def check_calls(log: Path, case: dict[str, Any]) -> None:
+def check_calls(log, case):
     """NVML is shut down only if it was started. The unreliable call is never made."""
     calls = log.read_text().split() if log.exists() else []
     refused = any(name == "nvmlInitWithFlags" for name, *_ in case.get("nvml", {}).get("fail", []))
@@ -248,7 +239,7 @@ def check_calls(log: Path, case: dict[str, Any]) -> None:
     assert "nvmlSystemGetCudaDriverVersion" not in calls
 
 
-def test_driver_that_hangs(stubs: Stubs, tmp_path: Path) -> None:
+def test_driver_that_hangs(stubs, tmp_path):
     """The devices and the release come from /proc; nvidia-smi would hang too and is not run."""
     root = tmp_path / "root"
     smi = {"with": {"out": "0, NVIDIA X, GPU-1, 0:0, 1, 1, 999.99, 9.0"}}
@@ -286,7 +277,7 @@ DEVICES = [
     st.lists(ENTRIES, max_size=4) | st.lists(st.text(max_size=6), max_size=4),
     st.sampled_from([None, "580.65"]),
 )
-def test_visible_devices_are_devices(entries: list[str], driver: str | None) -> None:
+def test_visible_devices_are_devices(entries, driver):
     gpus, problems, _ = visible.select(DEVICES, {"CUDA_VISIBLE_DEVICES": ",".join(entries)}, driver)
     assert len(set(gpus)) == len(gpus)
     assert set(gpus) <= {device.gpu for device in DEVICES}
@@ -295,7 +286,7 @@ def test_visible_devices_are_devices(entries: list[str], driver: str | None) -> 
 
 
 @given(st.permutations(range(4)), st.integers(1, 4))
-def test_index_and_uuid_mean_the_same(order: list[int], count: int) -> None:
+def test_index_and_uuid_mean_the_same(order, count):
     devices = [
         nvml.Device(index=n, gpu=Gpu(name="A", compute_capability=(8, 0), index=n, uuid=f"GPU-{n}"))
         for n in range(4)
@@ -313,7 +304,7 @@ def test_index_and_uuid_mean_the_same(order: list[int], count: int) -> None:
 # ---- interpreters --------------------------------------------------------------------------------
 
 
-def test_python_asked(tmp_path: Path) -> None:
+def test_python_asked(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     version = ".".join(map(str, sys.version_info[:3]))
@@ -327,10 +318,8 @@ def test_python_asked(tmp_path: Path) -> None:
         assert dict(host.sources)["glibc"] == "the target interpreter"
 
 
-@pytest.mark.parametrize(
-    "script", ["exit 1", "echo hello", "echo 'gpuenv|2.7.18||none'", "echo 'gpuenv|x|y'"]
-)
-def test_python_that_is_none(tmp_path: Path, script: str) -> None:
+@each("script", ["exit 1", "echo hello", "echo 'gpuenv|2.7.18||none'", "echo 'gpuenv|x|y'"])
+def test_python_that_is_none(tmp_path, script):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
@@ -339,7 +328,7 @@ def test_python_that_is_none(tmp_path: Path, script: str) -> None:
 
 
 @each("files python", TABLES["active_virtual_environment"])
-def test_active_virtual_environment(tmp_path: Path, files: dict[str, str], python: str) -> None:
+def test_active_virtual_environment(tmp_path, files, python):
     make_root({"files": files | {"bin/python": "never run"}}, tmp_path)
     host = detection.detect(root=str(tmp_path), env={"VIRTUAL_ENV": str(tmp_path), "PATH": ""})
     assert (host.python.full_version or "") + "t" * host.python.free_threaded == python
@@ -348,7 +337,7 @@ def test_active_virtual_environment(tmp_path: Path, files: dict[str, str], pytho
     assert dict(host.sources)["python"] == "VIRTUAL_ENV: pyvenv.cfg"
 
 
-def test_active_conda_environment(tmp_path: Path) -> None:
+def test_active_conda_environment(tmp_path):
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.symlink_to(sys.executable)
@@ -379,8 +368,8 @@ BASE = Host(
 )
 
 
-def describe(flags: dict[str, Any], base: Host | None) -> Host:
-    data: Any = SimpleNamespace(
+def describe(flags, base):
+    data = SimpleNamespace(
         known_gpu={name: (name, pair) for name, pair in CAPABILITIES.items()}.get,
         driver_cuda={"580.65.06": (13, 0)}.get,
         close_names=lambda text: [
@@ -400,15 +389,15 @@ def describe(flags: dict[str, Any], base: Host | None) -> Host:
 
 
 @cases(DESCRIBED["hosts"])
-def test_described(case: dict[str, Any]) -> None:
+def test_described(case):
     plain = to_plain(describe(case["flags"], BASE if case.get("base") else None))
     host = Host(python=Python(version=(3, 12)))
     defaults = to_plain({name: getattr(host, name) for name in Host.__struct_fields__})
     assert {key: plain.get(key, defaults[key]) for key in case["expect"]} == case["expect"]
 
 
-@pytest.mark.parametrize("case", DESCRIBED["refused"], ids=lambda case: case["error"])
-def test_described_refused(case: dict[str, Any]) -> None:
+@each("case", DESCRIBED["refused"], ids=lambda case: case["error"])
+def test_described_refused(case):
     with pytest.raises(InputError) as error:
         describe(case["flags"], None)
     assert case["error"] in error.value.message
@@ -441,12 +430,12 @@ HOST = st.builds(
 
 
 @pytest.fixture(scope="session")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("hosts") / "host.json"
 
 
 @given(host=HOST)
-def test_file_gives_the_host_back(scratch: Path, host: Host) -> None:
+def test_file_gives_the_host_back(scratch, host):
     detection.write_host(host, scratch)
     assert detection.read_host(scratch) == host
     assert os.listdir(scratch.parent) == ["host.json"]
@@ -465,8 +454,8 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each(
+    "text said",
     [
         ("", "is not JSON"),
         ("\xff", "is not JSON"),
@@ -495,7 +484,7 @@ JSON = st.recursive(
         ),
     ],
 )
-def test_file_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_file_refused(tmp_path, text, said):
     path = tmp_path / "h.json"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(InputError) as error:

@@ -2,16 +2,12 @@
 
 import io
 import json
-import os
 import struct
 import sys
 import time
 import venv
 import zipfile
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -24,12 +20,9 @@ from fatbin_maker import binary, library
 from gpuenv.binaries import elf, environment
 from gpuenv.binaries.device_code import read_file
 from gpuenv.binaries.fat_binaries import DamagedFileError
-from gpuenv.cli import main
-from gpuenv.model import Check
+from tables import each, on_x86_64
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
-)
+pytestmark = on_x86_64
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 # As ptxas 12.9 (ABI 7 and 8) and 13.0 (ABI 8, attribute 9 of .nv.compat) write the header.
 CUBINS = {
@@ -41,7 +34,7 @@ CUBINS = {
 }
 
 
-def cubin(target: str) -> bytes:
+def cubin(target):
     """Return an ELF file with the header of a cubin, and its section .nv.compat if there is one."""
     abi, version, flags, compat = CUBINS[target]
     names = b"\0.shstrtab\0.nv.compat\0"
@@ -61,10 +54,10 @@ def cubin(target: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def made(tmp_path_factory):
     """Libraries by the targets of their device code."""
     folder = tmp_path_factory.mktemp("made")
-    images: dict[str, list[dict[str, Any]]] = {
+    images = {
         "80": [{"sass": "80", "size": 300_000}],
         "80 90": [{"sass": "80"}, {"sass": "90"}],
         "75 ptx": [{"sass": "75"}, {"ptx": "80", "language": "7.4"}],
@@ -79,29 +72,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     }
 
 
-def put(path: Path, data: bytes) -> Path:
+def put(path, data):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    status = main([str(argument) for argument in arguments])
-    return status, capsys.readouterr().out
-
-
 # ---- files ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["80", "80 90", "75 ptx", "none"])
-def test_a_library_names_its_targets(name: str, made: dict[str, bytes], tmp_path: Path) -> None:
-    found = read_file(str(put(tmp_path / "x.so", made[name])))
-    assert found is not None
-    expect = [target for target in name.split() if target.isdigit()]
-    assert [target for target, _ in found.sass] == expect
-
-
-def dll(content: bytes, *, bits: int = 0x20B) -> bytes:
+def dll(content, *, bits=0x20B):
     """Return a library of Windows with a section .nv_fatb and an import of cudart64_12.dll."""
     imports = struct.pack("<5I", 0, 0, 0, 0x2000 + 40, 0) + bytes(20) + b"cudart64_12.dll\0"
     optional = struct.pack("<H106xI", bits, 16) + struct.pack("<QQ", 0, 0x2000) + bytes(112)
@@ -115,36 +95,28 @@ def dll(content: bytes, *, bits: int = 0x20B) -> bytes:
     return head.ljust(512, b"\0") + imports.ljust(512, b"\0") + content
 
 
-def test_a_library_of_windows(tmp_path: Path) -> None:
+def test_a_library_of_windows(tmp_path):
     images = binary([{"sass": "61"}, {"ptx": "90", "language": "8.0"}])
     path = put(tmp_path / "x.dll", dll(images))
     found = read_file(str(path))
-    assert found is not None
     assert (found.sass, found.ptx) == ((("61", 1),), (("90", "8.0", 1),))
     for damaged in (dll(images, bits=0x10B), b"MZ", b"MZ".ljust(300, b"x"), dll(images)[:400]):
         with pytest.raises(DamagedFileError):
             read_file(str(put(tmp_path / "damaged.dll", damaged)))
 
 
-def test_a_fat_binary_and_ptx_are_files_of_their_own(tmp_path: Path) -> None:
+def test_a_fat_binary_and_ptx_are_files_of_their_own(tmp_path):
     images = binary([{"sass": "90a"}, {"ptx": "90", "language": "8.0"}])
     found = read_file(str(put(tmp_path / "x.fatbin", images)))
-    assert found is not None
     assert (found.sass, found.ptx) == ((("90a", 1),), (("90", "8.0", 1),))
     text = b"// made\n.version 8.5\n.target sm_90a, debug\n.address_size 64\n"
     found = read_file(str(put(tmp_path / "x.ptx", text)))
-    assert found is not None and found.ptx == (("90a", "8.5", 1),)
+    assert found.ptx == (("90a", "8.5", 1),)
     assert read_file(str(put(tmp_path / "x.txt", b"a text"))) is None
 
 
-def test_a_library_that_is_cut_short_is_damaged(made: dict[str, bytes], tmp_path: Path) -> None:
-    path = put(tmp_path / "x.so", made["80"][:5000])
-    with pytest.raises(DamagedFileError):
-        read_file(str(path))
-
-
 @pytest.fixture(scope="module")
-def originals(made: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def originals(made, tmp_path_factory):
     """A folder with a file of each kind: 0, 1, 2, 3."""
     folder = tmp_path_factory.mktemp("originals")
     for number, data in enumerate((made["75 ptx"], made["80 90"], cubin("120a"), dll(b"x"))):
@@ -164,9 +136,7 @@ def originals(made: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) 
     st.integers(50, 150),
 )
 @settings(max_examples=examples(60), deadline=None)
-def test_damage_of_any_kind_is_an_error_of_its_own(
-    originals: Path, kind: int, changes: list[tuple[int, int]], percent: int
-) -> None:
+def test_damage_of_any_kind_is_an_error_of_its_own(originals, kind, changes, percent):
     data = bytearray((originals / str(kind)).read_bytes())
     for place, value in changes:
         data[place % len(data)] = value
@@ -178,10 +148,8 @@ def test_damage_of_any_kind_is_an_error_of_its_own(
         elf.read(str(path), names=True)
 
 
-@pytest.mark.parametrize("change", ["sections", "names", "tags"])
-def test_tables_without_an_end_cost_a_limited_time(
-    change: str, made: dict[str, bytes], tmp_path: Path
-) -> None:
+@each("change", ["sections", "names", "tags"])
+def test_tables_without_an_end_cost_a_limited_time(change, made, tmp_path):
     """65,535 sections; a table of names and a dynamic section of 20 MB."""
     data = bytearray(made["none"])
     parsed = ELFFile(io.BytesIO(data))
@@ -210,32 +178,26 @@ def test_tables_without_an_end_cost_a_limited_time(
 # ---- matrix scan ---------------------------------------------------------------------------------
 
 
-def test_scan_marks_what_cannot_run(
-    made: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scan_marks_what_cannot_run(made, tmp_path, call):
     path = put(tmp_path / "spam.so", made["80"])
-    host = ("--gpu", "H200", "--driver", "580.65.06")
-    status, out = run(capsys, "matrix", "scan", path, *host)
-    assert status == 1 and f"{path} cannot run: rebuild it with TORCH_CUDA_ARCH_LIST=9.0" in out
-    status, out = run(capsys, "matrix", "scan", path, "--gpu", "RTX 3090", *host[2:])
-    assert status == 0 and "runs" in out and "cannot run" not in out
-    two = ("--gpu", "RTX 3090", "--gpu", "B200", "--gpu", "H200")
-    status, out = run(capsys, "matrix", "scan", path, *two, *host[2:])
-    assert status == 1 and "TORCH_CUDA_ARCH_LIST=9.0;10.0" in out
+    scan = f"matrix scan {path} --driver 580.65.06"
+    out = call(f"{scan} --gpu H200", status=1).stdout
+    assert f"{path} cannot run: rebuild it with TORCH_CUDA_ARCH_LIST=9.0" in out
+    out = call(f"{scan} --gpu 'RTX 3090'").stdout
+    assert "runs" in out and "cannot run" not in out
+    out = call(f"{scan} --gpu 'RTX 3090' --gpu B200 --gpu H200", status=1).stdout
+    assert "TORCH_CUDA_ARCH_LIST=9.0;10.0" in out
 
 
-def test_scan_of_a_wheel_reads_its_members(
-    made: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scan_of_a_wheel_reads_its_members(made, tmp_path, call):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in (("spam/_C.so", made["80"]), ("spam/_D.so", made["80 90"])):
             archive.writestr(name, data)
         archive.writestr("spam/none.so", made["none"])
     path = put(tmp_path / "spam-1.0-cp312-cp312-linux_x86_64.whl", buffer.getvalue())
-    status, out = run(capsys, "matrix", "scan", path, "--gpu", "H100", "--driver", "580", "--json")
-    document = json.loads(out)
-    assert status == 0 and (document["kind"], document["read"]) == ("wheel", 3)
+    document = call(f"matrix scan {path} --gpu H100 --driver 580 --json").document
+    assert (document["kind"], document["read"]) == ("wheel", 3)
     first, second = document["files"]
     assert (first["file"], first["distribution"], first["runs"]) == (
         "spam/_C.so",
@@ -245,21 +207,19 @@ def test_scan_of_a_wheel_reads_its_members(
     assert first["optional"] == "other files of its distribution run"
     assert second["runs"] is True
     path.write_bytes(buffer.getvalue()[:-40])
-    assert run(capsys, "matrix", "scan", path, "--gpu", "H100")[0] == 2
+    call(f"matrix scan {path} --gpu H100", status=2)
 
 
-@pytest.mark.parametrize("name", ["gone.so", "text.so"])
-def test_what_cannot_be_scanned_is_bad_input(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("name", ["gone.so", "text.so"])
+def test_what_cannot_be_scanned_is_bad_input(name, tmp_path, call):
     put(tmp_path / "text.so", b"INPUT(libx.so.1)")
-    assert run(capsys, "matrix", "scan", tmp_path / name, "--gpu", "H100")[0] == 2
+    call(f"matrix scan {tmp_path / name} --gpu H100", status=2)
 
 
 # ---- environments --------------------------------------------------------------------------------
 
 
-def distribution(site: Path, name: str, files: dict[str, bytes], **texts: str) -> None:
+def distribution(site, name, files, **texts):
     info = site / f"{name.replace('-', '_')}-1.0.dist-info"
     for path, data in files.items():
         put(site / path, data)
@@ -270,7 +230,7 @@ def distribution(site: Path, name: str, files: dict[str, bytes], **texts: str) -
 
 
 @pytest.fixture(scope="module")
-def env(tmp_path_factory: pytest.TempPathFactory, made: dict[str, bytes]) -> Iterator[Path]:
+def env(tmp_path_factory, made):
     """An environment with extensions, a cubin, an editable project and libraries of NVIDIA."""
     folder = tmp_path_factory.mktemp("env")
     target, project = folder / "env", folder / "project"
@@ -288,13 +248,13 @@ def env(tmp_path_factory: pytest.TempPathFactory, made: dict[str, bytes]) -> Ite
     yield target
 
 
-def device_checks(env: Path, gpu: str) -> dict[str, Check]:
+def device_checks(env, gpu):
     host = gpuenv.describe(gpus=(gpu,), driver="580.65.06", platform="linux-x86_64")
     checks = gpuenv.verify(None, str(env), host, device=False)
     return {check.subject: check for check in checks if check.name == "device code"}
 
 
-def test_verify_names_each_library_that_cannot_run(env: Path) -> None:
+def test_verify_names_each_library_that_cannot_run(env):
     checks = device_checks(env, "H200")
     cubin_path = str(env / SITE / "kernels/scale.cubin")
     assert {subject: check.status for subject, check in checks.items()} == {
@@ -311,30 +271,27 @@ def test_verify_names_each_library_that_cannot_run(env: Path) -> None:
     assert "eggs/_old.so" in checks["eggs 1.0"].evidence
 
 
-def test_verify_passes_where_everything_runs(env: Path) -> None:
+def test_verify_passes_where_everything_runs(env):
     (check,) = device_checks(env, "A100").values()
     assert (check.status, check.subject) == ("pass", "")
     assert check.evidence == "7 files with device code run on A100"
 
 
-def test_doctor_names_the_file_behind_no_kernel_image(
-    env: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_names_the_file_behind_no_kernel_image(env, tmp_path, call):
     text = (
         "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
         "CUDA kernel errors might be asynchronously reported at some other API call.\n"
     )
     log = put(tmp_path / "log", text.encode())
-    host = ("--gpu", "H200", "--driver", "580.65.06", "--target", env)
-    status, out = run(capsys, "doctor", log, *host, "--json")
-    verdict = json.loads(out)["verdicts"][0]
-    assert (status, verdict["cause"]) == (1, "gpu_too_new_for_build")
+    doctor = f"doctor {log} --gpu H200 --driver 580.65.06 --target {env} --json"
+    verdict = call(doctor, status=1).document["verdicts"][0]
+    assert verdict["cause"] == "gpu_too_new_for_build"
     evidence = "\n".join(verdict["evidence"])
     assert "spam/_C.so" in evidence and "sm_80" in evidence and "9.0" in evidence
     assert "spam-ext 1.0: rebuild it with TORCH_CUDA_ARCH_LIST=9.0" in verdict["fix"]
     assert "nvcc -arch=sm_90" in verdict["fix"]
 
 
-def test_a_scan_ends_at_the_deadline(env: Path) -> None:
+def test_a_scan_ends_at_the_deadline(env):
     contents = environment.scan_environment(str(env), deadline=time.monotonic() - 1)
     assert not contents.complete and contents.files == ()

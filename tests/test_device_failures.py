@@ -2,12 +2,9 @@
 
 import json
 import tomllib
-from typing import Any
-
-import pytest
 
 from script_modules import load_script
-from tables import ROOT
+from tables import ROOT, each
 
 FOLDER = ROOT / "tests" / "data" / "device_failures"
 PROGRAMS = tomllib.loads((FOLDER / "programs.toml").read_text())["program"]
@@ -17,24 +14,24 @@ RECORD = json.loads((FOLDER / "record.json").read_text())
 KNOWN = json.loads((ROOT / "docs" / "records" / "doctor.json").read_text())["situations"]
 
 
-def test_every_program_was_run_on_a_device() -> None:
+def test_every_program_was_run_on_a_device():
     assert RECORD["programs"].keys() == {program["name"] for program in PROGRAMS}
     assert RECORD["host"]["gpus"] and RECORD["host"]["driver"] and RECORD["date"]
 
 
-def test_logs_are_understood_on_another_machine() -> None:
+def test_logs_are_understood_on_another_machine():
     measured = load_script("prove.doctor")
     results = {report.name: measured.judge(report)[0] for report in measured.situations()}
     wrong = {name for name, result in results.items() if result != "right"}
     assert wrong <= KNOWN["wrong"].keys()
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=[program["name"] for program in PROGRAMS])
-def test_the_answer_on_the_device_was_right(program: dict[str, Any]) -> None:
+@each("program", PROGRAMS, ids=[program["name"] for program in PROGRAMS])
+def test_the_answer_on_the_device_was_right(program):
     assert RECORD["programs"][program["name"]]["here"] in program["here"]
 
 
-def test_verify_names_code_of_another_architecture_without_a_log() -> None:
+def test_verify_names_code_of_another_architecture_without_a_log():
     verified = {row["step"]: row["document"] for row in RECORD["steps"]}
     assert verified.keys() == {row["name"] for row in PROGRAMS if "verify" in row}
     for document in verified.values():

@@ -1,12 +1,7 @@
 """The pages of docs/: links, length, navigation, pictures, and lists that must be complete."""
 
-from __future__ import annotations
-
 import re
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from gpuenv.compat import evaluate, rules
 from tables import ROOT, together
@@ -21,14 +16,14 @@ WORDS_IN_FIVE_MINUTES = 1_200
 LOOKED_UP = {"support.md", "CHANGELOG.md"}
 
 
-def links(page: Path) -> Iterator[tuple[str, str]]:
+def links(page):
     """Yield target and anchor of each link to another file or to an anchor."""
     for target, anchor in LINK.findall(CODE.sub("", page.read_text())):
         if "://" not in target:
             yield target, anchor
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """Return the anchors of headings that GitHub and the site spell in the same way."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"(?ms)^```.*?^```$", "", page.read_text()), re.M)
     texts = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
@@ -37,7 +32,7 @@ def anchors(page: Path) -> set[str]:
     }
 
 
-def is_target(page: Path, target: str, anchor: str) -> bool:
+def is_target(page, target, anchor):
     """Return whether the file of a link exists, and the heading of a page that its anchor names."""
     path = page.parent / target if target else page
     is_page = path.suffix == ".md"  # the anchor of a picture names its theme
@@ -45,7 +40,7 @@ def is_target(page: Path, target: str, anchor: str) -> bool:
 
 
 @together(PAGES)
-def test_every_link_leads_to_a_page(page: Path) -> None:
+def test_every_link_leads_to_a_page(page):
     for target, anchor in links(page):
         assert is_target(page, target, anchor), f"{target}#{anchor}"
         path = (page.parent / target).resolve()
@@ -54,25 +49,25 @@ def test_every_link_leads_to_a_page(page: Path) -> None:
 
 
 @together(PAGES)
-def test_a_page_is_read_in_five_minutes(page: Path) -> None:
+def test_a_page_is_read_in_five_minutes(page):
     words = re.findall(r"\S*\w\S*", re.sub(r"(?ms)^```.*?^```$|^ {4}.*?$", "", page.read_text()))
     assert page.name in LOOKED_UP or len(words) <= WORDS_IN_FIVE_MINUTES
 
 
-def test_the_documentation_is_short() -> None:
+def test_the_documentation_is_short():
     readme = (ROOT / "README.md").read_text()
     table = readme.partition("## Documentation")[2]
     assert len(readme.split()) <= 700 and len(re.findall(r"^\| [a-z].*\]\(", table, re.M)) <= 8
     assert sum(len(page.read_text().split()) for page in DOCS.rglob("*.md")) <= 22_000
 
 
-def entries(nav: list[dict[str, Any]]) -> Iterator[str]:
+def entries(nav):
     for part in nav:
         for value in part.values():
             yield from [value] if isinstance(value, str) else entries(value)
 
 
-def test_nothing_assumes_that_gpuenv_is_on_an_index() -> None:
+def test_nothing_assumes_that_gpuenv_is_on_an_index():
     """Until the first release, a page or a file for CI installs a clone, a wheel or an extra."""
     by_name = re.compile(
         r"(?:pip install (?!.*--no-index)(?:[^&\n`]* )?|uvx |pipx run )gpuenv(?: |$)", re.M
@@ -82,7 +77,7 @@ def test_nothing_assumes_that_gpuenv_is_on_an_index() -> None:
     assert [path for path in files if by_name.search(path.read_text())] == []
 
 
-def test_the_navigation_of_the_site_has_every_page() -> None:
+def test_the_navigation_of_the_site_has_every_page():
     config = tomllib.loads((DOCS / "zensical.toml").read_text())
     listed = list(entries(config["project"]["nav"]))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
@@ -91,7 +86,7 @@ def test_the_navigation_of_the_site_has_every_page() -> None:
     assert sorted(listed) == sorted(pages)
 
 
-def test_the_page_of_rules_has_every_rule_and_code() -> None:
+def test_the_page_of_rules_has_every_rule_and_code():
     page = (DOCS / "rules.md").read_text()
     functions = [*(getattr(rules, name) for name in dir(rules)), evaluate.agreements]
     documented = " ".join(str(function.__doc__) for function in functions)
@@ -102,7 +97,7 @@ def test_the_page_of_rules_has_every_rule_and_code() -> None:
     assert [n for n in range(1, 12) if f"\n## R{n}: " not in page] == []
 
 
-def test_the_page_of_variables_has_every_variable() -> None:
+def test_the_page_of_variables_has_every_variable():
     page = (DOCS / "environment.md").read_text()
     read = re.compile(
         r"environ\S*\(\s*\"([A-Z_]+)\"|env(?:iron)?\[\"([A-Z_]+)\"\]|\"([A-Z_]+)\" in (?:os\.)?env"
@@ -113,12 +108,3 @@ def test_the_page_of_variables_has_every_variable() -> None:
             found |= {name for match in read.findall(path.read_text()) for name in match if name}
     assert len(found) >= 15
     assert [name for name in sorted(found) if f"`{name}" not in page] == []
-
-
-def test_pictures_load_nothing_from_outside() -> None:
-    pictures = sorted((DOCS / "pictures").glob("*.svg"))
-    assert len(pictures) == 10
-    for picture in pictures:
-        text = picture.read_text().replace("http://www.w3.org/2000/svg", "")
-        assert "http" not in text and "@font-face" not in text
-    assert sum(picture.stat().st_size for picture in pictures) < 300_000

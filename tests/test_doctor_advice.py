@@ -4,32 +4,28 @@ import io
 import shlex
 from functools import cache
 from itertools import product
-from typing import Any
-
-import pytest
 
 import gpuenv
 from gpuenv import cli, solve
 from gpuenv.compat.data import load
 from gpuenv.compat.evaluate import agreements, built_with, packages_of_pins
 from gpuenv.doctor.catalog import causes
-from gpuenv.doctor.diagnosis import Examination
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.origin import find_origin
 from gpuenv.render import doctor as render
-from tables import data_file, together
+from tables import data_file, each, together
 from test_doctor_origin import NO_GPU
 
-CASES: dict[str, list[dict[str, Any]]] = data_file("doctor_advice.toml")
+CASES = data_file("doctor_advice.toml")
 
 
 @cache
-def examined(log: str) -> Examination:
+def examined(log):
     return gpuenv.examine(io.BytesIO(log.encode()), NO_GPU)
 
 
 @together(CASES["case"])
-def test_the_fix_says_what_the_facts_mean(case: dict[str, Any]) -> None:
+def test_the_fix_says_what_the_facts_mean(case):
     found = examined(case["log"])
     fix = render.doctor_json(found, causes())["verdicts"][0]["fix"]
     for part in case.get("says", ()):
@@ -43,16 +39,15 @@ def test_the_fix_says_what_the_facts_mean(case: dict[str, Any]) -> None:
 
 
 @together([case for case in CASES["case"] if case.get("command")])
-def test_the_proposed_command_gives_what_the_answer_says(case: dict[str, Any]) -> None:
+def test_the_proposed_command_gives_what_the_answer_says(case):
     remedy = examined(case["log"]).remedy
-    assert remedy is not None
     asked = cli.parse_arguments([*remedy.command[1:], "--offline"])
     host = cli.requests.read_host(asked, need_gpu=True)
     assert solve(gpuenv.Request(frameworks=tuple(asked.framework)), host).choices == remedy.choices
 
 
 @together(CASES["case"])
-def test_the_answer_is_short(case: dict[str, Any]) -> None:
+def test_the_answer_is_short(case):
     found = examined(case["log"])
     short = render.doctor_lines(found, causes(), "the log")
     whole = render.doctor_lines(found, causes(), "the log", verbose=True)
@@ -66,7 +61,7 @@ def test_the_answer_is_short(case: dict[str, Any]) -> None:
 
 
 @together(CASES["mention"])
-def test_a_gpu_that_is_only_mentioned_is_not_of_the_machine(case: dict[str, Any]) -> None:
+def test_a_gpu_that_is_only_mentioned_is_not_of_the_machine(case):
     facts = read_log([case["line"]])
     assert [fact for fact in facts if fact.kind == "gpu"]
     assert find_origin(facts, NO_GPU).place == "unknown"
@@ -80,8 +75,8 @@ PARTNERS = {
 }
 
 
-@pytest.mark.parametrize("name", ["ctranslate2", "onnxruntime-gpu", "tensorflow", *OLD, "torch"])
-def test_what_the_doctor_knows_of_releases_the_solver_knows(name: str) -> None:
+@each("name", ["ctranslate2", "onnxruntime-gpu", "tensorflow", *OLD, "torch"])
+def test_what_the_doctor_knows_of_releases_the_solver_knows(name):
     data, host = load(), gpuenv.describe(gpus=["A100"], driver="580.65.06", python="3.10")
     partners = dict(PARTNERS)
     if name == "torch":
@@ -104,7 +99,7 @@ def test_what_the_doctor_knows_of_releases_the_solver_knows(name: str) -> None:
                 assert differs is (bool(major) and major[0] != other), (release, pin)
 
 
-def test_no_wheel_of_tensorflow_is_for_cuda_12_8() -> None:
+def test_no_wheel_of_tensorflow_is_for_cuda_12_8():
     """A row says so."""
     for release in load().releases("tensorflow", "linux-x86_64"):
         assert built_with("tensorflow", release.version, "linux-x86_64", load())[0] < (12, 8)

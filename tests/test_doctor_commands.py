@@ -4,7 +4,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -20,7 +19,7 @@ PROGRAMS = TABLE["programs"]
 PLACEHOLDERS = {"LOG": "train.log", "DIR": "env"}
 
 
-def texts() -> Iterator[str]:
+def texts():
     """All that an answer may say: the data, and the sentences that facts add to it."""
     for cause in causes().values():
         yield from (cause.fix, *cause.proves, *cause.refutes)
@@ -31,17 +30,17 @@ def texts() -> Iterator[str]:
             yield from verdict.advice
 
 
-def commands() -> list[str]:
+def commands():
     quoted = {command for text in texts() for command in re.findall("`([^`]+)`", text)}
     shown = {test.command for test in catalog.tests().values()}
     return sorted((quoted | shown) - {"", *TABLE["names"]})
 
 
-def simple_commands(command: str) -> Iterator[list[str]]:
+def simple_commands(command):
     """The commands of a pipeline, without what is set or run before them."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars="|;&<>")
     lexer.whitespace_split = True
-    words: list[str] = []
+    words = []
     for word in [*lexer, "|"]:
         if not set(word) <= set("|;&"):
             words.append(word)
@@ -53,7 +52,7 @@ def simple_commands(command: str) -> Iterator[list[str]]:
         words = []
 
 
-def is_requirement(command: str) -> bool:
+def is_requirement(command):
     """Return whether a word is a requirement that a known release meets."""
     try:
         requirement = Requirement(command)
@@ -67,7 +66,7 @@ def is_requirement(command: str) -> bool:
     return True
 
 
-def parsed_by_gpuenv(words: list[str]) -> bool:
+def parsed_by_gpuenv(words):
     words = [PLACEHOLDERS.get(word, word) for word in words]
     for given in (words, [*words, "python"]):  # `gpuenv run` stands for itself and a program
         try:
@@ -79,7 +78,7 @@ def parsed_by_gpuenv(words: list[str]) -> bool:
 
 
 @together(commands())
-def test_a_command_of_an_answer_can_be_typed(command: str) -> None:
+def test_a_command_of_an_answer_can_be_typed(command):
     if is_requirement(command):
         return
     for program, *words in simple_commands(command):
@@ -98,9 +97,7 @@ def test_a_command_of_an_answer_can_be_typed(command: str) -> None:
 
 
 @together([(name, row) for name, row in PROGRAMS.items() if "help" in row])
-def test_the_programs_that_are_installed_have_these_options(
-    row: tuple[str, dict[str, str]],
-) -> None:
+def test_the_programs_that_are_installed_have_these_options(row):
     name, program = row
     words = shlex.split(program["help"])
     if shutil.which(words[0]) is None or (
@@ -108,14 +105,14 @@ def test_the_programs_that_are_installed_have_these_options(
     ):
         return
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    shown = done.stdout + done.stderr
+    shown = done.output
     if shown.count("\n") < 3:  # a program that does not work here
         return
     for option in program["options"]:
         assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", shown), option
 
 
-def test_each_program_of_the_table_is_used() -> None:
+def test_each_program_of_the_table_is_used():
     used = {
         words[0] for command in commands() if not is_requirement(command)
         for words in simple_commands(command)

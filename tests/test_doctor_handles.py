@@ -1,24 +1,21 @@
 """cuDNN's handles, followed through its own logs of programs that ran on a GPU."""
 
 import tomllib
-from pathlib import Path
-from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuenv.doctor.cudnn_calls import HandleTracker
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from tables import cases
+from tables import DATA, cases, each
 
-HERE = Path(__file__).parent / "data" / "cudnn_handles"
+HERE = DATA / "cudnn_handles"
 RECORD = tomllib.loads((HERE / "record.toml").read_text())["log"]
 LOGS = {case["name"]: (HERE / f"{case['name']}.log").read_bytes() for case in RECORD}
 
 
-def handles_of(chunks: list[bytes]) -> dict[str, tuple[str, str]]:
+def handles_of(chunks):
     reader, line = HandleTracker(), 1
     for chunk in chunks:
         reader.read(chunk, line)
@@ -26,22 +23,22 @@ def handles_of(chunks: list[bytes]) -> dict[str, tuple[str, str]]:
     return {kind: (fact.where, fact.text) for kind, fact in reader.facts.items()}
 
 
-def test_every_log_is_in_the_record() -> None:
+def test_every_log_is_in_the_record():
     assert {path.stem for path in HERE.glob("*.log")} == set(LOGS)
 
 
 @cases(RECORD)
-def test_a_log_tells_what_the_program_did(case: dict[str, Any]) -> None:
+def test_a_log_tells_what_the_program_did(case):
     found = diagnose(read_log([LOGS[case["name"]]]), ())
     first = found.verdicts[0] if found.verdicts else None
     assert (first.cause if first else "") == case["first"], found
     assert found.abstained is case.get("abstained", False)
     if "sure" in case:
-        assert first is not None and first.confidence == case["sure"]
+        assert first.confidence == case["sure"]
 
 
-@pytest.mark.parametrize("name", [case["name"] for case in RECORD if case.get("sure") == "proved"])
-def test_the_evidence_is_the_call(name: str) -> None:
+@each("name", [case["name"] for case in RECORD if case.get("sure") == "proved"])
+def test_the_evidence_is_the_call(name):
     """The line that is named is the one that says who called, of the function that is named."""
     (where, text), *others = handles_of([LOGS[name]]).values()
     assert not others
@@ -53,10 +50,10 @@ def test_the_evidence_is_the_call(name: str) -> None:
     assert f"function {function}() called:" in before
 
 
-@pytest.mark.parametrize("name", list(LOGS))
+@each("name", list(LOGS))
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_where_a_chunk_ends_is_no_matter(name: str, data: st.DataObject) -> None:
+def test_where_a_chunk_ends_is_no_matter(name, data):
     lines = LOGS[name].splitlines(keepends=True)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(lines)), max_size=8)))
     chunks = [
@@ -66,15 +63,15 @@ def test_where_a_chunk_ends_is_no_matter(name: str, data: st.DataObject) -> None
     assert handles_of(chunks) == handles_of([LOGS[name]])
 
 
-@pytest.mark.parametrize("name", [case["name"] for case in RECORD if case.get("sure") == "proved"])
-@pytest.mark.parametrize("other", ["plain", "torch-threads", "jax"])
-def test_another_process_in_the_same_log_is_no_matter(name: str, other: str) -> None:
+@each("name", [case["name"] for case in RECORD if case.get("sure") == "proved"])
+@each("other", ["plain", "torch-threads", "jax"])
+def test_another_process_in_the_same_log_is_no_matter(name, other):
     mixed = diagnose(read_log([LOGS[other], LOGS[name]]), ())
     alone = diagnose(read_log([LOGS[name]]), ())
     assert mixed.verdicts[0].cause == alone.verdicts[0].cause
 
 
-def test_a_log_that_begins_late_proves_nothing() -> None:
+def test_a_log_that_begins_late_proves_nothing():
     """If the log does not show who made the handles, none counts as destroyed or as another's."""
     for name in ("destroyed", "forked"):
         late = LOGS[name].partition(b"function cudnnCreateTensorDescriptor() called:")[2]

@@ -10,9 +10,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +22,8 @@ from gpuenv.doctor import host_facts
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.other_binaries import other_binary_facts
-from tables import data_file
+from small_wheels import write_record
+from tables import data_file, each, on_x86_64
 from test_host_conditions import variables_of
 from test_verification import file_name, install, member_file, place, site_of
 
@@ -32,9 +31,7 @@ HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
 PAIRS = data_file("doctor_host.toml")["pair"]
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels"
-)
+pytestmark = on_x86_64
 
 EXAMINE = """
 import io, json, sys
@@ -53,7 +50,7 @@ json.dump(explanation.doctor_json(found, causes()), sys.stdout)
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> Iterator[Path]:
+def env(tmp_path):
     target = tmp_path / "env"
     venv.create(target, symlinks=True)
     yield target
@@ -61,7 +58,7 @@ def env(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def plain(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(native, tmp_path_factory):
     """An environment with a stand-in of cuDNN, which nothing changes."""
     target = tmp_path_factory.mktemp("plain") / "env"
     venv.create(target, symlinks=True)
@@ -69,18 +66,16 @@ def plain(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def is_plain(pair: dict[str, Any]) -> bool:
+def is_plain(pair):
     """Whether its environment is the one that others have too."""
     return not {"real", "bare", "broken", "packages", "tags"} & set(pair)
 
 
-def fill(
-    pair: dict[str, Any], site: Path, native: Path, request: pytest.FixtureRequest, outside: Path
-) -> list[str]:
+def fill(pair, site, native, request, outside):
     """Makes the environment of a pair; the entries of LD_LIBRARY_PATH that it wants."""
     entries = []
     if "real" in pair:
-        published: dict[str, Path] = request.getfixturevalue("published")
+        published = request.getfixturevalue("published")
         release = pair["real"]
         planting.install(published[release], site)
         for name in planting.OF_MAJOR[planting.RELEASES[release]]:
@@ -102,14 +97,14 @@ def fill(
         )
         entries.append(str(outside))
     for name, version in pair.get("packages", {}).items():
-        planting.add(site, name, version, [])
+        write_record(site, name, version, [])
     for name, tag in pair.get("tags", {}).items():
         wheel = site / planting.info_of(name, pair["packages"][name]) / "WHEEL"
         wheel.write_text(f"Wheel-Version: 1.0\nTag: {tag}\n")
     return entries
 
 
-def first_cause(document: dict[str, Any]) -> str:
+def first_cause(document):
     """The cause of the first verdict, or "abstain" where none is named."""
     causes = [
         one["cause"] for one in document["verdicts"] if one["cause"] != "cudnn_init_failed_unknown"
@@ -117,7 +112,7 @@ def first_cause(document: dict[str, Any]) -> str:
     return "abstain" if document["abstained"] or not causes else str(causes[0])
 
 
-def without_host(log: str) -> dict[str, Any]:
+def without_host(log):
     found = diagnose(read_log([log]), ())
     return {
         "abstained": found.abstained,
@@ -125,10 +120,8 @@ def without_host(log: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=[pair["name"] for pair in PAIRS])
-def test_the_evidence_settles_it(
-    pair: dict[str, Any], native: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@each("pair", PAIRS, ids=[pair["name"] for pair in PAIRS])
+def test_the_evidence_settles_it(pair, native, tmp_path, request):
     assert first_cause(without_host(pair["log"])) == pair["without"]
     root, outside = tmp_path / "root", tmp_path / "outside"
     root.mkdir()
@@ -136,7 +129,7 @@ def test_the_evidence_settles_it(
     for name, text in pair.get("files", {}).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    env: Path = request.getfixturevalue("plain" if is_plain(pair) else "env")
+    env = request.getfixturevalue("plain" if is_plain(pair) else "env")
     entries = [] if is_plain(pair) else fill(pair, site_of(env), native, request, outside)
     variables = variables_of(pair, native, tmp_path)
     variables["LD_LIBRARY_PATH"] = ":".join([variables["LD_LIBRARY_PATH"], *entries])
@@ -174,15 +167,13 @@ LOG = "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
 DESCRIBED = ["--gpu", "H100", "--driver", "525.60.13"]
 
 
-def run(
-    args: list[str], folder: Path, *, text: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def run(args, folder, *, text=None):
     """`gpuenv doctor` as users run it, with `text` piped in."""
     dropped = ("VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD")
     env = {key: value for key, value in os.environ.items() if key not in dropped} | {
         "PYTHONPATH": str(RESOLVER)
     }
-    source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+    source = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
     command = [sys.executable, "-m", "gpuenv", "doctor", *args]
     return subprocess.run(
         command,
@@ -196,10 +187,8 @@ def run(
     )
 
 
-def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(
-    env: Path, tmp_path: Path
-) -> None:
-    planting.add(site_of(env), "torch", "2.13.0", [])
+def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(env, tmp_path):
+    write_record(site_of(env), "torch", "2.13.0", [])
     (tmp_path / "train.log").write_text(LOG)
     done = run(["train.log", "-v", "--target", "env", *DESCRIBED], tmp_path)
     lines = done.stdout.splitlines()
@@ -216,15 +205,15 @@ def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(
     assert len(lines) < 40 and max(map(len, lines)) <= 230
 
 
-@pytest.mark.parametrize("words", [["-"], []])
-def test_a_log_comes_from_a_pipe(words: list[str], tmp_path: Path) -> None:
+@each("words", [["-"], []])
+def test_a_log_comes_from_a_pipe(words, tmp_path):
     done = run([*words, "--json", "--gpu", "H100", "--driver", "580.65.06"], tmp_path, text=LOG)
     document = json.loads(done.stdout)
     assert done.returncode == 1 and document["abstained"] and document["next_tests"]
     assert any("log line 2" in line for one in document["verdicts"] for line in one["evidence"])
 
 
-def test_what_has_no_fault_ends_well(tmp_path: Path) -> None:
+def test_what_has_no_fault_ends_well(tmp_path):
     done = run(
         ["-", "--gpu", "H100", "--driver", "580.65.06"], tmp_path, text="epoch 1: loss 0.5\n" * 100
     )
@@ -246,8 +235,8 @@ LISTINGS = {
 }
 
 
-@pytest.mark.parametrize("text", LISTINGS)
-def test_a_list_of_versions_shows_what_does_not_match(text: str, tmp_path: Path) -> None:
+@each("text", [*LISTINGS])
+def test_a_list_of_versions_shows_what_does_not_match(text, tmp_path):
     verdicts = json.loads(run(["-", "--elsewhere", "--json"], tmp_path, text=text).stdout)[
         "verdicts"
     ]
@@ -255,7 +244,7 @@ def test_a_list_of_versions_shows_what_does_not_match(text: str, tmp_path: Path)
     assert all("versions in the log" in str(one["evidence"]) for one in verdicts)
 
 
-def test_without_a_log_all_checks_are_on_one_page(env: Path, native: Path, tmp_path: Path) -> None:
+def test_without_a_log_all_checks_are_on_one_page(env, native, tmp_path):
     install(site_of(env), native, [])
     done = run(["--target", "env", "--gpu", "none"], tmp_path)
     assert done.returncode == 0, done.stdout
@@ -268,7 +257,7 @@ def test_without_a_log_all_checks_are_on_one_page(env: Path, native: Path, tmp_p
     assert "[cudnn_sublib_missing; proved]" in done.stdout.splitlines()[0], done.stdout
 
 
-def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause() -> None:
+def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause():
     """ONNX Runtime for the CPU beside torch for CUDA, alone and under another's log."""
     host = gpuenv.describe(
         gpus=["H200"], driver="580.159.04", python="3.12", platform="linux-x86_64"
@@ -284,9 +273,7 @@ def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause() -> None:
         assert ("cpu_only_build" in causes) is fails
 
 
-def test_a_binary_beside_the_framework_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_binary_beside_the_framework_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernel.ptx").write_text(".version 8.7\n.target sm_120\n.address_size 64\n")
     (tmp_path / "other.ptx").write_text(".version 7.8\n.target sm_80\n.address_size 64\n")
@@ -296,7 +283,7 @@ def test_a_binary_beside_the_framework_is_named(
     assert "rebuild" in facts[0].text
 
 
-def test_an_environment_that_lost_its_python_is_evidence(tmp_path: Path) -> None:
+def test_an_environment_that_lost_its_python_is_evidence(tmp_path):
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "pyvenv.cfg").write_text("home = /gone/bin\n")
     for named in (["--python", "env/bin/python"], ["--target", "env"]):

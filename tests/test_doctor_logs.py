@@ -3,9 +3,7 @@
 # ruff: noqa: S311  lines of logs are as long as they are; nothing secret is drawn
 import random
 import tracemalloc
-from collections.abc import Iterator
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +11,7 @@ from gpuenv.doctor.catalog import messages
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import MAX_FACTS, read_log
 from gpuenv.doctor.stream import BLOCK
-from tables import data_file, together
+from tables import data_file, each, together
 
 TABLES = data_file("tables/doctor_logs.json")
 
@@ -31,7 +29,7 @@ STAMPS = (
 KINDS = TABLES["kinds"]
 
 
-def ordinary(seed: int) -> str:
+def ordinary(seed):
     """A log of one kind or of several mixed, with prefixes; its lines repeat with other numbers."""
     chance = random.Random(seed)
     kinds = [sorted(KINDS)[seed % len(KINDS)], *chance.sample(sorted(KINDS), chance.randrange(3))]
@@ -44,12 +42,12 @@ def ordinary(seed: int) -> str:
 
 
 @together(range(90))
-def test_a_log_without_a_fault_gets_no_verdict(seed: int) -> None:
+def test_a_log_without_a_fault_gets_no_verdict(seed):
     found = diagnose(read_log([ordinary(seed)]), ())
     assert (found.verdicts, found.abstained) == ((), False), ordinary(seed)
 
 
-def test_the_ordinary_logs_are_not_empty_of_words_that_messages_have() -> None:
+def test_the_ordinary_logs_are_not_empty_of_words_that_messages_have():
     """The test above could fail: the reader does find needles in those logs, and facts, too."""
     text = "\n".join(ordinary(seed) for seed in range(45))
     assert (
@@ -64,7 +62,7 @@ FAULT = "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA 
 
 
 @together(range(15))
-def test_a_fault_is_found_in_an_ordinary_log(seed: int) -> None:
+def test_a_fault_is_found_in_an_ordinary_log(seed):
     lines = ordinary(seed).split("\n")
     at = len(lines) // 2
     broken = FAULT.replace("version is insufficient", "\x1b[1mversion is insuffi\x1b[0mcient")
@@ -74,8 +72,8 @@ def test_a_fault_is_found_in_an_ordinary_log(seed: int) -> None:
     assert first.evidence[0].startswith(f"log line {at + 1}: ")
 
 
-@pytest.mark.parametrize("size", [1, 100, BLOCK - 1, BLOCK + 1, 10**7])
-def test_where_chunks_end_is_no_matter(size: int) -> None:
+@each("size", [1, 100, BLOCK - 1, BLOCK + 1, 10**7])
+def test_where_chunks_end_is_no_matter(size):
     lines = ["an ordinary line of a log, with nothing in it"] * 4000
     lines[3000] = FAULT
     raw = "\n".join(lines).encode()
@@ -84,14 +82,14 @@ def test_where_chunks_end_is_no_matter(size: int) -> None:
     assert stated == [("driver_too_old", "log line 3001")]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig"])
-def test_a_log_of_windows_is_read(encoding: str) -> None:
+@each("encoding", ["utf-8", "utf-16", "utf-8-sig"])
+def test_a_log_of_windows_is_read(encoding):
     facts = read_log([("words\r\n" * 9 + FAULT + "\r\n").encode(encoding)])
     (fact,) = [fact for fact in facts if fact.kind == "says"]
     assert (fact.subject, fact.where) == ("driver_too_old", "log line 10")
 
 
-def test_a_fault_between_repeated_lines_is_found() -> None:
+def test_a_fault_between_repeated_lines_is_found():
     """What a log says a million times does not hide what it says once."""
     again = [f"cuDNN error: CUDNN_STATUS_INTERNAL_ERROR in call {n}" for n in range(5000)]
     again.insert(4000, "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.")
@@ -101,20 +99,14 @@ def test_a_fault_between_repeated_lines_is_found() -> None:
 # ---- bounds --------------------------------------------------------------------------------------
 
 
-def endless(line: bytes, size: int) -> Iterator[bytes]:
+def endless(line, size):
     block = line * (BLOCK // len(line) + 1)
     for _ in range(size // len(block)):
         yield block
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"x" * 999,
-        FAULT.encode() + b"\n",
-    ],
-)
-def test_memory_is_bounded(line: bytes) -> None:
+@each("line", [b"x" * 999, FAULT.encode() + b"\n"])
+def test_memory_is_bounded(line):
     """A log that is 400 kB longer takes no more memory."""
     read_log(endless(line, 2 * BLOCK))  # makes the tables, which stay in memory
     peaks = []
@@ -153,7 +145,7 @@ PIECES = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PIECES, max_size=60).map("".join))
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_read(text):
     found = diagnose(read_log([text]), ())
     assert all(verdict.evidence for verdict in found.verdicts)
     assert found.verdicts or found.abstained or not found.failures
@@ -161,5 +153,5 @@ def test_any_text_is_read(text: str) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=8))
-def test_any_bytes_are_read(chunks: list[bytes]) -> None:
+def test_any_bytes_are_read(chunks):
     assert len(read_log(chunks)) <= MAX_FACTS

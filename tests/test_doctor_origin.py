@@ -2,25 +2,18 @@
 
 import io
 import venv
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 import gpuenv
-import planting
 from gpuenv.doctor.catalog import causes
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from gpuenv.doctor.origin import find_origin, has_no_gpu, other_packages
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.render import doctor as render
-from tables import cases, data_file, each, together
+from small_wheels import write_record
+from tables import cases, data_file, together
 from test_verification import site_of
 
-TABLES = data_file("tables/doctor_origin.json")
-
-CASES: list[dict[str, Any]] = data_file("doctor_origin.toml")["case"]
+CASES = data_file("doctor_origin.toml")["case"]
 LINES = data_file("doctor_failures.toml")
 LOGS = [case["log"] for case in data_file("doctor/cases.toml")["case"]]
 
@@ -48,19 +41,19 @@ MACHINES = {
 }
 
 
-def environment(case: dict[str, Any], folder: Path) -> str | None:
+def environment(case, folder):
     """Return an environment with the metadata of the case's packages, or None."""
     if "packages" not in case:
         return None
     target = folder / "env"
     venv.create(target, symlinks=True)
     for name, version in case["packages"].items():
-        planting.add(site_of(target), name, version, [])
+        write_record(site_of(target), name, version, [])
     return str(target)
 
 
 @cases(CASES)
-def test_the_origin_decides_what_is_evidence(case: dict[str, Any], tmp_path: Path) -> None:
+def test_the_origin_decides_what_is_evidence(case, tmp_path):
     log = io.BytesIO(case["log"].encode()) if "log" in case else None
     found = gpuenv.examine(
         log,
@@ -92,35 +85,6 @@ def test_the_origin_decides_what_is_evidence(case: dict[str, Any], tmp_path: Pat
 
 
 @together(LOGS, sampled=True)
-def test_a_machine_without_a_gpu_changes_no_diagnosis(log: str) -> None:
+def test_a_machine_without_a_gpu_changes_no_diagnosis(log):
     found = gpuenv.examine(io.BytesIO(log.encode()), NO_GPU)
     assert found.diagnosis == diagnose(read_log([log.encode()]), ())
-
-
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
-@pytest.mark.parametrize("stated", ["here", "elsewhere"])
-def test_the_user_settles_where_a_log_is_from(machine: Host, stated: str) -> None:
-    facts = read_log(["Driver Version: 470.57.02\nWindows 11\nTesla K80\n"])
-    origin = find_origin(facts, machine, stated=stated)
-    assert (origin.place, origin.is_evidence) == (stated, stated == "here")
-
-
-def test_a_described_machine_is_another_one() -> None:
-    for host in (WITH_GPU, NO_GPU):
-        origin = find_origin((), host, described=True)
-        assert (origin.place, origin.is_evidence, origin.stated) == ("elsewhere", False, True)
-        assert not origin.without_gpu
-
-
-def test_only_the_detection_says_that_a_machine_has_no_gpu() -> None:
-    assert has_no_gpu(NO_GPU)
-    assert not has_no_gpu(NO_GPU.replace(problems=()))
-    assert not has_no_gpu(WITH_GPU)
-    assert not has_no_gpu(MACHINES["no-driver"])
-
-
-@each("log installed differs", TABLES["an_environment_with_other_versions_is_another_one"])
-def test_an_environment_with_other_versions_is_another_one(
-    log: str, installed: list[tuple[str, str]], differs: bool
-) -> None:
-    assert bool(other_packages(read_log([log]), installed)) is differs

@@ -3,16 +3,13 @@
 # ruff: noqa: S311  nothing secret is drawn
 import random
 import re
-from collections.abc import Iterable
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
 from gpuenv.doctor import stream
 from gpuenv.doctor.log_reader import LONG_LINE, LogReader, literal_search, read_log
-from gpuenv.doctor.model import Fact
 from tables import data_file, each
 
 TABLES = data_file("tables/doctor_reading.json")
@@ -24,14 +21,12 @@ SEVERAL = (
 )
 NOISE = ("", "an ordinary line", "\x1b[1;31m", "caf\u00e9", "A" * 300, "error: ", "GPU 0 of 8 ")
 
-Said = list[tuple[str, str, str, str, str]]
 
-
-def said(facts: Iterable[Fact]) -> Said:
+def said(facts):
     return [(fact.kind, fact.subject, fact.value, fact.where, fact.text) for fact in facts]
 
 
-def as_long(log: Iterable[bytes]) -> Said:
+def as_long(log):
     """As a long log is read."""
     reader = LogReader()
     for block in stream.blocks(stream.cleaned(log)):
@@ -39,7 +34,7 @@ def as_long(log: Iterable[bytes]) -> Said:
     return said(reader.facts.values())
 
 
-def made(seed: int, count: int, end: str) -> bytes:
+def made(seed, count, end):
     """A log of examples and noise, with prefixes."""
     chance = random.Random(seed)
     lines = [
@@ -50,17 +45,17 @@ def made(seed: int, count: int, end: str) -> bytes:
     return end.join(lines).encode()
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("size", [1, 997])
-def test_where_a_log_is_cut_is_no_matter(end: str, size: int) -> None:
+@each("end", ["\n", "\r\n", "\r"])
+@each("size", [1, 997])
+def test_where_a_log_is_cut_is_no_matter(end, size):
     log = made(size, 40, end)
     whole = as_long([log])
     assert len(whole) > 5
     assert as_long(log[at : at + size] for at in range(0, len(log), size)) == whole
 
 
-@pytest.mark.parametrize("end", ["\n", " "])
-def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@each("end", ["\n", " "])
+def test_every_edge_of_a_block_gives_the_same(end, monkeypatch):
     """A line that is longer than a block has pieces that overlap."""
     log = made(5, 150, end)
     causes = {fact[:3] for fact in as_long([log]) if fact[0] == "says"}
@@ -71,7 +66,7 @@ def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.Monk
 
 
 @each("line other", TABLES["a_number_that_matters_is_seen_after_others"])
-def test_a_number_that_matters_is_seen_after_others(line: str, other: str) -> None:
+def test_a_number_that_matters_is_seen_after_others(line, other):
     """Lines that differ only in digits are read a few times, except for numbers that matter."""
     often = re.sub(r"error \d+|\[WinError \d+\]|\(\d+\)|WSL\d|Error \d+", other, line)
     assert often != line
@@ -80,7 +75,7 @@ def test_a_number_that_matters_is_seen_after_others(line: str, other: str) -> No
     assert (*expected[:3], "log line 1001", expected[4]) in as_long([lines.encode()])
 
 
-def test_a_rare_fault_among_lines_that_are_all_different_is_found() -> None:
+def test_a_rare_fault_among_lines_that_are_all_different_is_found():
     chance = random.Random(1)
     lines = []
     for number in range(6_000):
@@ -92,25 +87,6 @@ def test_a_rare_fault_among_lines_that_are_all_different_is_found() -> None:
     assert found["xid", "79"] == "log line 4101"
 
 
-OLD = "kernel reported version is: 450.66.0"
-
-
-def of_driver(text: str | bytes) -> list[tuple[str, str]]:
-    return [(fact.text, fact.where) for fact in read_log([text]) if fact.kind == "driver"]
-
-
-def test_a_fact_keeps_the_place_where_it_is_stated_first() -> None:
-    assert of_driver(f"a line\n{OLD}\nagain: {OLD}\n") == [(OLD, "log line 2")]
-
-
-def test_a_carriage_return_ends_a_line_of_a_progress_bar() -> None:
-    assert of_driver(f"loading: 10%\rloading: 20%\r{OLD}\rloading: 30%") == [(OLD, "log line 1")]
-
-
-def test_control_characters_are_shown_as_spaces_and_no_others() -> None:
-    assert of_driver(f"!~\x7f\x1f\x01\t{OLD}") == [(f"!~    {OLD}", "log line 1")]
-
-
 @each(
     "text printed",
     [
@@ -120,14 +96,14 @@ def test_control_characters_are_shown_as_spaces_and_no_others() -> None:
         ["Traceback (most recent call last):\nValueError: x", True],
     ],
 )
-def test_a_text_without_output_of_a_program_is_told_so(text: str, printed: bool) -> None:
+def test_a_text_without_output_of_a_program_is_told_so(text, printed):
     kinds = {fact.kind for fact in read_log([text])}
     assert ("words" in kinds) is not printed
 
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.text("abn ", max_size=60))
-def test_all_places_of_literals_are_found(text: str) -> None:
+def test_all_places_of_literals_are_found(text):
     literals = [b"a", b"ab", b"ban", b"nab a"]
     expected = {
         (number, at)

@@ -1,22 +1,15 @@
 """From messages in their general form, with and without the host's facts, to the first verdict."""
 
 import re
-from typing import Any
 
 from gpuenv.doctor import catalog
-from gpuenv.doctor.catalog import (
-    areas,
-    causes,
-    fact_rows,
-    messages,
-    rules,
-)
+from gpuenv.doctor.catalog import areas, causes, fact_rows, messages, rules
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.model import Fact
 from tables import data_file, together
 
-CASES: list[dict[str, Any]] = data_file("doctor/cases.toml")["case"]
+CASES = data_file("doctor/cases.toml")["case"]
 REPORTS = data_file("doctor/reports.toml")
 OUTSIDE = data_file("doctor_outside.toml")
 TRAINING = [
@@ -24,7 +17,7 @@ TRAINING = [
 ]
 
 
-def of_host(case: dict[str, Any]) -> tuple[Fact, ...]:
+def of_host(case):
     return tuple(
         Fact(
             kind=kind,
@@ -38,7 +31,7 @@ def of_host(case: dict[str, Any]) -> tuple[Fact, ...]:
 
 
 @together(CASES)
-def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
+def test_a_message_leads_to_its_cause(case):
     found = diagnose(read_log([case["log"]]), of_host(case))
     names = [verdict.cause for verdict in found.verdicts]
     assert (names[:1] or [""])[0] == case["first"], names
@@ -57,7 +50,7 @@ def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
 
 
 @together([case for case in CASES if case["first"]], sampled=True)
-def test_a_message_leads_to_its_cause_between_other_lines(case: dict[str, Any]) -> None:
+def test_a_message_leads_to_its_cause_between_other_lines(case):
     log = "\n".join([*TRAINING, case["log"], *TRAINING])
     found = diagnose(read_log([log]), of_host(case))
     names = [verdict.cause for verdict in found.verdicts]
@@ -65,32 +58,32 @@ def test_a_message_leads_to_its_cause_between_other_lines(case: dict[str, Any]) 
 
 
 @together(REPORTS["failures"])
-def test_a_printed_failure_is_never_called_no_fault(log: str) -> None:
+def test_a_printed_failure_is_never_called_no_fault(log):
     found = diagnose(read_log([log]), ())
     assert found.verdicts or found.abstained
 
 
 @together(REPORTS["ordinary"])
-def test_a_text_without_a_failure_gets_no_verdict(log: str) -> None:
+def test_a_text_without_a_failure_gets_no_verdict(log):
     found = diagnose(read_log([log]), ())
     assert (found.verdicts, found.failures) == ((), ())
 
 
 @together(REPORTS["labeled"])
-def test_a_report_leads_to_its_cause(report: dict[str, str]) -> None:
+def test_a_report_leads_to_its_cause(report):
     found = diagnose(read_log([report["log"]]), ())
     names = [verdict.cause for verdict in found.verdicts]
     assert (names[:1] or [""])[0] == report["first"], names
 
 
-def test_a_release_that_is_known_to_use_no_gpu_is_named_with_the_one_to_use() -> None:
+def test_a_release_that_is_known_to_use_no_gpu_is_named_with_the_one_to_use():
     log = "tensorflow 2.21.0\nCannot dlopen some GPU libraries. Skipping registering GPU devices..."
     verdict = diagnose(read_log([log]), ()).verdicts[0]
     assert "Use tensorflow 2.20.0." in verdict.advice[0]
 
 
 @together(OUTSIDE["case"])
-def test_a_failure_outside_the_environment_gets_no_verdict(case: dict[str, Any]) -> None:
+def test_a_failure_outside_the_environment_gets_no_verdict(case):
     found = diagnose(read_log([case["log"]]), ())
     area = found.outside.area if found.outside else ""
     assert area == case["area"], found
@@ -102,7 +95,7 @@ def test_a_failure_outside_the_environment_gets_no_verdict(case: dict[str, Any])
 
 
 @together(OUTSIDE["ordinary"])
-def test_an_ordinary_line_names_no_area(log: str) -> None:
+def test_an_ordinary_line_names_no_area(log):
     found = diagnose(read_log([log]), ())
     assert (found.verdicts, found.failures) == ((), ())
 
@@ -111,7 +104,7 @@ PREFIXES = ("", "\x1b[31m", "[rank7]: ", "2026-01-02T03:04:05.678Z stderr F ", '
 
 
 @together([case for case in CASES if "\n" not in case["log"]], sampled=True)
-def test_prefixes_change_no_verdict(case: dict[str, Any]) -> None:
+def test_prefixes_change_no_verdict(case):
     host = of_host(case)
     plain = [verdict.cause for verdict in diagnose(read_log([case["log"]]), host).verdicts]
     for prefix in PREFIXES:
@@ -119,7 +112,7 @@ def test_prefixes_change_no_verdict(case: dict[str, Any]) -> None:
         assert [verdict.cause for verdict in found.verdicts] == plain, prefix
 
 
-def test_every_refutation_holds() -> None:
+def test_every_refutation_holds():
     """A cause that a test of the host rules out is no verdict, whatever the log says."""
     for cause in causes().values():
         said = Fact(kind="says", subject=cause.id, value="x", where="log line 1", text="it is so")
@@ -133,7 +126,7 @@ def test_every_refutation_holds() -> None:
             }
 
 
-def test_the_data_speak_the_vocabulary() -> None:
+def test_the_data_speak_the_vocabulary():
     known = causes()
     for cause in known.values():
         assert {*cause.fails, *cause.passes} <= set(catalog.tests())
@@ -157,12 +150,12 @@ def test_the_data_speak_the_vocabulary() -> None:
         assert named <= set(areas()), message.name
 
 
-def test_the_names_of_messages_differ() -> None:
+def test_the_names_of_messages_differ():
     names = [message.name for message in messages()]
     assert sorted(names) == sorted(set(names))
 
 
-def test_every_pattern_is_bounded() -> None:
+def test_every_pattern_is_bounded():
     """No quantifier without an end: a pattern's time is that of its window."""
     for message in messages():
         bare = re.sub(r"\[[^\]]*\]", "", re.sub(r"\\.", "", message.pattern))

@@ -4,19 +4,16 @@ Each runs as far as it can on any machine. A command that installs gigabytes, ne
 cluster, or asks an index is only parsed.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from gpuenv.cli import all_commands, load_command, parse_arguments
 from index_server import make_wheel
-from tables import ROOT, data_file, together
+from tables import ROOT, data_file, each, together
 from test_cli import run
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,13 +60,13 @@ class Documented(NamedTuple):
     place: str
     text: str
 
-    def words(self) -> list[str]:
+    def words(self):
         """Return the arguments of gpuenv, without what the shell takes."""
         text = re.split(r" [|>]+ | 2>&1 |\)\"$", self.text)[0]
         return shlex.split(text)[1:]
 
 
-def documented() -> list[Documented]:
+def documented():
     found = []
     for page in PAGES:
         in_fence = False
@@ -91,7 +88,7 @@ EXAMPLES = [
 ]
 
 
-def in_hooks() -> list[Documented]:
+def in_hooks():
     """Return the commands of the files for images, clusters and CI."""
     found = []
     for path in sorted((ROOT / "docs" / "hooks").iterdir()):
@@ -102,7 +99,7 @@ def in_hooks() -> list[Documented]:
     return found
 
 
-def reason_not_to_run(command: Documented) -> str:
+def reason_not_to_run(command):
     words = set(command.words())
     return next((why for word, why in PARSED_ONLY.items() if word in words), "")
 
@@ -112,7 +109,7 @@ RUN = list({command.text: command for command in ALL if not reason_not_to_run(co
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory):
     """A folder with all that the commands name: a lock, an environment, a project, a log."""
     folder = tmp_path_factory.mktemp("documented") / "work"
     (folder / "wheels").mkdir(parents=True)
@@ -130,23 +127,22 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
     for program in ("main.py", "train.py"):
         (folder / program).write_text("print('trained')\n")
-    links = ["--no-index", "--find-links", "wheels", "--gpu", "none"]
+    links = "--no-index --find-links wheels --gpu none"
     for requirement in ("alpha<2", "alpha"):
-        assert run(["solve", requirement, *links], folder).returncode == 0
-        sync = ["sync", "pylock.toml", "--target", "env", "-y", "--gpu", "none"]
-        done = run([*sync, "--find-links", "wheels"], folder)
-        assert done.returncode == 0, done.stderr
-    assert run(["lock"], folder).returncode == 0
+        run(f"solve {requirement} {links}", folder)
+        sync = "sync pylock.toml --target env -y --gpu none"
+        run(f"{sync} --find-links wheels", folder)
+    run("lock", folder)
     for profile in ("h100", "v100"):
         shutil.copy(folder / "pylock.toml", folder / f"pylock.{profile}.toml")
     (folder / ".venv").symlink_to("env")
-    described = ["detect", "--gpu", "H100", "--driver", "580.65.06", "-o"]
+    described = "detect --gpu H100 --driver 580.65.06 -o"
     for name in ("ada.json", "grace.json", "host.json"):
-        assert run([*described, name], folder).returncode == 0
+        run(f"{described} {name}", folder)
     return folder
 
 
-def environment(words: list[str]) -> dict[str, str]:
+def environment(words):
     """Return variables that describe the host, which the page has and the test does not."""
     if "--project" in words:
         return {**CPU, "GPUENV_FIND_LINKS": "wheels"}
@@ -160,7 +156,7 @@ def environment(words: list[str]) -> dict[str, str]:
     return {}
 
 
-def expected(words: list[str]) -> set[int]:
+def expected(words):
     """Return the exit statuses that the page describes."""
     if words[0] == "explain":
         return {0, 3}
@@ -170,13 +166,13 @@ def expected(words: list[str]) -> set[int]:
 
 
 @together([*ALL, *EXAMPLES, *in_hooks()])
-def test_a_documented_command_is_parsed(command: Documented) -> None:
+def test_a_documented_command_is_parsed(command):
     arguments = parse_arguments(command.words())
     assert callable(arguments.run)
 
 
-@pytest.mark.parametrize("command", RUN, ids=lambda command: f"{command.place} {command.text}")
-def test_a_documented_command_runs(command: Documented, prepared: Path, tmp_path: Path) -> None:
+@each("command", RUN, ids=lambda command: f"{command.place} {command.text}")
+def test_a_documented_command_runs(command, prepared, tmp_path):
     folder = tmp_path / "work"
     shutil.copytree(prepared, folder, symlinks=True)
     words = command.words()
@@ -187,11 +183,11 @@ def test_a_documented_command_runs(command: Documented, prepared: Path, tmp_path
         variables = {**variables, "VIRTUAL_ENV": str(folder / "env")}
     if words[0] == "why":
         words[1] = "alpha"  # the lock of the test has no cuDNN
-    done = run(words, folder, **variables)
-    assert done.returncode in expected(words), done.stdout + done.stderr
+    done = run(words, folder, status=None, **variables)
+    assert done.returncode in expected(words), done.output
     assert "Traceback" not in done.stderr and "internal error" not in done.stderr
 
 
-def test_most_commands_run() -> None:
+def test_most_commands_run():
     texts = {command.text for command in ALL}
     assert len(texts) >= 100 and len(RUN) >= 0.5 * len(texts)

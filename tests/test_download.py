@@ -11,28 +11,19 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from gpuenv.cli import main
 from gpuenv.install import environment_files
-from gpuenv.model import Lock, Python
-from index_server import IndexServer
+from gpuenv.model import Python
 from processes import run_program
 from small_wheels import make_lock, make_wheel, write_lock
+from tables import each
 
 CPU = ["--gpu", "none", "--no-verify"]
 
 
-@pytest.fixture
-def server() -> Iterator[IndexServer]:
-    with IndexServer() as one:
-        yield one
-
-
-def remote(tmp_path: Path, server: IndexServer, *names: str, size: int = 5000) -> Lock:
+def remote(tmp_path, server, *names, size=5000):
     """A lock of wheels on the server."""
     (tmp_path / "source").mkdir(exist_ok=True)
     wheels = []
@@ -45,16 +36,16 @@ def remote(tmp_path: Path, server: IndexServer, *names: str, size: int = 5000) -
     return make_lock(*wheels)
 
 
-def download(tmp_path: Path, lock: Path, server: IndexServer) -> int:
+def download(tmp_path, lock, server):
     command = ["download", str(lock), "-d", str(tmp_path / "wheels")]
     return main([*command, "--extra-index-url", server.url])
 
 
-def names_in(folder: Path) -> list[str]:
+def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_without_a_network(tmp_path: Path, server: IndexServer) -> None:
+def test_without_a_network(tmp_path, server, call):
     """With uv; `test_a_bundle_needs_only_python` does the same with pip."""
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", "beta"))
     assert download(tmp_path, lock, server) == 0
@@ -64,26 +55,23 @@ def test_without_a_network(tmp_path: Path, server: IndexServer) -> None:
     asked = len(server.asked)
     command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--installer", "uv"]
     offline = ["--find-links", str(tmp_path / "wheels"), "--no-index"]
-    assert main([*command, *offline, *CPU]) == 0
+    call(*command, *offline, *CPU)
     assert len(server.asked) == asked
     packages = environment_files.read_packages(str(tmp_path / "env"))
     assert [package.name for package in packages] == ["alpha", "beta"]
     assert not list((tmp_path / "env").rglob("direct_url.json"))
 
 
-def test_a_file_that_is_missing(
-    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_missing(tmp_path, server, call):
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
     command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--no-index", *CPU]
-    assert main([*command, "--extra-index-url", server.url]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = call(*command, "--extra-index-url", server.url, status=2).stderr.splitlines()
     assert "alpha 1.0 is in no --find-links folder" in line
     assert f"{server.base}/files/alpha-1.0" in line
     assert server.asked == [] and not (tmp_path / "env").exists()
 
 
-def test_a_download_continues(tmp_path: Path, server: IndexServer) -> None:
+def test_a_download_continues(tmp_path, server):
     """The server closes the connection in the middle, more often than a download tries again."""
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", size=5_000_000))
     server.faults["/files/alpha"] = ["cut"] * 3
@@ -99,10 +87,8 @@ def test_a_download_continues(tmp_path: Path, server: IndexServer) -> None:
     assert hashlib.sha256(file.read_bytes()).digest() == hashlib.sha256(expected).digest()
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_partial_file_of_another_content(
-    tmp_path: Path, server: IndexServer, *, ranges: bool
-) -> None:
+@each("ranges", [True, False])
+def test_a_partial_file_of_another_content(tmp_path, server, *, ranges):
     """With ranges its hash is wrong once; without them the whole file is downloaded again."""
     server.ranges = ranges
     lock = remote(tmp_path, server, "alpha")
@@ -116,9 +102,7 @@ def test_a_partial_file_of_another_content(
     assert names_in(tmp_path / "wheels") == [wheel.filename]
 
 
-def test_files_with_another_hash(
-    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_with_another_hash(tmp_path, server, capsys):
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
     server.faults["/files/alpha"] = ["tampered"]
     assert download(tmp_path, lock, server) == 4
@@ -130,7 +114,7 @@ def test_files_with_another_hash(
     assert other.read_text() == "of another lock"
 
 
-def test_a_file_name_that_leads_elsewhere(tmp_path: Path, server: IndexServer) -> None:
+def test_a_file_name_that_leads_elsewhere(tmp_path, server):
     wheel = remote(tmp_path, server, "alpha").pins[0].wheel
     url = f"{server.base}/files/..%2f..%2f{wheel.filename}"
     for filename in (wheel.filename, f"../../{wheel.filename}"):
@@ -143,14 +127,12 @@ def test_a_file_name_that_leads_elsewhere(tmp_path: Path, server: IndexServer) -
 # ---- bundles ------------------------------------------------------------------------------------
 
 
-def bundle(tmp_path: Path, lock: Path, server: IndexServer) -> int:
+def bundle(tmp_path, lock, server):
     command = ["download", str(lock), "--bundle", str(tmp_path / "env.pyz")]
     return main([*command, "--extra-index-url", server.url])
 
 
-def test_a_bundle_needs_only_python(
-    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_needs_only_python(tmp_path, server, capsys):
     """Without packages of the system, programs on PATH and, where that is allowed, a network."""
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", "beta"))
     assert bundle(tmp_path, lock, server) == 0
@@ -171,9 +153,7 @@ def test_a_bundle_needs_only_python(
     running.mkdir()
     number = os.open(running, os.O_RDONLY)
     fcntl.flock(number, fcntl.LOCK_EX)
-    done = run_program([*isolate, *python, *words], cwd=image, env=variables)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["ok"]
+    assert run_program([*isolate, *python, *words], cwd=image, env=variables).document["ok"]
     packages = environment_files.read_packages(str(image / "env"))
     assert [package.name for package in packages] == ["alpha", "beta"]
     assert not list((image / "env").rglob("direct_url.json"))
@@ -181,12 +161,7 @@ def test_a_bundle_needs_only_python(
     os.close(number)
 
 
-def test_a_bundle_for_another_python(
-    tmp_path: Path,
-    server: IndexServer,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_bundle_for_another_python(tmp_path, server, capsys, monkeypatch):
     """It has the compiled modules for that Python, which pip gets from its own index."""
     lock = remote(tmp_path, server, "alpha")
     python = Python(version=(3, 99))
@@ -210,12 +185,12 @@ def test_a_bundle_for_another_python(
         assert compiled == [f"program/{module}"]
         assert archive.read(f"program/{module}") == b"for 3.99"
     command = [sys.executable, "-I", "-S", str(tmp_path / "env.pyz"), "--target", "env"]
-    done = run_program(command, cwd=tmp_path)
-    assert done.returncode == 1 and "msgspec" in done.stderr
+    done = run_program(command, cwd=tmp_path, status=1)
+    assert "msgspec" in done.stderr
     assert "start the bundle with the Python that its lock is for" in done.stderr
 
 
-def kill_when_unpacked(command: list[str], folder: Path, variables: dict[str, str]) -> None:
+def kill_when_unpacked(command, folder, variables):
     """Kill a bundle as soon as it has unpacked gpuenv. The unpacked folder stays."""
     with subprocess.Popen(command, cwd=folder, env=variables, stderr=subprocess.DEVNULL) as child:
         while not list(Path(variables["TMPDIR"]).glob("gpuenv-bundle-*/program/gpuenv")):
@@ -225,7 +200,7 @@ def kill_when_unpacked(command: list[str], folder: Path, variables: dict[str, st
     assert names_in(Path(variables["TMPDIR"]))
 
 
-def table(*row: object) -> bytes:
+def table(*row):
     """A zip archive with a table of wheels."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -243,27 +218,23 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_file_that_is_no_bundle(
-    data: bytes, tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("data", DAMAGED)
+def test_a_file_that_is_no_bundle(data, tmp_path, server, call):
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
     (tmp_path / "env.pyz").write_bytes(data)
     command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--no-index", *CPU]
-    assert main([*command, "--find-links", str(tmp_path / "env.pyz")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    done = call(*command, "--find-links", str(tmp_path / "env.pyz"), status=2)
+    (line,) = done.stderr.splitlines()
     assert "is neither a folder nor a complete bundle" in line
     assert not (tmp_path / "env").exists()
 
 
-def test_writing_a_bundle(
-    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_writing_a_bundle(tmp_path, server, call):
     """A run that failed leaves what it has downloaded, and the next one uses and removes it."""
     lock = remote(tmp_path, server, "alpha", "beta")
     path = write_lock(tmp_path / "pylock.toml", lock)
     before = names_in(tmp_path)
-    assert main(["download", str(path)]) == 2
+    call(f"download {path}", status=2)
     assert names_in(tmp_path) == before
     server.faults["/files/beta"] = ["tampered"]
     assert bundle(tmp_path, path, server) == 4
@@ -278,6 +249,6 @@ def test_writing_a_bundle(
     other = data.replace(b"version = '1.0'", b"version = '6.6'", 1)
     (tmp_path / "env.pyz").write_bytes(other)
     command = ["sync", str(path), "--target", str(tmp_path / "env"), "--no-index", *CPU]
-    assert main([*command, "--find-links", str(tmp_path / "env.pyz")]) == 4
-    assert "alpha 1.0" in capsys.readouterr().err
+    done = call(*command, "--find-links", str(tmp_path / "env.pyz"), status=4)
+    assert "alpha 1.0" in done.stderr
     assert not (tmp_path / "env").exists()

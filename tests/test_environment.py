@@ -7,29 +7,22 @@ from packaging.markers import Marker, default_environment
 
 from gpuenv.errors import InputError
 from gpuenv.model import Host, Python, Requirement
-from gpuenv.requirements.target import (
-    TargetEnvironment,
-    marker_environment,
-    parse_requirement,
-)
-from tables import together
+from gpuenv.requirements.target import TargetEnvironment, marker_environment, parse_requirement
+from tables import each, together
 
 LINUX = Host(glibc=(2, 35), python=Python(version=(3, 12), full_version="3.12.4"))
 WINDOWS = LINUX.replace(os="windows", glibc=None)
 ARM = LINUX.replace(machine="aarch64", python=Python(version=(3, 15), full_version="3.15.0rc1"))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "torch=2.9", "torch[a", "torch; nonsense", "a" * 20_000],
-)
-def test_wrong_requirements_are_one_line(text: str) -> None:
+@each("text", ["", "torch=2.9", "torch[a", "torch; nonsense", "a" * 20_000])
+def test_wrong_requirements_are_one_line(text):
     with pytest.raises(InputError) as caught:
         parse_requirement(text)
     assert "\n" not in str(caught.value)
 
 
-def test_a_requirement_is_normalized() -> None:
+def test_a_requirement_is_normalized():
     text = "Some_Torch[B_c,a,A] >= 2.0, <3; extra=='a' and sys_platform=='linux'"
     assert parse_requirement(text) == Requirement(
         name="some-torch",
@@ -39,8 +32,8 @@ def test_a_requirement_is_normalized() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("tags", "hosts"),
+@each(
+    "tags hosts",
     [
         ("py3-none-any", [LINUX, WINDOWS, ARM]),
         ("cp312-cp312-manylinux_2_35_x86_64", [LINUX]),
@@ -55,7 +48,7 @@ def test_a_requirement_is_normalized() -> None:
         ("nonsense", []),
     ],
 )
-def test_the_hosts_that_a_wheel_fits(tags: str, hosts: list[Host]) -> None:
+def test_the_hosts_that_a_wheel_fits(tags, hosts):
     name = f"torch-2.0-{tags}.whl"
     every = (LINUX, WINDOWS, ARM)
     assert [one for one in every if TargetEnvironment(one).rank(name) is not None] == hosts
@@ -71,7 +64,7 @@ MARKERS = [
 
 
 @together(product(MARKERS, [LINUX, WINDOWS, ARM], [[], ["cuda"], ["Some.Extra", "other"]]))
-def test_markers(row: tuple[str, Host, list[str]]) -> None:
+def test_markers(row):
     text, host, extras = row
     variables = marker_environment(host)
     assert {**default_environment(), **variables} == variables  # nothing of this machine is left
@@ -79,21 +72,21 @@ def test_markers(row: tuple[str, Host, list[str]]) -> None:
     assert TargetEnvironment(host).marker(text, extras) == expected
 
 
-def test_extras_of_this_process_do_not_count() -> None:
+def test_extras_of_this_process_do_not_count():
     environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
     assert not environment.marker('extra == "cuda"', ())
     assert environment.marker('extra == "cuda"', ("Other", "CUDA"))
 
 
-@pytest.mark.parametrize("text", ["python_version <", "nonsense == 1", ""])
-def test_a_wrong_marker_is_one_line(text: str) -> None:
+@each("text", ["python_version <", "nonsense == 1", ""])
+def test_a_wrong_marker_is_one_line(text):
     with pytest.raises(InputError) as caught:
         TargetEnvironment(Host(python=Python(version=(3, 12)))).marker(text, ())
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("host", "specifier", "accepted"),
+@each(
+    "host specifier accepted",
     [
         (LINUX, ">=3.12.4,<3.13", True),
         (LINUX, "<3.12.4", False),
@@ -102,12 +95,12 @@ def test_a_wrong_marker_is_one_line(text: str) -> None:
         (ARM, "", True),
     ],
 )
-def test_requires_python(host: Host, specifier: str, accepted: bool) -> None:
+def test_requires_python(host, specifier, accepted):
     """As pip reads it: three numbers, so that a candidate of 3.15 satisfies ">=3.15"."""
     assert TargetEnvironment(host).accepts_python(specifier or None) is accepted
 
 
-def test_a_wrong_requires_python_is_one_line() -> None:
+def test_a_wrong_requires_python_is_one_line():
     with pytest.raises(InputError) as caught:
         TargetEnvironment(LINUX).accepts_python("nonsense")
     assert "\n" not in str(caught.value)

@@ -1,10 +1,6 @@
 """`gpuenv explain`: recorded cases whose changes are solved again, locks on other hosts, laws."""
 
-import json
-from collections.abc import Callable, Hashable
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,20 +9,19 @@ from hypothesis import strategies as st
 import gpuenv
 from examples import examples
 from gpuenv import api
-from gpuenv.cli import main
 from gpuenv.compat import data, what_if
 from gpuenv.lock import pylock
-from gpuenv.model import Host, Request
+from gpuenv.model import Request
 from tables import cases, data_file
 from test_solve import DRIVERS, GPUS, PYTHONS
 
-CASES: dict[str, list[dict[str, Any]]] = data_file("explain.json")
+CASES = data_file("explain.json")
 DATA = data.load()
 SCREEN, WIDTH = 25, 100
 JARGON = ("resolvelib", "the request needs", "__", "=CUDA", "backtrack")
 
 
-def flags(case: dict[str, Any]) -> list[str]:
+def flags(case):
     found = [part for gpu in case["gpu"] for part in ("--gpu", gpu)]
     for name in ("driver", "python", "platform", "glibc"):
         default = {"python": "3.12", "platform": "linux-x86_64", "glibc": "2.39"}.get(name)
@@ -35,29 +30,32 @@ def flags(case: dict[str, Any]) -> list[str]:
     return found + ["--default-index-only"] * case.get("default_index_only", False)
 
 
-def explained(
-    args: list[str], capsys: pytest.CaptureFixture[str]
-) -> tuple[int, dict[str, Any], list[str]]:
-    """Exit status, document and lines. Both forms print one answer."""
-    with pytest.MonkeyPatch.context() as patch:
-        for function in ("explain", "explain_lock"):
-            patch.setattr(api, function, found_once(getattr(api, function)))
-        status, document = as_json(args, capsys)
-        assert main(["explain", *args]) == status
-    return status, document, capsys.readouterr().out.splitlines()
+@pytest.fixture
+def explained(call):
+    """explained(words): exit status, document and lines. Both forms print one answer."""
+
+    def explain(words):
+        with pytest.MonkeyPatch.context() as patch:
+            for function in ("explain", "explain_lock"):
+                patch.setattr(api, function, found_once(getattr(api, function)))
+            done = call("explain --json", *words, status=None)
+            text = call("explain", *words, status=done.returncode).stdout
+        return done.returncode, done.document, text.splitlines()
+
+    return explain
 
 
-def found_once(function: Callable[..., object]) -> Callable[..., object]:
+def found_once(function):
     """The function with its answers kept. A refusal is an answer, too."""
 
     @cache
-    def outcome(*arguments: Hashable) -> tuple[object, gpuenv.NoSolutionError | None]:
+    def outcome(*arguments):
         try:
             return function(*arguments), None
         except gpuenv.NoSolutionError as refusal:
             return None, refusal
 
-    def answer(*arguments: Hashable) -> object:
+    def answer(*arguments):
         value, refusal = outcome(*arguments)
         if refusal is not None:
             raise refusal
@@ -66,19 +64,13 @@ def found_once(function: Callable[..., object]) -> Callable[..., object]:
     return answer
 
 
-def as_json(args: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    """Exit status and document."""
-    status = main(["explain", *args, "--json"])
-    return status, json.loads(capsys.readouterr().out)
-
-
-def kinds(document: dict[str, Any]) -> set[str]:
+def kinds(document):
     return {f"{one['code']} {one['subject'].partition(' ')[0]}" for one in document["reasons"]}
 
 
 @cases(CASES["requests"])
-def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    status, document, lines = explained([*case["ask"], *flags(case), "--offline"], capsys)
+def test_requests(case, explained, call):
+    status, document, lines = explained([*case["ask"], *flags(case), "--offline"])
     assert document["possible"] is ("changes" not in case)
     assert status == (0 if document["possible"] else 3)
     assert kinds(document) == set(case["reasons"])
@@ -99,8 +91,7 @@ def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> N
     for expected, gives in zip(case.get("changes", ()), given, strict=True):
         # Made as the case says it, not as the code that offers it does.
         changed = {**case, **expected["then"]}
-        status, document = as_json([*changed["ask"], *flags(changed), "--offline"], capsys)
-        assert status == 0
+        document = call("explain --json --offline", *changed["ask"], *flags(changed)).document
         chosen = [
             f"{one['framework']} {one['version']} ({one['variant']})"
             for one in document["frameworks"]
@@ -109,7 +100,7 @@ def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> N
 
 
 @cases(CASES["locks"])
-def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_locks(case, explained, tmp_path):
     made = {"python": "3.12", "glibc": "2.28", "platform": "linux-x86_64", **case["made"]}
     host = gpuenv.describe(
         gpus=made["gpu"],
@@ -121,7 +112,7 @@ def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_pat
     path = str(tmp_path / "pylock.toml")
     lock = gpuenv.lock(gpuenv.solve(Request(frameworks=tuple(made["framework"])), host))
     pylock.write_texts({path: pylock.dumps(lock)})
-    status, document, lines = explained([path, *case["flags"]], capsys)
+    status, document, lines = explained([path, *case["flags"]])
     assert (status, document["possible"]) == (0 if case["possible"] else 3, case["possible"])
     assert kinds(document) == set(case["reasons"])
     assert [one["change"] for one in document["smallest_changes"]] == case.get("changes", [])
@@ -129,14 +120,14 @@ def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_pat
     assert document["created_by"] == "gpuenv" and document["packages"] == len(lock.pins)
 
 
-def test_a_lock_that_was_edited_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_lock_that_was_edited_is_told(explained, tmp_path):
     host = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.28")
     text = pylock.dumps(gpuenv.lock(gpuenv.solve(Request(frameworks=("torch",)), host)))
     assert 'driver = "580.65.06"' in text
     path = tmp_path / "pylock.toml"
     path.write_text(text.replace('driver = "580.65.06"', 'driver = "450.80.02"'))
     args = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
-    status, document, _ = explained([str(path), *args], capsys)
+    status, document, _ = explained([str(path), *args])
     assert status == 3
     assert "lock-edited lock" in kinds(document)
 
@@ -152,7 +143,7 @@ hosts = st.builds(
 quick = settings(max_examples=examples(4), deadline=None, derandomize=True)
 
 
-def possible(request: Request, host: Host) -> bool:
+def possible(request, host):
     try:
         gpuenv.solve(request, host, changes=False)
     except gpuenv.NoSolutionError:
@@ -167,7 +158,7 @@ def possible(request: Request, host: Host) -> bool:
         [("torch",), ("tensorflow",), ("torch==2.15.0", "jax"), ("torch", "tensorflow")]
     ),
 )
-def test_changes_of_a_host_are_the_smallest_that_help(host: Host, asked: tuple[str, ...]) -> None:
+def test_changes_of_a_host_are_the_smallest_that_help(host, asked):
     """The oldest driver that helps is offered, and whatever is offered helps."""
     request = Request(frameworks=asked)
     try:

@@ -2,7 +2,6 @@
 
 import json
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from gpuenv.model import IndexOptions, Request
 from gpuenv.render.values import reasons_json
 from gpuenv_explorer import pages
 from gpuenv_explorer.tables import Tables
+from processes import run_program
 from script_modules import load_script
-from tables import data_file
+from tables import data_file, each
 
 browser = load_script("prove.browser")
 
@@ -256,8 +256,8 @@ def test_the_script_answers_as_the_solver(script):
     require_answers(script, random_choices(60, 1, frameworks, GPUS, [PLATFORM]))
 
 
-@pytest.mark.parametrize(
-    ("platform", "framework", "gpus"),
+@each(
+    "platform framework gpus",
     [
         ("linux-aarch64", "jax", ("V100", "Jetson AGX Orin", "Jetson AGX Thor")),
         ("win-amd64", "cupy", ("RTX 5090", "V100")),
@@ -334,8 +334,8 @@ def test_the_search_for_a_wheel_and_the_way_to_it_from_the_table(page):
 
 
 @needs_browser
-@pytest.mark.parametrize(
-    ("fragment", "text"),
+@each(
+    "fragment text",
     [
         ("gpu=nonsense", "not a known GPU"),
         ("gpu=H100&driver=12.4", "looks like a CUDA version"),
@@ -355,7 +355,7 @@ def test_without_jinja_the_command_says_what_to_install(tmp_path):
         "try: pages.explorer_html({})\n"
         "except InputError as error: print(error, error.hint)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code])
     assert "gpuenv matrix html needs jinja2" in done.stdout
     assert "gpuenv[report]" in done.stdout
 

@@ -5,18 +5,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpuenv.cli import main
 from gpuenv.errors import InputError
 from gpuenv.render.checks import NPD_CHARACTERS
 from gpuenv_fleet import dask_cluster, launchers
 from gpuenv_fleet.text import fold
-from tables import data_file, each
+from tables import ROOT, data_file, each
 
 TABLES = data_file("tables/fleet.json")
 
@@ -25,15 +22,8 @@ LAUNCHERS = ("srun", "clush", "pdsh", "mpirun", "kubectl")
 H100 = {"name": "NVIDIA H100", "compute_capability": [9, 0]}
 V100 = {"name": "Tesla V100", "compute_capability": [7, 0]}
 
-Run = Callable[..., tuple[int, Any, str]]
 
-
-def host(
-    gpu: dict[str, Any] = H100,
-    driver: str = "580.65.06",
-    cuda: tuple[int, int] = (13, 0),
-    **more: object,
-) -> dict[str, Any]:
+def host(gpu=H100, driver="580.65.06", cuda=(13, 0), **more):
     facts = {"glibc": [2, 35], "python": {"version": [3, 12]}, "driver": driver}
     # A text longer than the 1024 characters after which srun splits a line.
     sources = [["driver", "x" * 1500]]
@@ -47,22 +37,19 @@ def host(
 
 
 @pytest.fixture
-def gpuenv(capsys: pytest.CaptureFixture[str]) -> Run:
+def gpuenv(call):
     """Run a command in this process: (exit status, the JSON document or the text, stderr)."""
 
-    def run(*arguments: str) -> tuple[int, Any, str]:
-        try:
-            status = main(["fleet", *arguments])
-        except SystemExit as ended:
-            status = int(str(ended.code))
-        out, err = capsys.readouterr()
-        return status, json.loads(out) if "--json" in arguments and out else out, err
+    def run(*arguments):
+        done = call("fleet", *arguments, status=None)
+        is_document = "--json" in arguments and done.stdout
+        return done.returncode, done.document if is_document else done.stdout, done.stderr
 
     return run
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cluster(tmp_path, monkeypatch):
     """Return a folder with the answers of the nodes, and put launchers on PATH.
 
     The node n answers with the file n, if it exists.
@@ -85,7 +72,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return answers
 
 
-def put(folder: Path, **hosts: dict[str, Any]) -> None:
+def put(folder, **hosts):
     for name, document in hosts.items():
         (folder / name).write_text(json.dumps(document, indent=2) + "\n")
 
@@ -94,13 +81,13 @@ def put(folder: Path, **hosts: dict[str, Any]) -> None:
 
 
 @each("text names", TABLES["lists_of_nodes"])
-def test_lists_of_nodes(text: str, names: list[str]) -> None:
+def test_lists_of_nodes(text, names):
     assert launchers.expand_nodes(text) == names
     assert launchers.expand_nodes(fold(names)) == sorted(names)
 
 
-@pytest.mark.parametrize("text", ["", "a[1-", "a]", "a[x]", "a[3-1]", "a[1-99999999999]", "[1-2]]"])
-def test_a_wrong_list_of_nodes_is_refused(text: str) -> None:
+@each("text", ["", "a[1-", "a]", "a[x]", "a[3-1]", "a[1-99999999999]", "[1-2]]"])
+def test_a_wrong_list_of_nodes_is_refused(text):
     with pytest.raises(InputError):
         launchers.expand_nodes(text)
 
@@ -108,9 +95,7 @@ def test_a_wrong_list_of_nodes_is_refused(text: str) -> None:
 # ---- documents -----------------------------------------------------------------------------------
 
 
-def test_a_folder_a_file_and_stdin_give_the_same(
-    gpuenv: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_a_file_and_stdin_give_the_same(gpuenv, tmp_path, monkeypatch):
     hosts = {"n1": host(), "n2": host(driver="580.95.05"), "n3": host(V100, "550.54.14", (12, 4))}
     folder = tmp_path / "docs"
     folder.mkdir()
@@ -120,7 +105,7 @@ def test_a_folder_a_file_and_stdin_give_the_same(
         "".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items())
     )
 
-    def detected(source: str) -> Any:
+    def detected(source):
         status, document, _ = gpuenv("detect", "--from", source, "--json")
         assert (status, document.pop("time")[:2]) == (0, "20")
         return document
@@ -143,23 +128,20 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@each(
+    "text message",
     [
         ("", "has no document"),
         ("nonsense\n", "f, line 1: is not JSON"),
         ('{"python": {}}\n', "line 1: does not name its node"),
         ('{"node": "a", "x": 1}\n', "a: the document has no host"),
-        (
-            '{"node": "a", "python": {"version": [3, 12]}, "driver": 5}\n',
-            "at `host.driver`",
-        ),
+        ('{"node": "a", "python": {"version": [3, 12]}, "driver": 5}\n', "at `host.driver`"),
         ('{"node": "a", "python": {"version": [3, 12]}}\n' * 2, "a: has two documents"),
         ("[1]\n", "f, line 1: is not a document"),
         ("{" * 100_000, "is not JSON"),
     ],
 )
-def test_a_wrong_document_is_one_line(gpuenv: Run, tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_document_is_one_line(gpuenv, tmp_path, text, message):
     file = tmp_path / "f"
     file.write_text(text)
     status, out, err = gpuenv("detect", "--from", str(file))
@@ -170,10 +152,8 @@ def test_a_wrong_document_is_one_line(gpuenv: Run, tmp_path: Path, text: str, me
 # ---- launchers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_each_launcher_runs_one_process_on_each_node(
-    gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
-) -> None:
+@each("launcher", LAUNCHERS)
+def test_each_launcher_runs_one_process_on_each_node(gpuenv, cluster, monkeypatch, launcher):
     put(cluster, n1=host(), n2=host(), n3=host(V100, "550.54.14", (12, 4)))
     monkeypatch.setenv("PODS", "n1,n2,n3,dead1")
     arguments = ["--launcher", launcher, "--nodes", "n[1-3],dead1", "--command", "node"]
@@ -188,10 +168,8 @@ def test_each_launcher_runs_one_process_on_each_node(
     assert asked == [f"{node} detect --json" for node in ("dead1", "n1", "n2", "n3")]
 
 
-@pytest.mark.parametrize("launcher", ["srun", "kubectl"])
-def test_a_hung_node_is_not_waited_for(
-    gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
-) -> None:
+@each("launcher", ["srun", "kubectl"])
+def test_a_hung_node_is_not_waited_for(gpuenv, cluster, monkeypatch, launcher):
     put(cluster, n1=host())
     monkeypatch.setenv("PODS", "n1,hung1")
     begin = time.monotonic()
@@ -203,7 +181,7 @@ def test_a_hung_node_is_not_waited_for(
     assert "1 of 2 nodes answered; waiting for hung1" in err
 
 
-def test_a_run_is_resumed(gpuenv: Run, cluster: Path, tmp_path: Path) -> None:
+def test_a_run_is_resumed(gpuenv, cluster, tmp_path):
     put(cluster, n1=host(), n2=host())
     folder = tmp_path / "docs"
     arguments = ["--launcher", "clush", "--command", "node", "-o", str(folder), "--json"]
@@ -221,9 +199,7 @@ def test_a_run_is_resumed(gpuenv: Run, cluster: Path, tmp_path: Path) -> None:
     assert gpuenv("detect", "--from", str(folder), "--json")[1]["classes"] == second["classes"]
 
 
-def test_pods_that_do_not_run_are_named(
-    gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pods_that_do_not_run_are_named(gpuenv, cluster, monkeypatch):
     put(cluster, n1=host())
     monkeypatch.setenv("PODS", "n1,n2-pending")
     _, document, _ = gpuenv(
@@ -235,9 +211,7 @@ def test_pods_that_do_not_run_are_named(
     ]
 
 
-def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(
-    cluster: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(cluster, monkeypatch):
     monkeypatch.setenv("PODS", "n1")
     options = ["--context", "prod", "--user=me", "-s", "https://k8s", "--insecure-skip-tls-verify"]
     arguments = [*options, "-l", "app=gpuenv", "-n", "gpu"]
@@ -249,20 +223,20 @@ def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(
 class Workers:
     """A stand-in for the client of Dask, which the tests do not install: {address: worker}."""
 
-    def __init__(self, workers: dict[str, dict[str, Any]], variables: dict[str, str]) -> None:
+    def __init__(self, workers, variables):
         self.workers, self.variables = workers, variables
 
-    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+    def scheduler_info(self, n_workers):
         assert n_workers == -1  # without this, Dask returns five workers
         return {"workers": self.workers}
 
-    def run(self, function: Callable[..., Any], *arguments: str) -> dict[str, Any]:
+    def run(self, function, *arguments):
         if arguments == ("SLURMD_NODENAME",):
             return {address: self.variables.get(address) for address in self.workers}
         return dict.fromkeys(self.workers, "login1")
 
 
-def test_the_nodes_of_workers() -> None:
+def test_the_nodes_of_workers():
     workers = {
         "tcp://a:1": {"name": "SLURMCluster-0", "host": "10.0.0.1"},
         "tcp://a:2": {"name": "SLURMCluster-1", "host": "10.0.0.1"},
@@ -280,13 +254,11 @@ def test_the_nodes_of_workers() -> None:
 
 # ---- the examples in docs/hooks ------------------------------------------------------------------
 
-HOOKS = Path(__file__).parent.parent / "docs" / "hooks"
+HOOKS = ROOT / "docs" / "hooks"
 
 
 @each("verified reason expected", TABLES["the_health_check_of_slurm"])
-def test_the_health_check_of_slurm(
-    tmp_path: Path, verified: bool, reason: str, expected: str
-) -> None:
+def test_the_health_check_of_slurm(tmp_path, verified, reason, expected):
     said = f" Reason={reason} [root@2026-11-22T10:00:00]" if reason else ""
     programs = {
         "gpuenv": f"echo 'gpuenv: fail: mixed'; exit {0 if verified else 1}",
@@ -303,9 +275,7 @@ def test_the_health_check_of_slurm(
 
 
 @each("status content", TABLES["the_textfile_is_replaced_if_something_was_checked"])
-def test_the_textfile_is_replaced_if_something_was_checked(
-    tmp_path: Path, status: int, content: str
-) -> None:
+def test_the_textfile_is_replaced_if_something_was_checked(tmp_path, status, content):
     gpuenv = tmp_path / "gpuenv"
     gpuenv.write_text(f"#!/bin/sh\necho new\nexit {status}\n")
     gpuenv.chmod(0o755)
@@ -316,7 +286,7 @@ def test_the_textfile_is_replaced_if_something_was_checked(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpuenv", "gpuenv.prom"]
 
 
-def test_the_manifests_can_be_read() -> None:
+def test_the_manifests_can_be_read():
     import yaml
 
     kinds = {

@@ -2,22 +2,17 @@
 
 import json
 import tomllib
-from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuenv import api
-from gpuenv.cli import main
-from gpuenv.errors import Reason
-from gpuenv.model import Host, IndexOptions, Lock, Needs, Request, parse_release
+from gpuenv.model import IndexOptions, Lock, Needs, Request, parse_release
 from gpuenv.serialize import to_plain
-from gpuenv_fleet.classes import HostClass, classify
-from gpuenv_fleet.solve import FleetLock, LockPlan, Solver, fewest_groups, serves, solve_fleet
+from gpuenv_fleet.classes import classify
+from gpuenv_fleet.solve import FleetLock, Solver, fewest_groups, serves, solve_fleet
 from tables import data_file, each
 
 TABLES = data_file("tables/fleet_solve.json")
@@ -32,14 +27,14 @@ PYTHONS = ("3.11", "3.12")
 
 
 @cache
-def described(gpu: str, driver: str, glibc: str = "2.35", python: str = "3.12") -> Host:
+def described(gpu, driver, glibc="2.35", python="3.12"):
     gpus = gpu.split("+")
     return api.describe(
         gpus=gpus, driver=driver, platform="linux-x86_64", python=python, glibc=glibc
     )
 
 
-def fleet(*hosts: tuple[int, Host]) -> tuple[HostClass, ...]:
+def fleet(*hosts):
     """The classes of (how many nodes, their host)."""
     answers = []
     for number, (count, host) in enumerate(hosts):
@@ -50,18 +45,16 @@ def fleet(*hosts: tuple[int, Host]) -> tuple[HostClass, ...]:
 class Builds(Solver):
     """A solver of an index with a few builds: (version, driver floor, capabilities, glibc)."""
 
-    def __init__(
-        self, builds: Sequence[tuple[int, str, frozenset[object], tuple[int, int]]]
-    ) -> None:
+    def __init__(self, builds):
         super().__init__(TORCH, OFFLINE)
         self.builds = sorted(builds, reverse=True, key=lambda build: build[0])
 
-    def lock_for(self, host: Host) -> FleetLock | tuple[Reason, ...]:
+    def lock_for(self, host):
         locks = [self.lock(build, host) for build in self.builds]
         return next((lock for lock in locks if serves(lock.lock, host)), ())
 
     @staticmethod
-    def lock(build: tuple[int, str, frozenset[Any], tuple[int, int]], host: Host) -> FleetLock:
+    def lock(build, host):
         version, floor, capabilities, glibc = build
         needs = Needs(
             driver=floor,
@@ -74,7 +67,7 @@ class Builds(Solver):
         return FleetLock(lock=lock, versions={"torch": f"2.{version}.0"})
 
 
-def brute_force(count: int, holds: Any) -> int:
+def brute_force(count, holds):
     """The fewest sets that cover all items, by trying all sets."""
     held = {items for items in range(1, 1 << count) if holds(members(items))}
     fewest = {0: 0}
@@ -88,7 +81,7 @@ def brute_force(count: int, holds: Any) -> int:
     return fewest[(1 << count) - 1]
 
 
-def members(items: int) -> frozenset[int]:
+def members(items):
     """The numbers of the items in a bit mask."""
     return frozenset(item for item in range(items.bit_length()) if items >> item & 1)
 
@@ -97,20 +90,20 @@ def members(items: int) -> frozenset[int]:
 
 
 @st.composite
-def families(draw: st.DrawFn) -> tuple[int, list[frozenset[int]]]:
+def families(draw):
     """Items, and the largest sets that a group can hold; each item fits into some group."""
     count = draw(st.integers(1, 8))
     return count, draw(st.lists(st.frozensets(st.integers(0, count - 1)), max_size=8))
 
 
-def family_of(count: int, sets: list[frozenset[int]]) -> Callable[[frozenset[int]], bool]:
+def family_of(count, sets):
     largest = [*sets, *(frozenset({item}) for item in range(count))]
     return lambda items: any(items <= one for one in largest)
 
 
 @settings(max_examples=100, deadline=None)
 @given(families())
-def test_the_number_of_groups_is_minimal(case: tuple[int, list[frozenset[int]]]) -> None:
+def test_the_number_of_groups_is_minimal(case):
     count, sets = case
     holds = family_of(count, sets)
     groups, proved = fewest_groups(range(count), holds)
@@ -142,14 +135,11 @@ builds = st.lists(
 )
 
 
-Solution = tuple[list[LockPlan], dict[str, Any]]
-
-
-def solve(some: Sequence[Host], of: list[Any]) -> Solution:
+def solve(some, of):
     return solve_fleet(fleet(*((1, host) for host in some)), Builds(of), drivers=[])
 
 
-def fewest(solution: Solution) -> int:
+def fewest(solution):
     plans, document = solution
     assert document["locks"] == len(plans[0].groups)
     return len(plans[0].groups)
@@ -157,7 +147,7 @@ def fewest(solution: Solution) -> int:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(hosts, min_size=1, max_size=8), builds)
-def test_the_locks_of_generated_builds_are_minimal(some: list[Host], of: list[Any]) -> None:
+def test_the_locks_of_generated_builds_are_minimal(some, of):
     classes = fleet(*((1, host) for host in some))
     solution = plans, document = solve_fleet(classes, Builds(of), drivers=[])
     unsolved = {one["class"] for one in document["unsolved"]}
@@ -166,7 +156,7 @@ def test_the_locks_of_generated_builds_are_minimal(some: list[Host], of: list[An
         host = classes[item].host
         assert not any(serves(Builds.lock(build, host).lock, host) for build in of)
 
-    def holds(items: frozenset[int]) -> bool:
+    def holds(items):
         members_of = [solved[item].host for item in items]
         locks = [Builds.lock(build, members_of[0]).lock for build in of]
         return any(all(serves(lock, host) for host in members_of) for lock in locks)
@@ -187,17 +177,13 @@ def test_the_locks_of_generated_builds_are_minimal(some: list[Host], of: list[An
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(hosts, min_size=1, max_size=12), hosts, builds)
-def test_another_host_never_lowers_the_number_of_locks(
-    some: list[Host], more: Host, of: list[Any]
-) -> None:
+def test_another_host_never_lowers_the_number_of_locks(some, more, of):
     assert fewest(solve([*some, more], of)) >= fewest(solve(some, of))
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(hosts, min_size=1, max_size=8), builds, st.randoms(use_true_random=False))
-def test_the_order_of_the_hosts_does_not_matter(
-    some: list[Host], of: list[Any], random: Any
-) -> None:
+def test_the_order_of_the_hosts_does_not_matter(some, of, random):
     shuffled = list(some)
     random.shuffle(shuffled)
     assert fewest(solve(some, of)) == fewest(solve(shuffled, of))
@@ -205,7 +191,7 @@ def test_the_order_of_the_hosts_does_not_matter(
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(hosts, min_size=1, max_size=6), builds)
-def test_a_newer_driver_saves_what_it_says(some: list[Host], of: list[Any]) -> None:
+def test_a_newer_driver_saves_what_it_says(some, of):
     classes = fleet(*((1, host) for host in some))
     solution = _, document = solve_fleet(classes, Builds(of), drivers=["580.65.06"])
     for what_if in document["what_if"]:
@@ -221,11 +207,11 @@ def test_a_newer_driver_saves_what_it_says(some: list[Host], of: list[Any]) -> N
 
 
 @pytest.fixture(scope="module")
-def solver() -> Solver:
+def solver():
     return Solver(TORCH, OFFLINE)
 
 
-def test_a_driver_upgrade_that_saves_a_lock(solver: Solver) -> None:
+def test_a_driver_upgrade_that_saves_a_lock(solver):
     # The driver of the 60 nodes is too old for the B200's builds, and 525 is too old for a B200.
     classes = fleet((60, described("V100", "470.82.01")), (940, described("B200", "580.65.06")))
     solution = _, document = solve_fleet(classes, solver)
@@ -238,17 +224,8 @@ def test_a_driver_upgrade_that_saves_a_lock(solver: Solver) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        status = main(["fleet", "solve", *arguments])
-    except SystemExit as ended:
-        status = int(str(ended.code))
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
 @pytest.fixture
-def documents(tmp_path: Path) -> str:
+def documents(tmp_path):
     rows = [(5, "H100", "580.65.06"), (2, "V100", "550.54.14"), (1, "GTX 1080 Ti", "595.45.04")]
     file = tmp_path / "nodes.ndjson"
     with file.open("w") as stream:
@@ -259,43 +236,26 @@ def documents(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_the_document_and_the_text(capsys: pytest.CaptureFixture[str], documents: str) -> None:
-    arguments = ["--from", documents, "--framework", "torch", "--offline"]
-    status, out, _ = run(capsys, *arguments, "--json")
-    document = json.loads(out)
-    assert status == 3  # R580 is the last branch for Pascal
+def test_the_document_and_the_text(call, documents):
+    command = f"fleet solve --from {documents} --framework torch --offline"
+    document = call(f"{command} --json", status=3).document  # R580 is the last branch for Pascal
     assert (document["nodes"], document["locks"], document["proved"]) == (8, 1, True)
     assert [plan["locks"] for plan in document["plans"]] == [1, 2]
     group = document["plans"][0]["groups"][0]
     assert (group["nodes"], group["host"]["gpus"]) == (7, ["V100", "H100"])
     assert group["older"] == [{"name": "torch", "newest": "2.15.0", "nodes": 5}]
     assert document["unsolved"][0]["reasons"][0]["code"] == "gpu-dropped-by-driver"
-    status, text, _ = run(capsys, *arguments)
-    assert status == 3
+    text = call(command, status=3).stdout
     assert text.startswith("1 lock serves 7 nodes; classes of hosts: 3")
     assert "5 of them could have torch 2.15.0" in text
     assert "torch 2.15.0 on 5 nodes: Python 3.12, linux-x86_64, driver >= 580.65.06, H100" in text
     assert "no lock for g0:" in text
 
 
-def test_profiles_are_written_and_locked(
-    capsys: pytest.CaptureFixture[str],
-    documents: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    arguments = [
-        "--from",
-        documents,
-        "--framework",
-        "torch",
-        "--offline",
-        "--json",
-        "--write-profiles",
-        str(tmp_path),
-    ]
-    _, out, _ = run(capsys, *arguments, "--locks", "2")
-    document = json.loads(out)
+def test_profiles_are_written_and_locked(call, documents, tmp_path, monkeypatch):
+    command = f"fleet solve --from {documents} --framework torch --offline --json --locks 2"
+    command += f" --write-profiles {tmp_path}"
+    document = call(command, status=3).document
     path = tmp_path / "pyproject.toml"
     table = tomllib.loads(path.read_text())["tool"]["gpuenv"]
     assert document["profiles"] == {"path": str(path), "names": list(table["profiles"])}
@@ -308,12 +268,10 @@ def test_profiles_are_written_and_locked(
         "separate-versions": True,
     }
     before = path.read_bytes()
-    _, out, _ = run(capsys, *arguments, "--locks", "2")
-    assert json.loads(out)["profiles"]["names"] == []
+    assert call(command, status=3).document["profiles"]["names"] == []
     assert path.read_bytes() == before
     monkeypatch.chdir(tmp_path)
-    assert main(["lock", "--offline", "--json"]) == 0
-    locked = json.loads(capsys.readouterr().out)["profiles"]
+    locked = call("lock --offline --json").document["profiles"]
     groups = document["plans"][1]["groups"]
     assert sorted(
         pin.wheel.version.partition("+")[0]
@@ -332,19 +290,12 @@ def test_profiles_are_written_and_locked(
 
 
 @each("arguments message", TABLES["bad_usage"])
-def test_bad_usage(
-    capsys: pytest.CaptureFixture[str],
-    documents: str,
-    tmp_path: Path,
-    arguments: list[str],
-    message: str,
-) -> None:
+def test_bad_usage(call, documents, tmp_path, arguments, message):
     (tmp_path / "other").mkdir()
     text = '[tool.gpuenv]\nframeworks = ["jax"]\n'
     (tmp_path / "other" / "pyproject.toml").write_text(text)
     flags = [argument.format(dir=tmp_path) for argument in arguments]
-    status, out, err = run(capsys, "--from", documents, "--framework", "torch", "--offline", *flags)
-    assert (status, out, len(err.splitlines())) == (2, "", 1)
-    assert message in err
+    command = f"fleet solve --from {documents} --framework torch --offline"
+    call(command, *flags, status=2).says_in_one_line(message)
     assert not (tmp_path / "pyproject.toml").exists()
     assert (tmp_path / "other" / "pyproject.toml").read_text() == text

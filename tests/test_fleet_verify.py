@@ -1,13 +1,10 @@
 """`gpuenv fleet verify`: failures, outliers of a class, slow nodes, changes since the last run."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpuenv.cli import main
-from tables import data_file
+from tables import data_file, each
 
 HOST = {
     "glibc": [2, 35],
@@ -25,9 +22,7 @@ BITS = [
 ]
 
 
-def check(
-    name: str, subject: str = "", status: str = "pass", evidence: str = "fine", seconds: float = 0.5
-) -> Any:
+def check(name, subject="", status="pass", evidence="fine", seconds=0.5):
     return {
         "name": name,
         "subject": subject,
@@ -37,7 +32,7 @@ def check(
     }
 
 
-def node(**changes: Any) -> dict[str, Any]:
+def node(**changes):
     """The document of a healthy node with some keys changed."""
     checks = [check("files", seconds=3.0), check("cudnn convolution", "GPU 0 NVIDIA H100")]
     healthy = {
@@ -50,37 +45,40 @@ def node(**changes: Any) -> dict[str, Any]:
     return {**healthy, **changes}
 
 
-def bits(device: str, what: str, digest: str) -> list[dict[str, str]]:
+def bits(device, what, digest):
     return [
         {**one, "sha256": digest} if (one["device"], one["what"]) == (device, what) else one
         for one in BITS
     ]
 
 
-def write(path: Path, nodes: dict[str, Any]) -> str:
+def write(path, nodes):
     path.write_text(
         "".join(json.dumps({"node": name, **one}) + "\n" for name, one in nodes.items())
     )
     return str(path)
 
 
-def verify(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, nodes: dict[str, Any], *more: str
-) -> tuple[int, dict[str, Any], str]:
-    path = write(tmp_path / "now", nodes)
-    status = main(["fleet", "verify", "--from", path, "--json", *more])
-    document = json.loads(capsys.readouterr().out)
-    assert main(["fleet", "verify", "--from", path, *more]) == status
-    return status, document, capsys.readouterr().out
+@pytest.fixture
+def verify(call, tmp_path):
+    """verify(nodes, *more): (exit status, document, text)."""
+
+    def command(nodes, *more):
+        path = write(tmp_path / "now", nodes)
+        done = call(f"fleet verify --from {path} --json", *more, status=None)
+        text = call(f"fleet verify --from {path}", *more, status=done.returncode).stdout
+        return done.returncode, done.document, text
+
+    return command
 
 
-def healthy(count: int) -> dict[str, Any]:
+def healthy(count):
     return {f"n{number}": node() for number in range(count)}
 
 
-def test_a_healthy_fleet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_healthy_fleet(verify):
     nodes = {**healthy(4), "v1": node(host=V100, bits=[], libraries={CUDNN: "sha256=" + "b" * 43})}
-    status, document, text = verify(capsys, tmp_path, nodes)
+    status, document, text = verify(nodes)
     assert (status, document["ok"], document["passed"], document["outliers"]) == (0, True, 5, [])
     assert [len(one["nodes"]) for one in document["classes"]] == [4, 1]
     assert text.startswith("verified: 5 of 5 nodes passed")
@@ -89,18 +87,11 @@ def test_a_healthy_fleet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 OUTLIERS = data_file("tables/fleet_verify.json")["outliers"]
 
 
-@pytest.mark.parametrize(("name", "changes", "what", "subject", "value", "expected"), OUTLIERS)
-def test_a_node_that_differs_from_its_class_is_named(  # noqa: PLR0917
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    name: str,
-    changes: dict[str, Any],
-    what: str,
-    subject: str,
-    value: str,
-    expected: str,
-) -> None:
-    status, document, text = verify(capsys, tmp_path, {**healthy(5), "odd": node(**changes)})
+@each("name changes what subject value expected", OUTLIERS)
+def test_a_node_that_differs_from_its_class_is_named(
+    verify, name, changes, what, subject, value, expected
+):
+    status, document, text = verify({**healthy(5), "odd": node(**changes)})
     outliers = [one for one in document["outliers"] if one["subject"] == subject]
     assert status == 1
     # The other device of the odd node agrees with the class.
@@ -121,19 +112,15 @@ def test_a_node_that_differs_from_its_class_is_named(  # noqa: PLR0917
     assert f"{agree} nodes of its class" in text
 
 
-def test_two_nodes_that_differ_are_both_named(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_two_nodes_that_differ_are_both_named(verify):
     other = node(bits=[{**one, "sha256": "e" * 64} for one in BITS])
-    _, document, text = verify(capsys, tmp_path, {"n0": node(), "n1": other})
+    _, document, text = verify({"n0": node(), "n1": other})
     assert {one["node"] for one in document["outliers"]} == {"n0", "n1"}
     assert all(one["expected"] == "" for one in document["outliers"])
     assert "no most frequent value" in text
 
 
-def test_failures_are_grouped_by_their_reason(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_failures_are_grouped_by_their_reason(verify):
     mixed = [
         check("cudnn", "libraries", "fail", "cuDNN 9.10 and 9.12 are mixed\x1b[31m"),
         check("files"),
@@ -141,7 +128,7 @@ def test_failures_are_grouped_by_their_reason(
     full = [check("device", "GPU 0", "unknown", "no memory is free"), check("files")]
     nodes = {**healthy(3), "m1": node(ok=False, checks=mixed), "m2": node(ok=False, checks=mixed)}
     nodes["f1"] = node(ok=False, checks=full)
-    status, document, text = verify(capsys, tmp_path, nodes)
+    status, document, text = verify(nodes)
     assert (status, document["passed"]) == (1, 3)
     assert [(one["node"], one["status"]) for one in document["failures"]] == [
         ("m1", "fail"),
@@ -153,23 +140,19 @@ def test_failures_are_grouped_by_their_reason(
     assert text.startswith("NOT verified: 3 of 6 nodes passed")
 
 
-def test_a_slow_check_is_named_and_does_not_fail(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_slow_check_is_named_and_does_not_fail(verify):
     times = [3.0, 3.1, 2.9, 3.2, 3.05, 9.0]
     nodes = {
         f"n{number}": node(checks=[check("files", seconds=one)]) for number, one in enumerate(times)
     }
-    status, document, text = verify(capsys, tmp_path, nodes)
+    status, document, text = verify(nodes)
     assert status == 0
     [outlier] = document["outliers"]
     assert (outlier["node"], outlier["what"], outlier["subject"]) == ("n5", "time", "files")
     assert "outlier: n5: files took 9.00 s, in its class 3.08 s" in text
 
 
-def test_what_changed_since_the_last_run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_changed_since_the_last_run(verify, tmp_path):
     before = write(tmp_path / "before", {**healthy(3), "gone": node()})
     failing = [check("cudnn", "libraries", "fail", "mixed"), check("files", seconds=3.0)]
     now = {
@@ -178,7 +161,7 @@ def test_what_changed_since_the_last_run(
         "n2": node(),
         "new": node(),
     }
-    _, document, text = verify(capsys, tmp_path, now, "--since", before)
+    _, document, text = verify(now, "--since", before)
     changes = {
         (one["node"], one["what"], one["subject"], one["was"], one["now"])
         for one in document["changes"]
@@ -194,9 +177,7 @@ def test_what_changed_since_the_last_run(
     assert "changed: n1: check cudnn libraries: nothing -> fail" in text
 
 
-def test_documents_of_detect_are_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_documents_of_detect_are_refused(call, tmp_path):
     path = write(tmp_path / "hosts", {"n1": HOST})
-    assert main(["fleet", "verify", "--from", path]) == 2
-    assert "n1: the document has no checks; gpuenv fleet verify needs" in capsys.readouterr().err
+    done = call(f"fleet verify --from {path}", status=2)
+    assert "n1: the document has no checks; gpuenv fleet verify needs" in done.stderr

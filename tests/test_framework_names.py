@@ -1,28 +1,23 @@
 """A framework's name means the framework everywhere: command lines and the builds they give."""
 
 import shlex
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuenv.compat import data
 from gpuenv.lock import pylock
 from index_server import make_wheel
-from tables import data_file
+from tables import data_file, each
 from test_cli import contents, run
 
-CASES: list[dict[str, Any]] = data_file("framework_names.toml")["case"]
+CASES = data_file("framework_names.toml")["case"]
 FACTS = "--python 3.12 --platform linux-x86_64 --glibc 2.39 --offline"
-HOSTS = {
-    "host": f"--gpu H100 --driver 580.65.06 {FACTS}",
-    "none": f"--gpu none {FACTS}",
-}
+HOSTS = {"host": f"--gpu H100 --driver 580.65.06 {FACTS}", "none": f"--gpu none {FACTS}"}
 WHEELS = data_file("tables/framework_names.json")["wheels"]
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def links(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
     for name, version, requires in WHEELS:
         filename, content = make_wheel(name, version, requires)
@@ -33,14 +28,13 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.get("name", case["run"])[:80])
-def test_command_line(case: dict[str, Any], links: Path, folder: Path) -> None:
+@each("case", CASES, ids=lambda case: case.get("name", case["run"])[:80])
+def test_command_line(case, links, folder):
     for name, text in case.get("files", {}).items():
         (folder / name).write_text(text)
     command = case["run"].format(links=links, **HOSTS)
-    done = run(shlex.split(command), folder)
-    text = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode == case.get("status", 0), text
+    done = run(command, folder, status=case.get("status", 0))
+    text = " ".join(done.output.split())
     assert case.get("message", "") in text
     if done.returncode:
         assert set(contents(folder)) == set(case.get("files", {}))
@@ -49,7 +43,7 @@ def test_command_line(case: dict[str, Any], links: Path, folder: Path) -> None:
         check_lock(case, folder / case.get("lock", "pylock.toml"), text)
 
 
-def check_lock(case: dict[str, Any], path: Path, text: str) -> None:
+def check_lock(case, path, text):
     lock = pylock.read(str(path))
     assert {choice.framework: choice.variant for choice in lock.choices} == case["frameworks"]
     pins = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
@@ -62,15 +56,15 @@ def check_lock(case: dict[str, Any], path: Path, text: str) -> None:
     assert kept == [code for code in expected if code != "extra-unknown"]
 
 
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("name", data.load().frameworks())
-def test_a_requirement_is_the_framework(name: str, host: str, tmp_path: Path) -> None:
+@each("host", [*HOSTS])
+@each("name", data.load().frameworks())
+def test_a_requirement_is_the_framework(name, host, tmp_path):
     """`solve X` gives what `solve --framework X` gives, but for the request in the lock."""
     results = []
     for number, words in enumerate(([name], ["--framework", name])):
         folder = tmp_path / str(number)
         folder.mkdir()
-        done = run(["solve", *words, *shlex.split(HOSTS[host])], folder)
+        done = run(["solve", *words, *shlex.split(HOSTS[host])], folder, status=None)
         lock = None
         if done.returncode == 0:
             lock = pylock.read(str(folder / "pylock.toml"))

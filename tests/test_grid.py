@@ -5,28 +5,25 @@
 
 import itertools
 
-import pytest
-
 import brute_force
 import grid
 import raw_facts as raw
 from examples import examples
 from gpuenv.compat import data as matrix
 from gpuenv.compat import rules
+from tables import each
 
 
-def drivers_of(gpu: str) -> list[str]:
+def drivers_of(gpu):
     """Return every second driver; all of them with GPUENV_TEST_EXAMPLES above 1."""
     if examples(1) > 1:
         return grid.DRIVERS
     return grid.DRIVERS[list(grid.GPUS).index(gpu) % 2 :: 2]
 
 
-@pytest.mark.parametrize("gpu", grid.GPUS)
-@pytest.mark.parametrize("frameworks", grid.SETS, ids="+".join)
-def test_every_plan_is_right_and_the_best_and_every_refusal_is_due(
-    frameworks: tuple[str, ...], gpu: str
-) -> None:
+@each("gpu", [*grid.GPUS])
+@each("frameworks", grid.SETS, ids="+".join)
+def test_every_plan_is_right_and_the_best_and_every_refusal_is_due(frameworks, gpu):
     for driver in drivers_of(gpu):
         verdict, lines = grid.judged(frameworks, gpu, driver, (3, 12))
         assert verdict in ("solved", "refused"), (driver, lines)
@@ -47,8 +44,8 @@ HARD = [
 ]
 
 
-@pytest.mark.parametrize("frameworks", ORDERS, ids="+".join)
-def test_the_framework_named_first_is_as_new_as_it_can_be(frameworks: tuple[str, ...]) -> None:
+@each("frameworks", ORDERS, ids="+".join)
+def test_the_framework_named_first_is_as_new_as_it_can_be(frameworks):
     for gpu, driver in HARD:
         verdict, lines = grid.judged(frameworks, gpu, driver, (3, 12))
         assert verdict == "solved", (gpu, driver, lines)
@@ -56,7 +53,7 @@ def test_the_framework_named_first_is_as_new_as_it_can_be(frameworks: tuple[str,
 
 # On Pascal resolvelib alone needs more than a thousand rounds for these, and too many for five
 # frameworks.
-@pytest.mark.parametrize(
+@each(
     "frameworks",
     [
         *itertools.permutations(["torch", "jax", "cupy"]),
@@ -65,17 +62,17 @@ def test_the_framework_named_first_is_as_new_as_it_can_be(frameworks: tuple[str,
     ],
     ids="+".join,
 )
-def test_hard_requests_are_solved(frameworks: tuple[str, ...]) -> None:
+def test_hard_requests_are_solved(frameworks):
     for gpu, driver in HARD[:2]:
         verdict, lines = grid.judged(frameworks, gpu, driver, (3, 12))
         assert verdict == "solved", (gpu, driver, lines)
 
 
-def test_the_search_finds_that_there_is_nothing() -> None:
+def test_the_search_finds_that_there_is_nothing():
     assert brute_force.best((6, 0), "595.45.04", (3, 12), ("torch",)) == (None, False)
     assert brute_force.best((9, 0), "470.256.02", (3, 12), ("torch",)) == (None, False)
     best, strict = brute_force.best((6, 0), "580.65.06", (3, 12), ("cupy", "torch"))
-    assert best is not None and strict
+    assert strict
     # torch 2.7.1 pins components of two CUDA 12.6 updates, and cupy's toolkit those of one.
     assert [(way.framework, way.version) for way in best] == [
         ("cupy", "14.2.0"),
@@ -83,7 +80,7 @@ def test_the_search_finds_that_there_is_nothing() -> None:
     ]
 
 
-def test_the_rows_say_of_a_device_what_the_scans_say() -> None:
+def test_the_rows_say_of_a_device_what_the_scans_say():
     """Compare serves() of the rows with the raw counts, for every scanned release, GPU, driver."""
     data = matrix.load()
     drivers = sorted({raw.pair(row["cuda"]) for row in raw.DRIVERS["branch"]})
@@ -108,9 +105,9 @@ def test_the_rows_say_of_a_device_what_the_scans_say() -> None:
                 )
 
 
-def test_what_installs_the_same_library_shares_a_slot() -> None:
+def test_what_installs_the_same_library_shares_a_slot():
     """Compare R5 of the data with the file lists of the scans, within one CUDA major."""
-    owners: dict[str, set[str]] = {}
+    owners = {}
     for path in sorted((raw.DATA / "scans").glob("*.json")):
         for version in raw.scans(path.stem):
             for one in raw.owned(path.stem, version):

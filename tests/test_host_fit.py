@@ -1,7 +1,6 @@
 """The rules over pins alone: replayed cases, and agreement with the solver."""
 
 from itertools import combinations
-from typing import Any
 
 import gpuenv
 from gpuenv.errors import is_doubt
@@ -12,7 +11,7 @@ from test_solve import host_of, request_of
 
 TABLES = data_file("tables/host_fit.json")
 
-CASES: list[dict[str, Any]] = data_file("host_fit.json")
+CASES = data_file("host_fit.json")
 DRIVERS_OF_PTX = (
     "525.60.13", "535.43.02", "545.23.06", "550.40.07", "550.54.14", "555.42.02", "560.35.05",
     "570.26", "575.51.02", "575.57.08", "580.65.06", "590.48.01", "595.58.03",
@@ -23,11 +22,11 @@ OTHERS = [
 
 
 @cases(CASES)
-def test_cases(case: dict[str, Any]) -> None:
+def test_cases(case):
     reasons = gpuenv.reasons_against(
         [(name, version) for name, version in case["pins"]], host_of(case)
     )
-    found: dict[str, list[str]] = {}
+    found = {}
     for reason in reasons:
         found.setdefault(reason.code, []).append(reason.subject)
         assert reason.need and reason.have
@@ -35,7 +34,7 @@ def test_cases(case: dict[str, Any]) -> None:
 
 
 @cases([case for case in SOLVES if "refused" not in case])
-def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) -> None:
+def test_nothing_speaks_against_a_plan_but_its_warnings(case):
     plan = gpuenv.solve(request_of(case), host_of(case), changes=False)
     pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
     known = {"driver-unknown", *(reason.code for reason in plan.warnings)}
@@ -51,9 +50,7 @@ def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) ->
 
 
 @each("framework gpu platform", TABLES["a_lock_fits_older_drivers_that_give_the_same_plan"])
-def test_a_lock_fits_older_drivers_that_give_the_same_plan(
-    framework: str, gpu: str, platform: str
-) -> None:
+def test_a_lock_fits_older_drivers_that_give_the_same_plan(framework, gpu, platform):
     plans = {}
     for driver in DRIVERS_OF_PTX:
         glibc = "2.39" if platform.startswith("linux") else None

@@ -5,10 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from gpuenv.index.cache import FORMAT, Cache, cache_folder
 from gpuenv.serialize import text_digest
+from tables import ROOT, each
 
 HOME = "~/.cache/gpuenv"
 FOLDERS = [
@@ -21,8 +20,8 @@ FOLDERS = [
 ]
 
 
-@pytest.mark.parametrize(("environ", "folder"), FOLDERS)
-def test_the_folder(environ: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@each("environ folder", FOLDERS)
+def test_the_folder(environ, folder, monkeypatch):
     for name in ("XDG_CACHE_HOME", "GPUENV_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
@@ -30,12 +29,12 @@ def test_the_folder(environ: dict[str, str], folder: str, monkeypatch: pytest.Mo
     assert cache_folder() == os.path.abspath(os.path.expanduser(folder))
 
 
-def damages(data: bytes) -> list[bytes]:
+def damages(data):
     flipped = [data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :] for at in range(len(data))]
     return [data[:size] for size in range(len(data))] + flipped + [data + b"x", b"\0" * len(data)]
 
 
-def test_every_damage_is_a_miss_and_heals(tmp_path: Path) -> None:
+def test_every_damage_is_a_miss_and_heals(tmp_path):
     cache = Cache(str(tmp_path))
     cache.put("pages", "key", ("1", b"a body\nof two lines"))
     path = Path(cache.path("pages", "key"))
@@ -48,14 +47,14 @@ def test_every_damage_is_a_miss_and_heals(tmp_path: Path) -> None:
     assert cache.get("pages", "key", bytes) == b"new"
 
 
-def test_an_entry_under_the_name_of_another_is_a_miss(tmp_path: Path) -> None:
+def test_an_entry_under_the_name_of_another_is_a_miss(tmp_path):
     cache = Cache(str(tmp_path))
     cache.put("pages", "one", b"1")
     os.rename(cache.path("pages", "one"), cache.path("pages", "two"))
     assert cache.get("pages", "two", bytes) is None
 
 
-def test_a_folder_that_cannot_be_written_keeps_nothing_and_says_nothing(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_keeps_nothing_and_says_nothing(tmp_path):
     (tmp_path / "file").write_text("in the way")
     cache = Cache(str(tmp_path / "file" / "cache"))
     assert cache.put("pages", "key", b"") is False
@@ -63,7 +62,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_says_nothing(tmp_path
     cache.remove("pages", "key")
 
 
-def test_the_folder_is_the_users_own(tmp_path: Path) -> None:
+def test_the_folder_is_the_users_own(tmp_path):
     cache = Cache(str(tmp_path / "cache"))
     cache.put("pages", "key", b"")
     assert os.stat(cache.folder).st_mode & 0o077 == 0
@@ -82,7 +81,7 @@ for turn in range(150):
 """
 
 
-def test_processes_that_write_and_read_at_once_see_whole_entries_only(tmp_path: Path) -> None:
+def test_processes_that_write_and_read_at_once_see_whole_entries_only(tmp_path):
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     workers = [
         subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), str(number)], env=environ)
@@ -94,7 +93,7 @@ def test_processes_that_write_and_read_at_once_see_whole_entries_only(tmp_path: 
     assert names == set(map(text_digest, keys))
 
 
-def test_threads_that_use_a_type_first_do_not_crash() -> None:
+def test_threads_that_use_a_type_first_do_not_crash():
     """They do with msgspec alone: it shows what it knows of a type before that is complete."""
     script = """
 import sys
@@ -109,5 +108,5 @@ with ThreadPoolExecutor(8) as pool:
         data = b'{"a": [{}], "b": {"x": {}}}'
         assert len({*map(repr, pool.map(lambda _: decode(data, kind), range(8)))}) == 1
 """
-    resolver = Path(__file__).parents[1] / "resolver"
+    resolver = ROOT / "resolver"
     subprocess.run([sys.executable, "-c", script], cwd=resolver, check=True)

@@ -3,23 +3,21 @@
 import json
 import os
 import re
-import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuenv.errors import InputError
 from gpuenv.index.default_index import DefaultIndex, builtin_index, default_index, pip_files
-from tables import data_file
+from processes import run_program
+from tables import data_file, each
 
-CASES: list[dict[str, Any]] = data_file("default_index.json")
+CASES = data_file("default_index.json")
 BUILTIN, STORE = builtin_index()
 
 
 @pytest.fixture(autouse=True)
-def _settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _settings(monkeypatch, tmp_path):
     """A machine with no settings but those of the test."""
     for name in list(os.environ):
         if name.startswith(("PIP_", "UV_")):
@@ -31,21 +29,19 @@ def _settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("gpuenv.index.default_index._SYSTEM", str(tmp_path / "etc"))
 
 
-def fill(value: Any, folder: Path) -> Any:
+def fill(value, folder):
     """The value with {tmp} in its texts replaced."""
     return json.loads(json.dumps(value).replace("{tmp}", str(folder)))
 
 
-def write(folder: Path, files: dict[str, str]) -> None:
+def write(folder, files):
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
-def test_settings_are_found_where_pip_and_uv_find_them(
-    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each("case", CASES, ids=lambda case: case["case"])
+def test_settings_are_found_where_pip_and_uv_find_them(case, tmp_path, monkeypatch):
     case = fill(case, tmp_path)
     write(tmp_path, case.get("files", {}))
     for name, value in case.get("env", {}).items():
@@ -64,25 +60,23 @@ def test_settings_are_found_where_pip_and_uv_find_them(
     )
 
 
-def test_the_default_named_in_a_setting_is_still_the_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_default_named_in_a_setting_is_still_the_default(monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", BUILTIN + "/")
     found = default_index()
     assert (found.url, found.builtin) == (BUILTIN, True)
 
 
-def test_the_built_in_index_is_that_of_pip() -> None:
+def test_the_built_in_index_is_that_of_pip():
     """pip prints it in its help, without any setting."""
     environ = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "COLUMNS": "500"}
     command = [sys.executable, "-m", "pip", "install", "--help"]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    done = run_program(command, env=environ)
     assert f"(default {BUILTIN})" in " ".join(done.stdout.split())
 
 
-def test_the_files_are_those_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_are_those_of_pip(monkeypatch):
     monkeypatch.undo()
     command = [sys.executable, "-m", "pip", "config", "debug"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(command)
     paths = re.findall(r"^  (.+), exists: ", done.stdout, re.MULTILINE)
     assert sorted(paths) == sorted(pip_files())

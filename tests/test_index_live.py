@@ -3,21 +3,13 @@
 import hashlib
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv.errors import (
-    GpuEnvError,
-    InputError,
-    OfflineError,
-    PackageIndexError,
-)
-from gpuenv.index.cache import Cache
+from gpuenv.errors import GpuEnvError, InputError, OfflineError, PackageIndexError
 from gpuenv.index.http import Transport
 from gpuenv.index.metadata import parse_metadata
 from gpuenv.index.multi_index import open_indexes
@@ -28,31 +20,31 @@ from gpuenv.index.sources import FindLinks
 from gpuenv.index.urls import redact_url, split_credentials
 from gpuenv.model import IndexOptions, Python, Requirement, Wheel
 from index_server import IndexServer, make_wheel
-from indexes import Asked, combined_index, find_links, readers, simple_index, simple_source
-from tables import data_file, each
+from indexes import combined_index, find_links, readers, simple_index, simple_source
+from tables import ROOT, data_file, each
 
 TABLES = data_file("tables/index_live.json")
 
-PAGES: list[dict[str, Any]] = data_file("index_pages.json")
+PAGES = data_file("index_pages.json")
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_settings(monkeypatch, tmp_path):
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
     monkeypatch.setattr("gpuenv.index.http.BACK_OFF", 0.001)
 
 
-def index_of(server: IndexServer, transport: Transport, cache: Cache, **options: Any) -> Asked:
+def index_of(server, transport, cache, **options):
     return simple_index(options.pop("url", server.url), transport, cache, **options)
 
 
 # ---- pages ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", PAGES, ids=lambda case: case["case"])
-def test_pages_are_read_as_the_peps_say(case: dict[str, Any]) -> None:
+@each("case", PAGES, ids=lambda case: case["case"])
+def test_pages_are_read_as_the_peps_say(case):
     body = case["body"].encode("latin-1" if case.get("latin") else "utf-8")
     if "error" in case:
         with pytest.raises(ValueError, match=case["error"]):
@@ -62,16 +54,13 @@ def test_pages_are_read_as_the_peps_say(case: dict[str, Any]) -> None:
     if case["rows"] is None:
         assert found is None
         return
-    assert found is not None
     assert len(found.files()) == len(case["rows"])
     for row in case["rows"]:
         assert row in [{key: getattr(file, key) for key in row} for file in found.files()]
 
 
-@pytest.mark.parametrize("style", ["json", "html", "plain"])
-def test_wheels_come_newest_first_with_all_that_the_page_says(
-    server: IndexServer, transport: Transport, cache: Cache, style: str
-) -> None:
+@each("style", ["json", "html", "plain"])
+def test_wheels_come_newest_first_with_all_that_the_page_says(server, transport, cache, style):
     server.style = style
     server.add("demo", "1.9")
     newest = server.add(
@@ -103,9 +92,7 @@ def test_wheels_come_newest_first_with_all_that_the_page_says(
     assert server.paths() == ["/simple/demo/"]
 
 
-def test_names_that_the_index_does_not_have(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
+def test_names_that_the_index_does_not_have(server, transport, cache):
     server.faults["/simple/bucket/"] = ["denied", "always"]
     index = index_of(server, transport, cache)
     for name in ("nothing", "bucket"):
@@ -129,9 +116,7 @@ EXPECTED = (
 
 
 @each("way", TABLES["dependencies_are_found_with_the_least_traffic"])
-def test_dependencies_are_found_with_the_least_traffic(
-    server: IndexServer, transport: Transport, cache: Cache, way: tuple[Any, ...]
-) -> None:
+def test_dependencies_are_found_with_the_least_traffic(server, transport, cache, way):
     server.metadata, server.ranges, server.sizes, padding, requests, most = way
     file = server.add("demo", "1.0", REQUIRES, padding=padding)
     (wheel,) = index_of(server, transport, cache).wheels("demo")
@@ -146,10 +131,8 @@ def test_dependencies_are_found_with_the_least_traffic(
     assert len(server.asked) == asked
 
 
-@pytest.mark.parametrize("part", [".metadata", ""], ids=["metadata file", "wheel"])
-def test_a_wrong_hash_is_refused(
-    server: IndexServer, transport: Transport, cache: Cache, part: str
-) -> None:
+@each("part", [".metadata", ""], ids=["metadata file", "wheel"])
+def test_a_wrong_hash_is_refused(server, transport, cache, part):
     server.metadata, server.ranges = "hashed" if part else None, False
     file = server.add("demo", "1.0", REQUIRES)
     server.faults[f"/files/{file.filename}{part}"] = ["tampered", "always"]
@@ -179,10 +162,8 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_wheels_are_named(
-    server: IndexServer, transport: Transport, cache: Cache, data: bytes, message: str
-) -> None:
+@each("data message", DAMAGED)
+def test_damaged_wheels_are_named(server, transport, cache, data, message):
     server.metadata = None
     server.add_file("demo", "demo-1.0-py3-none-any.whl", data)
     index = index_of(server, transport, cache)
@@ -191,7 +172,7 @@ def test_damaged_wheels_are_named(
     assert message in str(caught.value)
 
 
-def test_requirements_of_old_wheels_are_read_as_they_were_meant() -> None:
+def test_requirements_of_old_wheels_are_read_as_they_were_meant():
     data = b"Metadata-Version: 2.1\nName: a\n"
     data += b"Requires-Dist: numpy (>=1.16.*)\nRequires-Dist: six (==1.*)\n"
     wheel = Wheel(name="a", version="1", filename="a.whl", url="", sha256=None)
@@ -208,8 +189,8 @@ GOOD = "GOOD"
 
 @each("case", TABLES["faults"])
 def test_failures_are_tried_again_where_that_helps_and_said_in_one_line(
-    server: IndexServer, transport: Transport, cache: Cache, case: tuple[list[str], int, str]
-) -> None:
+    server, transport, cache, case
+):
     faults, tries, outcome = case
     server.add("demo", "1.0")
     server.faults["/simple/demo/"] = list(faults)
@@ -232,7 +213,7 @@ def test_failures_are_tried_again_where_that_helps_and_said_in_one_line(
     assert len(server.asked) == tries
 
 
-def test_an_index_that_sends_nothing_is_asked_once(server: IndexServer, cache: Cache) -> None:
+def test_an_index_that_sends_nothing_is_asked_once(server, cache):
     server.add("demo", "1.0")
     server.faults["/simple/demo/"] = ["slow", "always"]
     with (
@@ -243,7 +224,7 @@ def test_an_index_that_sends_nothing_is_asked_once(server: IndexServer, cache: C
     assert len(server.asked) == 1
 
 
-def test_a_dead_index(transport: Transport, cache: Cache) -> None:
+def test_a_dead_index(transport, cache):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
@@ -255,9 +236,7 @@ def test_a_dead_index(transport: Transport, cache: Cache) -> None:
     )
 
 
-def test_redirects_that_lead_nowhere(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
+def test_redirects_that_lead_nowhere(server, transport, cache):
     server.faults["/simple/demo/"] = ["302", "always"]
     server.headers = {"Location": f"{server.url}/demo/"}
     with pytest.raises(PackageIndexError, match=r"cannot be requested: TooManyRedirects"):
@@ -267,9 +246,7 @@ def test_redirects_that_lead_nowhere(
 # ---- credentials ---------------------------------------------------------------------------------
 
 
-def test_credentials_are_sent_and_kept_out_of_everything(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
+def test_credentials_are_sent_and_kept_out_of_everything(server, transport, cache):
     server.user = ("me@work", "p:w/d")
     server.metadata = None
     server.add("demo", "1.0", REQUIRES)
@@ -284,13 +261,7 @@ def test_credentials_are_sent_and_kept_out_of_everything(
     assert not any(secret in kept for secret in (b"me@work", b"me%40", b"p:w/d", b"p%3A"))
 
 
-def test_credentials_of_netrc(
-    server: IndexServer,
-    transport: Transport,
-    cache: Cache,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_credentials_of_netrc(server, transport, cache, monkeypatch, tmp_path):
     server.user = ("joe", "secret")
     server.add("demo", "1.0")
     netrc = tmp_path / "netrc"
@@ -300,13 +271,10 @@ def test_credentials_of_netrc(
     assert len(index_of(server, transport, cache).wheels("demo")) == 1
 
 
-def test_credentials_go_to_no_other_host(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
+def test_credentials_go_to_no_other_host(server, transport, cache):
     with IndexServer(metadata=None) as other:
         other.add("demo", "1.0", REQUIRES)
         page = other.answer("/simple/demo/")
-        assert page is not None
         server.raw["/simple/demo/"] = (page[0], page[1].replace(b"../..", other.base.encode()))
         index = index_of(server, transport, cache, url=server.url_with("me:hunter2"))
         assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
@@ -318,7 +286,7 @@ secret = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1
 
 
 @given(secret, secret, secret)
-def test_no_url_is_shown_with_its_secrets(user: str, password: str, token: str) -> None:
+def test_no_url_is_shown_with_its_secrets(user, password, token):
     text = redact_url(f"https://{user}:{password}@index.example:8080/simple/?token={token}#{token}")
     assert text == "https://****@index.example:8080/simple/"
     assert split_credentials(f"https://{user}:{password}@h/simple") == (
@@ -331,9 +299,7 @@ def test_no_url_is_shown_with_its_secrets(user: str, password: str, token: str) 
 
 
 @each("case", TABLES["pages_are_kept_as_long_as_they_are_fresh"])
-def test_pages_are_kept_as_long_as_they_are_fresh(
-    server: IndexServer, transport: Transport, cache: Cache, case: tuple[dict[str, str], bool, bool]
-) -> None:
+def test_pages_are_kept_as_long_as_they_are_fresh(server, transport, cache, case):
     headers, refresh, asks = case
     server.headers = headers
     server.add("demo", "1.0")
@@ -347,7 +313,7 @@ def test_pages_are_kept_as_long_as_they_are_fresh(
         )
 
 
-def test_offline_asks_nobody(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_offline_asks_nobody(server, transport, cache):
     server.metadata = None
     server.add("demo", "1.0")
     online = index_of(server, transport, cache)
@@ -370,8 +336,8 @@ def test_offline_asks_nobody(server: IndexServer, transport: Transport, cache: C
 
 @each("cutoff versions", TABLES["newer_files_and_those_of_unknown_age_are_left_out"])
 def test_newer_files_and_those_of_unknown_age_are_left_out(
-    server: IndexServer, transport: Transport, cache: Cache, cutoff: str, versions: list[str]
-) -> None:
+    server, transport, cache, cutoff, versions
+):
     server.add("demo", "1", upload_time="2026-01-01T00:00:00.123456Z")
     server.add("demo", "2", upload_time="2026-01-02T03:04:05Z")
     server.add("demo", "3")
@@ -386,7 +352,7 @@ def test_newer_files_and_those_of_unknown_age_are_left_out(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A folder of wheels, a folder in the layout of PEP 503, and a page."""
     flat, simple = tmp_path / "flat one", tmp_path / "simple"
     (simple / "demo").mkdir(parents=True)
@@ -410,9 +376,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @each("place versions", TABLES["find_links_reads_folders_pages_and_wheels"])
-def test_find_links_reads_folders_pages_and_wheels(
-    folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch, place: str, versions: list[str]
-) -> None:
+def test_find_links_reads_folders_pages_and_wheels(folder, cache, monkeypatch, place, versions):
     monkeypatch.chdir(folder)
     links = find_links([place.format(folder)], cache=cache)
     wheels = links.wheels("demo")
@@ -430,7 +394,7 @@ def test_find_links_reads_folders_pages_and_wheels(
     assert (links.has("demo"), links.has("nothing"), links.wheels("nothing")) == (True, False, ())
 
 
-def test_find_links_over_http(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_find_links_over_http(server, transport, cache):
     server.metadata = None
     files = [server.add("demo", "1.0", REQUIRES), server.add("other", "2.0")]
     anchors = "".join(f'<a href="files/{file.filename}">x</a>' for file in files)
@@ -449,7 +413,7 @@ def test_find_links_over_http(server: IndexServer, transport: Transport, cache: 
 
 
 @each("place message", TABLES["places_that_cannot_be_used"])
-def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, message: str) -> None:
+def test_places_that_cannot_be_used(folder, cache, place, message):
     (folder / "bad.whl").write_bytes(b"")
     (folder / "notes.txt").write_bytes(b"")
     (folder / "future.html").write_text('<meta name="pypi:repository-version" content="3.0">')
@@ -459,9 +423,7 @@ def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, mess
     assert message in caught.value.message
 
 
-def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(
-    folder: Path, cache: Cache
-) -> None:
+def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(folder, cache):
     (folder / "flat one" / "other-2.0-py3-none-any.whl").write_bytes(b"torn")
     links = find_links([str(folder / "flat one")], cache=cache)
     assert len(links.wheels("demo")) == 2
@@ -477,13 +439,13 @@ def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(
 class Shipped(Snapshot):
     """Stands for the snapshot."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names):
         self.names = names
 
-    def has(self, name: str) -> bool:
+    def has(self, name):
         return name in self.names
 
-    def files(self, name: str, environment: Any = None) -> tuple[Wheel, ...]:
+    def files(self, name, environment=None):
         filename = f"{name}-1.0-py3-none-any.whl"
         return (
             (Wheel(name=name, version="1.0", filename=filename, url="", sha256=None),)
@@ -491,14 +453,12 @@ class Shipped(Snapshot):
             else ()
         )
 
-    def metadata(self, wheel: Wheel) -> Metadata | None:
+    def metadata(self, wheel):
         return None if wheel.url else Metadata()
 
 
 @pytest.fixture
-def combined(
-    server: IndexServer, folder: Path, transport: Transport, cache: Cache
-) -> Iterator[Any]:
+def combined(server, folder, transport, cache):
     """(combined, default server, extra server): who has what is in the table below."""
     with IndexServer() as extra:
         for name in ("demo", "both", "theirs"):
@@ -520,10 +480,8 @@ def combined(
         )
 
 
-@pytest.mark.parametrize(("name", "want"), TABLES["bindings"].items())
-def test_a_name_is_bound_to_one_index(
-    combined: Any, name: str, want: tuple[str, str | None, bool, bool]
-) -> None:
+@each("name want", TABLES["bindings"].items())
+def test_a_name_is_bound_to_one_index(combined, name, want):
     index, server, extra = combined
     labels = {"default": server.url, "extra": extra.url}
     who, version, default_asked, extra_asked = want
@@ -532,29 +490,27 @@ def test_a_name_is_bound_to_one_index(
     assert (bool(server.asked), bool(extra.asked)) == (default_asked, extra_asked)
 
 
-def test_the_snapshot_is_not_for_interpreters_whose_wheels_it_leaves_out() -> None:
-    data = str(Path(__file__).parent.parent / "matrix_data")
+def test_the_snapshot_is_not_for_interpreters_whose_wheels_it_leaves_out():
+    data = str(ROOT / "matrix_data")
     for python, has_snapshot in {(3, 8): False, (3, 9): True, (3, 14): True}.items():
         _, index = open_indexes(IndexOptions(offline=True), data, python=Python(version=python))
         assert index.is_local("torch") is has_snapshot
 
 
-def test_the_index_of_a_framework_supplies_its_own_packages_only(server: IndexServer) -> None:
+def test_the_index_of_a_framework_supplies_its_own_packages_only(server):
     with IndexServer() as default:
         for name in ("torch", "numpy"):
             server.add(name, "1.0")
             default.add(name, "2.0")
         options = IndexOptions(index_url=default.url, extra_index_urls=(server.url,))
-        folder = str(Path(__file__).parent.parent / "matrix_data")
+        folder = str(ROOT / "matrix_data")
         _, index = open_indexes(options, folder, {server.url: {"torch"}})
         assert (index.label("torch"), index.label("numpy")) == (server.url, default.url)
 
 
-@pytest.mark.parametrize("status", ["401", "403", "500", "503"])
-@pytest.mark.parametrize("name", ["ours", "both", "theirs", "public"])
-def test_a_broken_extra_index_does_not_leave_its_names_to_others(
-    combined: Any, name: str, status: str
-) -> None:
+@each("status", ["401", "403", "500", "503"])
+@each("name", ["ours", "both", "theirs", "public"])
+def test_a_broken_extra_index_does_not_leave_its_names_to_others(combined, name, status):
     index, server, extra = combined
     extra.faults["/simple/"] = [status, "always"]
     with pytest.raises(GpuEnvError, match=rf"answered with status {status}"):

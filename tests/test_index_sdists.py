@@ -3,14 +3,10 @@
 import hashlib
 import io
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuenv.errors import InputError, OfflineError, PackageIndexError, UnusableFileError
-from gpuenv.index.cache import Cache
-from gpuenv.index.http import Transport
 from gpuenv.model import Requirement
 from index_server import IndexServer, make_sdist, make_wheel
 from indexes import combined_index, find_links, simple_index
@@ -25,11 +21,9 @@ EXPECTED = (
 )
 
 
-@pytest.mark.parametrize("style", ["json", "html", "plain"])
-@pytest.mark.parametrize("kind", [".tar.gz", ".zip"])
-def test_an_index_lists_sdists_apart(
-    transport: Transport, cache: Cache, style: str, kind: str
-) -> None:
+@each("style", ["json", "html", "plain"])
+@each("kind", [".tar.gz", ".zip"])
+def test_an_index_lists_sdists_apart(transport, cache, style, kind):
     with IndexServer(style) as server:
         server.add("demo", "1.0")
         file = server.add_sdist("demo", "2.0", REQUIRES, kind=kind, requires_python=">=3.9")
@@ -49,7 +43,7 @@ def test_an_index_lists_sdists_apart(
     assert again.requires_python(again.sdists("demo")[0]) == ">=3.9"
 
 
-def test_a_folder_lists_sdists_apart(tmp_path: Path, cache: Cache) -> None:
+def test_a_folder_lists_sdists_apart(tmp_path, cache):
     for filename, data in (
         make_sdist("my-demo", "2.0", REQUIRES),
         make_wheel("my-demo", "1.0", ["gamma"]),
@@ -63,9 +57,7 @@ def test_a_folder_lists_sdists_apart(tmp_path: Path, cache: Cache) -> None:
 
 
 @each("options have", TABLES["what_only_a_build_would_tell_is_not_guessed"])
-def test_what_only_a_build_would_tell_is_not_guessed(
-    server: IndexServer, transport: Transport, cache: Cache, options: dict[str, Any], have: str
-) -> None:
+def test_what_only_a_build_would_tell_is_not_guessed(server, transport, cache, options, have):
     server.add_sdist("demo", "1.0", REQUIRES, **options)
     index = simple_index(server.url, transport=transport, cache=cache)
     with pytest.raises(UnusableFileError) as error:
@@ -80,10 +72,8 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_sdists_are_named(
-    server: IndexServer, transport: Transport, cache: Cache, data: bytes, message: str
-) -> None:
+@each("data message", DAMAGED)
+def test_damaged_sdists_are_named(server, transport, cache, data, message):
     server.add_file("demo", "demo-1.0.tar.gz", data)
     index = simple_index(server.url, transport=transport, cache=cache)
     text = rf"demo-1.0.tar.gz: needs a readable archive; it has none \({message}"
@@ -91,9 +81,7 @@ def test_damaged_sdists_are_named(
         index.dependencies(index.sdists("demo")[0])
 
 
-def test_an_sdist_with_the_wrong_hash_is_not_read(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
+def test_an_sdist_with_the_wrong_hash_is_not_read(server, transport, cache):
     server.add_sdist("demo", "1.0", REQUIRES)
     server.faults["/files/"] = ["tampered", "always"]
     index = simple_index(server.url, transport=transport, cache=cache)
@@ -104,11 +92,9 @@ def test_an_sdist_with_the_wrong_hash_is_not_read(
 # ---- files at URLs -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["wheel", "sdist"])
-@pytest.mark.parametrize("hashed", [True, False])
-def test_a_file_at_a_url(
-    server: IndexServer, transport: Transport, cache: Cache, kind: str, hashed: bool
-) -> None:
+@each("kind", ["wheel", "sdist"])
+@each("hashed", [True, False])
+def test_a_file_at_a_url(server, transport, cache, kind, hashed):
     add = server.add if kind == "wheel" else server.add_sdist
     file = add("my-demo", "1.0", REQUIRES, requires_python=">=3.8")
     digest = hashlib.sha256(file.data).hexdigest()
@@ -128,7 +114,7 @@ def test_a_file_at_a_url(
     assert "/simple/my-demo/" not in server.paths()
 
 
-def test_a_file_on_disk_by_its_url(tmp_path: Path, transport: Transport, cache: Cache) -> None:
+def test_a_file_on_disk_by_its_url(tmp_path, transport, cache):
     filename, data = make_wheel("demo", "1.0", REQUIRES)
     (tmp_path / filename).write_bytes(data)
     direct = combined_index(transport, cache)
@@ -141,7 +127,7 @@ def test_a_file_on_disk_by_its_url(tmp_path: Path, transport: Transport, cache: 
         direct.direct("demo", (tmp_path / "demo-2.0-py3-none-any.whl").as_uri())
 
 
-def test_an_archive_of_a_tree(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_an_archive_of_a_tree(server, transport, cache):
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as zipped:
         text = "[project]\nname = 'Far'\nversion = '3'\ndependencies = ['lib']\n"
@@ -156,7 +142,7 @@ def test_an_archive_of_a_tree(server: IndexServer, transport: Transport, cache: 
         combined_index(transport, cache).direct("near", url)
 
 
-def test_what_a_url_cannot_be(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_what_a_url_cannot_be(server, transport, cache):
     file = server.add("demo", "1.0")
     url = f"{server.base}/files/{file.filename}"
     with pytest.raises(InputError, match="the file belongs to demo"):

@@ -5,21 +5,18 @@ import os
 import sys
 import time
 import venv
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import pytest
 from packaging.utils import canonicalize_name
 
 import gpuenv
 from gpuenv.api.data import compatibility_data
-from gpuenv.errors import Reason
-from gpuenv.model import Check, Host, Lock, Python
+from gpuenv.model import Host, Python
 from gpuenv.verify import installed
 from gpuenv.verify.rule_checks import suitability_checks
 from gpuenv.verify.runner import Children
-from gpuenv.verify.survey import Survey, read_distributions, read_survey
-from small_wheels import record_of
+from gpuenv.verify.survey import read_distributions, read_survey
+from index_server import record_of
 from tables import data_file, each
 
 TABLES = data_file("tables/installed.json")
@@ -28,24 +25,16 @@ HERE = (sys.version_info[0], sys.version_info[1])
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> Path:
+def env(tmp_path):
     venv.create(tmp_path / "env", symlinks=True)
     return tmp_path / "env"
 
 
-def site_of(env: Path) -> Path:
+def site_of(env):
     return env / "lib" / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
 
 
-def add(
-    env: Path,
-    name: str,
-    files: Mapping[str, str],
-    version: str = "1.0",
-    installer: str = "pip",
-    *,
-    requires: Sequence[str] = (),
-) -> None:
+def add(env, name, files, version="1.0", installer="pip", *, requires=()):
     """A distribution with these files, {path: text}."""
     site, info = site_of(env), f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -58,7 +47,7 @@ def add(
     (site / info / "RECORD").write_text(record_of(texts, info) + gone)
 
 
-def asked(env: Path, *, fast: bool = False) -> tuple[Survey, list[Check]]:
+def asked(env, *, fast=False):
     """The survey, and the checks "owners", "files" and perhaps "files changed"."""
     with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
         survey = read_survey(children.run("interpreter", {"imports": []}).answer)
@@ -66,17 +55,17 @@ def asked(env: Path, *, fast: bool = False) -> tuple[Survey, list[Check]]:
         return survey, installed.file_checks(survey, comparison)
 
 
-def files_of(env: Path) -> Check:
+def files_of(env):
     """The check "files"; the one of changed data files if only that is not passed."""
     checks = asked(env)[1]
     return checks[-1] if checks[1].status == "pass" else checks[1]
 
 
-def owners_of(env: Path) -> Check:
+def owners_of(env):
     return asked(env)[1][0]
 
 
-def change(env: Path, path: str, text: str | None) -> None:
+def change(env, path, text):
     (site_of(env) / path).unlink()
     if text is not None:
         (site_of(env) / path).write_text(text)
@@ -94,9 +83,7 @@ FILES = {
 
 
 @each("path text status evidence", TABLES["a_file_that_is_not_as_recorded"])
-def test_a_file_that_is_not_as_recorded(
-    env: Path, path: str, text: str | None, status: str, evidence: str
-) -> None:
+def test_a_file_that_is_not_as_recorded(env, path, text, status, evidence):
     add(env, "odd", FILES)
     assert files_of(env).status == "pass"
     change(env, path, text)
@@ -104,7 +91,7 @@ def test_a_file_that_is_not_as_recorded(
     assert (found.status, evidence in found.evidence) == (status, True), found.evidence
 
 
-def test_the_content_of_every_file_counts(env: Path) -> None:
+def test_the_content_of_every_file_counts(env):
     """With --fast only the sizes."""
     add(env, "odd", FILES)
     change(env, "odd/__init__.py", "x = 2\n")
@@ -113,7 +100,7 @@ def test_the_content_of_every_file_counts(env: Path) -> None:
     assert asked(env, fast=True)[1][1].status == "pass"
 
 
-def test_a_library_without_an_owner(env: Path) -> None:
+def test_a_library_without_an_owner(env):
     """What an uninstallation of a CUDA library has left."""
     add(env, "odd", FILES)
     library = site_of(env) / "nvidia" / "odd" / "lib" / "libodd.so.9"
@@ -127,8 +114,8 @@ def test_a_library_without_an_owner(env: Path) -> None:
 REQUIREMENTS = TABLES["requirements"]
 
 
-@pytest.mark.parametrize("requirement", REQUIREMENTS)
-def test_what_a_distribution_requires(env: Path, requirement: str) -> None:
+@each("requirement", [*REQUIREMENTS])
+def test_what_a_distribution_requires(env, requirement):
     add(env, "base", {}, version="1.5")
     add(env, "extended", {}, requires=["base", "missing > 2 ; extra == 'more'"])
     add(env, "odd", {}, requires=[requirement])
@@ -140,7 +127,7 @@ def test_what_a_distribution_requires(env: Path, requirement: str) -> None:
     assert in_conda.status == ("unknown" if wrong else "pass")
 
 
-def test_all_of_nvidias_files_count(env: Path) -> None:
+def test_all_of_nvidias_files_count(env):
     add(env, "nvidia_odd", {"nvidia/odd/include/odd.h": "// text"})
     change(env, "nvidia/odd/include/odd.h", "// TEXT")
     found = files_of(env)
@@ -150,14 +137,14 @@ def test_all_of_nvidias_files_count(env: Path) -> None:
     )
 
 
-def test_conda_keeps_records_of_its_own(env: Path) -> None:
+def test_conda_keeps_records_of_its_own(env):
     add(env, "odd", FILES, installer="conda")
     change(env, "odd/core.so", None)
     assert files_of(env).status == "pass"
 
 
-@pytest.mark.parametrize(
-    ("kept", "evidence"),
+@each(
+    "kept evidence",
     [
         (None, "has no RECORD"),
         (slice(0), "has no RECORD"),
@@ -165,10 +152,8 @@ def test_conda_keeps_records_of_its_own(env: Path) -> None:
         (slice(100), "has a RECORD that ends in the middle of a line"),
     ],
 )
-@pytest.mark.parametrize("name", ["nvidia_odd", "odd"])
-def test_a_distribution_without_a_whole_record(
-    name: str, kept: slice | None, evidence: str, env: Path
-) -> None:
+@each("name", ["nvidia_odd", "odd"])
+def test_a_distribution_without_a_whole_record(name, kept, evidence, env):
     """It is half installed."""
     add(env, name, {f"{name}/odd.py": ""})
     record = f"{name}-1.0.dist-info/RECORD"
@@ -178,14 +163,14 @@ def test_a_distribution_without_a_whole_record(
     assert f"{name.replace('_', '-')} {evidence}: reinstall it" in found.evidence
 
 
-def test_what_setup_py_installed_has_no_record(env: Path) -> None:
+def test_what_setup_py_installed_has_no_record(env):
     info = site_of(env) / "old-1.0.egg-info"
     info.mkdir()
     (info / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: old\nVersion: 1.0\n")
     assert files_of(env).status == "pass"
 
 
-def test_what_pip_leaves_when_it_is_interrupted(env: Path) -> None:
+def test_what_pip_leaves_when_it_is_interrupted(env):
     add(env, "odd", FILES, version="2.0")
     add(env, "old", {})
     info = site_of(env) / "old-1.0.dist-info"
@@ -196,7 +181,7 @@ def test_what_pip_leaves_when_it_is_interrupted(env: Path) -> None:
     assert {one.status for one in checks} == {"pass"}
 
 
-def test_a_distribution_that_is_there_twice(env: Path) -> None:
+def test_a_distribution_that_is_there_twice(env):
     add(env, "odd", FILES)
     add(env, "odd", {}, version="0.9")
     found = owners_of(env)
@@ -204,7 +189,7 @@ def test_a_distribution_that_is_there_twice(env: Path) -> None:
 
 
 @each("path status evidence", TABLES["two_owners"])
-def test_two_owners(env: Path, path: str, status: str, evidence: str) -> None:
+def test_two_owners(env, path, status, evidence):
     add(env, "one", {path: "the first"})
     add(env, "two", {path: "the second"})
     _, (found, files) = asked(env)
@@ -213,8 +198,8 @@ def test_two_owners(env: Path, path: str, status: str, evidence: str) -> None:
     assert (found.status, evidence in found.evidence) == (status, True), found.evidence
 
 
-@pytest.mark.parametrize(("release", "status"), [("4.10", "pass"), ("5.0", "fail")])
-def test_a_family_that_people_live_with(env: Path, release: str, status: str) -> None:
+@each("release status", [("4.10", "pass"), ("5.0", "fail")])
+def test_a_family_that_people_live_with(env, release, status):
     """Files of several OpenCVs may be mixed if they are of one release."""
     paths = ("cv2/__init__.py", "cv2/cv2.abi3.so")
     add(env, "opencv_python", dict.fromkeys(paths, "the first"), version="4.10")
@@ -228,7 +213,7 @@ def test_a_family_that_people_live_with(env: Path, release: str, status: str) ->
     assert (found.status, mixed in found.evidence) == (status, status == "fail"), found.evidence
 
 
-def test_the_same_bytes_twice(env: Path) -> None:
+def test_the_same_bytes_twice(env):
     for name in ("one", "two"):
         add(env, name, {"tests/__init__.py": ""})
     assert (owners_of(env).status, owners_of(env).evidence) == ("pass", "no file has two owners")
@@ -252,9 +237,7 @@ METADATA = {
 }
 
 
-def test_distributions_are_read_as_importlib_reads_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_distributions_are_read_as_importlib_reads_them(tmp_path, monkeypatch):
     for path, text in METADATA.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(text.encode())
@@ -280,13 +263,8 @@ H100 = gpuenv.describe(gpus=("H100",), driver="580.65.06", platform="linux-x86_6
 NONE = Host(python=Python(version=HERE))
 
 
-def suits(
-    host: Host,
-    *pins: tuple[str, str],
-    lock: Lock | None = None,
-    say: Callable[[str], list[Reason]] | None = None,
-) -> dict[str, Check]:
-    def against(asked: object) -> list[Reason]:
+def suits(host, *pins, lock=None, say=None):
+    def against(asked):
         assert asked == list(pins)
         return say("") if say else list(gpuenv.reasons_against(pins, host))
 
@@ -296,7 +274,7 @@ def suits(
 
 
 @each("pins subject", TABLES["a_build_for_the_cpu"])
-def test_a_build_for_the_cpu(pins: list[list[str]], subject: str) -> None:
+def test_a_build_for_the_cpu(pins, subject):
     rows = [(name, version) for name, version in pins]
     found = suits(H100, *rows)
     assert found[f"build {subject}"].status == "fail"
@@ -304,12 +282,12 @@ def test_a_build_for_the_cpu(pins: list[list[str]], subject: str) -> None:
     assert not any(name.startswith("build") for name in suits(NONE, *rows))
 
 
-def test_a_build_for_the_cpu_beside_one_for_cuda_may_be_meant() -> None:
+def test_a_build_for_the_cpu_beside_one_for_cuda_may_be_meant():
     found = suits(H100, ("onnxruntime", "1.31.1"), ("torch", "2.10.0"))
     assert found["build onnxruntime 1.31.1 (cpu)"].status == "unknown"
 
 
-def test_nothing_speaks_against_it() -> None:
+def test_nothing_speaks_against_it():
     found = suits(NONE, ("torch", "2.10.0"), ("numpy", "2.4.0"))
     assert {name: one.status for name, one in found.items()} == {"rules": "pass"}
     assert "no known GPU" in found["rules"].evidence

@@ -12,12 +12,12 @@ import pytest
 
 from gpuenv import Python, interpreters
 from index_server import make_wheel
-from tables import HERE
+from tables import HERE, each, on_linux
 from test_cli import run
 
 OTHER = "3.13" if HERE != "3.13" else "3.14"
 PREFIX = Path(sys.base_prefix)
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins are shell scripts")
+pytestmark = on_linux
 
 
 # What an interpreter of another release answers to a script. Its options are those of this Python.
@@ -34,7 +34,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def stand_in(folder: Path, version: str, base: str = f"{PREFIX}/bin/python{HERE}") -> Path:
+def stand_in(folder, version, base=f"{PREFIX}/bin/python{HERE}"):
     """An interpreter that says that it is of another release, such as 3.13.1t."""
     (folder / "bin").mkdir(parents=True)
     python, plain = folder / "bin" / "python", version.removesuffix("t")
@@ -52,36 +52,33 @@ def stand_in(folder: Path, version: str, base: str = f"{PREFIX}/bin/python{HERE}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A folder with a wheel and its lock for another Python."""
     work = tmp_path / "work"
     (work / "wheels").mkdir(parents=True)
     name, data = make_wheel("alpha", "1.0")
     (work / "wheels" / name).write_bytes(data)
-    solve = ["solve", "alpha", "--gpu", "none", "--python", OTHER]
-    done = run([*solve, "--no-index", "--find-links", "wheels"], work)
-    assert done.returncode == 0, done.stderr
+    solve = f"solve alpha --gpu none --python {OTHER}"
+    run(f"{solve} --no-index --find-links wheels", work)
     return work
 
 
-def sync(folder: Path, *flags: str, **environment: str) -> tuple[int, str]:
+def sync(folder, *flags, status=0, **environment):
     """Sync with pip: uv asks an interpreter more than a stand-in answers."""
-    command = ["sync", "--target", "env", "--gpu", "none", "--no-verify", "--installer", "pip"]
-    command += ["--find-links", "wheels"]
+    command = "sync --target env --gpu none --no-verify --installer pip --find-links wheels"
     empty = str(folder / "empty")
     variables = {"PYENV_ROOT": empty, "UV_PYTHON_INSTALL_DIR": empty, "PATH": "/usr/bin:/bin"}
-    done = run([*command, *flags], folder, **variables | environment)
-    return done.returncode, done.stderr
+    words = [*command.split(), *flags]
+    return run(words, folder, status=status, **variables | environment).stderr
 
 
-@pytest.mark.parametrize("flags", [[], ["--python", OTHER]], ids=["lock", "flag"])
-def test_sync_makes_an_environment_of_the_locks_python(folder: Path, flags: list[str]) -> None:
+@each("flags", [[], ["--python", OTHER]], ids=["lock", "flag"])
+def test_sync_makes_an_environment_of_the_locks_python(folder, flags):
     versions = folder / "pyenv" / "versions"
     for version in (f"{OTHER}.4", f"{OTHER}.12", f"{OTHER}.14t", "3.9.18"):
         stand_in(versions / version, version)
     (versions / "miniconda3-latest").mkdir()
-    status, errors = sync(folder, *flags, PYENV_ROOT=str(folder / "pyenv"))
-    assert (status, errors) == (0, ""), errors
+    assert sync(folder, *flags, PYENV_ROOT=str(folder / "pyenv")) == ""
     site = folder / "env" / "lib" / f"python{HERE}" / "site-packages"  # the stand-in is not OTHER
     assert (site / "alpha-1.0.dist-info").is_dir()
     with pytest.MonkeyPatch.context() as patch:
@@ -94,8 +91,8 @@ def test_sync_makes_an_environment_of_the_locks_python(folder: Path, flags: list
             assert python == str(versions / f"{OTHER}{name}" / "bin" / "python")
 
 
-@pytest.mark.parametrize(
-    ("flags", "status", "says"),
+@each(
+    "flags status says",
     [
         (["--python", "3.9"], 1, f"the lock needs Python {OTHER}; this host has Python 3.9"),
         (["--python", sys.executable], 1, "leave --python out, or make another lock"),
@@ -103,17 +100,17 @@ def test_sync_makes_an_environment_of_the_locks_python(folder: Path, flags: list
         (["--python-downloads"], 4, f"uv cannot download Python {OTHER}: No download found"),
     ],
 )
-def test_mistakes(folder: Path, flags: list[str], status: int, says: str) -> None:
+def test_mistakes(folder, flags, status, says):
     (folder / "downloads.json").write_text("{}")
     downloads = str(folder / "downloads.json")
     cache = str(folder.parent / "uv")
-    done = sync(folder, *flags, UV_PYTHON_DOWNLOADS_JSON_URL=downloads, UV_CACHE_DIR=cache)
-    assert done[0] == status, done[1]
-    assert says in done[1] and len(done[1].splitlines()) == (1 if status != 1 else 2)
+    variables = {"UV_PYTHON_DOWNLOADS_JSON_URL": downloads, "UV_CACHE_DIR": cache}
+    said = sync(folder, *flags, status=status, **variables)
+    assert says in said and len(said.splitlines()) == (1 if status != 1 else 2)
     assert not (folder / "env").exists()
 
 
-def test_uv_downloads_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_downloads_an_interpreter(tmp_path, monkeypatch):
     """The archive is one of python-build-standalone's form, with a stand-in in it."""
     major, minor = map(int, OTHER.split("."))
     key = f"cpython-{OTHER}.99-linux-{platform.machine()}-gnu"

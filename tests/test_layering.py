@@ -2,18 +2,15 @@
 
 import ast
 import os
-import subprocess
 import sys
 from functools import cache
-from pathlib import Path
-
-import pytest
 
 import gpuenv
 import gpuenv.commands
-from tables import together
+from processes import run_program
+from tables import ROOT, each, together
 
-RESOLVER = Path(__file__).parent.parent / "resolver"
+RESOLVER = ROOT / "resolver"
 PACKAGE = RESOLVER / "gpuenv"
 # Packages of the same distribution that add commands; the explorer shows documents of the fleet.
 ADDED = {"gpuenv_fleet": set(), "gpuenv_explorer": {"gpuenv_fleet"}}
@@ -56,26 +53,26 @@ HEAVY = {
 VAGUE_NAMES = {"one", "found", "each"}
 
 
-def modules() -> list[Path]:
+def modules():
     return sorted(path for path in PACKAGE.rglob("*.py"))
 
 
-def package_of(path: Path) -> str:
+def package_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
+def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
-def imports(path: Path, root: Path = PACKAGE, *, top_only: bool = False) -> frozenset[str]:
+def imports(path, root=PACKAGE, *, top_only=False):
     """Return the absolute names that a module imports; blocks for type checkers count, too."""
     inside = ["gpuenv", *path.relative_to(root).parts[:-1]]
-    found: set[str] = set()
+    found = set()
 
-    def visit(node: ast.AST) -> None:
+    def visit(node):
         if top_only and isinstance(node, ast.FunctionDef):
             return
         if isinstance(node, ast.Import):
@@ -91,13 +88,13 @@ def imports(path: Path, root: Path = PACKAGE, *, top_only: bool = False) -> froz
     return frozenset(found)
 
 
-def imported_packages(path: Path) -> set[str]:
+def imported_packages(path):
     names = {name.split(".")[1] for name in imports(path) if name.startswith("gpuenv.")}
     return (names & LEVEL.keys()) - {package_of(path)}
 
 
 @together(modules())
-def test_imports_go_to_lower_layers(path: Path) -> None:
+def test_imports_go_to_lower_layers(path):
     package = package_of(path)
     if package == "probes":
         ours = {name for name in imports(path) if name.split(".")[0] == "gpuenv"}
@@ -106,12 +103,9 @@ def test_imports_go_to_lower_layers(path: Path) -> None:
     assert {name for name in imported_packages(path) if LEVEL[name] >= LEVEL[package]} == set()
 
 
-@pytest.mark.parametrize("package", ADDED)
-def test_an_added_package_imports_public_names_only(package: str) -> None:
-    public = {
-        "gpuenv": {*gpuenv.__all__},
-        "gpuenv.commands": {*gpuenv.commands.__all__},
-    }
+@each("package", [*ADDED])
+def test_an_added_package_imports_public_names_only(package):
+    public = {"gpuenv": {*gpuenv.__all__}, "gpuenv.commands": {*gpuenv.commands.__all__}}
     for path in (RESOLVER / package).rglob("*.py"):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Import):
@@ -127,22 +121,22 @@ def test_an_added_package_imports_public_names_only(package: str) -> None:
                 assert node.attr in gpuenv.__all__
 
 
-def test_only_evaluate_calls_the_rules() -> None:
+def test_only_evaluate_calls_the_rules():
     rules, caller = PACKAGE / "compat" / "rules.py", PACKAGE / "compat" / "evaluate.py"
     importers = {path for path in modules() if "gpuenv.compat.rules" in imports(path)}
     assert importers - {rules} == {caller}
 
 
-def test_modules_have_no_import_cycle() -> None:
+def test_modules_have_no_import_cycle():
     names = {
         ".".join(["gpuenv", *path.relative_to(PACKAGE).with_suffix("").parts]): path
         for path in modules()
         if path.name != "__init__.py"
     }
     edges = {name: (imports(path) & names.keys()) - {name} for name, path in names.items()}
-    done: set[str] = set()
+    done = set()
 
-    def visit(name: str, trail: tuple[str, ...]) -> None:
+    def visit(name, trail):
         assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
         if name not in done:
             for other in sorted(edges[name]):
@@ -154,27 +148,23 @@ def test_modules_have_no_import_cycle() -> None:
 
 
 @together(modules())
-def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
+def test_heavy_libraries_are_imported_where_they_are_used(path):
     light = package_of(path) in ("cli", "api", "compat", "resolve", "lock", "model", "errors")
     tops = {name.split(".")[0] for name in imports(path, top_only=True)}
     assert not (light and tops & HEAVY)
 
 
-def test_a_solve_does_not_load_what_it_does_not_use() -> None:
+def test_a_solve_does_not_load_what_it_does_not_use():
     code = "import sys, gpuenv.cli.solving; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(RESOLVER)},
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_program(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(RESOLVER)}
     )
     unused = ("install.", "verify.", "project.", "doctor.", "api.conda", "api.installing")
     names = tuple(f"gpuenv.{name}" for name in unused)
     assert [name for name in done.stdout.split() if name.startswith(names)] == []
 
 
-def bound_names(tree: ast.AST) -> set[str]:
+def bound_names(tree):
     """Return the names that a module binds: its variables and its arguments."""
     names = set()
     for node in ast.walk(tree):
@@ -185,7 +175,7 @@ def bound_names(tree: ast.AST) -> set[str]:
     return names
 
 
-def test_the_checks_can_fail(tmp_path: Path) -> None:
+def test_the_checks_can_fail(tmp_path):
     module = tmp_path / "resolve" / "bad.py"
     module.parent.mkdir()
     module.write_text(

@@ -3,60 +3,50 @@
 import json
 import re
 import tomllib
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 import yaml
 
 from gpuenv.errors import InputError, TamperedError
 from gpuenv.lock import conda_formats, pylock
-from gpuenv.lock.fields import (
-    CONDA,
-    PYLOCK,
-    CondaTable,
-    Document,
-    LockFormat,
-    PylockTable,
-    read_table,
-)
+from gpuenv.lock.fields import CONDA, PYLOCK, CondaTable, LockFormat, PylockTable, read_table
 from gpuenv.model import Lock
 from gpuenv.serialize import dump_yaml
+from tables import DATA, ROOT, each
 
-LOCKS = Path(__file__).parent / "data" / "locks"
+LOCKS = DATA / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))
 CONDA_LOCKS = sorted({*LOCKS.glob("format-*")} - {*TOML})
 FORMS = {".txt": "conda-explicit", ".yml": "conda-lock"}
 
 
-def number_of(path: Path) -> int:
+def number_of(path):
     match = re.match(r"format-(\d+)", path.name)
-    assert match is not None
     return int(match[1])
 
 
-@pytest.mark.parametrize("lock_format", [PYLOCK, CONDA], ids=["pylock", "conda"])
-def test_every_older_number_has_a_migration(lock_format: LockFormat) -> None:
+@each("lock_format", [PYLOCK, CONDA], ids=["pylock", "conda"])
+def test_every_older_number_has_a_migration(lock_format):
     assert sorted(lock_format.migrations) == list(range(1, lock_format.current))
 
 
-def test_there_is_a_stored_lock_of_every_number() -> None:
+def test_there_is_a_stored_lock_of_every_number():
     assert {number_of(path) for path in TOML} == set(range(1, PYLOCK.current + 1))
     for suffix in FORMS:
         stored = {number_of(path) for path in CONDA_LOCKS if path.suffix == suffix}
         assert stored == set(range(1, CONDA.current + 1))
 
 
-@pytest.mark.parametrize("path", TOML, ids=lambda path: path.name)
-def test_a_stored_pylock_is_read_and_written_again(path: Path) -> None:
+@each("path", TOML, ids=lambda path: path.name)
+def test_a_stored_pylock_is_read_and_written_again(path):
     lock = pylock.read(str(path))
     assert pylock.loads(pylock.dumps(lock), str(path)) == lock
     if number_of(path) == PYLOCK.current:
         assert pylock.dumps(lock) == path.read_text()
 
 
-@pytest.mark.parametrize("path", CONDA_LOCKS, ids=lambda path: path.name)
-def test_a_stored_conda_lock_is_read(path: Path) -> None:
+@each("path", CONDA_LOCKS, ids=lambda path: path.name)
+def test_a_stored_conda_lock_is_read(path):
     lock = conda_formats.read(str(path))
     assert [pin.wheel.name for pin in lock.pins] == ["_libgcc_mutex", "cudnn", "python"]
     assert conda_formats.wheel_lock_of(lock) == ("pylock.conda-lock.toml", "b" * 64)
@@ -66,7 +56,7 @@ def test_a_stored_conda_lock_is_read(path: Path) -> None:
         assert conda_formats.dumps(lock, FORMS[path.suffix]) == path.read_text()
 
 
-def test_a_conda_lock_is_the_yaml_that_other_tools_read() -> None:
+def test_a_conda_lock_is_the_yaml_that_other_tools_read():
     """Names that begin with an underscore are quoted; specs of one package are joined."""
     text = (LOCKS / "format-1-conda-lock.yml").read_text()
     document = yaml.safe_load(text)
@@ -93,13 +83,13 @@ PACKAGE = {
 }
 
 
-def read_conda(folder: Path, name: str, text: str) -> Lock:
+def read_conda(folder, name, text):
     path = folder / name
     path.write_text(text)
     return conda_formats.read(str(path))
 
 
-def test_a_conda_lock_of_another_tool_has_its_files_only(tmp_path: Path) -> None:
+def test_a_conda_lock_of_another_tool_has_its_files_only(tmp_path):
     document = {"version": 1, "metadata": {}, "package": [PACKAGE]}
     lock = read_conda(tmp_path, "conda-lock.yml", json.dumps(document))
     (pin,) = lock.pins
@@ -120,7 +110,7 @@ def test_a_conda_lock_of_another_tool_has_its_files_only(tmp_path: Path) -> None
     assert lock.choices == () and lock.host.python.version == (0, 0)
 
 
-def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> None:
+def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path):
     other = FILE.replace("h1_3.conda", "h1.tar.bz2")
     text = f"# a comment\n{FILE}#{'a' * 64}\n@EXPLICIT\n\n# {FILE}\n{other}#sha256:{'a' * 64}\n"
     (pin,) = read_conda(tmp_path, "spec.txt", text).pins
@@ -128,7 +118,7 @@ def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> 
     assert pin.wheel.metadata == {"build": "h1", "build_number": 0, "subdir": "linux-64"}
 
 
-def test_an_explicit_file_may_have_an_md5(tmp_path: Path) -> None:
+def test_an_explicit_file_may_have_an_md5(tmp_path):
     """The sha256 is read from the channel before the installation."""
     (pin,) = read_conda(tmp_path, "spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 32}\n").pins
     assert pin.wheel.sha256 is None
@@ -136,8 +126,8 @@ def test_an_explicit_file_may_have_an_md5(tmp_path: Path) -> None:
     assert pin.wheel.metadata == {**build, "md5": "b" * 32}
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
+@each(
+    "name text message",
     [
         ("conda-lock.yml", json.dumps({"version": 2}), "conda-lock version 2; version 1 is read"),
         (
@@ -170,15 +160,13 @@ def test_an_explicit_file_may_have_an_md5(tmp_path: Path) -> None:
         ("spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 31}\n", "line 2: not the URL of a package"),
     ],
 )
-def test_a_conda_lock_that_cannot_be_read_is_refused(
-    name: str, text: str, message: str, tmp_path: Path
-) -> None:
+def test_a_conda_lock_that_cannot_be_read_is_refused(name, text, message, tmp_path):
     with pytest.raises(InputError, match=re.escape(message)):
         read_conda(tmp_path, name, text)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
+@each(
+    "name text expected",
     [
         ("conda-lock.yml", "anything", True),
         ("dev.conda-lock.yaml", "anything", True),
@@ -196,7 +184,7 @@ def test_a_conda_lock_that_cannot_be_read_is_refused(
     ],
     ids=range(11),
 )
-def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path: Path) -> None:
+def test_what_is_a_lock_of_conda(name, text, expected, tmp_path):
     path = tmp_path / name
     assert not conda_formats.is_lock(str(path))
     path.write_text(text)
@@ -208,12 +196,12 @@ VARIANT = {"name": "torch", "label": "cu128", "properties": {}}
 CHOICE = {"framework": "torch", "version": "2.9.0", "variant": "cpu"}
 
 
-def without(table: Mapping[str, object], key: str) -> dict[str, object]:
+def without(table, key):
     return {name: value for name, value in table.items() if name != key}
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
+@each(
+    "key value message",
     [
         ("data", 1, "Expected `str`, got `int` - at `tool.gpuenv.data`"),
         ("frameworks", [1], "Expected `str`, got `int` - at `tool.gpuenv.frameworks[0]`"),
@@ -227,12 +215,12 @@ def without(table: Mapping[str, object], key: str) -> dict[str, object]:
         ("color", "red", "unknown field `color` - at `tool.gpuenv`"),
     ],
 )
-def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: str) -> None:
+def test_a_field_that_does_not_fit_is_named(key, value, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         read_table({**TABLE, key: value})
 
 
-def newer(path: Path, release: str | None) -> str:
+def newer(path, release):
     """Return a stored lock as a newer gpuenv might write it."""
     text = path.read_text()
     if path.suffix == ".toml":
@@ -246,11 +234,9 @@ def newer(path: Path, release: str | None) -> str:
     return text.replace('{"channels', changed + '"channels').replace('"format": 1, ', "")
 
 
-@pytest.mark.parametrize("release", [None, "7.5"])
-@pytest.mark.parametrize("path", [TOML[0], *CONDA_LOCKS], ids=lambda path: path.suffix)
-def test_a_lock_of_a_newer_gpuenv_says_what_to_do(
-    path: Path, release: str | None, tmp_path: Path
-) -> None:
+@each("release", [None, "7.5"])
+@each("path", [TOML[0], *CONDA_LOCKS], ids=lambda path: path.suffix)
+def test_a_lock_of_a_newer_gpuenv_says_what_to_do(path, release, tmp_path):
     changed = tmp_path / f"conda-lock{path.suffix}"
     changed.write_text(newer(path, release).replace(', \\"format\\": 1', ""))
     current = (PYLOCK if path.suffix == ".toml" else CONDA).current
@@ -261,17 +247,17 @@ def test_a_lock_of_a_newer_gpuenv_says_what_to_do(
     assert release is None or release in caught.value.hint
 
 
-@pytest.mark.parametrize("number", [0, -1, True, 1.0, "1", None])
-def test_what_is_no_number_of_a_format_is_refused(number: object) -> None:
+@each("number", [0, -1, True, 1.0, "1", None])
+def test_what_is_no_number_of_a_format_is_refused(number):
     with pytest.raises(ValueError, match="this gpuenv reads"):
         PYLOCK.migrate({"format": number}, "format")
 
 
-def test_an_older_document_is_migrated_step_by_step() -> None:
-    def first(document: Document) -> Document:
+def test_an_older_document_is_migrated_step_by_step():
+    def first(document):
         return {**document, "steps": [*document["steps"], "1 to 2"]}
 
-    def second(document: Document) -> Document:
+    def second(document):
         return {**document, "steps": [*document["steps"], "2 to 3"]}
 
     lock_format = LockFormat(current=3, migrations={1: first, 2: second})
@@ -280,7 +266,7 @@ def test_an_older_document_is_migrated_step_by_step() -> None:
         assert migrated["steps"] == steps
 
 
-def test_every_field_of_a_lock_is_in_the_table() -> None:
+def test_every_field_of_a_lock_is_in_the_table():
     # Packages and the metadata of variants are in a table of their own. The file format shows
     # whether a lock is for conda. Wheels beside conda packages have a lock file of their own.
     stored_elsewhere = {"pins", "variant_metadata", "conda", "wheels"}
@@ -290,14 +276,14 @@ def test_every_field_of_a_lock_is_in_the_table() -> None:
     assert set(CondaTable.__struct_fields__) < fields
 
 
-def test_the_documentation_names_every_field() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "lock-format.md").read_text()
+def test_the_documentation_names_every_field():
+    text = (ROOT / "docs" / "lock-format.md").read_text()
     table = tomllib.loads(TOML[-1].read_text())["tool"]["gpuenv"]
     for key in {*table, *table["needs"], *table["choices"][0], *table["host"]}:
         assert f"`{key}`" in text, key
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     for path in (tmp_path / "none.txt", tmp_path, tmp_path / "binary.txt"):
         (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
         for read in (conda_formats.read, pylock.read):

@@ -1,12 +1,8 @@
 """The compatibility data: laws of every row, names, and damage."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,7 @@ from gpuenv.model import parse_pair, parse_release
 from gpuenv.requirements.target import PLATFORMS
 from processes import run_program
 from script_modules import load_script, tool
-from tables import ROOT, data_file
+from tables import ROOT, data_file, each
 
 FOLDER = ROOT / "matrix_data"
 DATA = matrix.load()
@@ -28,13 +24,13 @@ TOOLKITS = TABLES["toolkits"]
 COMPILERS = {parse_pair(cuda): targets for cuda, targets in TABLES["compilers"].items()}
 
 
-def toml(name: str) -> dict[str, Any]:
+def toml(name):
     return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
 
 
-def rows() -> list[tuple[str, dict[str, Any]]]:
+def rows():
     """Every row of every file, with where it stands."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    found = []
     for name in ("drivers.toml", "families.toml", "toolkits.toml", "gpus.toml", "libraries.toml"):
         for table, content in toml(name).items():
             if isinstance(content[0], dict):
@@ -50,7 +46,7 @@ def rows() -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def copy(tmp_path):
     """A copy of the data without the snapshot."""
     target = tmp_path / "matrix_data"
     shutil.copytree(FOLDER, target, ignore=shutil.ignore_patterns("snapshot", "snapshot*"))
@@ -60,12 +56,12 @@ def copy(tmp_path: Path) -> Path:
 # ---- what holds for the data
 
 
-def test_the_data_is_fresh_and_does_not_contradict_itself() -> None:
+def test_the_data_is_fresh_and_does_not_contradict_itself():
     done = run_program(tool("data", "check"))
     assert (done.returncode, done.stdout) == (0, "0 contradictions\n"), done.stdout + done.stderr
 
 
-def test_tables_of_changed_data_are_stale(copy: Path) -> None:
+def test_tables_of_changed_data_are_stale(copy):
     gpus = copy / "gpus.toml"
     gpus.write_text(
         gpus.read_text(encoding="utf-8").replace('"RTX 4090 D"', '"RTX 4090 E"'), encoding="utf-8"
@@ -79,13 +75,13 @@ def test_tables_of_changed_data_are_stale(copy: Path) -> None:
     assert changed.version != DATA.version
 
 
-def test_every_row_has_a_source() -> None:
+def test_every_row_has_a_source():
     found = rows()
     assert len(found) > 600
     assert [where for where, row in found if not row.get("source")] == []
 
 
-def test_what_was_scanned_names_its_file_and_hash() -> None:
+def test_what_was_scanned_names_its_file_and_hash():
     scanned = [row for _, row in rows() if row.get("evidence") == "scanned"]
     assert scanned
     for row in scanned:
@@ -94,8 +90,8 @@ def test_what_was_scanned_names_its_file_and_hash() -> None:
         assert row["targets" if "targets" in row else "sass"] is not None
 
 
-def test_no_file_says_the_same_thing_twice() -> None:
-    seen: set[tuple[object, ...]] = set()
+def test_no_file_says_the_same_thing_twice():
+    seen = set()
     for where, row in rows():
         if "platform" in row:
             key = (where, row.get("local", row["version"]), row["platform"])
@@ -103,7 +99,7 @@ def test_no_file_says_the_same_thing_twice() -> None:
             seen.add(key)
 
 
-def test_drivers_only_go_forward() -> None:
+def test_drivers_only_go_forward():
     branches = sorted(DATA.branches)
     assert [DATA.branches[one] for one in branches] == sorted(set(DATA.branches.values()))
     assert all(branch % 5 == 0 for branch in branches)
@@ -115,7 +111,7 @@ def test_drivers_only_go_forward() -> None:
         assert len(known) >= 2
 
 
-def test_the_first_branch_of_a_device_supports_a_toolkit_that_compiles_for_it() -> None:
+def test_the_first_branch_of_a_device_supports_a_toolkit_that_compiles_for_it():
     for capability, (branch, source) in DATA.first_branches.items():
         assert source
         if branch not in DATA.branches:
@@ -128,10 +124,10 @@ def test_the_first_branch_of_a_device_supports_a_toolkit_that_compiles_for_it() 
         assert DATA.branches[branch] >= min(compilers)
 
 
-def test_the_abi_of_torch_builds() -> None:
+def test_the_abi_of_torch_builds():
     """Each Linux build since 2.6 has a known ABI, and only 2.6 has two on one platform."""
     for platform in ("linux-x86_64", "linux-aarch64", "win-amd64"):
-        values: dict[str, set[bool]] = {}
+        values = {}
         for build in DATA.builds("torch", platform):
             abi = DATA.cxx11_abi(build)
             release = release_of(build.version)
@@ -143,7 +139,7 @@ def test_the_abi_of_torch_builds() -> None:
         assert split == (["2.6"] if platform == "linux-x86_64" else [])
 
 
-def test_a_toolkit_came_with_a_driver_that_supports_it() -> None:
+def test_a_toolkit_came_with_a_driver_that_supports_it():
     known = [
         (version, row["driver_linux"]) for version, row in TOOLKITS.items() if "driver_linux" in row
     ]
@@ -155,14 +151,13 @@ def test_a_toolkit_came_with_a_driver_that_supports_it() -> None:
     ) == 0
 
 
-def test_the_floor_of_a_family_is_no_newer_than_what_its_first_toolkit_brought() -> None:
+def test_the_floor_of_a_family_is_no_newer_than_what_its_first_toolkit_brought():
     for major in (12, 13):
         floor = DATA.driver_floor((major, 0), "linux")
-        assert floor is not None
         assert parse_release(TOOLKITS[f"{major}.0.0"]["driver_linux"]) >= parse_release(floor[0])
 
 
-def test_every_gpu_can_be_compiled_for_and_has_one_name() -> None:
+def test_every_gpu_can_be_compiled_for_and_has_one_name():
     compiled = {parse_target(target)[0] for targets in COMPILERS.values() for target in targets}
     names = DATA.gpu_names()
     assert len({matrix.gpu_key(name) for name in names}) == len(names) > 200
@@ -173,7 +168,7 @@ def test_every_gpu_can_be_compiled_for_and_has_one_name() -> None:
     )
 
 
-def test_dropped_gpus_are_older_than_those_that_are_not() -> None:
+def test_dropped_gpus_are_older_than_those_that_are_not():
     compiled = {parse_target(target)[0] for targets in COMPILERS.values() for target in targets}
     dropped = [
         capability for capability in compiled if DATA.last_branches.get(capability) is not None
@@ -186,16 +181,15 @@ def test_dropped_gpus_are_older_than_those_that_are_not() -> None:
     assert lasts == sorted(lasts, key=lambda last: last[0])
 
 
-def test_only_code_of_wheels_that_the_default_index_lacks_is_unknown() -> None:
+def test_only_code_of_wheels_that_the_default_index_lacks_is_unknown():
     unknown = [row for _, row in rows() if "platform" in row and row["sass"] is None]
     assert unknown
     for row in unknown:  # a `url` or another index: the wheel is not on the default index
         assert row.get("url") or row.get("index", "default") != "default", row
 
 
-def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> None:
+def test_every_release_of_a_companion_goes_with_a_release_that_is_known():
     torch = DATA.framework("torch")
-    assert torch is not None
     versions = {build.version for build in DATA.builds("torch", "linux-x86_64")}
     for companion in torch.companions:
         builds = [build for platform in PLATFORMS for build in DATA.builds(companion, platform)]
@@ -209,7 +203,7 @@ def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> Non
 # ---- names and lookups
 
 
-def test_gpu_names() -> None:
+def test_gpu_names():
     names = data_file("gpu_names.toml")
     known = {name: DATA.compute_capability(name) for name in names}
     assert {name: ".".join(map(str, pair or ())) for name, pair in known.items()} == names
@@ -218,7 +212,7 @@ def test_gpu_names() -> None:
 # ---- adding and damaging
 
 
-def damage(path: Path, old: str, new: str) -> None:
+def damage(path, old, new):
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
@@ -228,8 +222,8 @@ TORCH = "frameworks/torch.json"
 CUDNN = "libraries/nvidia-cudnn-cu12.json"
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "message"),
+@each(
+    "file old new message",
     [
         (
             "tables.json",
@@ -261,34 +255,28 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
         (CUDNN, '"evidence": "scanned"', '"evidence": "guessed"', "Invalid enum value 'guessed'"),
     ],
 )
-def test_damage_is_told_by_file_and_row(
-    copy: Path, file: str, old: str, new: str, message: str
-) -> None:
+def test_damage_is_told_by_file_and_row(copy, file, old, new, message):
     damage(copy / file, old, new)
     with pytest.raises(DataError, match=message):
         contradictions(matrix.load(str(copy)))
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "message"), data_file("tables/matrix.json")["planted"]
-)
-def test_a_planted_contradiction_is_found(
-    copy: Path, file: str, old: str, new: str, message: str
-) -> None:
+@each("file old new message", data_file("tables/matrix.json")["planted"])
+def test_a_planted_contradiction_is_found(copy, file, old, new, message):
     damage(copy / file, old, new)
     found = contradictions(matrix.load(str(copy)))
     assert any(message in text for text in found), found
 
 
-def test_a_build_that_is_there_twice_is_a_contradiction(copy: Path) -> None:
+def test_a_build_that_is_there_twice_is_a_contradiction(copy):
     table = json.loads((copy / TORCH).read_text())
     table["builds"].append(table["builds"][0])
     (copy / TORCH).write_text(json.dumps(table))
     assert "torch.json is stale: run compile" in contradictions(matrix.load(str(copy)))
 
 
-@pytest.mark.parametrize("file", ["tables.json", TORCH, CUDNN])
-def test_a_missing_file_is_named(copy: Path, file: str) -> None:
+@each("file", ["tables.json", TORCH, CUDNN])
+def test_a_missing_file_is_named(copy, file):
     data = None if file == "tables.json" else matrix.load(str(copy))
     (copy / file).unlink()
     with pytest.raises(DataError, match=f"{file} is missing"):

@@ -6,11 +6,11 @@ from gpuenv.errors import Reason
 from gpuenv.render import values
 from tables import data_file, together
 
-CASES: list[dict[str, str]] = data_file("messages.json")
+CASES = data_file("messages.json")
 
 
 @together(CASES)
-def test_the_text_of_a_reason(case: dict[str, str]) -> None:
+def test_the_text_of_a_reason(case):
     fields = {name: value for name, value in case.items() if name != "text"}
     text = values.reason_text(Reason(**fields, source="a source"))
     assert text == case["text"]

@@ -1,14 +1,11 @@
 """Locks that other tools wrote: what speaks against them on a host."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import tomli_w
 
 import gpuenv
 from gpuenv.lock import other_tools
-from tables import data_file
+from tables import data_file, each
 
 HOST = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
 CASES = data_file("other_locks.json")
@@ -16,17 +13,17 @@ HASHES = {"sha256": "0" * 64}
 HERE = "cp312-cp312-manylinux_2_28_x86_64"
 
 
-def file_of(name: str, **changes: Any) -> dict[str, Any]:
+def file_of(name, **changes):
     return {"name": name, "url": f"https://example.invalid/{name}", "hashes": HASHES, **changes}
 
 
-def package(tags: str = HERE, **changes: Any) -> dict[str, Any]:
+def package(tags=HERE, **changes):
     wheel = file_of(f"demo-1.0-{tags}.whl")
     return {"name": "demo", "version": "1.0", "wheels": [wheel], **changes}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_reasons_against_a_lock_of_another_tool(case: dict[str, Any], tmp_path: Path) -> None:
+@each("case", [*CASES])
+def test_reasons_against_a_lock_of_another_tool(case, tmp_path):
     head = {"lock-version": "1.0", "created-by": "someone", **case.get("top", {})}
     path = tmp_path / "pylock.toml"
     path.write_text(tomli_w.dumps({**head, "packages": case["packages"]}))
@@ -35,7 +32,7 @@ def test_reasons_against_a_lock_of_another_tool(case: dict[str, Any], tmp_path: 
     assert reasons == case["reasons"]
 
 
-def test_a_file_without_a_hash_makes_a_lock_invalid(tmp_path: Path) -> None:
+def test_a_file_without_a_hash_makes_a_lock_invalid(tmp_path):
     wheel = file_of(f"demo-1.0-{HERE}.whl", hashes={})
     lock = {"lock-version": "1.0", "created-by": "someone", "packages": [package(wheels=[wheel])]}
     path = tmp_path / "pylock.toml"

@@ -1,7 +1,5 @@
 """Output on a terminal: lines that fit, colors with a meaning, progress. Output in a pipe."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -11,8 +9,6 @@ import sys
 import termios
 import time
 import tomllib
-from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -20,11 +16,13 @@ import pytest
 import forked
 from gpuenv.__main__ import main
 from index_server import IndexServer
+from processes import words_of
+from tables import each
 from test_cli import SOLVE, command_environment, import_what_commands_use, run_process
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
-V100 = ["--gpu", "V100", "--driver", "550.54.14", "--python", "3.12", "--glibc", "2.39"]
-SEVERAL = ["solve", "torch", "tensorflow", *V100]
+V100 = "--gpu V100 --driver 550.54.14 --python 3.12 --glibc 2.39"
+SEVERAL = f"solve torch tensorflow {V100}"
 CODE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -35,35 +33,28 @@ class Screen(NamedTuple):
     text: str
     first: float
 
-    def lines(self) -> list[str]:
+    def lines(self):
         """Return the lines that stay, without colors."""
         return [CODE.sub("", line.rpartition("\r")[2]) for line in self.text.split("\r\n")]
 
-    def colors(self) -> set[str]:
+    def colors(self):
         """Return the texts in color."""
         return set(re.findall(r"\x1b\[[0-9;]+m([^\x1b]+)\x1b\[0m", self.text))
 
 
-def new_process() -> None:
+def new_process():
     """Replace this fork by a new interpreter."""
     os.execv(sys.executable, [sys.executable, "-m", *sys.argv])  # noqa: S606
 
 
-def on_terminal(
-    args: list[str],
-    folder: Path,
-    columns: int = 80,
-    *,
-    entry_point: Callable[[], None] = main,
-    **environment: str,
-) -> Screen:
+def on_terminal(args, folder, columns=80, *, entry_point=main, **environment):
     """Run a command whose stdin, stdout and stderr are a terminal."""
     import_what_commands_use()
     folder.mkdir(exist_ok=True)
     terminal, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     env = command_environment(folder, {"TERM": "xterm", **environment})
-    command = ["gpuenv", *args]
+    command = ["gpuenv", *words_of(args)]
     begin = time.monotonic()
     child = forked.start(entry_point, command, folder, env, [side] * 3)
     os.close(side)
@@ -83,70 +74,67 @@ def on_terminal(
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work(tmp_path_factory):
     return tmp_path_factory.mktemp("output") / "work"
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize(
+@each("columns", [80, 120])
+@each(
     "args",
     [
         SEVERAL,
-        [*SEVERAL, "-v"],
-        ["explain", "torch", "tensorflow", *V100],
-        ["solve", "torch", "--gpu", "V100", "--driver", "595.45.04"],
-        ["solve", "torch", "--gpu", "H1000"],
-        ["--help"],
-        ["solve", "--help"],
+        f"{SEVERAL} -v",
+        f"explain torch tensorflow {V100}",
+        "solve torch --gpu V100 --driver 595.45.04",
+        "solve torch --gpu H1000",
+        "--help",
+        "solve --help",
     ],
-    ids=lambda value: " ".join(value[:2]),
 )
-def test_every_line_fits_the_terminal(work: Path, args: list[str], columns: int) -> None:
+def test_every_line_fits_the_terminal(work, args, columns):
     screen = on_terminal(args, work, columns)
     assert screen.lines() and "Traceback" not in screen.text
     too_long = [line for line in screen.lines() if len(line) > columns]
     assert too_long == []
 
 
-@pytest.mark.parametrize(
-    ("args", "colored"),
+@each(
+    "args colored",
     [
         (SOLVE, {"wrote pylock.toml"}),
-        (["solve", "torch", "--gpu", "H1000"], {"gpuenv: --gpu 'H1000' is not a known GPU"}),
-        (["doctor"], set()),
-        (["matrix", "show", "torch", "2.15.0"], set()),
-        (["verify", "--target", "none"], {"gpuenv: none: does not exist"}),
+        ("solve torch --gpu H1000", {"gpuenv: --gpu 'H1000' is not a known GPU"}),
+        ("doctor", set()),
+        ("matrix show torch 2.15.0", set()),
+        ("verify --target none", {"gpuenv: none: does not exist"}),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_color_has_a_meaning(work: Path, args: list[str], colored: set[str]) -> None:
+def test_color_has_a_meaning(work, args, colored):
     assert on_terminal(args, work).colors() == colored
     assert on_terminal(args, work, NO_COLOR="1").colors() == set()
-    assert on_terminal([*args, "--color", "never"], work).colors() == set()
+    assert on_terminal(f"{args} --color never", work).colors() == set()
 
 
-def test_a_pipe_gets_no_codes_unless_asked(work: Path) -> None:
+def test_a_pipe_gets_no_codes_unless_asked(work):
     work.mkdir(exist_ok=True)
-    for args in (SOLVE, SEVERAL, ["solve", "torch", "--gpu", "H1000"]):
-        done = run_process(args, work)
-        assert "\x1b" not in done.stdout + done.stderr and "\r" not in done.stdout + done.stderr
-    assert "\x1b[1mwrote" in run_process([*SOLVE, "--color", "always"], work).stdout
+    for args, status in ((SOLVE, 0), (SEVERAL, 0), ("solve torch --gpu H1000", 2)):
+        done = run_process(args, work, status=status)
+        assert "\x1b" not in done.output and "\r" not in done.output
+    assert "\x1b[1mwrote" in run_process(f"{SOLVE} --color always", work).stdout
     assert "\x1b[1mwrote" in run_process(SOLVE, work, FORCE_COLOR="1").stdout
 
 
-def test_quiet_and_verbose(work: Path) -> None:
+def test_quiet_and_verbose(work):
     work.mkdir(exist_ok=True)
-    quiet = run_process([*SEVERAL, "-q"], work)
-    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
-    plain, verbose = run_process(SEVERAL, work).stdout, run_process([*SEVERAL, "-v"], work).stdout
+    quiet = run_process(f"{SEVERAL} -q", work)
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    plain, verbose = run_process(SEVERAL, work).stdout, run_process(f"{SEVERAL} -v", work).stdout
     assert "(-v says why)" in plain and "(-v says why)" not in verbose
     assert "nvidia-cudnn-cu13" in verbose and "nvidia-cudnn-cu13" not in plain
     assert plain.splitlines()[-1] == "next: gpuenv sync pylock.toml --target .venv"
-    refused = run_process("solve torch --gpu H1000 -q", work)
-    assert refused.returncode == 2 and "H1000" in refused.stderr
+    assert "H1000" in run_process("solve torch --gpu H1000 -q", work, status=2).stderr
 
 
-def test_init_asks_nothing_on_a_terminal(folder: Path) -> None:
+def test_init_asks_nothing_on_a_terminal(folder):
     (folder / "train.py").write_text("import torch\n")
     screen = on_terminal(["init"], folder, CUDA_VISIBLE_DEVICES="")
     assert screen.status == 0, screen.text
@@ -167,7 +155,7 @@ def test_init_asks_nothing_on_a_terminal(folder: Path) -> None:
 
 
 @pytest.fixture
-def slow() -> IndexServer:
+def slow():
     """An index that needs a second for each page."""
     with IndexServer() as server:
         server.delay = 1.2
@@ -176,11 +164,11 @@ def slow() -> IndexServer:
         yield server
 
 
-def request(server: IndexServer) -> list[str]:
+def request(server):
     return ["solve", "alpha", "--gpu", "none", "--index-url", server.url]
 
 
-def test_progress_is_seen_within_a_second(work: Path, slow: IndexServer) -> None:
+def test_progress_is_seen_within_a_second(work, slow):
     screen = on_terminal(request(slow), work, entry_point=new_process)
     assert screen.status == 0, screen.text
     assert re.search(
@@ -192,7 +180,7 @@ def test_progress_is_seen_within_a_second(work: Path, slow: IndexServer) -> None
     assert not any("solving" in line for line in screen.lines())
 
 
-def test_ci_gets_plain_lines_and_a_pipe_none(work: Path, slow: IndexServer) -> None:
+def test_ci_gets_plain_lines_and_a_pipe_none(work, slow):
     work.mkdir(exist_ok=True)
     in_ci = run_process([*request(slow), "--refresh"], work, CI="true")
     assert re.match(r"solving \(\d+ s\).*\n", in_ci.stderr) and "\x1b" not in in_ci.stderr

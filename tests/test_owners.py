@@ -5,16 +5,15 @@ import shlex
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import forked
 from gpuenv import cli
-from gpuenv.model import Wheel
 from small_wheels import installed, make_lock, make_wheel, write_lock
+from tables import DATA, each
 
-TABLE = tomllib.loads((Path(__file__).parent / "data" / "owners.toml").read_text(encoding="utf-8"))
+TABLE = tomllib.loads((DATA / "owners.toml").read_text(encoding="utf-8"))
 FLAGS = {
     "explain": ["--gpu"],
     "install": ["--gpu", "--find-links", "--installer"],
@@ -26,7 +25,7 @@ FLAGS = {
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wheel]:
+def wheels(tmp_path_factory):
     folder, made = tmp_path_factory.mktemp("wheels"), {}
     for label, row in TABLE["wheels"].items():
         name, version = label.split()
@@ -42,14 +41,8 @@ CASES = [(case, "uv") for case in TABLE["case"]]
 CASES += [(case, "pip") for case in TABLE["case"] if "files" in case or "uses_pip" in case]
 
 
-@pytest.mark.parametrize(
-    ("case", "installer"),
-    CASES,
-    ids=[f"{case['name']} by {installer}" for case, installer in CASES],
-)
-def test_commands(
-    case: dict[str, Any], installer: str, wheels: dict[str, Wheel], tmp_path: Path
-) -> None:
+@each("case installer", CASES, ids=[f"{case['name']} by {installer}" for case, installer in CASES])
+def test_commands(case, installer, wheels, tmp_path):
     target, lock = tmp_path / "env", tmp_path / "pylock.toml"
     folder = Path(next(iter(wheels.values())).url.removeprefix("file://")).parent
     if "lock" in case:
@@ -61,7 +54,7 @@ def test_commands(
             words += [flag, flags[flag]]
         environment = {**os.environ, "VIRTUAL_ENV": str(target), "COLUMNS": "1000"}
         done = forked.run(lambda: sys.exit(cli.main(words)), words, tmp_path, environment)  # noqa: B023
-        said = " ".join((done.stdout + done.stderr).split())
+        said = " ".join((done.output).split())
         assert done.returncode == status, said
         for text in texts:
             assert (text.removeprefix("-") in said) != text.startswith("-"), said

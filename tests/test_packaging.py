@@ -1,14 +1,10 @@
 """What the package has: its packages and data, one version, a man page; and the files for CI."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import tomllib
-from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuenv.cli import all_commands, command_parser
 from gpuenv.compat import data
@@ -20,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = set(PROJECT["tool"]["setuptools"]["packages"])
 
 
-def test_every_package_is_in_the_wheel() -> None:
+def test_every_package_is_in_the_wheel():
     folder = ROOT / "resolver"
     found = {path.parent for path in folder.rglob("*.py") if path.parent != folder}
     # variant_provider is a distribution of its own.
@@ -29,7 +25,7 @@ def test_every_package_is_in_the_wheel() -> None:
     assert names == {name for name in PACKAGES if not name.startswith("gpuenv.matrix_data")}
 
 
-def test_the_data_but_the_scans_is_in_the_wheel() -> None:
+def test_the_data_but_the_scans_is_in_the_wheel():
     folder = ROOT / "matrix_data"
     found = {path.parent.relative_to(folder) for path in folder.rglob("*.json")}
     found |= {path.parent.relative_to(folder) for path in folder.rglob("*.toml")}
@@ -44,7 +40,7 @@ def test_the_data_but_the_scans_is_in_the_wheel() -> None:
 # ---- gpuenv-matrix: the data as a distribution of its own ----------------------------------------
 
 
-def test_the_package_of_the_data_has_what_gpuenv_has() -> None:
+def test_the_package_of_the_data_has_what_gpuenv_has():
     project = tomllib.loads((ROOT / "matrix_data" / "package" / "pyproject.toml").read_text())
     tool = project["tool"]["setuptools"]
     own = {
@@ -62,41 +58,14 @@ def test_the_package_of_the_data_has_what_gpuenv_has() -> None:
     assert package["SCHEMA"] == data.SCHEMA
 
 
-def test_a_schema_that_is_not_read_is_an_error(tmp_path: Path) -> None:
+def test_a_schema_that_is_not_read_is_an_error(tmp_path):
     tables = json.loads((ROOT / "matrix_data" / "tables.json").read_text())
     (tmp_path / "tables.json").write_text(json.dumps({**tables, "schema": data.SCHEMA + 1}))
     with pytest.raises(DataError, match=f"its schema is {data.SCHEMA + 1}"):
         data.load(str(tmp_path))
 
 
-def test_the_version_is_defined_once() -> None:
-    assert PROJECT["project"]["dynamic"] == ["version"] and "version" not in PROJECT["project"]
-    attribute = PROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
-    assert attribute == "gpuenv.version.__version__" and __version__
-
-
-def test_the_wheel_was_used_on_every_python() -> None:
-    """`tools.py release wheel WHEEL --record docs/records/python-versions.json`."""
-    record = json.loads((ROOT / "docs" / "records" / "python-versions.json").read_text())
-    versions = {".".join(version.split(".")[:2]) for version in record}
-    label = "Programming Language :: Python :: 3."
-    known = {
-        f"3.{text[len(label) :]}"
-        for text in PROJECT["project"]["classifiers"]
-        if text.startswith(label)
-    }
-    assert versions == known
-    for row in record.values():
-        assert row["solve"].startswith("wrote pylock.toml") and row["api"].endswith("likely")
-
-
-def test_the_source_distribution_has_every_file() -> None:
-    rules = (ROOT / "MANIFEST.in").read_text().split("\n")
-    for folder in ("docs", "matrix_data", "scripts", "tests"):
-        assert f"graft {folder}" in rules
-
-
-def test_the_man_page_has_every_command_and_flag() -> None:
+def test_the_man_page_has_every_command_and_flag():
     page = (ROOT / "docs" / "gpuenv.1").read_text().replace("\\-", "-")
     for name in all_commands():
         assert f".SS gpuenv {name}\n" in page
@@ -105,10 +74,3 @@ def test_the_man_page_has_every_command_and_flag() -> None:
         assert missing == []
     assert f'"gpuenv {__version__}"' in page
     assert not any(line.startswith((".gpuenv", "'")) for line in page.splitlines())
-
-
-def test_the_files_for_ci_are_yaml() -> None:
-    paths = (ROOT / "docs" / "hooks").glob("*.y*ml")
-    files = {path.name: yaml.safe_load(path.read_text()) for path in paths}
-    assert all(step["shell"] == "bash" for step in files["action.yml"]["runs"]["steps"])
-    assert all(isinstance(line, str) for line in files["gitlab-ci.yml"]["gpuenv"]["script"])

@@ -3,20 +3,15 @@
 Without a package index the tests are skipped.
 """
 
-import os
 import shutil
-import sys
 import venv
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import gpuenv
 from gpuenv.doctor.check_facts import check_facts
 from gpuenv.doctor.judge import diagnose
-from gpuenv.model import Check, Host, Python
+from gpuenv.model import Host, Python
 from planting import (
     CUDNN,
     HERE,
@@ -29,28 +24,26 @@ from planting import (
     place_of,
     stand_in,
 )
-from tables import cases, data_file
+from tables import cases, data_file, on_x86_64
 
 CASES = data_file("planted.toml")["case"]
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels"
-)
+pytestmark = on_x86_64
 
 
 @pytest.fixture
-def stubs(native: Path) -> Path:
+def stubs(native):
     return native
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> Iterator[Path]:
+def env(tmp_path):
     target = tmp_path / "env"
     venv.create(target, symlinks=True)
     yield target
     shutil.rmtree(target)  # copies of half a gigabyte
 
 
-def host_of(case: dict[str, Any]) -> Host:
+def host_of(case):
     if "gpu" not in case:
         return Host(python=Python(version=HERE))
     return gpuenv.describe(
@@ -58,19 +51,12 @@ def host_of(case: dict[str, Any]) -> Host:
     )
 
 
-def named(checks: Sequence[Check], name: str) -> list[Check]:
+def named(checks, name):
     return [one for one in checks if f"{one.name} {one.subject}".strip() == name]
 
 
 @cases(CASES)
-def test_planted_fault(  # noqa: PLR0917  fixtures
-    case: dict[str, Any],
-    env: Path,
-    published: dict[str, Path],
-    stubs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_planted_fault(case, env, published, stubs, tmp_path, monkeypatch):
     site, release, outside = env / SITE, case["release"], tmp_path / "outside"
     outside.mkdir()
     install(published[release], site)

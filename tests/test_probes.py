@@ -9,12 +9,10 @@ import sys
 import types
 import venv
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuenv.loader_env import DRIVER_SONAMES, is_driver_library
-from gpuenv.model import Check
 from gpuenv.probes import _bindings as bindings
 from gpuenv.probes import _framework as framework
 from gpuenv.probes import _reference as reference
@@ -22,17 +20,9 @@ from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import LAUNCHER, PROBES
 from native_build import build
 from processes import run_program
-from tables import data_file
-from test_verification import (
-    CLEAN,
-    CUDNN,
-    FAKES,
-    host_of,
-    install,
-    show,
-    site_of,
-    write_record,
-)
+from small_wheels import write_record
+from tables import data_file, each, on_linux
+from test_verification import CLEAN, CUDNN, FAKES, host_of, install, show, site_of
 
 CASES = [
     pytest.param(name, case, id=f"{name}-{case['name']}")
@@ -42,17 +32,17 @@ CASES = [
 # 200 MB. TensorFlow's build for the CPU alone has 250, PyTorch's 200.
 REAL = {"jax": "jax>=0.4.30", "onnxruntime": "onnxruntime>=1.18"}
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+pytestmark = on_linux
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
+def target(tmp_path):
     """An environment with nothing in it."""
     venv.create(tmp_path / "env", symlinks=True)
     return tmp_path / "env"
 
 
-def install_fake(site: Path, name: str, case: dict[str, Any]) -> None:
+def install_fake(site, name, case):
     files = {
         "fake_arrays.py": "fake_arrays.py",
         "numpy.py": "numpy.py",
@@ -71,7 +61,7 @@ def install_fake(site: Path, name: str, case: dict[str, Any]) -> None:
     write_record(site, f"{name}-fake", "1.0", [Path(path) for path in files])
 
 
-def verify_fake(target: Path, native: Path, name: str, case: dict[str, Any]) -> list[Check]:
+def verify_fake(target, native, name, case):
     """The checks of the framework; all others passed, unless the case says that they need not."""
     without, devices = case.get("without", ()), case.get("devices", 1)
     visible = case.get("visible", devices)
@@ -104,8 +94,8 @@ def verify_fake(target: Path, native: Path, name: str, case: dict[str, Any]) -> 
     return ours
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
-def test_planted_faults(name: str, case: dict[str, Any], target: Path, native: Path) -> None:
+@each("name case", CASES)
+def test_planted_faults(name, case, target, native):
     checks = verify_fake(target, native, name, case)
     said = show(checks)
     left = list(checks)
@@ -125,7 +115,7 @@ def test_planted_faults(name: str, case: dict[str, Any], target: Path, native: P
 # ---- the reference -------------------------------------------------------------------------------
 
 
-def load(path: Path) -> Any:
+def load(path):
     loader = importlib.machinery.SourceFileLoader(path.stem, str(path))
     module = types.ModuleType(loader.name)
     loader.exec_module(module)
@@ -135,7 +125,7 @@ def load(path: Path) -> Any:
 ARRAYS = load(FAKES / "fake_arrays.py")
 
 
-def test_the_reference_is_the_convolution_by_its_definition() -> None:
+def test_the_reference_is_the_convolution_by_its_definition():
     images, filters = reference.inputs()
     out = ARRAYS.convolve(
         ARRAYS.Array(images, reference.INPUT), ARRAYS.Array(filters, reference.WEIGHT), ARRAYS.CPU
@@ -143,11 +133,11 @@ def test_the_reference_is_the_convolution_by_its_definition() -> None:
     assert out.flat == reference.reference()
 
 
-def made_framework() -> framework.Framework:
+def made_framework():
     return framework.Framework({"import_name": "odd", "device": False, "devices": 0})
 
 
-def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
+def test_what_is_no_number_or_too_large_or_too_few_is_never_right():
     work = made_framework()
     right = reference.reference()
     assert work.error(right) == 0
@@ -162,13 +152,13 @@ def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
 
 
 @pytest.fixture(scope="module")
-def real(made_once: Any) -> Path:
+def real(made_once):
     """An environment with the frameworks' builds for the CPU. uv keeps the downloads."""
-    made: Path = made_once("real", lambda folder: install_real(folder / "env"))
+    made = made_once("real", lambda folder: install_real(folder / "env"))
     return made / "env"
 
 
-def install_real(folder: Path) -> None:
+def install_real(folder):
     venv.create(folder, symlinks=True)
     command = [
         sys.executable,
@@ -180,7 +170,7 @@ def install_real(folder: Path) -> None:
         "--python",
         folder / "bin" / "python",
     ]
-    done = run_program([*command, *REAL.values()])
+    done = run_program([*command, *REAL.values()], status=None)
     if done.returncode != 0 and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
@@ -189,7 +179,7 @@ def install_real(folder: Path) -> None:
     subprocess.run([folder / "bin" / "python", "-I", "-c", imports], check=True)
 
 
-def verify_real(target: Path, probes: str = PROBES) -> dict[tuple[str, str], Check]:
+def verify_real(target, probes=PROBES):
     frameworks = [(name, name, name) for name in REAL]
     found = verify(
         None,
@@ -204,7 +194,7 @@ def verify_real(target: Path, probes: str = PROBES) -> dict[tuple[str, str], Che
     return {(one.name, one.subject): one for one in found}
 
 
-def test_real_frameworks_on_the_cpu(real: Path) -> None:
+def test_real_frameworks_on_the_cpu(real):
     checks = verify_real(real)
     for name in REAL:
         assert checks[name, "import"].status == "pass", checks[name, "import"]
@@ -216,7 +206,7 @@ def test_real_frameworks_on_the_cpu(real: Path) -> None:
 # ---- the launcher -------------------------------------------------------------------------------
 
 
-def test_a_probe_runs_in_a_package_that_nothing_installed_replaces(tmp_path: Path) -> None:
+def test_a_probe_runs_in_a_package_that_nothing_installed_replaces(tmp_path):
     """The folder of the probes, which has a torch.py, is not on sys.path."""
     (tmp_path / "_common.py").write_text("MARK = 'ours'\n")
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
@@ -225,7 +215,7 @@ def test_a_probe_runs_in_a_package_that_nothing_installed_replaces(tmp_path: Pat
         "__name__, sys.path]))\n"
     )
     command = [sys.executable, "-B", "-I", LAUNCHER, str(tmp_path / "show.py"), "{}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(command)
     mark, options, name, path = json.loads(done.stdout)
     assert (mark, options, name) == ("ours", "{}", "__main__")
     assert str(tmp_path) not in path and PROBES not in path
@@ -242,7 +232,7 @@ DRIVER_FILES = (
 )
 
 
-def test_probes_and_checks_agree_on_the_libraries_of_the_driver() -> None:
+def test_probes_and_checks_agree_on_the_libraries_of_the_driver():
     """A probe reports the libraries that a check then tells to be the driver's."""
     for name in DRIVER_FILES:
         assert is_driver_library(name) and framework.LIBRARY.match(name)

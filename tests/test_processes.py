@@ -4,17 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 import forked
 import processes
+from tables import each, on_linux
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
+pytestmark = on_linux
 
 
-def test_a_child_that_is_left_behind_is_named_and_ended() -> None:
+def test_a_child_that_is_left_behind_is_named_and_ended():
     before = processes.running()
     with subprocess.Popen(["sleep", "77"]) as child:
         (line,) = processes.left_over(before, 0.1)
@@ -22,20 +20,7 @@ def test_a_child_that_is_left_behind_is_named_and_ended() -> None:
         assert processes.running() == before
 
 
-def test_a_child_of_a_child_is_found_too() -> None:
-    before = processes.running()
-    subprocess.run(["sh", "-c", "sleep 78 &"], check=True)
-    (line,) = processes.left_over(before, 0.1)
-    assert line.endswith(": sleep 78")
-
-
-def test_children_that_end_by_themselves_are_none() -> None:
-    before = processes.running()
-    with subprocess.Popen(["sleep", "0.1"]):
-        assert processes.left_over(before, 60) == []
-
-
-def program() -> None:
+def program():
     print("said", *sys.argv[1:], os.getcwd(), os.environ["NAME"])
     print("told", file=sys.stderr)
     subprocess.run(["echo", "by a child"], check=True)
@@ -46,10 +31,8 @@ def program() -> None:
     sys.exit(int(sys.argv[1]))
 
 
-@pytest.mark.parametrize(
-    ("word", "status"), [("0", 0), ("3", 3), ("raise", 1), ("kill", -signal.SIGTERM)]
-)
-def test_a_fork_ends_as_a_process_ends(word: str, status: int, tmp_path: Path) -> None:
+@each("word status", [("0", 0), ("3", 3), ("raise", 1), ("kill", -signal.SIGTERM)])
+def test_a_fork_ends_as_a_process_ends(word, status, tmp_path):
     done = forked.run(program, ["program", word], tmp_path, {**os.environ, "NAME": "value"})
     assert done.returncode == status
     assert "NAME" not in os.environ

@@ -4,13 +4,10 @@ A case has an index of small wheels, the files of the project, and a command. Th
 pins of the lock, or what the command says.
 """
 
-import json
 import platform
 import shlex
 import subprocess
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +23,7 @@ BUILDS = BACKEND.replace('RECORD", "")', f'RECORD", {RECORD})') + "build_editabl
 CASES = data_file("project_files.toml")
 
 
-def put(folder: Path, releases: dict[str, dict[str, list[str]]]) -> None:
+def put(folder, releases):
     folder.mkdir()
     for name, versions in releases.items():
         for version, requires in versions.items():
@@ -34,7 +31,7 @@ def put(folder: Path, releases: dict[str, dict[str, list[str]]]) -> None:
             (folder / filename).write_bytes(content)
 
 
-def put_trees(folder: Path, trees: dict[str, list[str]]) -> None:
+def put_trees(folder, trees):
     """Write projects that only a build tells of; those in a folder "repo" are a repository."""
     for path, requires in trees.items():
         tree = folder / path
@@ -56,7 +53,7 @@ def put_trees(folder: Path, trees: dict[str, list[str]]) -> None:
             subprocess.run(["git", "-C", folder / "repo", *command], check=True)
 
 
-def pin_of(row: dict[str, Any]) -> str:
+def pin_of(row):
     """A package of a lock: its release, or the source tree with its place."""
     if "directory" in row:
         editable = " editable" * row["directory"].get("editable", False)
@@ -69,7 +66,7 @@ def pin_of(row: dict[str, Any]) -> str:
 
 
 @cases(CASES["case"])
-def test_solve(case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_solve(case, tmp_path, capsys):
     for index, releases in {**CASES["indexes"], **case.get("indexes", {})}.items():
         put(tmp_path / index, releases)
     for name, text in case.get("files", {}).items():
@@ -94,7 +91,7 @@ def test_solve(case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixtu
         assert text in said
 
 
-def test_a_profile_has_what_its_project_says_wherever_it_is_checked(tmp_path: Path) -> None:
+def test_a_profile_has_what_its_project_says_wherever_it_is_checked(tmp_path):
     """The lock has no path of this machine, and `export` names the folder as the tool does."""
     for index, releases in CASES["indexes"].items():
         put(tmp_path / index, releases)
@@ -119,23 +116,23 @@ override-dependencies = ["base<2"]
 gpu = "none"
 """
     )
-    assert run(["lock"], work).returncode == 0
+    run("lock", work)
     lock = tomllib.loads((work / "pylock.ci.toml").read_text())
     pins = ["base 1.0", "lib 1.0", "mine packages/mine editable"]
     assert [*map(pin_of, lock["packages"])] == pins
     assert "mine @ ./packages/mine#editable" in lock["tool"]["gpuenv"]["requirements"]
-    assert run(f"lock --check --project {work}", tmp_path).returncode == 0
+    run(f"lock --check --project {work}", tmp_path)
     text = (work / "pyproject.toml").read_text()
     added = '[[tool.uv.index]]\nurl = "https://me:secret@a.test/simple"\n'
     (work / "pyproject.toml").write_text(text + added)
-    refused = run(["lock"], work)
+    refused = run("lock", work, status=2)
     assert "an index has credentials" in refused.stderr and "secret" not in refused.stderr
     exported = tomllib.loads(run("export pylock.ci.toml --to uv", work).stdout)
     place = {"path": str(work / "packages" / "mine"), "editable": True}
     assert exported["tool"]["uv"]["sources"]["mine"] == place
 
 
-def test_source_trees_are_installed_and_only_folders_are_built_again(tmp_path: Path) -> None:
+def test_source_trees_are_installed_and_only_folders_are_built_again(tmp_path):
     """A commit and an editable folder stay as they are; the lock can be moved with its folders."""
     work = tmp_path / "work"
     put_trees(work, {"fixed": [], "mine": ["fixed"]})
@@ -143,19 +140,16 @@ def test_source_trees_are_installed_and_only_folders_are_built_again(tmp_path: P
     (work / "r.txt").write_text(
         f"-e ./mine\nfixed @ ./fixed\nfar @ git+file://{tmp_path}/other/repo@v1#subdirectory=sub/far\n"
     )
-    flags = ("--gpu", "none", "--index-url", f"file://{work}")
-    done = run(["solve", "-r", "r.txt", *flags], work)
-    assert done.returncode == 0, done.stderr
-    sync = ["sync", "pylock.toml", "--target", "env", "--index-url", f"file://{work}"]
-    refused = run(sync[:-2], work)
+    flags = f"--gpu none --index-url file://{work}"
+    run(f"solve -r r.txt {flags}", work)
+    sync = f"sync --target env --index-url file://{work} --find-links ../other/repo"
+    refused = run("sync --target env", work, status=2)
     assert "far 1.5" in refused.stderr and "is of no index that you named" in refused.stderr
-    synced = run([*sync, "--find-links", "../other/repo"], work)
-    assert synced.returncode == 0, synced.stderr
-    assert "building an editable wheel of mine 1.5" in synced.stderr
+    assert "building an editable wheel of mine 1.5" in run(sync, work).stderr
     command = [work / "env" / "bin" / "python", "-c", "import far, fixed, mine"]
     subprocess.run(command, check=True)
-    again = run([*sync, "--find-links", "../other/repo"], work)
-    assert again.returncode == 0 and "again   fixed 1.5" in again.stderr + again.stdout
+    again = run(sync, work)
+    assert "again   fixed 1.5" in again.stderr + again.stdout
     assert "building a wheel of far" not in again.stderr and "editable" not in again.stderr
 
 
@@ -170,9 +164,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def test_sync_builds_with_what_the_project_says_and_a_backend_tells_a_profile(
-    tmp_path: Path,
-) -> None:
+def test_sync_builds_with_what_the_project_says_and_a_backend_tells_a_profile(tmp_path):
     for index, releases in CASES["indexes"].items():
         put(tmp_path / index, releases)
     work = tmp_path / "work"
@@ -202,15 +194,12 @@ gpu = "none"
 glibc = "2.17"
 """
     )
-    locked = run(["lock"], work)
-    assert locked.returncode == 0, locked.stderr
+    run("lock", work)
     lock = tomllib.loads((work / "pylock.ci.toml").read_text())
     assert [*map(pin_of, lock["packages"])] == ["lib 2.0", "mine ../mine"]
-    index = ("--no-index", "--find-links", "../default", "--find-links", "../mine")
-    synced = run(["sync", "pylock.ci.toml", "--target", "env", *index], work)
-    assert synced.returncode == 0, synced.stderr
-    of_project = run(["sync", "--target", "other", "--no-index"], work)  # which names ../mine
-    assert of_project.returncode == 0, of_project.stderr
+    sync = "sync --target env --no-index --find-links ../default --find-links ../mine"
+    run(f"{sync} pylock.ci.toml", work)
+    run("sync --target other --no-index", work)  # the project names ../mine
     text = (work / "pylock.ci.toml").read_text()
     for edited, problem in (
         ("config * a", "no setting of a build"),
@@ -218,25 +207,22 @@ glibc = "2.17"
     ):
         other = text.replace("config * a=1", edited)
         (work / "other.toml").write_text(other)
-        refused = run(["sync", "other.toml", "--target", "env", *index], work)
-        assert refused.returncode and problem in refused.stderr
+        assert problem in run(f"{sync} other.toml", work, status=2).stderr
 
 
-def test_verify_accepts_what_an_override_allows(tmp_path: Path) -> None:
+def test_verify_accepts_what_an_override_allows(tmp_path):
     work, wheels = tmp_path / "work", tmp_path / "wheels"
     work.mkdir()
     wheels.mkdir()
     small_wheels.make_wheel(wheels, "app", "1.0", requires=["lib>=2"])
     small_wheels.make_wheel(wheels, "lib", "1.0")
     (work / "o.txt").write_text("lib==1.0\n")
-    places = ("--no-index", "--find-links", "../wheels")
-    done = run(["solve", "app", "--override", "o.txt", "--gpu", "none", *places], work)
-    assert done.returncode == 0, done.stderr
-    synced = run(["sync", "pylock.toml", "--target", "env", *places], work)
-    assert synced.returncode == 0, synced.stderr
+    places = "--no-index --find-links ../wheels"
+    run(f"solve app --override o.txt --gpu none {places}", work)
+    run(f"sync pylock.toml --target env {places}", work)
 
-    def dependencies() -> str:
-        rows = json.loads(run("verify --json --target env", work).stdout)["checks"]
+    def dependencies():
+        rows = run("verify --json --target env", work, status=None).document["checks"]
         return next(row["status"] for row in rows if row["name"] == "dependencies")
 
     assert dependencies() == "pass"

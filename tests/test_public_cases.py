@@ -8,9 +8,6 @@ import shutil
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,24 +16,25 @@ from gpuenv import cli
 from gpuenv.index import default_index
 from gpuenv.index.snapshot import Snapshot
 from index_server import JSON_TYPE, IndexServer, make_sdist
+from tables import ROOT, each
 
-DATA = Path(__file__).parent.parent / "matrix_data"
-FOLDER = Path(__file__).parent / "data" / "public_cases"
+DATA = ROOT / "matrix_data"
+FOLDER = ROOT / "tests" / "data" / "public_cases"
 CASES = tomllib.loads((FOLDER / "cases.toml").read_text(encoding="utf-8"))["case"]
-INDEX: dict[str, list[dict[str, Any]]] = json.loads((FOLDER / "index.json").read_text())
+INDEX = json.loads((FOLDER / "index.json").read_text())
 
 
-def _marked(case: dict[str, Any]) -> Any:
+def _marked(case):
     marks = pytest.mark.xfail(strict=True, reason=case["area"]) if "area" in case else ()
     return pytest.param(case, marks=marks, id=f"{case['id']}: {case['run']}")
 
 
 @pytest.fixture(scope="module")
-def index() -> Iterator[IndexServer]:
+def index():
     """The default index: the packages of the snapshot, and those of index.json."""
     with IndexServer() as server, pytest.MonkeyPatch.context() as patch:
         snapshot = Snapshot(str(DATA / "snapshot"), server.base, default_index=server.url)
-        pages: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        pages = defaultdict(list)
         for path in (DATA / "snapshot" / "default").iterdir():
             for one in snapshot.files(path.stem):
                 if one.index == server.url:
@@ -51,9 +49,7 @@ def index() -> Iterator[IndexServer]:
         yield server
 
 
-def _recorded(
-    server: IndexServer, name: str, filename: str, requires: Sequence[str] = (), **row: str
-) -> dict[str, Any]:
+def _recorded(server, name, filename, requires=(), **row):
     """The row of a page for a file of index.json. A source distribution needs torch to build."""
     path, version = f"/files/{filename}", filename.removesuffix(".tar.gz").split("-")[1]
     if filename.endswith(".whl"):
@@ -70,13 +66,13 @@ def _recorded(
     return _row(filename, server.base + path, row["sha256"], row.get("requires_python")) | described
 
 
-def _row(filename: str, url: str, sha256: str | None, python: str | None) -> dict[str, Any]:
+def _row(filename, url, sha256, python):
     hashes = {"sha256": sha256}
     return {"filename": filename, "url": url, "hashes": hashes, "requires-python": python}
 
 
-@pytest.mark.parametrize("case", [*map(_marked, CASES)])
-def test_a_public_case(case: dict[str, Any], index: IndexServer, tmp_path: Path) -> None:
+@each("case", [*map(_marked, CASES)])
+def test_a_public_case(case, index, tmp_path):
     for name in case.get("files", ()):
         shutil.copy(FOLDER / name, tmp_path)
     environment = {key: os.environ[key] for key in ("HOME", "GPUENV_CACHE_DIR")}
@@ -92,7 +88,7 @@ def test_a_public_case(case: dict[str, Any], index: IndexServer, tmp_path: Path)
     if "locks" in case:
         words += ["-o", "pylock.toml"]
     done = forked.run(lambda: sys.exit(cli.main(words)), ["gpuenv", *words], tmp_path, environment)
-    said = " ".join((done.stdout + done.stderr).split())
+    said = " ".join((done.output).split())
     assert done.returncode == case.get("status", 0), said
     for text in case.get("says", ()):
         assert text in said, said

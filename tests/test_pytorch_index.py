@@ -1,21 +1,19 @@
 """The shape of the PyTorch index's pages: an extra index whose files are on another host."""
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import gpuenv
 from gpuenv.errors import NoSolutionError
-from gpuenv.model import Host, IndexOptions, Request
+from gpuenv.model import IndexOptions, Request
 from index_server import IndexServer, make_wheel
 
 TAG = "cp312-cp312-linux_x86_64"
 BUILD, NIGHTLY = "2.4.0+cu118", "2.5.0.dev20240601+cu118"
 
 
-def page(files: str, *wheels: tuple[str, bytes]) -> bytes:
+def page(files, *wheels):
     """The page of a package as the PyTorch index serves it: no doctype, a <br/> in each line."""
     lines = []
     for name, data in wheels:
@@ -28,7 +26,7 @@ def page(files: str, *wheels: tuple[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def index(tmp_path, monkeypatch):
     """The URL of an index whose pages name files on a second server."""
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
     with IndexServer() as pages, IndexServer() as files:
@@ -40,19 +38,19 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"{pages.base}/whl/cu118"
 
 
-def host() -> Host:
+def host():
     return gpuenv.describe(
         gpus=("A100",), driver="580.65.06", platform="linux-x86_64", python="3.12", glibc="2.39"
     )
 
 
-def solve(index: str, requirement: str, *, pre: bool = False) -> gpuenv.Plan:
+def solve(index, requirement, *, pre=False):
     default = f"{index.partition('/whl')[0]}/simple"
     options = IndexOptions(index_url=default, extra_index_urls=(index,))
     return gpuenv.solve(Request(requirements=(requirement,), pre=pre), host(), options)
 
 
-def test_a_build_without_an_offline_file_is_read_live(index: str) -> None:
+def test_a_build_without_an_offline_file_is_read_live(index):
     with pytest.raises(NoSolutionError) as refused:
         gpuenv.solve(
             Request(requirements=(f"torch=={BUILD}",)),
@@ -70,7 +68,7 @@ def test_a_build_without_an_offline_file_is_read_live(index: str) -> None:
     assert plan.choices[0].variant == "cu118"
 
 
-def test_nightly_builds_are_not_taken_unasked(index: str) -> None:
+def test_nightly_builds_are_not_taken_unasked(index):
     plan = solve(index, "torch")
     assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [BUILD]
     plan = solve(index, "torch", pre=True)

@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +12,9 @@ from gpuenv.index.snapshot import Snapshot
 from index_server import IndexServer
 from processes import run_program
 from script_modules import tool
-from tables import ROOT
+from tables import ROOT, on_x86_64
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
-)
+pytestmark = on_x86_64
 
 SPARK = """
 name = "spark"
@@ -55,9 +50,7 @@ DOCUMENTED = {
 }  # fmt: skip
 
 
-def add(
-    server: IndexServer, folder: Path, name: str, version: str, targets: str, *requires: str
-) -> None:
+def add(server, folder, name, version, targets, *requires):
     """Add a wheel with one library of three fat binaries, all with the same targets."""
     content = b"".join(binary([{"sass": target} for target in targets.split()]) for _ in range(3))
     built = library(folder / f"{name}.so", {".nv_fatbin": content})
@@ -66,7 +59,7 @@ def add(
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     folder = tmp_path / "matrix_data"
     for name in ("frameworks", "libraries"):
         (folder / name).mkdir(parents=True)
@@ -95,23 +88,21 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[IndexServer]:
+def server(tmp_path):
     with IndexServer("html", metadata=None) as server:
         add(server, tmp_path, "spark-cuda12", "1.0", "75 90", CUDNN)
         add(server, tmp_path, "nvidia-cudnn-cu12", "9.8.0.87", "50 75 90")
         yield server
 
 
-def run(
-    name: str, data: Path, server: IndexServer, *flags: str
-) -> subprocess.CompletedProcess[str]:
+def run(name, data, server, *flags):
     command = tool("data", name, "--folder", str(data))
     environment = {**os.environ, "PIP_INDEX_URL": server.url}
     environment["GPUENV_CACHE_DIR"] = str(data.parent / "cache")
     return run_program([*command, *flags], env=environment)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -119,20 +110,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
-    data: Path, server: IndexServer
-) -> None:
+def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(data, server):
     before = contents(data)
     dry = run("refresh", data, server, "--dry-run")
-    assert dry.returncode == 0, dry.stderr
     assert sorted(dry.stdout.splitlines()) == [
         "to scan: nvidia_cudnn_cu12-9.8.0.87-py3-none-manylinux_2_28_x86_64.whl",
         "to scan: spark_cuda12-1.0-py3-none-manylinux_2_28_x86_64.whl",
     ]
     assert contents(data) == before
-    done = run("refresh", data, server, "--date", "2030-01-02")
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    lines = run("refresh", data, server, "--date", "2030-01-02").stdout.splitlines()
     assert (
         "new: spark-cuda12 1.0 on linux-x86_64: cuda 12.8, cudnn 9.8, sass 75 90, evidence scanned"
         in lines
@@ -146,12 +132,11 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
         "spark-cuda12",
     ]
     after = contents(data)
-    again = run("refresh", data, server)
-    assert (again.returncode, again.stdout.splitlines()) == (0, ["0 scanned, 0 contradictions"])
+    assert run("refresh", data, server).stdout.splitlines() == ["0 scanned, 0 contradictions"]
     assert contents(data) == after
 
 
-def test_the_snapshot_has_what_a_framework_can_need(data: Path, server: IndexServer) -> None:
+def test_the_snapshot_has_what_a_framework_can_need(data, server):
     (data / "frameworks" / "spark.toml").write_text(f'since = "1.0"\n{SPARK}')
     (data / "frameworks" / "torch.json").write_text('{"builds": []}')
     (data / "pytorch_index.json").write_text('{"wheels": [], "companions": [], "pins": []}')
@@ -159,8 +144,7 @@ def test_the_snapshot_has_what_a_framework_can_need(data: Path, server: IndexSer
         requires = ["spark-cuda12 ; extra == 'cuda12'", "other ; sys_platform == 'darwin'"]
         server.add("spark", version, requires)
     server.add("nvidia-cudnn-cu12", "9.9.0.1", tag="cp27-cp27m-manylinux1_x86_64")
-    done = run("snapshot", data, server, "--date", "2030-01-02")
-    assert done.returncode == 0, done.stderr
+    run("snapshot", data, server, "--date", "2030-01-02")
     snapshot = Snapshot(str(data / "snapshot"), "https://files.example")
     names = ("nvidia-cudnn-cu12", "spark", "spark-cuda12")
     held = {name: [wheel.version for wheel in snapshot.files(name)] for name in names}
@@ -175,7 +159,7 @@ def test_the_snapshot_has_what_a_framework_can_need(data: Path, server: IndexSer
     metadata = snapshot.metadata(wheel)
     assert metadata and [str(need) for need in metadata.dependencies] == [CUDNN]
     before = contents(data)
-    assert run("snapshot", data, server, "--date", "2030-01-02").returncode == 0
+    run("snapshot", data, server, "--date", "2030-01-02")
     assert contents(data) == before
 
 

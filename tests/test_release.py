@@ -2,15 +2,10 @@
 
 import io
 import json
-import re
-import subprocess
 import tarfile
 import tomllib
 import zipfile
-from pathlib import Path
-from typing import Any
 
-import pytest
 import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
@@ -21,14 +16,10 @@ from packaging.specifiers import SpecifierSet
 from gpuenv.version import __version__
 from script_modules import load_script
 from small_wheels import make_wheel
-from tables import ROOT, together
-
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-ACTIONS = [*WORKFLOWS, *(ROOT / "docs" / "hooks" / f"{name}.yml" for name in ("ci", "update"))]
-PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
+from tables import ROOT, each
 
 
-def test_the_same_content_gives_the_same_wheel(tmp_path: Path) -> None:
+def test_the_same_content_gives_the_same_wheel(tmp_path):
     """Whatever the order, the times and the modes are; RECORD has every file."""
     build = load_script("release.build")
     given, turned = tmp_path / "given", tmp_path / "turned"
@@ -57,7 +48,7 @@ def test_the_same_content_gives_the_same_wheel(tmp_path: Path) -> None:
     assert [part["purl"] for part in bill["components"]] == ["pkg:pypi/beta"]
 
 
-def test_the_same_content_gives_the_same_sdist(tmp_path: Path) -> None:
+def test_the_same_content_gives_the_same_sdist(tmp_path):
     release = load_script("release.build")
     written = []
     for name, turned in (("one", False), ("two", True)):
@@ -73,7 +64,7 @@ def test_the_same_content_gives_the_same_sdist(tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
-def test_the_generated_files_are_current(tmp_path: Path) -> None:
+def test_the_generated_files_are_current(tmp_path):
     pages = load_script("docs.pages")
     texts = pages.texts()
     assert pages.update(ROOT, texts, is_check=True) == []
@@ -90,8 +81,8 @@ def test_the_generated_files_are_current(tmp_path: Path) -> None:
 PROJECT_TABLE = {"frameworks": ["torch"], "profiles": {"h100": {"gpu": "H100", "count": 2}}}
 
 
-@pytest.mark.parametrize(
-    "name, right, wrong",
+@each(
+    "name right wrong",
     [
         ("tool-gpuenv", PROJECT_TABLE, {"frameworks": "torch"}),
         ("tool-gpuenv", {"profiles": {"cpu": {"gpu": "none"}}}, {"profiles": {"cpu": {"gup": ""}}}),
@@ -99,36 +90,13 @@ PROJECT_TABLE = {"frameworks": ["torch"], "profiles": {"h100": {"gpu": "H100", "
         ("config", {"index-url": "https://index.example"}, {"color": "yes"}),
     ],
 )
-def test_the_schemas_of_tables(name: str, right: object, wrong: object) -> None:
+def test_the_schemas_of_tables(name, right, wrong):
     text = (ROOT / "docs" / "schemas" / f"{name}.json").read_text()
     validator = Draft202012Validator(json.loads(text))
     assert list(validator.iter_errors(right)) == [] and list(validator.iter_errors(wrong))
 
 
-@together(ACTIONS)
-def test_a_workflow_pins_its_actions(path: Path) -> None:
-    text = path.read_text()
-    uses = [line.strip(" -") for line in text.splitlines() if "uses:" in line]
-    assert uses and [line for line in uses if not PINNED.match(line)] == []
-    workflow: dict[str, Any] = yaml.safe_load(text)
-    for job in workflow["jobs"].values():
-        for step in job["steps"]:
-            for script in re.findall(r"scripts/[\w.]+", step.get("run", "")):
-                assert (ROOT / script).exists(), script
-
-
-def test_no_more_lies_at_the_top_than_tools_demand() -> None:
-    command = ["git", "-C", str(ROOT), "ls-files"]
-    tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert {name.split("/")[0] for name in tracked.split("\n") if name} <= {
-        *("docs", "matrix_data", "pyproject.toml", "resolver", "scripts", "tests"),
-        *(".ci", ".github", ".gitignore", ".pre-commit-hooks.yaml"),
-        *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in"),
-        *("AGENTS.md", "README.md", "SECURITY.md"),
-    }
-
-
-def test_the_recipe_requires_what_the_package_requires() -> None:
+def test_the_recipe_requires_what_the_package_requires():
     """The names of conda-forge differ for `build`; ahocorasick-rs is left out."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     recipe = yaml.safe_load((ROOT / "scripts" / "recipes" / "recipe.yaml").read_text())

@@ -3,10 +3,6 @@
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 from gpuenv.cli import main
 from tables import data_file, each
@@ -25,23 +21,23 @@ ONE_NODE = TABLES["one_node"]
 class Tags(HTMLParser):
     """Checks that each tag is closed, and collects attributes and the ids of elements."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
+        self.open = []
+        self.attributes = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.attributes += attrs
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         if tag == "li" and self.open[-1] != "li":
             return
         assert self.open.pop() == tag
 
 
-def report(tmp_path: Path, **documents: dict[str, Any]) -> str:
+def report(tmp_path, **documents):
     paths = []
     for name, document in documents.items():
         path = tmp_path / f"{name}.json"
@@ -52,9 +48,7 @@ def report(tmp_path: Path, **documents: dict[str, Any]) -> str:
     return output.read_text()
 
 
-def test_a_report_of_all_kinds_is_one_closed_document(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_of_all_kinds_is_one_closed_document(tmp_path, capsys):
     text = report(
         tmp_path, first=VERIFY, later=LATER, solve=SOLVE, hosts=DETECT, node=ONE_NODE, one=ONE_HOST
     )
@@ -69,14 +63,14 @@ def test_a_report_of_all_kinds_is_one_closed_document(
     assert document == {"path": str(tmp_path / "out.html"), "bytes": len(text.encode())}
 
 
-def test_nothing_is_requested_from_outside(tmp_path: Path) -> None:
+def test_nothing_is_requested_from_outside(tmp_path):
     text = report(tmp_path, first=VERIFY, solve=SOLVE, one=ONE_HOST)
     assert re.findall(r"https?:|//[a-z]|url\(|@import|<script|<link|<img|src=", text) == []
     assert "default-src 'none'" in text
     assert "prefers-color-scheme: dark" in text
 
 
-def test_what_it_shows(tmp_path: Path) -> None:
+def test_what_it_shows(tmp_path):
     text = report(tmp_path, first=VERIFY, later=LATER, solve=SOLVE)
     shown = " ".join(re.sub(r"<[^>]*>", " ", text.partition("<body>")[2]).split())
     assert "NOT verified: 2 of 4 nodes passed" in shown
@@ -94,24 +88,19 @@ def test_what_it_shows(tmp_path: Path) -> None:
 
 
 @each("content message", TABLES["bad_input_is_one_line"])
-def test_bad_input_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
-) -> None:
+def test_bad_input_is_one_line(tmp_path, call, content, message):
     path, output = tmp_path / "a.json", tmp_path / "out.html"
     path.write_text(content)
-    assert main(["report", str(path), "-o", str(output)]) == 2
-    err = capsys.readouterr().err
+    err = call(f"report {path} -o {output}", status=2).stderr
     assert (len(err.splitlines()), message in err) == (1, True)
     assert not output.exists()
 
 
-def test_without_jinja2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_jinja2(tmp_path, call, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "jinja2", None)
     path = tmp_path / "a.json"
     path.write_text(json.dumps(ONE_NODE))
-    assert main(["report", str(path), "-o", str(tmp_path / "out.html")]) == 2
-    assert "gpuenv report needs jinja2; pip install 'gpuenv[report]'" in capsys.readouterr().err
+    done = call(f"report {path} -o", str(tmp_path / "out.html"), status=2)
+    assert "gpuenv report needs jinja2; pip install 'gpuenv[report]'" in done.stderr

@@ -1,17 +1,16 @@
 """The frameworks that a request names, and requests that ask for versions of them."""
 
-import pytest
-
 from gpuenv.compat import data
 from gpuenv.model import Host, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
-from gpuenv.resolve.requested import read_request, with_versions
+from gpuenv.resolve.requested import read_request
+from tables import each
 
 DATA = data.load()
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 
 
-def ways(*texts: str, frameworks: tuple[str, ...] = ()) -> list[str]:
+def ways(*texts, frameworks=()):
     """What each text of a request leaves of its framework, and its other requirements."""
     request = Request(frameworks=frameworks, requirements=texts)
     rows, others = read_request(request, DATA, TargetEnvironment(HOST))
@@ -26,8 +25,8 @@ EXTRAS = ("cuda13", "cuda12", "cuda12_pip", "cuda11_pip", "cuda11_cudnn86", "cud
 JAX_WAYS = [*(f"jax[{extra}]" for extra in EXTRAS), "jax"]
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
+@each(
+    "texts expected",
     [
         (["jax"], [f"jax: {', '.join(JAX_WAYS)}"]),
         (["jax[cuda12]"], ["jax: jax[cuda12]"]),
@@ -53,16 +52,5 @@ JAX_WAYS = [*(f"jax[{extra}]" for extra in EXTRAS), "jax"]
         (["torch[opt-einsum]"], ["torch: torch"]),
     ],
 )
-def test_the_ways_that_texts_leave(texts: list[str], expected: list[str]) -> None:
+def test_the_ways_that_texts_leave(texts, expected):
     assert ways(*texts) == expected
-
-
-def test_a_version_of_a_framework_that_is_only_a_dependency_is_a_constraint() -> None:
-    request = Request(
-        frameworks=("torch",), requirements=("jax[cuda12]", "app"), constraints=("app<2",)
-    )
-    versions = {"torch": "2.9.0", "jax": "0.6.2", "cupy": "13.6.0"}
-    changed = with_versions(request, versions, DATA)
-    assert changed.frameworks == request.frameworks
-    assert changed.requirements == ("jax[cuda12]", "app", "torch==2.9.0", "jax==0.6.2")
-    assert changed.constraints == ("app<2", "cupy==13.6.0")

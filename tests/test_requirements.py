@@ -1,8 +1,6 @@
 """Requirement files and projects as pip reads them, and one line for each mistake."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,33 +12,32 @@ from pip._internal.exceptions import InstallationError
 from examples import examples
 from gpuenv.errors import InputError
 from gpuenv.requirements.files import read_files
-from gpuenv.requirements.parse import RequirementSet
 from gpuenv.requirements.pyproject import read_project
 from tables import cases, data_file
 
-CASES: list[dict[str, Any]] = data_file("requirements.json")
-PROJECTS: list[dict[str, Any]] = data_file("projects.json")
+CASES = data_file("requirements.json")
+PROJECTS = data_file("projects.json")
 
 
-def put(folder: Path, files: dict[str, str], encoding: str = "utf-8") -> None:
+def put(folder, files, encoding="utf-8"):
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(text.encode(encoding))
 
 
-def plain(asked: RequirementSet) -> dict[str, Any]:
+def plain(asked):
     """What is not left at its default, as JSON has it, without the origins."""
-    stated: dict[str, Any] = json.loads(json.dumps(asked.non_defaults()))
+    stated = json.loads(json.dumps(asked.non_defaults()))
     stated.pop("origins", None)
     return stated
 
 
 @cases(CASES)
-def test_files(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files(case, tmp_path, monkeypatch):
     put(tmp_path, case["files"], case.get("encoding", "utf-8"))
     monkeypatch.chdir(tmp_path)
 
-    def read() -> RequirementSet:
+    def read():
         return read_files(
             case.get("requirements", ["r.txt"]),
             case.get("constraints", ()),
@@ -60,7 +57,7 @@ def test_files(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert text not in told
 
 
-def by_pip(path: str, *, constraint: bool = False) -> list[tuple[str, bool, tuple[str, ...]]]:
+def by_pip(path, *, constraint=False):
     """(requirement, whether it is a constraint, its hashes) as pip's own reader has them."""
     from pip._internal.network.session import PipSession
     from pip._internal.req.req_file import parse_requirements
@@ -86,9 +83,7 @@ COMPARED = [
 
 
 @cases(COMPARED)
-def test_pip_reads_the_same(
-    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_reads_the_same(case, tmp_path, monkeypatch):
     put(tmp_path, case["files"], case.get("encoding", "utf-8"))
     monkeypatch.chdir(tmp_path)
     for name, value in case.get("environ", {}).items():
@@ -116,7 +111,7 @@ LINES = st.one_of(
     max_examples=examples(50), deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
 )
 @given(st.lists(LINES, max_size=6).map("\n".join))
-def test_any_file_is_read_as_pip_reads_it(tmp_path: Path, text: str) -> None:
+def test_any_file_is_read_as_pip_reads_it(tmp_path, text):
     put(tmp_path, {"r.txt": text, "other.txt": "other==1\n", "limits.txt": "numpy<9\n"})
     path = str(tmp_path / "r.txt")
     try:
@@ -132,10 +127,10 @@ def test_any_file_is_read_as_pip_reads_it(tmp_path: Path, text: str) -> None:
 
 
 @cases(PROJECTS)
-def test_projects(case: dict[str, Any], tmp_path: Path) -> None:
+def test_projects(case, tmp_path):
     (tmp_path / "pyproject.toml").write_text(case["text"])
 
-    def read() -> RequirementSet:
+    def read():
         return read_project(str(tmp_path), case.get("extras", ()), case.get("groups", ()))
 
     if "asked" in case:
@@ -148,7 +143,7 @@ def test_projects(case: dict[str, Any], tmp_path: Path) -> None:
         assert text in error.value.message
 
 
-def test_each_requirement_has_its_place(tmp_path: Path) -> None:
+def test_each_requirement_has_its_place(tmp_path):
     put(tmp_path, {"r.txt": "numpy\n-r s.txt\n", "s.txt": "\nscipy>=1\n"})
     places = dict(read_files([str(tmp_path / "r.txt")]).origins)
     assert places == {"numpy": f"{tmp_path}/r.txt:1", "scipy>=1": f"{tmp_path}/s.txt:2"}

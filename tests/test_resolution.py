@@ -3,15 +3,13 @@
 import json
 import platform
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import gpuenv
 from gpuenv.compat import data
 from gpuenv.errors import InputError, NoSolutionError
-from gpuenv.model import Host, Plan, Python, Request
+from gpuenv.model import Host, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.solver import solve
@@ -21,11 +19,11 @@ from universe import BASE, Universe
 
 TABLES = data_file("tables/resolution.json")
 
-FOLDER = Path(__file__).parent / "data" / "resolution"
+FOLDER = ROOT / "tests" / "data" / "resolution"
 DATA = data.load()
 
 
-def every_case() -> list[dict[str, Any]]:
+def every_case():
     """Every case, with the packages of its universe in it."""
     found = []
     for path in sorted(FOLDER.glob("*.json")):
@@ -41,7 +39,7 @@ def every_case() -> list[dict[str, Any]]:
 CASES = every_case()
 
 
-def host_of(case: dict[str, Any]) -> Host:
+def host_of(case):
     """The target of a case; this interpreter on this machine where it names none."""
     if "target" not in case:
         libc = tuple(int(part) for part in platform.libc_ver()[1].split(".")[:2])
@@ -66,7 +64,7 @@ def host_of(case: dict[str, Any]) -> Host:
     )
 
 
-def request_of(case: dict[str, Any], universe: Universe, base: str = BASE) -> Request:
+def request_of(case, universe, base=BASE):
     digests = {
         wheel.filename: wheel.sha256 for name in case["packages"] for wheel in universe.files(name)
     }
@@ -85,25 +83,24 @@ def request_of(case: dict[str, Any], universe: Universe, base: str = BASE) -> Re
     )
 
 
-def packages_at(case: dict[str, Any], base: str) -> dict[str, Any]:
+def packages_at(case, base):
     """The packages of a case whose URLs are below `base`."""
-    found: dict[str, Any] = json.loads(json.dumps(case["packages"]).replace("{base}", base))
-    return found
+    return json.loads(json.dumps(case["packages"]).replace("{base}", base))
 
 
-def solved(case: dict[str, Any]) -> Plan:
+def solved(case):
     universe = Universe(packages_at(case, BASE))
     return solver.solve(
         request_of(case, universe), host_of(case), DATA, universe, TargetEnvironment, changes=False
     )
 
 
-def versions(plan: Plan) -> dict[str, str]:
+def versions(plan):
     return {pin.wheel.name: pin.wheel.version for pin in plan.pins}
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-def test_cases(case: dict[str, Any]) -> None:
+@each("case", CASES, ids=[case["id"] for case in CASES])
+def test_cases(case):
     if "mistake" in case:
         with pytest.raises(InputError, match=case["mistake"]):
             solved(case)
@@ -127,12 +124,10 @@ def test_cases(case: dict[str, Any]) -> None:
 
 
 @each("requirements conflicts", TABLES["all_conflicting_pairs_of_a_short_request_are_named"])
-def test_all_conflicting_pairs_of_a_short_request_are_named(
-    requirements: int, conflicts: list[str]
-) -> None:
+def test_all_conflicting_pairs_of_a_short_request_are_named(requirements, conflicts):
     """Of a longer request it is the first group that was found."""
     names = [f"p{number}" for number in range(requirements)]
-    packages: dict[str, Any] = {name: {"1.0": {}} for name in names}
+    packages = {name: {"1.0": {}} for name in names}
     packages |= {name: {"1.0": {}, "2.0": {}} for name in ("c", "d")}
     needs = {"p0": "c==1.0", "p1": "c==2.0", "p2": "d==1.0", "p3": "d==2.0"}
     packages |= {name: {"1.0": {"requires": [need]}} for name, need in needs.items()}
@@ -143,8 +138,8 @@ def test_all_conflicting_pairs_of_a_short_request_are_named(
 
 
 @each("pins choices", TABLES["frameworks_that_are_dependencies_are_choices"])
-def test_frameworks_that_are_dependencies_are_choices(pins: list[str], choices: list[str]) -> None:
-    packages: dict[str, Any] = {"app": {"1.0": {"requires": pins}}}
+def test_frameworks_that_are_dependencies_are_choices(pins, choices):
+    packages = {"app": {"1.0": {"requires": pins}}}
     for pin in pins:
         name, version = pin.split("==")
         packages[name] = {version: {}}
@@ -152,13 +147,13 @@ def test_frameworks_that_are_dependencies_are_choices(pins: list[str], choices: 
     assert [f"{one.framework} {one.version} {one.variant}" for one in plan.choices] == choices
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_of_them():
     """A case that is lost on the way is noticed."""
     assert len(CASES) >= 300
     assert len({case["id"] for case in CASES}) == len(CASES)
 
 
-def test_pip_and_uv_resolve_the_same() -> None:
+def test_pip_and_uv_resolve_the_same():
     """A sample; the record is of all cases as they are now."""
     script = load_script("prove.resolvers")
     record = json.loads((ROOT / "docs" / "records" / "resolvers.json").read_text())
@@ -171,8 +166,8 @@ EDITED = data_file("suggestions.toml")
 NO_GPU = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
 
 
-@pytest.mark.parametrize("case", EDITED["edit"], ids=lambda case: str(case["request"]))
-def test_the_smallest_edits_of_a_request(case: dict[str, Any]) -> None:
+@each("case", EDITED["edit"], ids=lambda case: str(case["request"]))
+def test_the_smallest_edits_of_a_request(case):
     request = Request(**{field: tuple(texts) for field, texts in case["request"].items()})
     with pytest.raises(NoSolutionError) as refusal:
         solve(request, NO_GPU, DATA, Universe(EDITED["packages"]), TargetEnvironment)

@@ -8,10 +8,11 @@ from complete_search import Search, UndecidedError
 from examples import examples
 from families import FAMILIES, RequirementSet, requirement_set
 from gpuenv.errors import NoSolutionError, UnfinishedError
-from gpuenv.model import Plan, Request
+from gpuenv.model import Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.resolution import LearningResolver
+from tables import each
 from test_resolution import DATA, versions
 from test_resolution_laws import HOST
 from universe import Universe
@@ -21,7 +22,7 @@ SETS = examples(2)  # of each family
 STEPS = 5_000
 
 
-def solve(made: RequirementSet, *, shuffled: bool = False) -> Plan | None:
+def solve(made, *, shuffled=False):
     requires, constraints = list(made.requires), list(made.constraints)
     if shuffled:
         chance = random.Random(SEED)  # noqa: S311  no secret
@@ -39,7 +40,7 @@ def solve(made: RequirementSet, *, shuffled: bool = False) -> Plan | None:
         return None
 
 
-def is_possible(made: RequirementSet) -> bool:
+def is_possible(made):
     """Return whether a solution is known, or found without unusual releases in a few steps."""
     if made.solution is not None:
         return True
@@ -50,8 +51,8 @@ def is_possible(made: RequirementSet) -> bool:
         return False
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_answers_are_right_and_do_not_depend_on_the_order(family: str) -> None:
+@each("family", [*FAMILIES])
+def test_answers_are_right_and_do_not_depend_on_the_order(family):
     for number in range(SETS):
         made = requirement_set(family, SEED, number)
         plan, other = solve(made), solve(made, shuffled=True)
@@ -64,7 +65,7 @@ def test_answers_are_right_and_do_not_depend_on_the_order(family: str) -> None:
         assert faults == [], f"set {number}"
 
 
-def test_two_files_of_one_name_at_different_urls() -> None:
+def test_two_files_of_one_name_at_different_urls():
     file = "a-1.0-py3-none-any.whl"
     made = RequirementSet(
         packages={
@@ -78,12 +79,11 @@ def test_two_files_of_one_name_at_different_urls() -> None:
         requires=["p"],
     )
     plan = solve(made)
-    assert plan is not None
     assert versions(plan) == {"a": "1.0", "p": "1.0"}
     assert plan.pins[0].wheel.url == f"https://one.test/{file}"
 
 
-def test_a_search_that_is_given_up_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_is_given_up_is_no_refusal(monkeypatch):
     whole = LearningResolver.resolve
     monkeypatch.setattr(LearningResolver, "resolve", lambda self, roots, _: whole(self, roots, 3))
     with pytest.raises(UnfinishedError, match="no answer after 3 conflicts"):

@@ -1,11 +1,9 @@
 """Laws of general resolution, over universes that hypothesis makes up."""
 
 import itertools
-from typing import Any
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from packaging.markers import Marker
 from packaging.requirements import Requirement as Parsed
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -13,7 +11,7 @@ from packaging.version import Version
 from examples import examples
 from gpuenv.errors import NoSolutionError
 from gpuenv.lock import pylock
-from gpuenv.model import Host, Plan, Python, Request
+from gpuenv.model import Host, Python, Request
 from gpuenv.requirements.target import TargetEnvironment, marker_environment
 from gpuenv.resolve import solver
 from test_resolution import DATA, versions
@@ -65,9 +63,7 @@ laws = settings(
 )
 
 
-def solve(
-    packages: dict[str, Any], requires: list[str], constraints: list[str] | None = None
-) -> Plan | None:
+def solve(packages, requires, constraints=None):
     request = Request(requirements=tuple(requires), constraints=tuple(constraints or ()))
     try:
         return solver.solve(
@@ -78,19 +74,17 @@ def solve(
         return None
 
 
-def holds(marker: Marker | None, extras: set[str]) -> bool:
+def holds(marker, extras):
     variables = marker_environment(HOST)
     return marker is None or any(
         marker.evaluate({**variables, "extra": extra}) for extra in extras | {""}
     )
 
 
-def faults(
-    packages: dict[str, Any], pins: dict[str, str], requires: list[str], constraints: list[str]
-) -> list[str]:
+def faults(packages, pins, requires, constraints):
     """What speaks against a set of pins, asked of packaging and of the universe itself."""
-    found, extras = [], {name: set[str]() for name in pins}
-    waiting, reached = [Parsed(text) for text in requires], set[tuple[str, str]]()
+    found, extras = [], {name: set() for name in pins}
+    waiting, reached = [Parsed(text) for text in requires], set()
     while waiting:
         need = waiting.pop()
         if need.name not in pins:
@@ -124,9 +118,7 @@ def faults(
 
 @laws
 @given(universes, requests, limits)
-def test_a_solution_meets_all_that_is_asked(
-    packages: Any, requires: list[str], constraints: list[str]
-) -> None:
+def test_a_solution_meets_all_that_is_asked(packages, requires, constraints):
     plan = solve(packages, requires, constraints)
     if plan is not None:
         assert faults(packages, versions(plan), requires, constraints) == []
@@ -134,9 +126,7 @@ def test_a_solution_meets_all_that_is_asked(
 
 @laws
 @given(universes, requests)
-def test_yanks_and_prereleases_are_taken_for_a_reason_only(
-    packages: Any, requires: list[str]
-) -> None:
+def test_yanks_and_prereleases_are_taken_for_a_reason_only(packages, requires):
     plan = solve(packages, requires)
     if plan is None:
         return
@@ -163,12 +153,9 @@ def test_yanks_and_prereleases_are_taken_for_a_reason_only(
 
 @laws
 @given(universes, requests, limits)
-def test_a_contradiction_is_refused(
-    packages: Any, requires: list[str], constraints: list[str]
-) -> None:
+def test_a_contradiction_is_refused(packages, requires, constraints):
     plan = solve(packages, requires, constraints)
     assume(plan is not None)
-    assert plan is not None
     for pin in plan.pins:
         contradiction = f"{pin.wheel.name}>{pin.wheel.version},<{pin.wheel.version}"
         assert solve(packages, [*requires, contradiction], constraints) is None
@@ -178,9 +165,7 @@ def test_a_contradiction_is_refused(
 
 @laws
 @given(universes, requests, limits, st.randoms(use_true_random=False))
-def test_the_order_says_nothing(
-    packages: Any, requires: list[str], constraints: list[str], random: Any
-) -> None:
+def test_the_order_says_nothing(packages, requires, constraints, random):
     plan = solve(packages, requires, constraints)
     shuffled, limited = (
         random.sample(requires, len(requires)),
@@ -194,9 +179,7 @@ def test_the_order_says_nothing(
 
 @laws
 @given(universes, requests, limits)
-def test_two_runs_give_the_same_bytes(
-    packages: Any, requires: list[str], constraints: list[str]
-) -> None:
+def test_two_runs_give_the_same_bytes(packages, requires, constraints):
     texts = []
     for _ in range(2):
         plan = solve(packages, requires, constraints)
@@ -210,7 +193,7 @@ def test_two_runs_give_the_same_bytes(
 
 @settings(laws, max_examples=examples(30))
 @given(universes, requests)
-def test_what_is_refused_has_no_solution(packages: Any, requires: list[str]) -> None:
+def test_what_is_refused_has_no_solution(packages, requires):
     """No set of releases meets the request, tried one by one; extras and pre-releases aside."""
     texts = [*requires, *(
         text

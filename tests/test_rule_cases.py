@@ -1,34 +1,28 @@
 """Rule cases: wheels, conda records and installed distributions give the same reasons."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from gpuenv import api
 from gpuenv.compat import conda_parts, evaluate
 from gpuenv.compat.conda_records import Carriers
-from gpuenv.errors import Reason, is_doubt
+from gpuenv.errors import is_doubt
 from gpuenv.model import Gpu, Host, Python, parse_pair
 from gpuenv.verify.survey import read_distributions
-from tables import data_file
+from tables import data_file, each
 
 TABLE = data_file("rule_cases.toml")
-CASES: list[dict[str, Any]] = TABLE["case"]
+CASES = TABLE["case"]
 DATA = api.compatibility_data()
 CARRIERS = Carriers(DATA.folder)
 
 
-def cases(field: str) -> list[Any]:
+def cases(field):
     """The cases that have a field, named for pytest."""
     rows = [case for case in CASES if field in case]
     return [pytest.param(case, id=f"{case['rule']}: {case['name']}") for case in rows]
 
 
-def host_of(case: dict[str, Any]) -> Host:
+def host_of(case):
     platform = case.get("platform", "linux-x86_64")
     names = [name for name in case["gpus"] if name != "none"]
     gpus = [Gpu(name=name, compute_capability=DATA.compute_capability(name)) for name in names]
@@ -46,13 +40,13 @@ def host_of(case: dict[str, Any]) -> Host:
     )
 
 
-def records_of(case: dict[str, Any]) -> list[dict[str, Any]]:
+def records_of(case):
     subdir = "linux-aarch64" if case.get("platform") == "linux-aarch64" else "linux-64"
     defaults = {"build": "0", "build_number": 0, "channel": "conda-forge", "subdir": subdir}
     return [{**defaults, **record} for record in case["records"]]
 
 
-def check(case: dict[str, Any], reasons: Iterable[Reason]) -> None:
+def check(case, reasons):
     reasons = list(reasons)
     assert {reason.code for reason in reasons} == set(case["codes"])
     assert all(reason.need and reason.have and reason.subject for reason in reasons)
@@ -62,13 +56,13 @@ def check(case: dict[str, Any], reasons: Iterable[Reason]) -> None:
     assert answer == case["answer"]
 
 
-@pytest.mark.parametrize("case", cases("pins"))
-def test_wheels(case: dict[str, Any]) -> None:
+@each("case", cases("pins"))
+def test_wheels(case):
     check(case, evaluate.pin_reasons(case["pins"], host_of(case), DATA))
 
 
-@pytest.mark.parametrize("case", cases("pins"))
-def test_installed(case: dict[str, Any], tmp_path: Path) -> None:
+@each("case", cases("pins"))
+def test_installed(case, tmp_path):
     for name, version in case["pins"]:
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
@@ -80,8 +74,8 @@ def test_installed(case: dict[str, Any], tmp_path: Path) -> None:
     check(case, evaluate.pin_reasons(pins, host_of(case), DATA))
 
 
-@pytest.mark.parametrize("case", cases("records"))
-def test_conda(case: dict[str, Any]) -> None:
+@each("case", cases("records"))
+def test_conda(case):
     host, records = host_of(case), records_of(case)
     packages = conda_parts.packages_of_records(records, host.platform, DATA, CARRIERS)
     check(case, evaluate.environment_reasons(packages, host, DATA))
@@ -98,8 +92,8 @@ NOT_OF_CLOSURES = {
 }
 
 
-@pytest.mark.parametrize("case", cases("records"))
-def test_conda_closures_and_locks_give_these_reasons_too(case: dict[str, Any]) -> None:
+@each("case", cases("records"))
+def test_conda_closures_and_locks_give_these_reasons_too(case):
     host, records = host_of(case), records_of(case)
     by_package = conda_parts.closure_reasons(records, host, DATA, CARRIERS, virtual=())
     assert by_package.keys() <= {record["name"] for record in records}
@@ -112,8 +106,8 @@ def test_conda_closures_and_locks_give_these_reasons_too(case: dict[str, Any]) -
     assert ("cuda-build" in lock) == ("gpu-unused" in case["codes"])
 
 
-@pytest.mark.parametrize("named", ["libcudnn", "libcublas"])
-def test_a_bad_pair_replaces_the_package_that_the_user_did_not_name(named: str) -> None:
+@each("named", ["libcudnn", "libcublas"])
+def test_a_bad_pair_replaces_the_package_that_the_user_did_not_name(named):
     (case,) = [case for case in CASES if case["codes"] == ["bad-pair"] and "records" in case]
     by_package = conda_parts.closure_reasons(
         records_of(case), host_of(case), DATA, CARRIERS, virtual=(), keep={named}
@@ -128,8 +122,8 @@ def test_a_bad_pair_replaces_the_package_that_the_user_did_not_name(named: str) 
     )
 
 
-def test_the_table_is_complete() -> None:
-    answers: dict[str, set[str]] = {}
+def test_the_table_is_complete():
+    answers = {}
     for case in CASES:
         answers.setdefault(case["rule"], set()).add(case["answer"])
         assert ("pins" in case) != ("wheels_na" in case), case["name"]

@@ -1,11 +1,7 @@
 """The compatibility rules: replayed cases, and laws that hold for all inputs."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,15 +9,9 @@ from hypothesis import strategies as st
 
 from gpuenv.compat import data as matrix
 from gpuenv.compat import evaluate, rules
-from gpuenv.compat.architectures import (
-    driver_branch,
-    parse_target,
-    ptx_runs,
-    sass_runs,
-)
-from gpuenv.errors import Reason
+from gpuenv.compat.architectures import driver_branch, parse_target, ptx_runs, sass_runs
 from gpuenv.model import Code, Gpu, Host, Python, parse_pair, parse_release
-from tables import data_file
+from tables import data_file, each
 
 CASES = data_file("rules.json")
 DATA = matrix.load()
@@ -29,65 +19,61 @@ TABLES = json.loads((Path(DATA.folder) / "tables.json").read_text(encoding="asci
 ORDER = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
 
 
-def pair(text: str | None) -> tuple[int, int] | None:
+def pair(text):
     return None if text is None else parse_pair(text)
 
 
-def code(case: dict[str, Any]) -> Code:
+def code(case):
     if "library" in case:
         library = DATA.library(*case["library"])
-        assert library is not None
         return library.code
     if "build" in case:
         build = DATA.build(*case["build"])
-        assert build is not None
         return build.code
     return plain_code(case["code"])
 
 
-def plain_code(data: dict[str, Any]) -> Code:
+def plain_code(data):
     lists = {name: None if data[name] is None else tuple(data[name]) for name in ("sass", "ptx")}
     return Code(**lists, made_by=pair(data["made_by"]))
 
 
-def gpus(case: dict[str, Any]) -> tuple[Gpu, ...]:
+def gpus(case):
     return tuple(Gpu(name=f"GPU of {one}", compute_capability=pair(one)) for one in case["gpus"])
 
 
-def codes(reasons: tuple[Reason, ...]) -> list[str]:
+def codes(reasons):
     return [reason.code for reason in reasons]
 
 
-def host(driver: str | None, gpus: tuple[Gpu, ...] = ()) -> Host:
+def host(driver, gpus=()):
     return Host(python=Python(version=(3, 12)), driver=driver, gpus=gpus)
 
 
-def driver_reasons(case: dict[str, Any]) -> list[str]:
+def driver_reasons(case):
     cuda = parse_pair(case["cuda"])
     return codes(
         rules.driver_reasons("x", cuda, host(case["driver"]), DATA.driver_floor(cuda, case["os"]))
     )
 
 
-def host_reasons(case: dict[str, Any]) -> list[str]:
+def host_reasons(case):
     return codes(evaluate.host_reasons(host(case["driver"], gpus(case)), DATA))
 
 
-def library_facts(case: dict[str, Any]) -> dict[str, list[str]]:
+def library_facts(case):
     """Return the codes of the reasons by host fact."""
     library = DATA.library(*case["library"])
     facts = evaluate.library_reasons("x", library, host(case["driver"], gpus(case)), DATA)
     return {fact: codes(reasons) for fact, reasons in facts.items()}
 
 
-def owner_reasons(case: dict[str, Any]) -> list[str]:
+def owner_reasons(case):
     pins = [(name, "9.10.2.21") for name in case["distributions"]]
     return codes(evaluate.pin_reasons(pins, host(None), DATA))
 
 
-def targets_serving(
-    code: Code, gpus: Sequence[Gpu], driver_cuda: tuple[int, int] | None
-) -> tuple[str, ...]:
+def targets_serving(code, gpus, driver_cuda):
     """Return the targets of `code` that run on a device of `gpus`, SASS first."""
     devices = [gpu.compute_capability for gpu in gpus if gpu.compute_capability is not None]
     compiled = driver_cuda is not None and code.made_by is not None and driver_cuda >= code.made_by
@@ -130,19 +116,19 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case['call']}: {case['name']}" for case in CASES])
-def test_case(case: dict[str, Any]) -> None:
+@each("case", CASES, ids=[f"{case['call']}: {case['name']}" for case in CASES])
+def test_case(case):
     assert CALLS[case["call"]](case) == case["want"]
 
 
-def test_cases_cover_every_rule_and_have_names_of_their_own() -> None:
+def test_cases_cover_every_rule_and_have_names_of_their_own():
     assert {case["rule"] for case in CASES} == {f"R{number}" for number in range(1, 8)}
     names = [(case["call"], case["name"]) for case in CASES]
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("text", ["", "9", "a", "sm_90", "90b", "1000", "9 0", "90af"])
-def test_what_is_no_target_is_refused(text: str) -> None:
+@each("text", ["", "9", "a", "sm_90", "90b", "1000", "9 0", "90af"])
+def test_what_is_no_target_is_refused(text):
     with pytest.raises(ValueError, match="is not a target"):
         parse_target(text)
 
@@ -161,17 +147,13 @@ capabilities = targets.map(lambda target: parse_target(target)[0])
 
 
 @given(built, capabilities, cudas, cudas)
-def test_a_newer_driver_takes_nothing_away(
-    of: Code, capability: tuple[int, int], one: Any, other: Any
-) -> None:
+def test_a_newer_driver_takes_nothing_away(of, capability, one, other):
     older, newer = sorted((one, other))
     assert ORDER[rules.serves(of, capability, older)] <= ORDER[rules.serves(of, capability, newer)]
 
 
 @given(built, capabilities, cudas, targets)
-def test_more_code_takes_nothing_away(
-    of: Code, capability: tuple[int, int], driver: Any, extra: str
-) -> None:
+def test_more_code_takes_nothing_away(of, capability, driver, extra):
     more = of.replace(sass=None if of.sass is None else (*of.sass, extra))
     assert (
         ORDER[rules.serves(of, capability, driver)] <= ORDER[rules.serves(more, capability, driver)]
@@ -179,14 +161,14 @@ def test_more_code_takes_nothing_away(
 
 
 @given(targets)
-def test_code_runs_on_the_device_that_it_names(target: str) -> None:
+def test_code_runs_on_the_device_that_it_names(target):
     device = parse_target(target)[0]
     assert sass_runs(target, device)
     assert ptx_runs(target, device)
 
 
 @given(targets, capabilities)
-def test_sass_never_leaves_its_major_nor_goes_back(target: str, device: tuple[int, int]) -> None:
+def test_sass_never_leaves_its_major_nor_goes_back(target, device):
     made_for = parse_target(target)[0]
     if sass_runs(target, device):
         assert made_for[0] == device[0]
@@ -194,15 +176,13 @@ def test_sass_never_leaves_its_major_nor_goes_back(target: str, device: tuple[in
 
 
 @given(targets.filter(lambda target: target.endswith("a")), capabilities)
-def test_architecture_specific_code_stays_where_it_is(target: str, device: tuple[int, int]) -> None:
+def test_architecture_specific_code_stays_where_it_is(target, device):
     assert sass_runs(target, device) == ptx_runs(target, device)
     assert sass_runs(target, device) == (parse_target(target)[0] == device)
 
 
 @given(st.lists(built, max_size=4), capabilities, cudas)
-def test_the_worst_member_counts(
-    members: list[Code], capability: tuple[int, int], driver: Any
-) -> None:
+def test_the_worst_member_counts(members, capability, driver):
     worst = rules.serves_all(members, capability, driver)
     assert all(
         ORDER[worst] <= ORDER[rules.serves(member, capability, driver)] for member in members
@@ -211,9 +191,7 @@ def test_the_worst_member_counts(
 
 
 @given(built, st.lists(capabilities, max_size=4), st.none() | cudas)
-def test_a_device_has_a_reason_or_a_target(
-    of: Code, devices: list[tuple[int, int]], driver: Any
-) -> None:
+def test_a_device_has_a_reason_or_a_target(of, devices, driver):
     """R6: no device is passed over, and nothing is said against a device that a target serves."""
     for device in devices:
         gpu = (Gpu(name="one", compute_capability=device),)
@@ -232,9 +210,7 @@ releases = numbers.map("{0[0]}.{0[1]}.{0[2]:02}".format)
     st.sampled_from([(11, 8), (12, 4), (13, 0)]),
     st.sampled_from(["linux", "windows"]),
 )
-def test_a_newer_driver_meets_every_floor_that_an_older_one_meets(
-    one: str, other: str, cuda: Any, os: str
-) -> None:
+def test_a_newer_driver_meets_every_floor_that_an_older_one_meets(one, other, cuda, os):
     older, newer = sorted((one, other), key=parse_release)
     floor = DATA.driver_floor(cuda, os)
     if not rules.driver_reasons("x", cuda, host(older), floor):
@@ -243,9 +219,7 @@ def test_a_newer_driver_meets_every_floor_that_an_older_one_meets(
 
 
 @given(releases, capabilities)
-def test_a_known_branch_drives_what_came_before_it_and_what_it_has_not_dropped(
-    release: str, device: tuple[int, int]
-) -> None:
+def test_a_known_branch_drives_what_came_before_it_and_what_it_has_not_dropped(release, device):
     gpu = Gpu(name="one", compute_capability=device)
     branch = driver_branch(release)
     first, last = DATA.first_branches.get(device), DATA.last_branches.get(device)

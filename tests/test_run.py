@@ -1,42 +1,39 @@
 """`gpuenv run` removes what shadows an environment's libraries; all else stays."""
 
 import csv
-import json
 import os
 import signal
-import subprocess
 import sys
 import venv
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuenv import loader_env
 from gpuenv.render.changes import shadow_lines
-from tables import cases, data_file, each
+from processes import run_program
+from tables import cases, data_file, each, on_linux
 from test_cli import run_process as run
 from test_verification import CLEAN, CUDNN, file_name, install, member_file, place, site_of
 
 TABLES = data_file("tables/run.json")
 
 CASES = data_file("run.toml")["case"]
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+pytestmark = on_linux
 
 
 @pytest.fixture
-def cache(native: Path) -> Path:
+def cache(native):
     return native
 
 
 @pytest.fixture
-def env_folder(tmp_path: Path) -> Path:
+def env_folder(tmp_path):
     target = tmp_path / "env"
     venv.create(target, symlinks=True)
     return target
 
 
-def own(site: Path, paths: list[str]) -> None:
+def own(site, paths):
     """A distribution that owns these files."""
     for path in paths:
         (site / path).parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +47,7 @@ def own(site: Path, paths: list[str]) -> None:
 
 
 @cases(CASES)
-def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
+def test_loader_variables(case, tmp_path):
     prefix = tmp_path / "env"
     site = prefix / "lib" / "python3.12" / "site-packages"
     own(site, case["owns"])
@@ -80,7 +77,7 @@ def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
             assert text.format(**places) in line
 
 
-def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
+def test_libraries_of_a_conda_environment(tmp_path):
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libcudnn.so.9").touch()
@@ -97,9 +94,7 @@ def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
 # ---- real processes ------------------------------------------------------------------------------
 
 
-def test_the_loader_takes_the_environments_libraries(
-    env_folder: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_the_loader_takes_the_environments_libraries(env_folder, cache, tmp_path):
     """cuDNN's members open one another by name: `run` drops an LD_LIBRARY_PATH that would win."""
     install(site_of(env_folder), cache, [])
     place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
@@ -110,57 +105,45 @@ def test_the_loader_takes_the_environments_libraries(
         f"import ctypes; print(ctypes.CDLL({str(main)!r}).cudnnGetVersion())",
     ]
     env = {"LD_LIBRARY_PATH": f"{tmp_path / 'other'}:/no/such", "GPUENV_NO_MEMO": "1"}
-    plain = subprocess.run(
-        [str(env_folder / "bin" / "python"), *command[1:]],
-        env=CLEAN | env,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    plain = run_program([str(env_folder / "bin" / "python"), *command[1:]], env=CLEAN | env)
     assert plain.stdout == "91400\n"
     done = run(["run", "--target", str(env_folder), "--", *command], tmp_path, **env)
-    assert (done.returncode, done.stdout) == (0, "92000\n"), done.stderr
+    assert done.stdout == "92000\n"
     assert done.stderr.splitlines() == [
         f"gpuenv: LD_LIBRARY_PATH: removed {tmp_path / 'other'}: "
         f"its {file_name('graph', 91400)} shadows the one in {env_folder}"
     ]
 
 
-def test_what_is_taken_out_is_what_a_verification_fails_for(
-    env_folder: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_what_is_taken_out_is_what_a_verification_fails_for(env_folder, cache, tmp_path):
     install(site_of(env_folder), cache, [])
     place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
     variables = {"LD_LIBRARY_PATH": str(tmp_path / "other")}
-    verify = ["verify", "--no-device", "--target", "env", "--json"]
-    plain = run(verify, tmp_path, **variables)
+    verify = "verify --no-device --target env --json"
+    plain = run(verify, tmp_path, status=1, **variables)
     wrong = {
         f"{one['name']} {one['subject']}"
-        for one in json.loads(plain.stdout)["checks"]
+        for one in plain.document["checks"]
         if one["status"] == "fail"
     }
-    assert (plain.returncode, "loader variables" in wrong) == (1, True)
-    done = run(
-        ["run", "--target", "env", "--", sys.executable, "-m", "gpuenv", *verify],
-        tmp_path,
-        **variables,
-    )
-    assert done.returncode == 0, done.stdout
+    assert "loader variables" in wrong
+    run(f"run --target env -- {sys.executable} -m gpuenv {verify}", tmp_path, **variables)
 
 
-def test_the_command_runs_in_the_environment_with_its_own_status(
-    env_folder: Path, tmp_path: Path
-) -> None:
+def test_the_command_runs_in_the_environment_with_its_own_status(env_folder, tmp_path):
     said = "sys.prefix, os.environ['VIRTUAL_ENV'], os.environ.get('PYTHONHOME')"
     code = f"import os, sys; print({said}); sys.exit(7)"
     done = run(
-        ["run", "--target", "env", "--", "python", "-c", code], tmp_path, PYTHONHOME=sys.base_prefix
+        ["run", "--target", "env", "--", "python", "-c", code],
+        tmp_path,
+        PYTHONHOME=sys.base_prefix,
+        status=7,
     )
-    assert (done.returncode, done.stderr) == (7, "")
+    assert done.stderr == ""
     assert done.stdout == f"{env_folder} {env_folder} None\n"
 
 
-def test_the_environment_that_is_meant_without_naming_it(env_folder: Path, tmp_path: Path) -> None:
+def test_the_environment_that_is_meant_without_naming_it(env_folder, tmp_path):
     command = ["run", "--", "sh", "-c", "echo $VIRTUAL_ENV"]
     assert run(command, tmp_path, VIRTUAL_ENV=str(env_folder)).stdout == f"{env_folder}\n"
     on_path = f"{env_folder / 'bin'}:{os.environ['PATH']}"
@@ -169,45 +152,38 @@ def test_the_environment_that_is_meant_without_naming_it(env_folder: Path, tmp_p
     assert run(command, tmp_path).stdout == f"{tmp_path / '.venv'}\n"
 
 
-def test_what_follows_the_dashes_is_the_commands(env_folder: Path, tmp_path: Path) -> None:
-    done = run("run --target env -- echo -- --json -x", tmp_path)
-    assert (done.returncode, done.stdout) == (0, "-- --json -x\n")
+def test_what_follows_the_dashes_is_the_commands(env_folder, tmp_path):
+    assert run("run --target env -- echo -- --json -x", tmp_path).stdout == "-- --json -x\n"
 
 
-def test_the_flags_end_at_the_command(env_folder: Path, tmp_path: Path) -> None:
+def test_the_flags_end_at_the_command(env_folder, tmp_path):
     done = run("run --target env echo -- --json --target x", tmp_path)
-    assert (done.returncode, done.stdout) == (0, "-- --json --target x\n")
+    assert done.stdout == "-- --json --target x\n"
     (tmp_path / "x.py").write_text("import sys; print(sys.prefix, sys.argv[1:])")
     done = run("run --target env python x.py --flag", tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"{env_folder} ['--flag']\n")
+    assert done.stdout == f"{env_folder} ['--flag']\n"
 
 
-def test_signals_reach_the_command_as_they_reach_any(env_folder: Path, tmp_path: Path) -> None:
+def test_signals_reach_the_command_as_they_reach_any(env_folder, tmp_path):
     """No process stands between, and SIGPIPE ends the command as it does elsewhere."""
-    done = run(["run", "--target", "env", "--", "sh", "-c", "kill -TERM $$"], tmp_path)
-    assert done.returncode == -signal.SIGTERM
-    done = run(["run", "--target", "env", "--", "sh", "-c", "kill -PIPE $$"], tmp_path)
-    assert done.returncode == -signal.SIGPIPE
+    run("run --target env -- sh -c 'kill -TERM $$'", tmp_path, status=-signal.SIGTERM)
+    run("run --target env -- sh -c 'kill -PIPE $$'", tmp_path, status=-signal.SIGPIPE)
 
 
 @each("arguments status says", TABLES["mistakes"])
-def test_mistakes(
-    arguments: list[str], status: int, says: str, env_folder: Path, tmp_path: Path
-) -> None:
+def test_mistakes(arguments, status, says, env_folder, tmp_path):
     (tmp_path / "empty").mkdir()
-    done = run(arguments, tmp_path)
-    assert (done.returncode, done.stdout) == (status, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert says in done.stderr
+    done = run(arguments, tmp_path, status=status)
+    done.says_in_one_line(says)
 
 
-def test_json_says_what_would_be_and_runs_nothing(env_folder: Path, tmp_path: Path) -> None:
+def test_json_says_what_would_be_and_runs_nothing(env_folder, tmp_path):
     own(site_of(env_folder), ["nvidia/cudnn/lib/libcudnn.so.9"])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "libcudnn.so.9").touch()
     variables = {"LD_LIBRARY_PATH": str(tmp_path / "other")}
     done = run("run --json --target env -- touch made", tmp_path, **variables)
-    document = json.loads(done.stdout)
+    document = done.document
     assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "made").exists()
     assert document["command"] == ["touch", "made"]

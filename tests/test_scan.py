@@ -7,9 +7,6 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +18,7 @@ from gpuenv.binaries import fat_binaries
 from gpuenv.binaries.rows import read_record
 from index_server import make_wheel
 from processes import run_program
-from tables import cases, data_file
+from tables import cases, data_file, each
 
 CASES = data_file("scan.toml")
 EMPTY = {"needs": [], "opens": [], "binaries": 0, "sass": {}, "ptx": []}
@@ -30,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def build(case: Mapping[str, Any], folder: Path) -> bytes:
+def build(case, folder):
     sections = {name: content(parts) for name, parts in case["sections"].items()}
     data = bytearray(library(folder / "made.so", sections, case.get("flags", ())))
     for change in case.get("set", ()):
@@ -39,7 +36,7 @@ def build(case: Mapping[str, Any], folder: Path) -> bytes:
     return bytes(data[: case.get("cut", len(data))])
 
 
-def read(data: bytes) -> dict[str, Any]:
+def read(data):
     """What the record of a wheel says of its only library."""
     _, wheel = make_wheel("made", "1", files={"made/made.so": data})
     record = read_record(io.BytesIO(wheel), "made-1-py3-none-any.whl", sha256="", patterns=["*"])
@@ -49,7 +46,7 @@ def read(data: bytes) -> dict[str, Any]:
 
 
 @cases(CASES["library"])
-def test_what_a_library_says(case: Mapping[str, Any], tmp_path: Path) -> None:
+def test_what_a_library_says(case, tmp_path):
     data = build(case, tmp_path)
     found = read(data)
     assert found == {**EMPTY, **case["expect"]}
@@ -57,7 +54,7 @@ def test_what_a_library_says(case: Mapping[str, Any], tmp_path: Path) -> None:
 
 
 @cases(CASES["damaged"])
-def test_a_damaged_library_is_told_in_one_line(case: Mapping[str, Any], tmp_path: Path) -> None:
+def test_a_damaged_library_is_told_in_one_line(case, tmp_path):
     data = build(case, tmp_path)
     with pytest.raises(fat_binaries.DamagedFileError) as caught:
         read(data)
@@ -83,7 +80,7 @@ ENTRIES = st.one_of(
 )
 
 
-def told(image: Mapping[str, Any]) -> tuple[int, str, str]:
+def told(image):
     if "sass" in image:
         return fat_binaries.SASS, image["sass"], ""
     return fat_binaries.PTX, image["ptx"], image["language"]
@@ -93,13 +90,11 @@ def told(image: Mapping[str, Any]) -> tuple[int, str, str]:
     st.lists(st.tuples(st.lists(ENTRIES, min_size=1, max_size=4), st.integers(0, 40)), max_size=4)
 )
 @settings(max_examples=examples(35), deadline=None)
-def test_every_image_of_every_fat_binary_is_counted(
-    binaries: list[tuple[list[dict[str, Any]], int]],
-) -> None:
+def test_every_image_of_every_fat_binary_is_counted(binaries):
     parts = [part for images, gap in binaries for part in ({"binary": images}, {"zeros": gap})]
     data = content(parts)
     found = fat_binaries.read_ranges(io.BytesIO(data), [(0, len(data))], "the file")
-    expect: Counter[tuple[int, str, str]] = Counter()
+    expect = Counter()
     for images, _ in binaries:
         expect.update({told(one) for image in images for one in image.get("several", [image])})
     assert found == fat_binaries.summary(expect, len(binaries))
@@ -139,13 +134,13 @@ SOURCE = """.version 9.3
 
 
 @pytest.fixture(scope="module")
-def tools(made_once: Any) -> Path:
+def tools(made_once):
     """The folder of ptxas, fatbinary and cuobjdump (47 MB, kept by pip)."""
-    made: Path = made_once("tools", fetch_tools)
+    made = made_once("tools", fetch_tools)
     return made / "nvidia" / "cu13" / "bin"
 
 
-def fetch_tools(folder: Path) -> None:
+def fetch_tools(folder):
     rows = [f"{name}=={TOOLS_VERSION} --hash=sha256:{digest}\n" for name, digest in TOOLS.items()]
     (folder / "tools.txt").write_text("".join(rows))
     command = [
@@ -166,7 +161,7 @@ def fetch_tools(folder: Path) -> None:
         "-r",
         str(folder / "tools.txt"),
     ]
-    done = run_program(command)
+    done = run_program(command, status=None)
     if done.returncode and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1:]}")
     assert done.returncode == 0, done.stderr
@@ -182,11 +177,9 @@ def fetch_tools(folder: Path) -> None:
         subprocess.run([found / "ptxas", f"-arch=sm_{target}", ptx, "-o", cubin], check=True)
 
 
-def listed(tools: Path, path: Path) -> tuple[Counter[str], Counter[str]]:
+def listed(tools, path):
     """(machine code, PTX) of a library by target, as cuobjdump lists it."""
-    done = subprocess.run(
-        [tools / "cuobjdump", "-lelf", "-lptx", path], capture_output=True, text=True, check=True
-    )
+    done = run_program([tools / "cuobjdump", "-lelf", "-lptx", path])
     found = re.findall(
         r"^(ELF|PTX) file +\d+: .*\.sm_(\w+)\.(?:cubin|ptx)$", done.stdout, re.MULTILINE
     )
@@ -196,7 +189,7 @@ def listed(tools: Path, path: Path) -> tuple[Counter[str], Counter[str]]:
     return sass, ptx
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         [],
@@ -209,10 +202,8 @@ def listed(tools: Path, path: Path) -> tuple[Counter[str], Counter[str]]:
     ],
     ids=" ".join,
 )
-def test_what_the_tools_write_is_read_as_they_list_it(
-    options: list[str], tools: Path, tmp_path: Path
-) -> None:
-    def fatbinary(name: str, kinds: Sequence[tuple[str, str]]) -> bytes:
+def test_what_the_tools_write_is_read_as_they_list_it(options, tools, tmp_path):
+    def fatbinary(name, kinds):
         images = [
             f"--image3=kind={kind},sm={target},"
             f"file={tools / target}.{'cubin' if kind == 'elf' else kind}"
@@ -234,7 +225,7 @@ def test_what_the_tools_write_is_read_as_they_list_it(
     assert found["ptx"] == [[target, "9.3", 1 + (target == "120f")] for target in TOOL_TARGETS]
     sass, ptx = listed(tools, tmp_path / "a.so")
     # cuobjdump names the machine code of a family (sm_100f) like its first GPU; PTX keeps the f.
-    named: Counter[str] = Counter()
+    named = Counter()
     for target, count in found["sass"].items():
         named[target.removesuffix("f")] += count
     assert sass == named

@@ -1,20 +1,18 @@
 """Cases that other tools solve wrongly: one CUDA major, one cuDNN, one owner, the newest."""
 
-from typing import Any
-
 import pytest
 
 import gpuenv
 import plan_checker
 import raw_facts as raw
-from gpuenv.model import IndexOptions, Plan, Request
+from gpuenv.model import IndexOptions, Request
 from tables import cases, data_file
 
-CASES: list[dict[str, Any]] = data_file("section7.json")
+CASES = data_file("section7.json")
 CAPABILITIES = {"H100": (9, 0), "A100": (8, 0), "V100": (7, 0), "GTX 1080 Ti": (6, 1)}
 
 
-def solve(case: dict[str, Any], frameworks: list[str]) -> Plan:
+def solve(case, frameworks):
     host = gpuenv.describe(
         gpus=[case["gpu"]],
         driver=case["driver"],
@@ -27,7 +25,7 @@ def solve(case: dict[str, Any], frameworks: list[str]) -> Plan:
 
 
 @cases(CASES)
-def test_cases(case: dict[str, Any]) -> None:
+def test_cases(case):
     plan = solve(case, case["framework"])
     assert [[one.framework, one.version, one.variant] for one in plan.choices] == case["choices"]
     pins = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
@@ -46,7 +44,7 @@ def test_cases(case: dict[str, Any]) -> None:
 
 
 @cases([case for case in CASES if "beyond" in case])
-def test_nothing_newer_works(case: dict[str, Any]) -> None:
+def test_nothing_newer_works(case):
     for frameworks in case["beyond"]:
         with pytest.raises(gpuenv.NoSolutionError) as refusal:
             solve(case, frameworks)

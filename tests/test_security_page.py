@@ -16,12 +16,12 @@ LINES = [
 ]
 
 
-def names_in(path: str) -> set[str]:
+def names_in(path):
     tree = ast.parse((ROOT / path).read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_every_line_names_a_test_that_is_there() -> None:
+def test_every_line_names_a_test_that_is_there():
     assert len(LINES) > 15
     for line in LINES:
         match = re.fullmatch(r"\| .+ \| `(tests/[\w/]+\.py)::(test_\w+)` \|", line)
@@ -29,7 +29,7 @@ def test_every_line_names_a_test_that_is_there() -> None:
         assert match[2] in names_in(match[1]), line
 
 
-def test_every_protection_is_needed_by_a_test() -> None:
+def test_every_protection_is_needed_by_a_test():
     rows = data_file("protections.toml")["protection"]
     record = json.loads((ROOT / "docs" / "records" / "protections.json").read_text())
     outcomes = {(row["subject"], row["name"]): row["outcome"] for row in record["protections"]}

@@ -1,17 +1,13 @@
 """`gpuenv lock` gives the profiles of a project one version of each framework, or says why not."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 from gpuenv.lock import pylock
 from tables import cases, data_file
 from test_cli import contents, run
 
-CASES: list[dict[str, Any]] = data_file("shared_versions.toml")["case"]
+CASES = data_file("shared_versions.toml")["case"]
 
 
-def pyproject(case: dict[str, Any]) -> str:
+def pyproject(case):
     text = f"[tool.gpuenv]\npython = '3.12'\n{case['table']}\n"
     for name, profile in case["profiles"].items():
         text += f"[tool.gpuenv.profiles.{name}]\n{profile}\n"
@@ -20,9 +16,9 @@ def pyproject(case: dict[str, Any]) -> str:
     return text
 
 
-def locked_versions(folder: Path) -> dict[str, dict[str, str]]:
+def locked_versions(folder):
     """{framework: {profile: version}} of the locks."""
-    versions: dict[str, dict[str, str]] = {}
+    versions = {}
     for path in sorted(folder.glob("pylock.*.toml")):
         for choice in pylock.read(str(path)).choices:
             profile = path.name.split(".")[1]
@@ -31,7 +27,7 @@ def locked_versions(folder: Path) -> dict[str, dict[str, str]]:
 
 
 @cases(CASES)
-def test_lock(case: dict[str, Any], folder: Path) -> None:
+def test_lock(case, folder):
     (folder / "pyproject.toml").write_text(pyproject(case))
     for step in case["steps"]:
         before = contents(folder)
@@ -39,16 +35,14 @@ def test_lock(case: dict[str, Any], folder: Path) -> None:
         if "--check" not in words:
             words.append("--offline")
         done = run([*words, "--json"], folder)
-        assert done.returncode == 0, done.stderr + done.stdout
         if step.get("unchanged") or "--check" in words:
             assert contents(folder) == before
         else:
-            check_step(step, folder, json.loads(done.stdout)["frameworks"])
-        lines = run(words, folder)
-        assert lines.returncode == 0, lines.stderr
+            check_step(step, folder, done.document["frameworks"])
+        run(words, folder)
 
 
-def check_step(step: dict[str, Any], folder: Path, report: list[dict[str, Any]]) -> None:
+def check_step(step, folder, report):
     versions = locked_versions(folder)
     if "versions" in step:
         assert versions == {"torch": step["versions"]}

@@ -1,17 +1,12 @@
 """Plans and refusals of small made-up universes, word for word, on hosts with and without GPUs."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
-
-import pytest
 
 import gpuenv
 from gpuenv.compat import data
-from gpuenv.compat.data import CompatibilityData
 from gpuenv.compat.user_rows import NO_ROWS
-from gpuenv.errors import NoSolutionError, Reason
-from gpuenv.model import Needs, Plan, Request, show_pair
+from gpuenv.errors import NoSolutionError
+from gpuenv.model import Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import explain, solver
 from tables import cases, data_file
@@ -21,9 +16,9 @@ CONTENT = data_file("small_plans.toml")
 DATA = data.load()
 
 
-def packages_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def packages_of(case):
     """The packages of a case: a release that is a list has these requirements."""
-    packages: dict[str, dict[str, Any]] = {}
+    packages = {}
     for name, releases in case["packages"].items():
         packages[name] = {
             version: {"requires": release} if isinstance(release, list) else release
@@ -32,12 +27,12 @@ def packages_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return packages
 
 
-def data_of(case: dict[str, Any]) -> CompatibilityData:
+def data_of(case):
     """The shipped data, with the user's own rows that a case has."""
     return data.load(user_rows=NO_ROWS.replace(rows=case["rows"])) if "rows" in case else DATA
 
 
-def request_of(case: dict[str, Any]) -> Request:
+def request_of(case):
     return Request(
         frameworks=tuple(case.get("frameworks", ())),
         requirements=tuple(case.get("requires", ())),
@@ -52,7 +47,7 @@ def request_of(case: dict[str, Any]) -> Request:
     )
 
 
-def answer(case: dict[str, Any]) -> list[str]:
+def answer(case):
     """The lines of a plan or of a refusal."""
     given = {"gpus": [], "python": "3.12", "platform": "linux-x86_64", "glibc": "2.28"}
     facts = {name: fact for name, fact in (given | case.get("host", {})).items() if fact != ""}
@@ -73,7 +68,7 @@ def answer(case: dict[str, Any]) -> list[str]:
     return list(plan_lines(plan, with_missing=case.get("with_missing", False)))
 
 
-def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
+def plan_lines(plan, *, with_missing):
     """The lines of a plan. Builds without a wheel are left out, but for `with_missing`.
 
     A case without a range in its request would list newer releases of the data.
@@ -100,27 +95,25 @@ def plan_lines(plan: Plan, *, with_missing: bool) -> Iterator[str]:
         yield f"warning {text(warning)}"
 
 
-def needs_text(needs: Needs) -> str:
+def needs_text(needs):
     devices = " ".join(map(show_pair, needs.compute_capabilities))
     cuda = show_pair(needs.cuda) if needs.cuda else "none"
     glibc = f", glibc {show_pair(needs.glibc)}" if needs.glibc else ""
     return f"driver {needs.driver or 'none'}, CUDA {cuda}, devices {devices or 'any'}{glibc}"
 
 
-def text(reason: Reason) -> str:
+def text(reason):
     need = f"{reason.need}, for {reason.dependent}" if reason.dependent else reason.need
     return f"{reason.code} {reason.subject}: {need}; {reason.have}"
 
 
 @cases(CONTENT["case"])
-def test_an_answer_word_for_word(case: dict[str, Any]) -> None:
+def test_an_answer_word_for_word(case):
     assert answer(case) == case["answer"].splitlines()
 
 
 @cases(CONTENT["unknown_groups"])
-def test_the_reasons_if_too_little_is_known_about_groups(
-    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reasons_if_too_little_is_known_about_groups(case, monkeypatch):
     """Each requirement has its reasons, and the proof of the refusal has the others."""
     monkeypatch.setattr(explain, "conflicting_groups", lambda trials, roots: [])
     (asked,) = (one for one in CONTENT["case"] if one["name"] == case["name"])

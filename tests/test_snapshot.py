@@ -3,14 +3,10 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,7 +17,7 @@ from packaging.version import Version
 from gpuenv.errors import DataError
 from gpuenv.index.default_index import builtin_index
 from gpuenv.index.snapshot import Snapshot
-from gpuenv.model import Host, Python, Requirement
+from gpuenv.model import Host, Python
 from gpuenv.requirements.target import (
     FIRST_FREE_THREADED,
     NEWEST_GLIBC,
@@ -31,7 +27,8 @@ from gpuenv.requirements.target import (
     contains,
     interpreter_tag,
 )
-from tables import ROOT, data_file
+from processes import run_program
+from tables import ROOT, data_file, each
 
 FOLDER = ROOT / "matrix_data" / "snapshot"
 STORE = "https://files.example"
@@ -48,18 +45,18 @@ GAPS = data_file("tables/snapshot.json")["gaps"]
 
 
 @cache
-def package(path: Path) -> Any:
+def package(path):
     return json.loads(path.read_text(encoding="ascii"))
 
 
-def rows(data: Any) -> list[Any]:
+def rows(data):
     """The wheels of a package file."""
     return [row for group in data["files"].values() for row in group]
 
 
-def roots(platform: str) -> dict[tuple[str, tuple[str, ...]], str]:
+def roots(platform):
     """{(distribution, extras): oldest release} of what can name a framework on a platform."""
-    found: dict[tuple[str, tuple[str, ...]], str] = {}
+    found = {}
     for framework in FRAMEWORKS:
         if "since" not in framework:
             continue  # it is not in the snapshot
@@ -75,7 +72,7 @@ def roots(platform: str) -> dict[tuple[str, tuple[str, ...]], str]:
     return found
 
 
-def hosts(micro: int = 0) -> Iterator[Host]:
+def hosts(micro=0):
     """Every supported target."""
     for version in PYTHONS:
         for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
@@ -88,11 +85,11 @@ def hosts(micro: int = 0) -> Iterator[Host]:
 
 
 @pytest.fixture(scope="module")
-def snapshot() -> Snapshot:
+def snapshot():
     return Snapshot(str(FOLDER), STORE)
 
 
-def listed_versions(snapshot: Snapshot, name: str) -> list[str]:
+def listed_versions(snapshot, name):
     """The versions of a package, newest first."""
     return list(dict.fromkeys(wheel.version for wheel in snapshot.files(name)))
 
@@ -100,8 +97,8 @@ def listed_versions(snapshot: Snapshot, name: str) -> list[str]:
 # ---- what stands in the files --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", FILES, ids=IDS)
-def test_a_package_file_is_whole(path: Path) -> None:
+@each("path", FILES, ids=IDS)
+def test_a_package_file_is_whole(path):
     data = package(path)
     assert data["name"] == path.stem == canonicalize_name(data["name"])
     assert [str(Version(version)) for version in data["versions"]] == data["versions"]
@@ -119,8 +116,8 @@ def test_a_package_file_is_whole(path: Path) -> None:
         assert group == sorted(group, key=lambda row: (row[0], row[1]))
 
 
-@pytest.mark.parametrize("path", FILES, ids=IDS)
-def test_every_wheel_is_named_located_and_hashed(path: Path) -> None:
+@each("path", FILES, ids=IDS)
+def test_every_wheel_is_named_located_and_hashed(path):
     default = path.parent.name == "default"
     data = package(path)
     for number, filename, location, sha256, size, _, yanked, upload_time, _ in rows(data):
@@ -136,7 +133,7 @@ def test_every_wheel_is_named_located_and_hashed(path: Path) -> None:
             assert data["sources"][data["versions"][number]]
 
 
-def test_no_file_names_a_registry() -> None:
+def test_no_file_names_a_registry():
     for path in [*FILES, FOLDER / "index.json"]:
         text = path.read_text(encoding="ascii")
         for url in builtin_index():
@@ -148,7 +145,7 @@ def test_no_file_names_a_registry() -> None:
 # ---- what the snapshot is for --------------------------------------------------------------------
 
 
-def test_every_framework_is_there(snapshot: Snapshot) -> None:
+def test_every_framework_is_there(snapshot):
     """All distributions of frameworks, none older than their files say, and several libraries."""
     for platform in PLATFORMS:
         for (name, _), since in roots(platform).items():
@@ -161,7 +158,7 @@ def test_every_framework_is_there(snapshot: Snapshot) -> None:
     assert all(len(listed_versions(snapshot, name)) > 1 for name in libraries)
 
 
-def test_the_closure_is_whole(snapshot: Snapshot) -> None:
+def test_the_closure_is_whole(snapshot):
     """Every requirement of a wheel, with its extras, has a wheel that fits on each target.
 
     From every root that a framework's file names, through every candidate that a solve could take.
@@ -177,7 +174,7 @@ def test_the_closure_is_whole(snapshot: Snapshot) -> None:
             (wheel, extras) for name, extras in asked for wheel in snapshot.files(name, environment)
         ]
         seen = set()
-        serving: dict[Requirement, list[Any]] = {}
+        serving = {}
         while reached:
             wheel, extras = reached.pop()
             needs = snapshot.metadata(wheel).dependencies
@@ -206,7 +203,7 @@ def test_the_closure_is_whole(snapshot: Snapshot) -> None:
     assert explained == set(GAPS)
 
 
-def test_a_solve_from_the_snapshot_needs_no_network_library() -> None:
+def test_a_solve_from_the_snapshot_needs_no_network_library():
     """Walking torch's whole closure from the snapshot imports no network library."""
     program = f"""
 import sys
@@ -236,35 +233,15 @@ heavy = {{"urllib.request", "requests", "urllib3", "ssl"}}
 print(sorted((set(sys.modules) - before) & heavy))
 """
     path = str(ROOT / "resolver")
-    reply = subprocess.run(
-        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {path!r})\n" + program],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+    found = f"import sys; sys.path.insert(0, {path!r})\n"
+    reply = run_program([sys.executable, "-I", "-c", found + program])
     assert reply.stdout == "[]\n"
 
 
 # ---- the reader ----------------------------------------------------------------------------------
 
 
-def test_wheels_are_those_of_the_files(snapshot: Snapshot) -> None:
-    for name in ("torch", "numpy", "nvidia-cudnn-cu12"):
-        wheels = snapshot.files(name)
-        data = [package(path) for path in FILES if path.stem == name]
-        assert sorted(wheel.filename for wheel in wheels) == sorted(
-            row[1] for each in data for row in rows(each)
-        )
-        versions = [Version(wheel.version) for wheel in wheels]
-        assert versions == sorted(versions, reverse=True)
-        assert set(listed_versions(snapshot, name)) == {
-            version for each in data for version in each["versions"]
-        }
-        environment = TargetEnvironment(Host(python=Python(version=(3, 12)), glibc=(2, 28)))
-        fitting = [wheel for wheel in wheels if environment.rank(wheel.filename) is not None]
-        assert 0 < len(fitting) < len(wheels)
-        assert list(snapshot.files(name, environment)) == fitting
-
-
-def test_builds_of_the_pytorch_index_pin_their_variant(snapshot: Snapshot) -> None:
+def test_builds_of_the_pytorch_index_pin_their_variant(snapshot):
     """A companion of a CUDA variant requires torch of that variant; torch, its CUDA libraries."""
     environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
     checked = 0
@@ -299,9 +276,9 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize("name", ["index.json", "default/filelock.json"])
-def test_damage_is_one_line(name: str, damage: Any, tmp_path: Path) -> None:
+@each("damage", DAMAGES)
+@each("name", ["index.json", "default/filelock.json"])
+def test_damage_is_one_line(name, damage, tmp_path):
     folder = tmp_path / "snapshot"
     shutil.copytree(FOLDER, folder)
     damage(folder / name)
@@ -312,7 +289,7 @@ def test_damage_is_one_line(name: str, damage: Any, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_newest_glibc_is_not_older_than_any_wheel() -> None:
+def test_the_newest_glibc_is_not_older_than_any_wheel():
     """A target of unknown glibc must not lose wheels of the snapshot."""
     minors = [int(minor) for path in FILES for row in rows(package(path))
               for minor in re.findall(r"manylinux_2_(\d+)_", row[1])]  # fmt: skip

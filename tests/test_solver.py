@@ -1,16 +1,14 @@
 """Parts of a solve: what a request requires, doubts, hashes, and what a refusal reads again."""
 
-from typing import Any
-
 import pytest
 
 from gpuenv.errors import InputError, NoSolutionError, PackageIndexError
-from gpuenv.model import Gpu, Host, Plan, Python, Request
+from gpuenv.model import Gpu, Host, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.solver import solve
 from tables import data_file, each
 from test_resolution import DATA, versions
-from universe import BASE, Packages, Universe
+from universe import BASE, Universe
 
 TABLES = data_file("tables/solver.json")
 
@@ -18,24 +16,24 @@ HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4")
 WITH_GPU = HOST.replace(gpus=(Gpu(name="H100", compute_capability=(9, 0)),), driver="580.65.06")
 
 
-def plan_for(packages: Packages, *requirements: str, on: Host = HOST, **fields: Any) -> Plan:
+def plan_for(packages, *requirements, on=HOST, **fields):
     request = Request(requirements=requirements, **fields)
     return solve(request, on, DATA, Universe(packages), TargetEnvironment, changes=False)
 
 
-def test_an_empty_request_is_a_mistake() -> None:
+def test_an_empty_request_is_a_mistake():
     with pytest.raises(InputError, match="nothing to solve"):
         plan_for({"a": {"1.0": {}}})
     assert versions(plan_for({"jax": {"0.6.2": {}}}, frameworks=("jax",))) == {"jax": "0.6.2"}
 
 
-def test_a_local_version_of_another_package_stays_as_it_is() -> None:
+def test_a_local_version_of_another_package_stays_as_it_is():
     with pytest.raises(NoSolutionError):
         plan_for({"a": {"2.4.0": {}}}, "a==2.4.0+cu121")
 
 
 CUDNN = "nvidia-cudnn-cu12"
-DOUBTFUL: Packages = {
+DOUBTFUL = {
     # The data does not have cuDNN 99.0.
     CUDNN: {"9.5.1.17": {}, "99.0": {}},
     "app": {"1.0": {"requires": [CUDNN]}, "0.5": {}},
@@ -45,8 +43,8 @@ DOUBTFUL: Packages = {
 APP_AT_URL = f"app @ {BASE}app-1.0-py3-none-any.whl"
 
 
-@pytest.mark.parametrize(
-    ("requirements", "expected", "warnings"),
+@each(
+    "requirements expected warnings",
     [
         (("app",), {"app": "1.0", CUDNN: "9.5.1.17"}, []),
         ((APP_AT_URL,), {"app": "1.0", CUDNN: "9.5.1.17"}, []),
@@ -56,15 +54,15 @@ APP_AT_URL = f"app @ {BASE}app-1.0-py3-none-any.whl"
     ],
 )
 def test_doubts_cost_older_dependencies_but_nothing_that_the_request_names(
-    requirements: tuple[str, ...], expected: dict[str, str], warnings: list[str]
-) -> None:
+    requirements, expected, warnings
+):
     plan = plan_for(DOUBTFUL, *requirements, on=WITH_GPU)
     assert versions(plan) == expected
     assert [reason.code for reason in plan.warnings] == warnings
 
 
-@pytest.mark.parametrize(
-    ("text", "is_known"),
+@each(
+    "text is_known",
     [
         ("a @ {base}a-1.0-py3-none-any.whl#sha256={sha256}", True),
         ("a @ {base}a-1.0-py3-none-any.whl#sha256=" + "0" * 64, True),
@@ -72,13 +70,13 @@ def test_doubts_cost_older_dependencies_but_nothing_that_the_request_names(
         ("a==1.0", False),
     ],
 )
-def test_the_hash_of_a_url_counts_in_hash_checking_mode(text: str, is_known: bool) -> None:
-    packages: Packages = {"a": {"1.0": {}}, "b": {"1.0": {}}}
+def test_the_hash_of_a_url_counts_in_hash_checking_mode(text, is_known):
+    packages = {"a": {"1.0": {}}, "b": {"1.0": {}}}
     universe = Universe(packages)
     [a], [b] = universe.files("a"), universe.files("b")
     requirement = text.format(base=BASE, sha256=a.sha256)
     hashes = (("b", (str(b.sha256),)),)
-    fields: dict[str, Any] = {"hashes": hashes, "require_hashes": True}
+    fields = {"hashes": hashes, "require_hashes": True}
     if is_known:
         assert set(versions(plan_for(packages, "b", requirement, **fields))) == {"a", "b"}
         return
@@ -90,22 +88,18 @@ def test_the_hash_of_a_url_counts_in_hash_checking_mode(text: str, is_known: boo
 class Snapshot(Universe):
     """An index that may have left out releases of every package."""
 
-    def at_hand(self, name: str) -> bool:
+    def at_hand(self, name):
         return self.has(name)
 
 
-def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer() -> None:
+def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer():
     """No index can change that answer. For another package, the index may have more releases."""
-    packages: Packages = {
-        "torch": {"2.9.0": {}},
-        "a": {"1.0": {}},
-        "b": {"1.0": {"requires": ["a>9"]}},
-    }
+    packages = {"torch": {"2.9.0": {}}, "a": {"1.0": {}}, "b": {"1.0": {"requires": ["a>9"]}}}
 
-    def widen(name: str) -> bool:
+    def widen(name):
         raise PackageIndexError(f"no answer about {name}")
 
-    def answer(*requirements: str) -> Plan:
+    def answer(*requirements):
         request = Request(requirements=requirements)
         index = Snapshot(packages)
         return solve(request, HOST, DATA, index, TargetEnvironment, widen=widen, changes=False)
@@ -119,10 +113,8 @@ def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer() -> None
 
 
 @each("requirements subject", TABLES["a_refusal_names_the_requirements_as_they_were_written"])
-def test_a_refusal_names_the_requirements_as_they_were_written(
-    requirements: tuple[str, ...], subject: str
-) -> None:
-    packages: Packages = {"jax": {"0.6.2": {}}, "torch": {"2.9.0": {}}, "b": {"1.0": {}}}
+def test_a_refusal_names_the_requirements_as_they_were_written(requirements, subject):
+    packages = {"jax": {"0.6.2": {}}, "torch": {"2.9.0": {}}, "b": {"1.0": {}}}
     with pytest.raises(NoSolutionError) as refusal:
         plan_for(packages, *requirements)
     assert refusal.value.explanation.subject == subject

@@ -4,7 +4,6 @@ Each has its build backend in itself (index_server), so that a build asks no ind
 """
 
 import io
-import json
 import os
 import re
 import signal
@@ -14,12 +13,10 @@ import tarfile
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from index_server import BACKEND, BUILD_SYSTEM, IndexServer, make_wheel
-from processes import left_over, running
+from processes import left_over, run_program, running
+from tables import each, on_linux
 from test_asking import CPU, lock_of, pins, solve
 from test_cli import command_environment, contents, run
 
@@ -27,58 +24,48 @@ OLD = {"metadata_version": "2.1"}  # what a build tells is then not known from P
 IMPORT = "import sources; print(sources.built)"
 
 
-def builds_left(folder: Path) -> list[str]:
+def builds_left(folder):
     """The folders of builds that are still there."""
     place = folder.parent / "cache" / "builds" / "running"
     return os.listdir(place) if place.exists() else []
 
 
-def sync(folder: Path, server: IndexServer, *flags: str, **environment: str) -> Any:
-    command = ["sync", "pylock.toml", "--target", "env", "--index-url", server.url, *CPU]
+def sync(folder, server, *flags, **environment):
+    command = ["sync", "pylock.toml", "--target", "env", "--index-url", server.url, *CPU.split()]
     return run([*command, *flags], folder, **environment)
 
 
-def built(folder: Path, target: str = "env") -> str:
+def built(folder, target="env"):
     command = [str(folder / target / "bin" / "python"), "-c", IMPORT]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return run_program(command).stdout
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"), [(".tar.gz", OLD), (".zip", {"dynamic": ["Requires-Dist"]})]
-)
-def test_from_the_request_to_the_environment(
-    folder: Path,
-    kind: str,
-    options: dict[str, Any],
-) -> None:
+@each("kind options", [(".tar.gz", OLD), (".zip", {"dynamic": ["Requires-Dist"]})])
+def test_from_the_request_to_the_environment(folder, kind, options):
     with IndexServer() as server:
         server.add("app", "1.0", ["sources"])
         server.add("beta", "1.0")
         server.add_sdist("sources", "2.0", ["beta"], kind=kind, **options)
         done = solve(folder, server, "app")
-        assert done.returncode == 0, done.stderr
         assert "building metadata of sources 2.0: no wheel fits, and it" in done.stderr
         assert pins(folder) == {"app": "1.0", "beta": "1.0", "sources": "2.0"}
         (package,) = [one for one in lock_of(folder)["packages"] if one["name"] == "sources"]
         assert package["sdist"]["name"] == f"sources-2.0{kind}" and "wheels" not in package
         synced = sync(folder, server, "--no-verify")
-        assert synced.returncode == 0, synced.stderr
         assert built(folder) == "True\n"
         # The backend has no hook for metadata: the wheel that told the metadata is kept.
         assert "building" not in synced.stderr
-    again = solve(folder, server, "app", "--offline")
-    assert again.returncode == 0 and "building" not in again.stderr, again.stderr
+    assert "building" not in solve(folder, server, "app", "--offline").stderr
     assert builds_left(folder) == []
 
 
-def test_where_no_network_is(folder: Path) -> None:
+def test_where_no_network_is(folder):
     """A folder of downloads and a bundle have the wheel that was built."""
     with IndexServer() as server:
         server.add_sdist("sources", "2.0", **OLD)
-        assert solve(folder, server, "sources").returncode == 0
+        solve(folder, server, "sources")
         places = ["--index-url", server.url]
-        done = run(["download", "pylock.toml", "-d", "files", *places], folder)
-        assert done.returncode == 0, done.stderr
+        run(["download", "pylock.toml", "-d", "files", *places], folder)
         assert sorted(os.listdir(folder / "files")) == [
             "built.json",
             "sources-2.0-py3-none-any.whl",
@@ -89,23 +76,20 @@ def test_where_no_network_is(folder: Path) -> None:
         wheel.unlink()
         again = run(["download", "pylock.toml", "-d", "files", *places], folder)
         assert "1 file downloaded, 0 there already" in again.stdout, again.stderr
-        done = run(["download", "pylock.toml", "--bundle", "env.pyz", *places], folder)
-        assert done.returncode == 0, done.stderr
+        run(["download", "pylock.toml", "--bundle", "env.pyz", *places], folder)
     for place, target in (("files", "env"), ("env.pyz", "env2")):
         command = ["sync", "pylock.toml", "--target", target, "--find-links", place, "--no-index"]
-        done = run([*command, "--no-verify", *CPU], folder, GPUENV_CACHE_DIR=str(folder / "none"))
-        assert done.returncode == 0, done.stderr
+        run([*command, "--no-verify", *CPU.split()], folder, GPUENV_CACHE_DIR=str(folder / "none"))
         assert built(folder, target) == "True\n"
     (folder / "files" / "sources-2.0-py3-none-any.whl").write_bytes(make_wheel("sources", "2.0")[1])
     command = ["sync", "pylock.toml", "--target", "env3", "--find-links", "files", "--no-index"]
-    done = run([*command, "--no-verify", *CPU], folder)
-    assert done.returncode == 4 and "wrong hash" in done.stderr
+    assert "wrong hash" in run([*command, "--no-verify", *CPU.split()], folder, status=4).stderr
     assert not (folder / "env3").exists()
 
 
 # ---- what cannot be built ------------------------------------------------------------------------
 
-BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+BROKEN = {
     "an error": ({"backend": "raise ValueError('no good')"}, "ValueError: no good"),
     "a missing module": ({"backend": "import nowhere"}, "needs nowhere at build time"),
     "no backend": ({"backend": ""}, "build_wheel"),
@@ -128,55 +112,46 @@ BROKEN["another release"] = (
 )
 
 
-@pytest.mark.parametrize(("options", "says"), BROKEN.values(), ids=BROKEN)
-def test_one_that_cannot_be_built(
-    folder: Path,
-    options: dict[str, Any],
-    says: str,
-) -> None:
+@each("options says", BROKEN)
+def test_one_that_cannot_be_built(folder, options, says):
     """The refusal names the cause."""
     with IndexServer() as server:
         server.add("sources", "1.0")
         server.add_sdist("sources", "2.0", **OLD, **options)
-        done = solve(folder, server, "sources>=2", "--json")
-        assert (done.returncode, contents(folder)) == (3, {}), done.stderr
-        (reason,) = json.loads(done.stdout)["reasons"]
+        done = solve(folder, server, "sources>=2", "--json", status=3)
+        assert contents(folder) == {}
+        (reason,) = done.document["reasons"]
         assert (reason["code"], reason["subject"]) == ("build-failed", "sources 2.0")
         assert says in f"needs {reason['need']}; {reason['have']}"
         assert "Traceback" not in done.stderr
     assert builds_left(folder) == []
 
 
-def test_an_older_release_in_place_of_one_that_cannot_be_built(folder: Path) -> None:
+def test_an_older_release_in_place_of_one_that_cannot_be_built(folder):
     with IndexServer() as server:
         server.add("sources", "1.0")
         server.add("app", "1.0", ["sources>=2"])
         server.add("app", "0.9", ["sources"])
         server.add_sdist("sources", "2.0", **OLD, **BROKEN["an error"][0])
-        done = solve(folder, server, "sources", "app", "--json")
-        assert done.returncode == 0, done.stderr
-        warnings = json.loads(done.stdout)["warnings"]
+        warnings = solve(folder, server, "sources", "app", "--json").document["warnings"]
         assert {(one["code"], one["subject"], one["need"]) for one in warnings} == {
             ("newer-not-built", "sources 1.0", "2.0"),
             ("newer-not-built", "app 0.9", "1.0"),
         }
 
 
-def test_an_archive_that_is_none(folder: Path) -> None:
+def test_an_archive_that_is_none(folder):
     with IndexServer() as server:
         server.add("sources", "1.0")
         server.add_file("sources", "sources-2.0.tar.gz", b"not an archive")
         done = solve(folder, server, "sources")
-        assert done.returncode == 0, done.stderr
         assert pins(folder) == {"sources": "1.0"}
         text = " ".join(done.stdout.split())
         assert "not the newest release: sources 1.0 (2.0 needs a readable archive" in text
 
 
-@pytest.mark.parametrize("filters", [True, False])
-def test_an_archive_that_leads_elsewhere(
-    folder: Path, filters: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each("filters", [True, False])
+def test_an_archive_that_leads_elsewhere(folder, filters, monkeypatch):
     """Also where Python has no filter for archives, as before 3.11.4."""
     if not filters:
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
@@ -187,22 +162,19 @@ def test_an_archive_that_leads_elsewhere(
             archive.addfile(member, io.BytesIO())
     with IndexServer() as server:
         server.add_file("sources", "sources-2.0.tar.gz", buffer.getvalue())
-        done = solve(folder, server, "sources")
-        assert done.returncode == 3
+        done = solve(folder, server, "sources", status=3)
         assert "outside the destination" in " ".join(done.stderr.split())
     assert not list(folder.parent.rglob("escaped"))
 
 
-def test_only_some_of_the_releases_that_fail_are_tried(folder: Path) -> None:
+def test_only_some_of_the_releases_that_fail_are_tried(folder):
     with IndexServer() as server:
         for number in range(1, 8):
             server.add_sdist("sources", f"{number}.0", **OLD, backend="raise ValueError('no')")
-        done = solve(folder, server, "sources")
-        assert done.returncode == 3
-        assert len(re.findall("building", done.stderr)) == 3
+        assert len(re.findall("building", solve(folder, server, "sources", status=3).stderr)) == 3
 
 
-def test_a_failed_build_leaves_the_environment(folder: Path) -> None:
+def test_a_failed_build_leaves_the_environment(folder):
     marker = folder / "broken"
     backend = f"import os\nif os.path.exists({str(marker)!r}): raise ValueError('broken now')\n"
     hook = "\ndef prepare_metadata_for_build_wheel(folder, settings=None):\n    import os, shutil\n"
@@ -212,48 +184,44 @@ def test_a_failed_build_leaves_the_environment(folder: Path) -> None:
     with IndexServer() as server:
         server.add("app", "1.0", ["sources"])
         server.add_sdist("sources", "2.0", **OLD, backend=backend + BACKEND + hook)
-        assert solve(folder, server, "app").returncode == 0
+        solve(folder, server, "app")
         (folder / "env").mkdir()
         marker.touch()
         before = contents(folder)
-        done = sync(folder, server, "--no-verify")
-        assert done.returncode == 4
+        done = sync(folder, server, "--no-verify", status=4)
         assert "sources 2.0, for app, cannot be built" in done.stderr
         assert "raise ValueError('broken now')" in done.stderr  # the end of the output
         assert contents(folder) == before
         marker.unlink()
-        assert sync(folder, server, "--no-verify").returncode == 0
+        sync(folder, server, "--no-verify")
         assert built(folder) == "True\n"
     assert builds_left(folder) == []
 
 
-def test_a_build_that_takes_too_long(folder: Path) -> None:
+def test_a_build_that_takes_too_long(folder):
     before = running()
     sleep = "import subprocess; subprocess.Popen(['sleep', '60']).wait()"
     with IndexServer() as server:
         server.add_sdist("sources", "2.0", **OLD, backend=sleep)
-        done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="1")
-        assert done.returncode == 3
+        done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="1", status=3)
         assert "longer than its time limit" in " ".join(done.stderr.split())
-        done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="soon")
-        assert done.returncode == 2
+        done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="soon", status=2)
         assert "GPUENV_BUILD_TIMEOUT=soon: is no number of seconds" in done.stderr
     assert left_over(before, 5) == [] and builds_left(folder) == []
 
 
-def test_a_build_gets_no_settings_of_installers(folder: Path) -> None:
+def test_a_build_gets_no_settings_of_installers(folder):
     names = "PIP_INDEX_URL", "UV_INDEX_PRIVATE_PASSWORD", "GPUENV_TOKEN", "PYTHONPATH"
     backend = f"import os\nassert not set({names}) & set(os.environ)\nassert os.environ['OWN']\n"
     with IndexServer() as server:
         server.add_sdist("sources", "2.0", **OLD, backend=backend + BACKEND)
         values = dict.fromkeys(names[1:3], "secret") | {"OWN": "1"}
-        done = solve(folder, server, "sources", **values)
-        assert done.returncode == 0, done.stderr
+        solve(folder, server, "sources", **values)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is left")
-@pytest.mark.parametrize(
-    ("begun", "sent"),
+@on_linux
+@each(
+    "begun sent",
     [
         ("watcher", signal.SIGKILL),
         ("environment", signal.SIGKILL),
@@ -262,7 +230,7 @@ def test_a_build_gets_no_settings_of_installers(folder: Path) -> None:
         ("backend", signal.SIGTERM),
     ],
 )
-def test_a_killed_build_leaves_nothing(folder: Path, begun: str, sent: signal.Signals) -> None:
+def test_a_killed_build_leaves_nothing(folder, begun, sent):
     """`begun` is what has begun when the signal comes; the backend starts a process of its own."""
     marker = folder / "backend"
     backend = f"open({str(marker)!r}, 'w').close()\nimport subprocess\n"
@@ -275,7 +243,7 @@ def test_a_killed_build_leaves_nothing(folder: Path, begun: str, sent: signal.Si
     }
     with IndexServer() as server:
         server.add_sdist("sources", "2.0", **OLD, backend=backend)
-        command = [sys.executable, "-m", "gpuenv", "solve", "sources", *CPU]
+        command = [sys.executable, "-m", "gpuenv", "solve", "sources", *CPU.split()]
         with subprocess.Popen(
             [*command, "--index-url", server.url],
             cwd=folder,
@@ -293,13 +261,13 @@ def test_a_killed_build_leaves_nothing(folder: Path, begun: str, sent: signal.Si
     assert builds_left(folder) == [] and not _is_running(seconds)
 
 
-def _has_begun(stage: str, place: Path) -> bool:
+def _has_begun(stage, place):
     if stage == "environment":
         return any(place.glob("*/environment"))
     return place.exists() and (stage == "backend" or any(place.iterdir()))
 
 
-def _is_running(argument: str) -> bool:
+def _is_running(argument):
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if path.read_bytes().split(b"\0")[:2] == [b"sleep", argument.encode()]:
@@ -312,19 +280,17 @@ def _is_running(argument: str) -> bool:
 # ---- what may be built ---------------------------------------------------------------------------
 
 
-def test_wheels_that_are_not_taken(folder: Path) -> None:
+def test_wheels_that_are_not_taken(folder):
     with IndexServer() as server:
         server.add("sources", "2.0")
         server.add_sdist("sources", "1.0", **OLD)
         done = solve(folder, server, "sources", "--no-binary", "Sources")
-        assert done.returncode == 0, done.stderr
         assert pins(folder) == {"sources": "1.0"}
-        done = solve(folder, server, "sources>=2", "--no-binary", ":all:")
-        assert done.returncode == 3
+        done = solve(folder, server, "sources>=2", "--no-binary", ":all:", status=3)
         assert "sources>=2 needs a source distribution" in " ".join(done.stderr.split())
 
 
-def test_nothing_is_built_that_is_not_allowed(folder: Path) -> None:
+def test_nothing_is_built_that_is_not_allowed(folder):
     (folder / "r.txt").write_text("--only-binary sources\napp\n")
     (folder / "pyproject.toml").write_text(
         '[tool.gpuenv]\nno-build = true\nrequirements = ["app"]\npython = "3.12"\n'
@@ -336,54 +302,48 @@ def test_nothing_is_built_that_is_not_allowed(folder: Path) -> None:
         server.add_sdist("sources", "2.0", **OLD, backend="raise ValueError")
         for flags in (["app", "--no-build"], ["-r", "r.txt"]):
             done = solve(folder, server, *flags)
-            assert done.returncode == 0 and "building" not in done.stderr, done.stderr
+            assert "building" not in done.stderr
             assert pins(folder) == {"app": "1.0", "sources": "1.0"}
             text = " ".join(done.stdout.split())
             assert "not the newest release: sources 1.0 (2.0 needs a wheel; found only a" in text
         config = (folder / "pyproject.toml").read_text()
         changed = config.replace("no-build", f'index-url = "{server.url}"\nno-build')
         (folder / "pyproject.toml").write_text(changed)
-        done = run(["lock"], folder)
-        assert done.returncode == 0, done.stderr
-        text = " ".join(done.stdout.split())
+        text = " ".join(run("lock", folder).stdout.split())
         assert "not the newest release: sources 1.0" in text
-        done = solve(folder, server, "sources>=2", "--no-build")
-        assert done.returncode == 3 and "building" not in done.stderr, done.stderr
+        assert "building" not in solve(folder, server, "sources>=2", "--no-build", status=3).stderr
     lock = (folder / "pylock.cpu.toml").read_text()
     assert 'no-build = [\n    ":all:",\n]' in lock
 
 
-def test_a_wheel_of_another_machine_is_no_download(folder: Path) -> None:
+def test_a_wheel_of_another_machine_is_no_download(folder):
     tag = BACKEND.replace("py3-none-any", "cp39-cp39-win_amd64")
     with IndexServer() as server:
         server.add_sdist("sources", "2.0", **OLD, backend=tag)
-        assert solve(folder, server, "sources").returncode == 0
+        solve(folder, server, "sources")
         command = ["download", "pylock.toml", "-d", "files", "--index-url", server.url]
-        done = run(command, folder)
-        assert done.returncode == 2
+        done = run(command, folder, status=2)
         assert "was built on this machine, and the lock is for another one" in done.stderr
         assert [name for name in os.listdir(folder / "files") if name[0] != "."] == []
 
 
-def test_a_placeholder_and_a_prerelease_are_no_way_out(folder: Path) -> None:
+def test_a_placeholder_and_a_prerelease_are_no_way_out(folder):
     """Where every real release fails, older kinds of releases do not take its place."""
     with IndexServer() as server:
         for name, other in (("held", "0.0.0"), ("early", "0.3.1.dev5")):
             server.add(name, other)
             server.add_sdist(name, "1.0", **OLD, backend="raise ValueError('no good')")
-            done = solve(folder, server, name)
-            assert done.returncode == 3, done.stdout
-            assert "ValueError: no good" in done.stderr
-            assert solve(folder, server, f"{name}=={other}").returncode == 0
+            assert "ValueError: no good" in solve(folder, server, name, status=3).stderr
+            solve(folder, server, f"{name}=={other}")
             assert pins(folder) == {name: other}
 
 
-def test_the_cache_of_builds_is_cleaned(folder: Path) -> None:
+def test_the_cache_of_builds_is_cleaned(folder):
     with IndexServer() as server:
         server.add_sdist("sources", "2.0", **OLD)
-        assert solve(folder, server, "sources").returncode == 0
+        solve(folder, server, "sources")
     kept = list((folder.parent / "cache" / "builds" / "wheels").rglob("*.whl"))
     assert [path.name for path in kept] == ["sources-2.0-py3-none-any.whl"]
     assert zipfile.is_zipfile(kept[0])
-    assert run("cache clean", folder).returncode == 0
+    run("cache clean", folder)
     assert list((folder.parent / "cache").iterdir()) == []

@@ -1,19 +1,15 @@
 """Which environment and which lock a command uses, and what becomes of them, as users type it."""
 
-from __future__ import annotations
-
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import gpuenv as gpuenv_api
-from gpuenv.render.text import table_lines, wrap
 from small_wheels import make_wheel
+from tables import each
 from test_cli import run, run_process
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -35,7 +31,7 @@ gpu = "none"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder of wheels. No environment is active, and gpuenv's own is first on PATH."""
     (tmp_path / "links").mkdir()
     for name in ("alpha", "beta", "gamma"):
@@ -49,26 +45,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def gpuenv(text: str, status: int = 0) -> str:
+def gpuenv(text, status=0):
     """Return what a command prints."""
-    done = run(text, Path.cwd(), PATH=os.environ["PATH"])
-    said = done.stdout + done.stderr
-    assert done.returncode == status, said
-    return said
+    done = run(text, Path.cwd(), status=status, PATH=os.environ["PATH"])
+    return done.output
 
 
-def installed(folder: Path) -> list[str]:
+def installed(folder):
     infos = folder.glob("lib/python3*/site-packages/*.dist-info")
     return sorted(info.name.removesuffix(".dist-info") for info in infos)
 
 
-def install(words: str, status: int = 0) -> str:
+def install(words, status=0):
     return gpuenv(f"install {words} --gpu none --no-index --find-links links", status)
 
 
 def test_a_gpu_host_takes_the_lock_of_its_profile_although_nothing_in_it_uses_the_gpu(
-    folder: Path,
-) -> None:
+    folder,
+):
     profile = '[tool.gpuenv.profiles.h100]\ngpu = "H100"\ndriver = "580.65.06"\n'
     (folder / "pyproject.toml").write_text(PROJECT + profile)
     gpuenv("lock")
@@ -76,16 +70,15 @@ def test_a_gpu_host_takes_the_lock_of_its_profile_although_nothing_in_it_uses_th
     assert "pylock.h100.toml fits this host" in said and "pylock.cpu.toml" not in said
 
 
-def test_the_environment_of_gpuenv_itself_is_never_meant(folder: Path) -> None:
+def test_the_environment_of_gpuenv_itself_is_never_meant(folder):
     for command in ("verify", "run true", "pip install alpha --dry-run"):
         assert "gpuenv's own does not count" in gpuenv(command, 2)
     install("alpha")
     assert "environment: .venv" in gpuenv("verify --no-device")
-    said = gpuenv("run python -c 'import sys;print(sys.prefix)'")
-    assert str(folder / ".venv") in said
+    assert str(folder / ".venv") in gpuenv("run python -c 'import sys;print(sys.prefix)'")
 
 
-def test_an_installation_adds_to_an_environment(folder: Path) -> None:
+def test_an_installation_adds_to_an_environment(folder):
     """What it was made for keeps its version; what others installed stays; --exact removes."""
     install("alpha==1.0 --target env")
     python = str(folder / "env/bin/python")
@@ -101,14 +94,14 @@ def test_an_installation_adds_to_an_environment(folder: Path) -> None:
     assert installed(folder / "env") == ["gamma-1.0"]
 
 
-def test_a_link_to_an_environment_stays_a_link(folder: Path) -> None:
+def test_a_link_to_an_environment_stays_a_link(folder):
     (folder / "real").mkdir()
     (folder / "link").symlink_to("real")
     install("alpha --target link/")
     assert (folder / "link").is_symlink() and installed(folder / "real") == ["alpha-2.0"]
 
 
-def test_a_stale_lock_is_refused(folder: Path) -> None:
+def test_a_stale_lock_is_refused(folder):
     """The dependencies of [project] are locked; `--frozen` takes an old lock."""
     project = folder / "pyproject.toml"
     project.write_text(PROJECT)
@@ -128,7 +121,7 @@ def test_a_stale_lock_is_refused(folder: Path) -> None:
     assert gpuenv("run true").splitlines() == ["environment: .venv"]
 
 
-def test_the_loop_of_a_project_has_one_command_for_each_step(folder: Path) -> None:
+def test_the_loop_of_a_project_has_one_command_for_each_step(folder):
     """add and remove change the project, its locks and the environment, or nothing."""
     assert "gpuenv install FRAMEWORK" in gpuenv("")
     for command in ("add alpha", "remove alpha", "lock"):
@@ -157,8 +150,8 @@ def test_the_loop_of_a_project_has_one_command_for_each_step(folder: Path) -> No
     assert ".venv: does not have the lock of the project" in gpuenv("status")
 
 
-@pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "C.UTF-8"])
-def test_paths_are_utf_8_in_every_locale(folder: Path, locale: str) -> None:
+@each("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "C.UTF-8"])
+def test_paths_are_utf_8_in_every_locale(folder, locale):
     """The loop of a project in a folder with a space and an umlaut."""
     place = folder / "an \u00fcmlaut"
     place.mkdir()
@@ -166,21 +159,5 @@ def test_paths_are_utf_8_in_every_locale(folder: Path, locale: str) -> None:
     (place / "pyproject.toml").write_text(PROJECT)
     words = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     for command in ("add beta", "status", "run true", "remove beta", "rollback"):
-        done = run_process(command, place, **words)
-        assert done.returncode == 0, done.stderr
+        run_process(command, place, **words)
     assert installed(place / ".venv") == ["alpha-2.0", "beta-1.0"]
-
-
-def test_a_plan_is_printed_in_one_line_and_a_wide_row_in_narrow_ones() -> None:
-    host = gpuenv_api.describe(gpus=["none"], python="3.12")
-    plan = gpuenv_api.solve(gpuenv_api.Request(frameworks=("torch",)), host)
-    assert re.fullmatch(r"<Plan: torch \S+ \(cpu\), \d+ packages for linux-x86_64>", str(plan))
-    table = table_lines([["name", "a wide column", "why"], ["x" * 20, "y" * 20, "some words here"]])
-    assert wrap(table[1], 40) == [f"  {'x' * 20}", f"      {'y' * 20}  some words", "      here"]
-
-
-def test_the_recorded_lock_is_used_where_no_file_is(folder: Path) -> None:
-    install("alpha --target .venv")
-    (folder / "pylock.toml").unlink()
-    assert "alpha 2.0" in gpuenv("tree")
-    assert "asked for" in gpuenv("why alpha")

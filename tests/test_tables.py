@@ -1,13 +1,9 @@
 """The handwritten tables: bad releases, targets of toolkits, driver branches, GPU names."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tomllib
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,9 +14,9 @@ import gpuenv
 from gpuenv.compat import data
 from gpuenv.compat.data import within
 from gpuenv.errors import GpuEnvError
-from gpuenv.model import Host, IndexOptions, Plan, Request, parse_pair
+from gpuenv.model import IndexOptions, Request, parse_pair
 from script_modules import load_script
-from tables import ROOT, data_file
+from tables import ROOT, data_file, each
 
 FOLDER = ROOT / "matrix_data"
 CASES = data_file("versions.json")
@@ -31,7 +27,7 @@ compile_matrix = load_script("data.compile")
 RANGE = re.compile(load_script("data.toml_files").RANGE)
 
 
-def toml(name: str) -> dict[str, Any]:
+def toml(name):
     return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
 
 
@@ -43,8 +39,8 @@ DRIVERS, TOOLKITS, GPUS, LIBRARIES = map(
 # ---- releases known to be bad
 
 
-@pytest.mark.parametrize("text", CASES["refused"])
-def test_what_is_no_range_is_refused(text: str) -> None:
+@each("text", CASES["refused"])
+def test_what_is_no_range_is_refused(text):
     assert not RANGE.fullmatch(text)
 
 
@@ -56,11 +52,11 @@ ranges = st.lists(st.builds(str.__add__, signs, releases), min_size=1, max_size=
 
 
 @given(releases, ranges)
-def test_ranges_mean_what_specifiers_of_final_releases_mean(version: str, versions: str) -> None:
+def test_ranges_mean_what_specifiers_of_final_releases_mean(version, versions):
     assert within(version, versions) == SpecifierSet(versions).contains(version)
 
 
-def test_every_bad_row_can_count() -> None:
+def test_every_bad_row_can_count():
     """A row that no device or no known wheel can meet is refused as a mistake."""
     capabilities = set(DATA.capabilities()) | {parse_pair("10.7")}
     for row in LIBRARIES["bad"]:
@@ -72,24 +68,24 @@ def test_every_bad_row_can_count() -> None:
 # ---- what the solver makes of them
 
 
-def plan_of(requirements: list[str], *gpus: str) -> Plan:
-    host: Host = gpuenv.describe(
+def plan_of(requirements, *gpus):
+    host = gpuenv.describe(
         gpus=gpus, driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39"
     )
     return gpuenv.solve(Request(requirements=tuple(requirements)), host, IndexOptions(offline=True))
 
 
-def version_of(plan: Plan, name: str) -> str:
+def version_of(plan, name):
     return next(pin.wheel.version for pin in plan.pins if pin.wheel.name == name)
 
 
-def test_a_pair_is_kept_apart_on_several_gpus_only() -> None:
+def test_a_pair_is_kept_apart_on_several_gpus_only():
     one, several = (plan_of(["nvidia-cudnn-cu12==9.8.0.87"], *["H100"] * count) for count in (1, 2))
     assert within(version_of(one, "nvidia-cublas-cu12"), ">=12.9")
     assert within(version_of(several, "nvidia-cublas-cu12"), "<12.9")
 
 
-def test_a_pair_that_is_asked_for_is_refused_with_its_reason() -> None:
+def test_a_pair_that_is_asked_for_is_refused_with_its_reason():
     asked = ["nvidia-cudnn-cu12==9.8.0.87", "nvidia-cublas-cu12>=12.9"]
     assert plan_of(asked, "H100").pins
     with pytest.raises(gpuenv.NoSolutionError) as refusal:
@@ -100,16 +96,14 @@ def test_a_pair_that_is_asked_for_is_refused_with_its_reason() -> None:
     assert any(pair["name"] in reason.need and pair["text"] in reason.need for reason in reasons)
 
 
-@pytest.mark.parametrize(("gpu", "warned"), [("B200", True), ("H100", False), ("RTX 5090", False)])
-def test_a_release_to_avoid_is_taken_where_nothing_else_is_asked_for(
-    gpu: str, warned: bool
-) -> None:
+@each("gpu warned", [("B200", True), ("H100", False), ("RTX 5090", False)])
+def test_a_release_to_avoid_is_taken_where_nothing_else_is_asked_for(gpu, warned):
     plan = plan_of(["nvidia-cublas-cu12>=12.8"], gpu)
     assert within(version_of(plan, "nvidia-cublas-cu12"), ">=12.8")
     assert [reason.code for reason in plan.warnings] == ["known-avoid"] * warned
 
 
-def test_a_release_to_avoid_is_passed_over_where_another_fits() -> None:
+def test_a_release_to_avoid_is_passed_over_where_another_fits():
     assert not plan_of(["nvidia-cublas"], "B200").warnings
     assert within(version_of(plan_of(["nvidia-cublas"], "B200"), "nvidia-cublas"), ">=13.2")
 
@@ -117,7 +111,7 @@ def test_a_release_to_avoid_is_passed_over_where_another_fits() -> None:
 # ---- toolkits and drivers
 
 
-def test_one_row_for_each_toolkit_line_in_order() -> None:
+def test_one_row_for_each_toolkit_line_in_order():
     lines = [parse_pair(row["cuda"]) for row in TOOLKITS["compiler"]]
     assert lines == sorted(set(lines))
     assert {parse_pair(row["version"].rpartition(".")[0]) for row in TOOLKITS["toolkit"]} == set(
@@ -125,7 +119,7 @@ def test_one_row_for_each_toolkit_line_in_order() -> None:
     )
 
 
-def test_toolkits_only_lose_old_targets_and_gain_new_ones() -> None:
+def test_toolkits_only_lose_old_targets_and_gain_new_ones():
     rows = [
         {int(re.sub("[af]", "", one)) for one in row["targets"]} for row in TOOLKITS["compiler"]
     ]
@@ -137,14 +131,14 @@ def test_toolkits_only_lose_old_targets_and_gain_new_ones() -> None:
         assert {re.sub("[af]", "", one) for one in row["targets"]} <= set(row["targets"])
 
 
-def test_forward_compatibility_starts_from_branches_that_are_too_old() -> None:
+def test_forward_compatibility_starts_from_branches_that_are_too_old():
     cuda = {row["branch"]: parse_pair(row["cuda"]) for row in DRIVERS["branch"]}
     for row in DRIVERS["forward_compat"]:
         assert all(cuda[branch] < parse_pair(row["cuda"]) for branch in row["branches"])
         assert row["classes"] == ["data-centre"]
 
 
-def test_a_long_term_branch_outlives_those_around_it() -> None:
+def test_a_long_term_branch_outlives_those_around_it():
     rows = [
         row for row in DRIVERS["branch"] if "end_of_life" in row and row["kind"] != "new-feature"
     ]
@@ -156,7 +150,7 @@ def test_a_long_term_branch_outlives_those_around_it() -> None:
         )
 
 
-def test_gpu_names_have_a_class_and_data_centre_ones_no_other_name() -> None:
+def test_gpu_names_have_a_class_and_data_centre_ones_no_other_name():
     for group in GPUS["group"]:
         if group["class"] == "data-centre":
             assert not [
@@ -171,12 +165,8 @@ def test_gpu_names_have_a_class_and_data_centre_ones_no_other_name() -> None:
 DAMAGE = data_file("tables/tables.json")["damage"]
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "message"), DAMAGE, ids=[row[2].split("\n")[0] for row in DAMAGE]
-)
-def test_what_the_compilation_refuses(
-    tmp_path: Path, file: str, old: str, new: str, message: str
-) -> None:
+@each("file old new message", DAMAGE, ids=[row[2].split("\n")[0] for row in DAMAGE])
+def test_what_the_compilation_refuses(tmp_path, file, old, new, message):
     for source in (
         *FOLDER.glob("*.toml"),
         *FOLDER.glob("libraries/*.json"),
@@ -194,17 +184,13 @@ def test_what_the_compilation_refuses(
     assert not (tmp_path / "tables.json").exists()
 
 
-@pytest.mark.parametrize(
-    "case", CASES["within"], ids=lambda case: f"{case['version']} in {case['versions']}"
-)
-def test_versions_that_a_row_means(case: dict[str, Any]) -> None:
+@each("case", CASES["within"], ids=lambda case: f"{case['version']} in {case['versions']}")
+def test_versions_that_a_row_means(case):
     assert RANGE.fullmatch(case["versions"])
     assert within(case["version"], case["versions"]) == case["want"]
 
 
-@pytest.mark.parametrize(
-    "case", CASES["sides"], ids=lambda case: f"{case['distribution']} {case['version']}"
-)
-def test_sides_of_bad_pairs(case: dict[str, Any]) -> None:
+@each("case", CASES["sides"], ids=lambda case: f"{case['distribution']} {case['version']}")
+def test_sides_of_bad_pairs(case):
     pairs = DATA.bad_pairs(case["distribution"], case["version"], 2)
     assert [side for _, side, _ in pairs] == case["want"]

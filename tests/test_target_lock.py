@@ -4,24 +4,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuenv import api, atomic_write
-from gpuenv.cli import main
 from gpuenv.errors import InputError, TargetBusyError
 from gpuenv.install import target_lock, wheels
 from gpuenv.process_identity import tag_of, this_process
 from gpuenv.serialize import to_plain
 from small_wheels import make_lock, make_wheel, write_lock
+from tables import each
 
 ENDED = {"pid": 2**22 + 1}  # more than the kernel's largest number of a process
 
 
-def lock_of(tmp_path: Path, **changes: Any) -> Path:
+def lock_of(tmp_path, **changes):
     """The lock that a process with these facts holds on the target `env`."""
     folder = tmp_path / ".env.gpuenv"
     folder.mkdir()
@@ -30,9 +27,9 @@ def lock_of(tmp_path: Path, **changes: Any) -> Path:
     return folder / "lock"
 
 
-def hold(tmp_path: Path, wait: float = 0.0) -> list[str]:
+def hold(tmp_path, wait=0.0):
     """Hold the lock for a moment, and return what was reported."""
-    said: list[str] = []
+    said = []
     folder, target = str(tmp_path / ".env.gpuenv"), str(tmp_path / "env")
     with target_lock.hold(folder, target, wait, said.append):
         assert os.path.exists(os.path.join(folder, "lock"))
@@ -41,7 +38,7 @@ def hold(tmp_path: Path, wait: float = 0.0) -> list[str]:
 
 
 # A case: what differs from this process, and whether the lock is taken over.
-HOLDERS: dict[str, tuple[Mapping[str, object], bool]] = {
+HOLDERS = {
     "this process": ({}, False),
     "a process that has ended": (ENDED, True),
     "another process with the same number": ({"started": "1"}, True),
@@ -53,13 +50,10 @@ HOLDERS: dict[str, tuple[Mapping[str, object], bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOLDERS)
-def test_whose_lock_is_taken_over(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each("changes is_taken", HOLDERS)
+def test_whose_lock_is_taken_over(changes, is_taken, tmp_path, monkeypatch):
     here = this_process().replace(machine="m")
     monkeypatch.setattr("gpuenv.process_identity.this_process", lambda: here)
-    changes, is_taken = HOLDERS[name]
     path = lock_of(tmp_path, **changes)
     if is_taken:
         assert hold(tmp_path) == []
@@ -72,13 +66,13 @@ def test_whose_lock_is_taken_over(
     assert f"process {changes.get('pid', os.getpid())} on {host}" in error.value.message
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed(tmp_path):
     path = lock_of(tmp_path, **ENDED)
     path.with_name("claim-of-a-killed-process").write_text("")
     assert hold(tmp_path) == []
 
 
-def test_a_lock_of_no_known_form_is_respected(tmp_path: Path) -> None:
+def test_a_lock_of_no_known_form_is_respected(tmp_path):
     path = lock_of(tmp_path)
     path.write_text("{}")
     with pytest.raises(TargetBusyError, match="another process"):
@@ -99,7 +93,7 @@ for _ in range(rounds):
 """
 
 
-def test_processes_take_turns(tmp_path: Path) -> None:
+def test_processes_take_turns(tmp_path):
     """Also after one was killed that held the lock."""
     path = tmp_path / "count"
     path.write_text("0")
@@ -111,7 +105,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     assert not (tmp_path / ".env.gpuenv").exists()
 
 
-def test_syncs_into_one_new_target(tmp_path: Path) -> None:
+def test_syncs_into_one_new_target(tmp_path):
     lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "1.0"))
     path = write_lock(tmp_path / "pylock.toml", lock)
     command = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", "env"]
@@ -125,13 +119,12 @@ def test_syncs_into_one_new_target(tmp_path: Path) -> None:
     assert not (tmp_path / ".env.gpuenv").exists()
 
 
-def test_a_busy_target_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_busy_target_is_one_line(tmp_path, call):
     path = lock_of(tmp_path, host="node-7")
     lock = write_lock(tmp_path / "pylock.toml", make_lock(make_wheel(tmp_path, "alpha", "1.0")))
     words = ["--target", str(tmp_path / "env"), "--gpu", "none", "--wait", "0.1"]
     words += ["--find-links", str(tmp_path)]
-    assert main(["sync", str(lock), *words]) == 4
-    line = capsys.readouterr().err.splitlines()[-1]
+    line = call(f"sync {lock}", *words, status=4).stderr.splitlines()[-1]
     assert "node-7" in line and str(path) in line
     assert not (tmp_path / "env").exists()
 
@@ -139,7 +132,7 @@ def test_a_busy_target_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def test_several_files_or_none(tmp_path: Path) -> None:
+def test_several_files_or_none(tmp_path):
     first, second = tmp_path / "pylock.a.toml", tmp_path / "pylock.b.toml"
     first.write_text("old")
     second.mkdir()
@@ -156,7 +149,7 @@ def test_several_files_or_none(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
+def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     path = tmp_path / "pylock.toml"
     gone = tmp_path / f".{path.name}.{tag_of(this_process().replace(**ENDED))}-1.tmp"
     running = tmp_path / f".{path.name}.{tag_of(this_process())}-1.tmp"

@@ -1,20 +1,17 @@
 """Settings and project tables that make other tools take the builds that gpuenv takes."""
 
-import json
 import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fatbin_maker import binary
 from gpuenv.cli import main
 from index_server import IndexServer
-from tables import HERE, cases, data_file
+from tables import HERE, cases, data_file, each
 from variant_maker import NVIDIA_PROVIDER, make_release, make_variant
 
 CASES = data_file("tool_settings.toml")["case"]
@@ -23,12 +20,12 @@ PROVIDERS = {"nvidia": NVIDIA_PROVIDER}
 UV = [sys.executable, "-m", "uv"]
 
 
-def nvidia(bound: str, *architectures: str) -> dict[str, dict[str, list[str]]]:
+def nvidia(bound, *architectures):
     return {"nvidia": {"cuda_version_lower_bound": [bound], "sm_arch": [*architectures]}}
 
 
 @pytest.fixture(scope="module")
-def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def module_folder(tmp_path_factory):
     """A folder whose links/ has the wheels."""
     folder = tmp_path_factory.mktemp("tools")
     links = folder / "links"
@@ -55,13 +52,13 @@ def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(module_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(module_folder, monkeypatch):
     """The working folder of the commands."""
     monkeypatch.chdir(module_folder)
     return module_folder
 
 
-def flags(case: dict[str, Any]) -> list[str]:
+def flags(case):
     gpus = [flag for name in case["gpu"] for flag in ("--gpu", name)]
     driver = ["--driver", case["driver"]] if "driver" in case else []
     packages = case.get("packages", [])
@@ -72,13 +69,10 @@ def flags(case: dict[str, Any]) -> list[str]:
 
 
 @cases(CASES)
-def test_settings_of_a_tool(
-    case: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_of_a_tool(case, folder, call):
     (folder / "constraints.txt").unlink(missing_ok=True)
     arguments = ["env", "--for", case["tool"], *flags(case)]
-    assert main([*arguments, "--json"]) == case.get("status", 0)
-    document = json.loads(capsys.readouterr().out)
+    document = call(*arguments, "--json", status=case.get("status", 0)).document
     if "says" in case:
         error = document["error"]
         assert case["says"] in f"{error['message']}; {error['hint']}"
@@ -94,26 +88,22 @@ def test_settings_of_a_tool(
     assert tomllib.loads(document["table"]) == case.get("table", {})
     if "constraints" in case:
         assert path.read_text().splitlines() == case["constraints"]
-    assert main(arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = call(*arguments).stdout.splitlines()
     exported = [line.removeprefix("export ") for line in lines if line.startswith("export ")]
     assert len(exported) == len(case.get("variables", {}))
 
 
-@pytest.mark.parametrize(
-    ("gpu", "driver", "label"),
+@each(
+    "gpu driver label",
     [
         ("H100", "570.86.10", "cu128"),
         ("V100", "570.86.10", "cu126"),
         ("H100", "560.28.03", "cu126"),
     ],
 )
-def test_uv_takes_the_variant_that_gpuenv_takes(
-    folder: Path, gpu: str, driver: str, label: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uv_takes_the_variant_that_gpuenv_takes(folder, gpu, driver, label, call):
     case = {"gpu": [gpu], "driver": driver, "packages": ["same"]}
-    assert main(["env", "--for", "uv", *flags(case), "--json"]) == 0
-    variables = json.loads(capsys.readouterr().out)["variables"]
+    variables = call("env --for uv", *flags(case), "--json").document["variables"]
     target = folder / f"uv-{gpu}-{driver}"
     command = [
         *UV,
@@ -137,7 +127,7 @@ def test_uv_takes_the_variant_that_gpuenv_takes(
 
 
 @pytest.fixture
-def lock(folder: Path) -> Iterator[str]:
+def lock(folder):
     """A lock with packages of two indexes."""
     with IndexServer() as default, IndexServer() as other:
         default.add("app", "1.0", ["accel", "base<2"])
@@ -152,8 +142,8 @@ def lock(folder: Path) -> Iterator[str]:
         yield default.url
 
 
-def test_uv_locks_what_was_exported(folder: Path, lock: str) -> None:
-    assert main(["export", "--to", "uv", "-o", "tables.toml"]) == 0
+def test_uv_locks_what_was_exported(folder, lock, call):
+    call("export --to uv -o tables.toml")
     tables = (folder / "tables.toml").read_text()
     assert "explicit = true" in tables
     project = folder / "project"
@@ -171,41 +161,13 @@ def test_uv_locks_what_was_exported(folder: Path, lock: str) -> None:
     assert versions == {"p": "1", "app": "1.0", "accel": "1.0+cu126", "base": "1.0"}
 
 
-def test_tables_for_other_tools(
-    folder: Path, lock: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tables = {}
-    for tool in ("pixi", "poetry", "pdm"):
-        capsys.readouterr()
-        assert main(["export", "--to", tool]) == 0
-        tables[tool] = tomllib.loads(capsys.readouterr().out)
-    packages = tables["pixi"]["feature"]["gpuenv"]["pypi-dependencies"]
-    assert packages["base"] == {"version": "==1.0"}
-    assert packages["accel"]["version"] == "==1.0+cu126" and "index" in packages["accel"]
-    assert tables["pixi"]["environments"] == {"gpuenv": ["gpuenv"]}
-    poetry = tables["poetry"]["tool"]["poetry"]
-    (source,) = poetry["source"]
-    packages = poetry["group"]["gpuenv"]["dependencies"]
-    assert packages["accel"] == {"version": "1.0+cu126", "source": source["name"]}
-    assert source["priority"] == "explicit" and packages["base"] == "1.0"
-    pdm = tables["pdm"]["tool"]["pdm"]
-    assert pdm["resolution"]["overrides"] == {
-        "app": "==1.0",
-        "accel": "==1.0+cu126",
-        "base": "==1.0",
-    }
-    assert pdm["source"][0]["include_packages"] == ["accel"]
-
-
-@pytest.mark.parametrize("tool", ["uv", "pixi", "poetry", "pdm"])
-def test_no_tool_locks_a_variant_wheel(
-    folder: Path, tool: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("tool", ["uv", "pixi", "poetry", "pdm"])
+def test_no_tool_locks_a_variant_wheel(folder, tool, call):
     case = {"gpu": ["H100"], "driver": "570.86.10"}
     source = ("--no-index", "--find-links", "links")
     path = "pylock.variant.toml"
     if not (folder / path).exists():
-        assert main(["solve", "same", *flags(case), *source, "-o", path]) == 0
-    assert main(["export", "--to", tool, path, "-o", "none.toml"]) == 3
-    assert f"{tool} locks no variant wheel, and same is one" in capsys.readouterr().err
+        call("solve same", *flags(case), *source, "-o", path)
+    done = call(f"export --to {tool} {path} -o none.toml", status=3)
+    assert f"{tool} locks no variant wheel, and same is one" in done.stderr
     assert not (folder / "none.toml").exists()

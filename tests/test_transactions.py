@@ -1,56 +1,53 @@
 """A sync completes an environment, or leaves the old one as it was; rollback returns to it."""
 
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import processes
 from gpuenv import api
-from gpuenv.cli import main
 from gpuenv.errors import InputError, InstallError, NotVerifiedError
 from gpuenv.install import environment_files, transaction, wheels
 from gpuenv.interpreters import find_uv
-from gpuenv.model import EnvironmentChanges, Lock
+from processes import run_program
 from small_wheels import content, make_lock, make_wheel, write_lock
 
 SITE = f"lib/python{'.'.join(map(str, sys.version_info[:2]))}/site-packages"
-CPU = ["--gpu", "none"]
+CPU = "--gpu none"
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Lock:
+def first(tmp_path):
     return make_lock(
         make_wheel(tmp_path, "alpha", "1.0", script="alpha"), make_wheel(tmp_path, "beta", "1.0")
     )
 
 
 @pytest.fixture
-def second(tmp_path: Path, first: Lock) -> Lock:
+def second(tmp_path, first):
     beta = first.pins[1].wheel
     return make_lock(make_wheel(tmp_path, "alpha", "2.0", script="alpha"), beta)
 
 
 @pytest.fixture(params=["uv", "pip"])
-def installer(request: pytest.FixtureRequest) -> str:
+def installer(request):
     return str(request.param)
 
 
-def versions(env: Path) -> dict[str, str]:
+def versions(env):
     packages = environment_files.read_packages(str(env))
     return {package.name: package.version for package in packages}
 
 
-def output(program: Path) -> str:
-    return subprocess.run([program], capture_output=True, text=True, check=True).stdout.strip()
+def output(program):
+    return run_program([program]).stdout.strip()
 
 
-def left_beside(env: Path) -> list[str]:
+def left_beside(env):
     beside = env.parent / f".{env.name}.gpuenv"
     return sorted(os.listdir(beside)) if beside.exists() else []
 
@@ -58,12 +55,12 @@ def left_beside(env: Path) -> list[str]:
 # ---- what is at the target ----------------------------------------------------------------------
 
 
-def test_scripts_have_the_path_of_the_target(tmp_path: Path, first: Lock, installer: str) -> None:
+def test_scripts_have_the_path_of_the_target(tmp_path, first, installer):
     env = tmp_path / "it's an env"
     wheels.sync(first, str(env), installer=installer)
     assert output(env / "bin" / "alpha") == f"1.0 {env}"
     activated = f'. "{env}/bin/activate"; echo "$VIRTUAL_ENV"; command -v alpha'
-    lines = subprocess.run(["sh", "-c", activated], capture_output=True, text=True, check=True)
+    lines = run_program(["sh", "-c", activated])
     assert lines.stdout.split("\n")[:2] == [str(env), f"{env}/bin/alpha"]
     texts = [data for data in content(env).values() if isinstance(data, bytes)]
     assert not any(b".gpuenv/" in data for data in texts)
@@ -74,9 +71,7 @@ def test_scripts_have_the_path_of_the_target(tmp_path: Path, first: Lock, instal
     assert left_beside(env) == []
 
 
-def test_no_direct_url_and_a_freeze_with_versions(
-    tmp_path: Path, first: Lock, installer: str
-) -> None:
+def test_no_direct_url_and_a_freeze_with_versions(tmp_path, first, installer):
     env = tmp_path / "env"
     python = wheels.sync(first, str(env), installer=installer)
     assert not list(env.rglob("direct_url.json"))
@@ -84,11 +79,11 @@ def test_no_direct_url_and_a_freeze_with_versions(
     assert output_of(command) == ["alpha==1.0", "beta==1.0"]
 
 
-def output_of(command: list[str]) -> list[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+def output_of(command):
+    return run_program(command).stdout.split()
 
 
-def test_settings_of_the_user_stay(tmp_path: Path, first: Lock, second: Lock) -> None:
+def test_settings_of_the_user_stay(tmp_path, first, second):
     env = tmp_path / "env"
     wheels.sync(first, str(env), installer="uv")
     (env / "pip.conf").write_text("[global]\n")
@@ -106,7 +101,7 @@ def test_settings_of_the_user_stay(tmp_path: Path, first: Lock, second: Lock) ->
     assert f"{SITE}/remains/half.py" not in found
 
 
-def test_every_change_of_a_package_counts(tmp_path: Path, first: Lock) -> None:
+def test_every_change_of_a_package_counts(tmp_path, first):
     """A change of the size, of the time or of the RECORD is sufficient."""
     env = tmp_path / "env"
     wheels.sync(first, str(env), installer="uv")
@@ -132,8 +127,8 @@ def test_every_change_of_a_package_counts(tmp_path: Path, first: Lock) -> None:
         assert wheels.changes(first, str(env)).again == ()
 
 
-def test_nothing_to_do_writes_nothing(tmp_path: Path, first: Lock) -> None:
-    env, said = tmp_path / "env", list[str]()
+def test_nothing_to_do_writes_nothing(tmp_path, first):
+    env, said = tmp_path / "env", []
     wheels.sync(first, str(env), installer="uv")
     before = content(env)
     wheels.sync(first, str(env), installer="uv", progress=said.append)
@@ -141,7 +136,7 @@ def test_nothing_to_do_writes_nothing(tmp_path: Path, first: Lock) -> None:
     assert "already" in said[-1]
 
 
-def test_an_environment_that_was_moved(tmp_path: Path, first: Lock) -> None:
+def test_an_environment_that_was_moved(tmp_path, first):
     env, moved = tmp_path / "env", tmp_path / "env-2"
     wheels.sync(first, str(env), installer="uv")
     env.rename(moved)
@@ -150,7 +145,7 @@ def test_an_environment_that_was_moved(tmp_path: Path, first: Lock) -> None:
     assert f"'{moved}'" in (moved / "bin" / "activate").read_text()
 
 
-def test_a_link_to_an_environment_stays_a_link(tmp_path: Path, first: Lock, second: Lock) -> None:
+def test_a_link_to_an_environment_stays_a_link(tmp_path, first, second):
     env, link = tmp_path / "env", tmp_path / "current"
     wheels.sync(first, str(env), installer="uv")
     link.symlink_to("env")
@@ -161,9 +156,7 @@ def test_a_link_to_an_environment_stays_a_link(tmp_path: Path, first: Lock, seco
 # ---- failures -----------------------------------------------------------------------------------
 
 
-def test_a_failed_download_keeps_the_old_environment(
-    tmp_path: Path, first: Lock, second: Lock, installer: str
-) -> None:
+def test_a_failed_download_keeps_the_old_environment(tmp_path, first, second, installer):
     env = tmp_path / "env"
     wheels.sync(first, str(env), installer=installer)
     before = content(env)
@@ -176,12 +169,10 @@ def test_a_failed_download_keeps_the_old_environment(
     assert content(env) == before and left_beside(env) == []
 
 
-def test_an_environment_that_does_not_work_is_not_used(
-    tmp_path: Path, first: Lock, second: Lock
-) -> None:
-    env, proved = tmp_path / "env", list[str]()
+def test_an_environment_that_does_not_work_is_not_used(tmp_path, first, second):
+    env, proved = tmp_path / "env", []
 
-    def prove(python: str) -> bool:
+    def prove(python):
         proved.append(python)
         return False
 
@@ -196,10 +187,10 @@ def test_an_environment_that_does_not_work_is_not_used(
     assert not any(python.startswith(str(env)) for python in proved)
 
 
-def test_a_failed_install_keeps_the_old_lock(tmp_path: Path, first: Lock, second: Lock) -> None:
-    env, lock, written = str(tmp_path / "env"), tmp_path / "pylock.toml", list[tuple[str, ...]]()
+def test_a_failed_install_keeps_the_old_lock(tmp_path, first, second):
+    env, lock, written = str(tmp_path / "env"), tmp_path / "pylock.toml", []
 
-    def install(new: Lock, *, works: bool) -> None:
+    def install(new, *, works):
         paths = {"path": str(lock), "written": lambda paths: written.append(tuple(paths))}
         api.install(new, env, host=new.host, installer="uv", prove=lambda _: works, **paths)
 
@@ -212,22 +203,14 @@ def test_a_failed_install_keeps_the_old_lock(tmp_path: Path, first: Lock, second
     assert lock.read_bytes() != before and versions(tmp_path / "env")["alpha"] == "2.0"
 
 
-def test_the_evidence_names_the_target(
-    tmp_path: Path, first: Lock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_evidence_names_the_target(tmp_path, first, call):
     env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
-    assert (
-        main(
-            ["sync", str(lock), "--target", str(env), "--json", *CPU, "--find-links", str(tmp_path)]
-        )
-        == 0
-    )
-    document = json.loads(capsys.readouterr().out)
+    document = call(f"sync {lock} --target {env} --json {CPU} --find-links {tmp_path}").document
     evidence = " ".join(check["evidence"] for check in document["checks"])
     assert str(env) in evidence and ".gpuenv" not in evidence
 
 
-def test_targets_that_cannot_be_replaced(tmp_path: Path, first: Lock) -> None:
+def test_targets_that_cannot_be_replaced(tmp_path, first):
     with pytest.raises(InputError, match="mount point"):
         wheels.sync(first, "/proc")
     with pytest.raises(InputError):
@@ -238,14 +221,14 @@ def test_targets_that_cannot_be_replaced(tmp_path: Path, first: Lock) -> None:
 
 
 @pytest.fixture(params=["exchange", "renames"])
-def switching(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def switching(request, monkeypatch):
     """How folders are exchanged. A file system such as NFS cannot do it by one call."""
     if request.param == "renames":
         monkeypatch.setattr(transaction, "_exchange", lambda first, second: False)
     return str(request.param)
 
 
-def test_rollback(tmp_path: Path, first: Lock, second: Lock, switching: str) -> None:
+def test_rollback(tmp_path, first, second, switching):
     env = tmp_path / "env"
     wheels.sync(first, str(env), installer="uv")
     with pytest.raises(InputError, match="no environment before"):
@@ -264,11 +247,9 @@ class _Killed(BaseException):
     """Ends a run where it is, without its own cleanup."""
 
 
-def test_every_step_of_a_replacement_can_be_the_last(
-    tmp_path: Path, switching: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_step_of_a_replacement_can_be_the_last(tmp_path, switching, monkeypatch):
     """After each rename: the next run finds the whole old environment or the whole new one."""
-    target, seen = tmp_path / "env", set[str]()
+    target, seen = tmp_path / "env", set()
     (target / "bin").mkdir(parents=True)
     (target / "bin" / "which").write_text("0")
     for last in range(5):
@@ -292,12 +273,12 @@ def test_every_step_of_a_replacement_can_be_the_last(
     assert seen == {"old", "new"}
 
 
-def stop_after(count: int, patch: pytest.MonkeyPatch) -> None:
+def stop_after(count, patch):
     """Let the renames of a commit end the run after `count` of them."""
     done = 0
 
-    def counted(call: Callable[..., object]) -> Callable[..., object]:
-        def stopping(*paths: str) -> object:
+    def counted(call):
+        def stopping(*paths):
             nonlocal done
             if done == count:
                 raise _Killed
@@ -306,7 +287,7 @@ def stop_after(count: int, patch: pytest.MonkeyPatch) -> None:
 
         return stopping
 
-    def stopping_commit(self: transaction.Transaction) -> None:
+    def stopping_commit(self):
         patch.setattr(transaction.os, "rename", counted(os.rename))
         patch.setattr(transaction, "_exchange", counted(transaction._exchange))
         commit(self)
@@ -316,14 +297,23 @@ def stop_after(count: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transaction.Transaction, "commit", stopping_commit)
 
 
-def test_the_installer_ends_with_gpuenv(tmp_path: Path, first: Lock, installer: str) -> None:
+def test_the_installer_ends_with_gpuenv(tmp_path, first, installer):
     """gpuenv alone is killed while the installer waits for a file that never comes."""
     env, wheel = tmp_path / "env", first.pins[0].wheel
     (tmp_path / wheel.filename).unlink()
     os.mkfifo(tmp_path / wheel.filename)
     lock = write_lock(tmp_path / "pylock.toml", first)
     before = processes.running()
-    command = [sys.executable, "-m", "gpuenv", "sync", str(lock), "--target", str(env), *CPU]
+    command = [
+        sys.executable,
+        "-m",
+        "gpuenv",
+        "sync",
+        str(lock),
+        "--target",
+        str(env),
+        *CPU.split(),
+    ]
     command += ["--find-links", str(tmp_path)]
     child = subprocess.Popen(
         [*command, "--installer", installer], stdout=subprocess.DEVNULL, start_new_session=True
@@ -341,7 +331,7 @@ def test_the_installer_ends_with_gpuenv(tmp_path: Path, first: Lock, installer: 
     assert left_beside(env) == []
 
 
-def test_remains_are_removed(tmp_path: Path, first: Lock) -> None:
+def test_remains_are_removed(tmp_path, first):
     env = tmp_path / "env"
     wheels.sync(first, str(env), installer="uv")
     beside = tmp_path / ".env.gpuenv"
@@ -356,8 +346,8 @@ def test_remains_are_removed(tmp_path: Path, first: Lock) -> None:
 # ---- what is added, changed and removed ----------------------------------------------------------
 
 
-def test_what_a_sync_changes(tmp_path: Path, first: Lock, second: Lock) -> None:
-    env, seen = tmp_path / "env", list[EnvironmentChanges]()
+def test_what_a_sync_changes(tmp_path, first, second):
+    env, seen = tmp_path / "env", []
     gamma = make_wheel(tmp_path, "gamma", "1.0")
     wheels.sync(first, str(env), installer="uv")
     wheels.add(make_lock(gamma), wheels.interpreter_of(str(env)), installer="uv")
@@ -375,7 +365,7 @@ def test_what_a_sync_changes(tmp_path: Path, first: Lock, second: Lock) -> None:
     assert seen[1].confirm == ("beta", "gamma")
 
 
-def test_a_lock_of_changes_keeps_all_else(tmp_path: Path, first: Lock) -> None:
+def test_a_lock_of_changes_keeps_all_else(tmp_path, first):
     env, gamma = tmp_path / "env", make_lock(make_wheel(tmp_path, "gamma", "1.0"))
     wheels.sync(first, str(env), installer="uv")
     wheels.sync(gamma, str(env), installer="uv", remove=["beta"])
@@ -385,11 +375,9 @@ def test_a_lock_of_changes_keeps_all_else(tmp_path: Path, first: Lock) -> None:
     assert [change.name for change in found.remove] == ["gamma"]
 
 
-def test_exact_removes_what_gpuenv_did_not_install(
-    tmp_path: Path, first: Lock, second: Lock
-) -> None:
+def test_exact_removes_what_gpuenv_did_not_install(tmp_path, first, second):
     """From an environment of the user, only with --exact."""
-    env, seen = tmp_path / "env", list[EnvironmentChanges]()
+    env, seen = tmp_path / "env", []
     wheels.sync(first, str(env), installer="uv")
     (env / environment_files.FILE).unlink()
     alpha = make_lock(second.pins[0].wheel)
@@ -399,22 +387,17 @@ def test_exact_removes_what_gpuenv_did_not_install(
     assert versions(env) == {"alpha": "2.0"} and seen[1].confirm == ("beta",)
 
 
-def test_a_dry_run(
-    tmp_path: Path, first: Lock, second: Lock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run(tmp_path, first, second, call):
     env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
-    command = ["sync", str(lock), "--target", str(env), "--dry-run", "--json", *CPU]
+    command = ["sync", str(lock), "--target", str(env), "--dry-run", "--json", *CPU.split()]
     command += ["--find-links", str(tmp_path)]
-    assert main(command) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = call(*command).document
     assert [row["name"] for row in document["add"]] == ["alpha", "beta"] and not env.exists()
     wheels.sync(first, str(env), installer="uv")
     before = content(tmp_path)
     write_lock(lock, second)
-    capsys.readouterr()
-    assert main(command) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = call(*command).document
     assert document["change"] == [{"name": "alpha", "before": "1.0", "after": "2.0"}]
-    lock.write_bytes(before["pylock.toml"])  # type: ignore[arg-type]
+    lock.write_bytes(before["pylock.toml"])
     assert content(tmp_path) == before
-    assert main(["rollback", "--target", str(env)]) == 2
+    call(f"rollback --target {env}", status=2)

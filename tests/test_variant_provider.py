@@ -4,22 +4,20 @@ import importlib.metadata
 import os
 import sys
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from processes import run_program
-from tables import cases, data_file
+from tables import ROOT, cases, data_file, each
 from variant_maker import provider_answers, summary, transcript, with_values
 
 CASES = data_file("variant_provider.toml")["case"]
 CONFORMANCE = data_file("variant_conformance.toml")
-PROVIDER = Path(__file__).parent.parent / "resolver" / "variant_provider"
+PROVIDER = ROOT / "resolver" / "variant_provider"
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def answers(tmp_path_factory):
     """{name of a case: the answers}, of one process with a driver and of one without."""
     folder = tmp_path_factory.mktemp("nvml")
     cases = [*CASES, *map(transcript, CONFORMANCE["provider"])]
@@ -28,7 +26,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @cases(CASES)
-def test_what_all_visible_devices_run(case: dict[str, Any], answers: dict[str, Any]) -> None:
+def test_what_all_visible_devices_run(case, answers):
     known, supported = answers[case["name"]]
     if "sm" not in case:
         assert supported == {}
@@ -43,8 +41,8 @@ def test_what_all_visible_devices_run(case: dict[str, Any], answers: dict[str, A
     assert set(case.get("has", ())) <= set(sm) and not set(case.get("lacks", ())) & set(sm)
 
 
-@pytest.mark.parametrize("row", CONFORMANCE["provider"], ids=lambda row: row["name"])
-def test_the_transcripts_of_the_reference(row: dict[str, Any], answers: dict[str, Any]) -> None:
+@each("row", CONFORMANCE["provider"], ids=lambda row: row["name"])
+def test_the_transcripts_of_the_reference(row, answers):
     """`tools.py prove variants` checks `reference` against the reference implementation."""
     expected = row.get("own", row["reference"])
     assert (expected != row["reference"]) == bool(row.get("differs"))
@@ -52,19 +50,18 @@ def test_the_transcripts_of_the_reference(row: dict[str, Any], answers: dict[str
     assert summary(answers[row["name"]][1]) == with_values(expected)
 
 
-def test_a_variable_of_another_form_is_named() -> None:
+def test_a_variable_of_another_form_is_named():
     variables = {"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "hopper", "PYTHONPATH": str(PROVIDER)}
     code = "from gpuenv_variant_provider import NvidiaProvider as p; p.get_supported_configs()"
     command = [sys.executable, "-S", "-c", code]
-    process = run_program(command, env={**os.environ, **variables})
-    assert process.returncode == 1
+    process = run_program(command, env={**os.environ, **variables}, status=1)
     assert (
         "NV_VARIANT_PROVIDER_FORCE_SM_ARCH has 'hopper', which is not of the form X.Y"
         in process.stderr
     )
 
 
-def test_the_distribution_needs_nothing_and_names_its_provider() -> None:
+def test_the_distribution_needs_nothing_and_names_its_provider():
     project = tomllib.loads((PROVIDER / "pyproject.toml").read_text())["project"]
     assert project["dependencies"] == []
     (group,) = project["entry-points"].values()

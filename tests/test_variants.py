@@ -4,11 +4,9 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ import gpuenv
 from fatbin_maker import binary
 from gpuenv import api
 from gpuenv.api.data import compatibility_data
-from gpuenv.cli import main
 from gpuenv.errors import (
     InputError,
     NoSolutionError,
@@ -26,15 +23,14 @@ from gpuenv.errors import (
 )
 from gpuenv.index import variants
 from gpuenv.index.cache import Cache
-from gpuenv.index.http import Transport
 from gpuenv.lock.host_fit import variant_fit
-from gpuenv.model import IndexOptions, Plan, Request, Wheel
+from gpuenv.model import IndexOptions, Request
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from index_server import IndexServer
-from indexes import Asked, combined_index, find_links, simple_index
+from indexes import combined_index, find_links, simple_index
 from processes import run_program
-from tables import HERE, cases, data_file
+from tables import HERE, cases, data_file, each
 from variant_maker import (
     conformance_document,
     conformance_host,
@@ -48,7 +44,8 @@ from variant_maker import (
 
 CONFORMANCE = data_file("variant_conformance.toml")
 CASES = data_file("variants.toml")
-ON_H100 = ("--gpu", "sm_90", "--driver", "570.86.10", "--python", HERE)
+ON_H100 = f"--gpu sm_90 --driver 570.86.10 --python {HERE}"
+DEMO = "solve demo --no-index --find-links links"
 GPU = data_file("tables/variants.json")["gpu"]
 
 
@@ -56,7 +53,7 @@ GPU = data_file("tables/variants.json")["gpu"]
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> Asked:
+def links(tmp_path_factory):
     """The release of each case, as the version 1.0 of case0, case1, ..."""
     folder = tmp_path_factory.mktemp("links")
     for number, case in enumerate(CASES["choice"]):
@@ -72,10 +69,8 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     return find_links([str(folder)], cache=Cache(str(folder / "cache")))
 
 
-@pytest.mark.parametrize(
-    "number", range(len(CASES["choice"])), ids=lambda number: CASES["choice"][number]["name"]
-)
-def test_the_choice_on_a_host(number: int, links: Asked) -> None:
+@each("number", range(len(CASES["choice"])), ids=lambda number: CASES["choice"][number]["name"])
+def test_the_choice_on_a_host(number, links):
     case = CASES["choice"][number]
     chooser = VariantChooser(host_of(case), compatibility_data(), links)
     suitable, refused = [], {}
@@ -90,7 +85,7 @@ def test_the_choice_on_a_host(number: int, links: Asked) -> None:
     assert refused == {label: sorted(codes) for label, codes in case.get("refused", {}).items()}
 
 
-def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> None:
+def test_the_order_is_that_of_the_reference_implementation(tmp_path):
     """data/variant_order.json has random releases and the order of variantlib."""
     cases = data_file("variant_order.json")
     for number, case in enumerate(cases):
@@ -116,7 +111,7 @@ def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> No
 
 
 @cases(CONFORMANCE["metadata"])
-def test_the_conformance_material_for_metadata(case: dict[str, Any]) -> None:
+def test_the_conformance_material_for_metadata(case):
     content = conformance_document(case).encode()
     if "refused" in case:
         with pytest.raises(ValueError, match=re.escape(case["refused"])):
@@ -127,7 +122,7 @@ def test_the_conformance_material_for_metadata(case: dict[str, Any]) -> None:
 
 
 @cases(CONFORMANCE["choice"])
-def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
+def test_the_conformance_material(case, tmp_path):
     """The cases follow the tests of uv and variantlib. `tools.py prove variants` runs both."""
     requirement = make_conformance(tmp_path, case)
     links = find_links([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
@@ -162,7 +157,7 @@ def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
 # ---- indexes -------------------------------------------------------------------------------------
 
 
-def fill(server: IndexServer, *, described: bool = True) -> None:
+def fill(server, *, described=True):
     """Add a release that has only variant wheels."""
     for label, properties in GPU.items():
         document = metadata({label: properties})
@@ -172,11 +167,11 @@ def fill(server: IndexServer, *, described: bool = True) -> None:
         server.add_file("demo", "demo-1.0-variants.json", content)
 
 
-def labels_of(index: Asked, wheels: tuple[Wheel, ...]) -> list[str]:
+def labels_of(index, wheels):
     return [variant.label for variant in index.variants(wheels).variants]
 
 
-def test_what_an_index_may_answer(transport: Transport, cache: Cache) -> None:
+def test_what_an_index_may_answer(transport, cache):
     with IndexServer(ranges=False) as server:
         fill(server)
         server.add_file("other", *make_variant("other", "1.0", "cu126", metadata(GPU)))
@@ -204,19 +199,19 @@ def test_what_an_index_may_answer(transport: Transport, cache: Cache) -> None:
 # ---- solve, lock, install, verify ----------------------------------------------------------------
 
 
-def solve(folder: Path, *requirements: str, **host: Any) -> Plan:
+def solve(folder, *requirements, **host):
     options = IndexOptions(no_index=True, find_links=(str(folder),))
     return gpuenv.solve(Request(requirements=requirements), host_of(host), options)
 
 
-def chosen(plan: Plan) -> dict[str, str]:
+def chosen(plan):
     return {variant.name: variant.label for variant in plan.variants}
 
 
 H100 = {"gpu": ["sm_90"], "driver": "570.86.10"}
 
 
-def test_the_dependencies_follow_the_variant(tmp_path: Path) -> None:
+def test_the_dependencies_follow_the_variant(tmp_path):
     requires = [
         "plain",
         'windows; sys_platform == "win32"',
@@ -238,7 +233,7 @@ def test_the_dependencies_follow_the_variant(tmp_path: Path) -> None:
     assert [pin.wheel.name for pin in plan.pins] == ["cpu", "demo", "plain"]
 
 
-def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_path: Path) -> None:
+def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_path):
     for label, pin in (("cu126", "base==1.0"), ("cu128", "base==2.0")):
         document = metadata({label: GPU[label]})
         filename, data = make_variant("demo", "1.0", label, document, requires=[pin])
@@ -253,7 +248,7 @@ def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_p
     assert [reason.code for reason in rejection.reasons] == ["conflict"]
 
 
-def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_path: Path) -> None:
+def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_path):
     """The operator == is for variant_label only."""
     for version, marker in (
         ("1.0", '"nvidia" in variant_namespaces'),
@@ -277,7 +272,7 @@ def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_p
     assert "cuda" in reason.have and "variant_namespaces must be compared" in reason.have
 
 
-def test_a_framework_as_a_variant_wheel_is_no_cpu_build(tmp_path: Path) -> None:
+def test_a_framework_as_a_variant_wheel_is_no_cpu_build(tmp_path):
     make_release(tmp_path, "torch", "2.99.0", GPU)
     options = IndexOptions(no_index=True, find_links=(str(tmp_path),))
     plan = gpuenv.solve(Request(frameworks=("torch",)), host_of(H100), options)
@@ -291,7 +286,7 @@ def test_a_framework_as_a_variant_wheel_is_no_cpu_build(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def project_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project_folder(tmp_path_factory):
     """A folder with a source of wheels."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "links").mkdir()
@@ -301,123 +296,100 @@ def project_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(project_folder, monkeypatch):
     """The folder in which the commands run."""
     monkeypatch.chdir(project_folder)
     return project_folder
 
 
-def run(*arguments: str) -> int:
-    return main([*arguments])
-
-
-def test_solve_and_explain_name_the_variant(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = ("--no-index", "--find-links", "links")
-    assert run("solve", "demo", *source, *ON_H100) == 0
-    first = (project / "pylock.toml").read_bytes()
-    assert run("solve", "demo", *source, *ON_H100) == 0
-    assert (project / "pylock.toml").read_bytes() == first
-    text = capsys.readouterr().out
-    assert "wrote pylock.toml" in text
-    assert run("explain", "pylock.toml", "--gpu", "sm_90", "--driver", "560.28.03") == 3
-    assert "demo 1.0 (cu128) needs a driver for CUDA 12.8" in capsys.readouterr().out
-    assert run("solve", "demo", *source, *ON_H100, "--format", "requirements", "-o", "r.txt") == 2
-    assert "cannot name the variant wheel of demo" in capsys.readouterr().err
+def test_solve_and_explain_name_the_variant(project, call):
+    first = call(f"{DEMO} {ON_H100}")
+    text = (project / "pylock.toml").read_bytes()
+    call(f"{DEMO} {ON_H100}")
+    assert (project / "pylock.toml").read_bytes() == text
+    assert "wrote pylock.toml" in first.stdout
+    done = call("explain pylock.toml --gpu sm_90 --driver 560.28.03", status=3)
+    assert "demo 1.0 (cu128) needs a driver for CUDA 12.8" in done.stdout
+    done = call(f"{DEMO} {ON_H100} --format requirements -o r.txt", status=2)
+    assert "cannot name the variant wheel of demo" in done.stderr
     assert not (project / "r.txt").exists()
 
 
-def test_other_tools_read_the_lock(project: Path) -> None:
+def test_other_tools_read_the_lock(project, call):
     """uv installs it. pip takes the name of a file from its URL, and refuses the label in it.
 
     `gpuenv sync` installs the same locks with both (test_a_variant_is_installed_and_verified).
     """
     from packaging.pylock import Pylock
 
-    source = ("--no-index", "--find-links", "links", "--gpu", "none", "--python", HERE)
     lock = project / "pylock.uv.toml"
-    assert run("solve", "demo", *source, "-o", lock.name) == 0
-    text = lock.read_text()
-    assert run("solve", "demo", *source, "-o", lock.name) == 0
-    assert lock.read_text() == text
-    document = tomllib.loads(text)
+    call(f"{DEMO} --gpu none --python {HERE} -o {lock.name}")
+    document = tomllib.loads(lock.read_text())
     assert document["tool"]["gpuenv"]["variants"][0]["label"] == "v1"
     Pylock.from_dict(document)
-    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--preview-features", "pylock"]
-    command = [*uv, "--python", sys.executable, "--target", "plain", "-r", lock.name]
-    subprocess.run(command, check=True)
+    python, uv = sys.executable, "uv pip install --quiet --preview-features pylock"
+    run_program(f"{python} -m {uv} --python {python} --target plain -r {lock.name}")
     assert (project / "plain" / "demo.py").read_text() == "label = 'v1'\n"
-    pip = [sys.executable, "-m", "pip", "install", "--target", "by-pip", "-r", lock.name]
-    refused = run_program(pip)
-    assert (refused.returncode, "invalid wheel filename" in refused.stderr) == (1, True)
+    pip = f"{python} -m pip install --target by-pip -r {lock.name}"
+    assert "invalid wheel filename" in run_program(pip, status=1).stderr
     assert not (project / "by-pip").exists()
 
 
-def site_packages(target: str) -> Path:
+def site_packages(target):
     (folder,) = Path(target).glob("lib/python*/site-packages")
     return folder
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
-def test_a_variant_is_installed_and_verified(
-    project: Path, installer: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("installer", ["uv", "pip"])
+def test_a_variant_is_installed_and_verified(project, installer, call):
     path, target = f"pylock.{installer}2.toml", f"env-{installer}"
-    command = ["solve", "demo", "--no-index", "--find-links", "links"]
-    command += ["--gpu", "none", "--python", HERE, "-o", path]
-    command += ["--variants-json"] if installer == "pip" else []  # both installers take both
-    assert run(*command) == 0
-    flags = ("--installer", installer, "--no-verify", "--find-links", "links")
-    assert run("sync", path, "--target", target, *flags) == 0
+    more = "--variants-json" if installer == "pip" else ""  # both installers take both
+    call(f"{DEMO} --gpu none --python {HERE} -o {path} {more}")
+    flags = f"--target {target} --installer {installer} --no-verify --find-links links"
+    call(f"sync {path} {flags}")
     packages = site_packages(target)
-    info = packages / "demo-1.0.dist-info"
     assert (packages / "demo.py").read_text() == "label = 'v1'\n"
     original = next((project / "links").glob("*-v1.whl")).read_bytes()
     assert hashlib.sha256(original).hexdigest() in (project / path).read_text()
-    capsys.readouterr()
-    assert run("verify", path, "--target", target, "--no-device") == 0
-    assert "variants" in capsys.readouterr().out
+    verify = f"verify {path} --target {target} --no-device"
+    assert "variants" in call(verify).stdout
     if installer == "pip":
         return  # what follows does not depend on the installer
-    (info / "variant.json").write_text(json.dumps(metadata({"null": {}})))
-    assert run("verify", path, "--target", target, "--no-device") == 1
-    assert "demo is null, the lock says v1" in capsys.readouterr().out
+    variant = packages / "demo-1.0.dist-info" / "variant.json"
+    variant.write_text(json.dumps(metadata({"null": {}})))
+    assert "demo is null, the lock says v1" in call(verify, status=1).stdout
 
 
-def test_the_lock_of_the_pep(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lock_of_the_pep(project, call):
     """--variants-json keeps the file names, and adds the metadata of the index."""
-    source, path = ("--no-index", "--find-links", "links"), project / "pylock.pep.toml"
-    solve_again = ("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name)
-    assert run(*solve_again) == 0
+    path = project / "pylock.pep.toml"
+    solve = f"{DEMO} {ON_H100} --variants-json"
+    call(f"{solve} -o {path.name}")
     text = path.read_text()
-    assert run(*solve_again) == 0 and path.read_text() == text
+    call(f"{solve} -o {path.name}")
+    assert path.read_text() == text
     (package,) = tomllib.loads(text)["packages"]
     assert package["wheels"][0]["name"] == "demo-1.0-py3-none-any-cu128.whl"
     described = json.loads((project / "links" / "demo-1.0-variants.json").read_text())
-    assert package["variants-json"] == {
-        **described,
-        "variants": {"cu128": described["variants"]["cu128"]},
-    }
+    described["variants"] = {"cu128": described["variants"]["cu128"]}
+    assert package["variants-json"] == described
     lock = api.read_lock(path.name)
     assert api.lock_text(lock) == text
-    capsys.readouterr()
-    assert run("lock", "--check", path.name, *ON_H100) == 0
-    assert run("lock", "--check", path.name, "--gpu", "none", "--python", HERE) == 1
-    assert run("download", path.name, "-d", "files", "--find-links", "links") == 0
+    call(f"lock --check {path.name} {ON_H100}")
+    call(f"lock --check {path.name} --gpu none --python {HERE}", status=1)
+    call(f"download {path.name} -d files --find-links links")
     assert os.listdir("files") == [package["wheels"][0]["name"]]
     path.write_text(text.replace("12.8", "12.6"))
-    capsys.readouterr()
-    assert run("sync", path.name, "--target", "nowhere") == 2
-    assert capsys.readouterr().err.count("\n") == 1 and not Path("nowhere").exists()
-    assert run(*solve_again[:-2], "--format", "requirements") == 2
-    assert "a lock of the format requirements has no such table" in capsys.readouterr().err
+    call(f"sync {path.name} --target nowhere", status=2).says_in_one_line()
+    assert not Path("nowhere").exists()
+    done = call(f"{solve} --format requirements", status=2)
+    assert "a lock of the format requirements has no such table" in done.stderr
 
 
-def test_metadata_that_is_not_of_the_lock(project: Path) -> None:
+def test_metadata_that_is_not_of_the_lock(project, call):
     """An attacker can recompute the digest, so the metadata itself is checked."""
-    source, path = ("--no-index", "--find-links", "links"), project / "pylock.forged.toml"
-    assert run("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name) == 0
+    path = project / "pylock.forged.toml"
+    call(f"{DEMO} {ON_H100} --variants-json -o {path.name}")
     lock = api.read_lock(path.name)
     ((name, text),) = lock.variant_metadata
     for forged, message in (
@@ -432,7 +404,7 @@ def test_metadata_that_is_not_of_the_lock(project: Path) -> None:
 # ---- device code ---------------------------------------------------------------------------------
 
 
-def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
+def test_the_libraries_count_more_than_the_properties(tmp_path):
     """Both variants say 9.0; one has code for 8.0 only, and the other code for 7.0 as well."""
     claim = {"nvidia": {"cuda_version_lower_bound": ["12.0"], "sm_arch": ["90_real"]}}
     files = {
@@ -459,7 +431,7 @@ def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
     assert variant_fit(lock, plan.host, compatibility_data()) == ()
 
 
-def test_releases_of_an_index_are_read_at_once(server: IndexServer) -> None:
+def test_releases_of_an_index_are_read_at_once(server):
     """The metadata of one release is gone, and that of another contradicts the wheels."""
     for version in ("1.0", "2.0", "3.0", "4.0"):
         for label, properties in GPU.items():
@@ -478,28 +450,26 @@ def test_releases_of_an_index_are_read_at_once(server: IndexServer) -> None:
     assert chosen(plan) == {"demo": "cu128"} and plan.pins[0].wheel.version == "2.0"
 
 
-def test_a_variant_wheel_at_a_url(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_variant_wheel_at_a_url(project, call):
     (path,) = (project / "links").glob("demo-1.0-*-cu128.whl")
-    requirement = f"demo @ {path.as_uri()}"
-    assert run("solve", requirement, *ON_H100, "-o", "pylock.url.toml") == 0
-    lock = gpuenv.api.read_lock("pylock.url.toml")
+    solve = f"solve 'demo @ {path.as_uri()}'"
+    call(f"{solve} {ON_H100} -o pylock.url.toml")
+    lock = api.read_lock("pylock.url.toml")
     assert [(one.name, one.label) for one in lock.variants] == [("demo", "cu128")]
     assert lock.pins[0].wheel.filename == path.name
-    host = ("--gpu", "sm_90", "--driver", "570.86.10", "--find-links", "links")
-    assert run("sync", "pylock.url.toml", "--target", "env-url", *host, "--no-verify") == 0
+    host = "--gpu sm_90 --driver 570.86.10"
+    call(f"sync pylock.url.toml --target env-url {host} --no-verify --find-links links")
     assert (site_packages("env-url") / "demo.py").read_text() == "label = 'cu128'\n"
-    capsys.readouterr()
-    v100 = ("--gpu", "sm_70", "--driver", "570.86.10", "--python", HERE)
-    assert run("solve", requirement, *v100, "-o", "pylock.none.toml") == 3
-    text = " ".join(capsys.readouterr().err.split())
+    v100 = f"--gpu sm_70 --driver 570.86.10 --python {HERE}"
+    text = " ".join(call(f"{solve} {v100} -o pylock.none.toml", status=3).stderr.split())
     assert "demo 1.0 (cu128) needs code for compute capability 7.0" in text
 
 
-@pytest.mark.parametrize("case", CASES["marker"], ids=lambda case: case["marker"])
-def test_markers_about_the_variant(case: dict[str, Any]) -> None:
+@each("case", CASES["marker"], ids=lambda case: case["marker"])
+def test_markers_about_the_variant(case):
     rows = [tuple(text.split(" :: ")) for text in case.get("properties", ())]
 
-    def decide(clause: variants.Clause) -> bool:
+    def decide(clause):
         return variants.clause_holds(clause, case["label"], rows)
 
     assert variants.names_variant(case["marker"])

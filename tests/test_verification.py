@@ -7,19 +7,17 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuenv.errors import InputError
-from gpuenv.model import Check, Choice, Gpu, Host, Lock, Needs, Pin, Python, Wheel
+from gpuenv.model import Choice, Gpu, Host, Lock, Needs, Pin, Python, Wheel
 from gpuenv.verify.environment import verify
 from gpuenv.verify.loader import Origins, variable_check
 from native_build import build
-from small_wheels import record_of
-from tables import cases, data_file
+from small_wheels import write_record
+from tables import cases, data_file, on_linux
 
 HERE = (sys.version_info[0], sys.version_info[1])
 TABLES = data_file("verification.toml")
@@ -40,23 +38,16 @@ CLEAN = {
     key: value for key, value in os.environ.items() if not key.startswith(("LD_", "PYTHON", "CUDA"))
 }
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+pytestmark = on_linux
 
 
-def file_name(member: str, version: int, *, full: bool = False) -> str:
+def file_name(member, version, *, full=False):
     stem = f"libcudnn_{member}" if member else "libcudnn"
     major, minor, patch = version // 10000, version // 100 % 100, version % 100
     return f"{stem}.so.{major}.{minor}.{patch}" if full else f"{stem}.so.{major}"
 
 
-def member_file(  # noqa: PLR0917  what a plant may say
-    cache: Path,
-    member: str,
-    version: int = 92000,
-    names: str = "",
-    defines: Sequence[str] = (),
-    runpath: str = "$ORIGIN",
-) -> Path:
+def member_file(cache, member, version=92000, names="", defines=(), runpath="$ORIGIN"):
     """A compiled member of cuDNN; `names` are further members that its text names."""
     # Each a text of its own, as compilers leave them.
     texts = "".join(
@@ -68,41 +59,30 @@ def member_file(  # noqa: PLR0917  what a plant may say
     return build("cudnn_stub.c", file_name(member, version), cache, defines=options, flags=flags)
 
 
-def place(source: Path, target: Path) -> None:
+def place(source, target):
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     shutil.copy(source, target)
 
 
-def write_record(site: Path, name: str, version: str, paths: Sequence[Path]) -> None:
-    """Write the dist-info of a distribution that owns these files, given relative to `site`."""
-    info = Path(f"{name.replace('-', '_')}-{version}.dist-info")
-    (site / info).mkdir(exist_ok=True)
-    (site / info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    )
-    files = {str(path): (site / path).read_bytes() for path in [*paths, info / "METADATA"]}
-    (site / info / "RECORD").write_text(record_of(files, str(info)))
-
-
 @pytest.fixture
-def cache(native: Path) -> Path:
+def cache(native):
     return native
 
 
 @pytest.fixture
-def env_folder(tmp_path: Path) -> Path:
+def env_folder(tmp_path):
     """An environment with nothing in it."""
     target = tmp_path / "env"
     venv.create(target, symlinks=True)
     return target
 
 
-def site_of(target: Path) -> Path:
+def site_of(target):
     return target / "lib" / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
 
 
-def install(site: Path, cache: Path, plants: Sequence[dict[str, Any]]) -> None:
+def install(site, cache, plants):
     """Install the stand-in distributions, with faults from before and after RECORD was written."""
     for member in MEMBERS:
         place(member_file(cache, member), site / CUDNN / file_name(member, 92000))
@@ -128,7 +108,7 @@ def install(site: Path, cache: Path, plants: Sequence[dict[str, Any]]) -> None:
             apply(plant, site, cache)
 
 
-def apply(plant: dict[str, Any], site: Path, cache: Path) -> None:
+def apply(plant, site, cache):
     if "remove_folder" in plant:
         shutil.rmtree(site / plant["remove_folder"])
     elif "remove" in plant:
@@ -152,13 +132,13 @@ def apply(plant: dict[str, Any], site: Path, cache: Path) -> None:
         (site / plant["flip"]).write_bytes(data)
 
 
-def claim(plant: dict[str, Any], site: Path) -> None:
+def claim(plant, site):
     """Another distribution is installed over a file of the first one."""
     (site / plant["claim"]).write_text(plant["text"])
     write_record(site, plant["by"], "9.0", [Path(plant["claim"])])
 
 
-def outside_cudnn(spec: dict[str, Any], folder: Path, cache: Path) -> dict[str, str]:
+def outside_cudnn(spec, folder, cache):
     """Another cuDNN in a folder of its own; the variable that leads there."""
     for member in spec["members"]:
         name = file_name(member, spec["version"], full=spec.get("full", False))
@@ -172,7 +152,7 @@ def outside_cudnn(spec: dict[str, Any], folder: Path, cache: Path) -> dict[str, 
     return {"LD_LIBRARY_PATH": str(folder)}
 
 
-def lock_of(pins: dict[str, str], choices: Sequence[Choice] = ()) -> Lock:
+def lock_of(pins, choices=()):
     wheels = [
         Wheel(
             name=name,
@@ -192,14 +172,14 @@ def lock_of(pins: dict[str, str], choices: Sequence[Choice] = ()) -> Lock:
     )
 
 
-def host_of(devices: int) -> Host:
+def host_of(devices):
     gpus = tuple(
         Gpu(name=f"Stand-in {n}", compute_capability=(9, 0), index=n) for n in range(devices)
     )
     return Host(python=Python(version=HERE), gpus=gpus)
 
 
-def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+def snapshot(folder):
     """Every file with its size and time of change."""
     return {
         str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
@@ -207,14 +187,12 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def show(checks: Sequence[Check]) -> str:
+def show(checks):
     return "\n".join(f"{one.status:8}{one.name} {one.subject}: {one.evidence}" for one in checks)
 
 
 @cases(CASES)
-def test_planted_faults(
-    case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_planted_faults(case, env_folder, cache, tmp_path):
     outside = tmp_path / "outside"
     plants = [dict(one) for one in case.get("plant", [])]
     for one in plants:
@@ -255,7 +233,7 @@ def test_planted_faults(
     assert snapshot(env_folder) == before
 
 
-def test_the_hang_is_over_in_time_and_leaves_no_process(env_folder: Path, cache: Path) -> None:
+def test_the_hang_is_over_in_time_and_leaves_no_process(env_folder, cache):
     install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
     marker = f"marker-{os.getpid()}-{env_folder}"
     verify(
@@ -269,7 +247,7 @@ def test_the_hang_is_over_in_time_and_leaves_no_process(env_folder: Path, cache:
     assert running_with(marker) == []
 
 
-def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
+def test_an_interrupt_ends_a_hang(env_folder, cache):
     """Ctrl-C does not reach children in sessions of their own; they are ended without a timeout."""
     install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
     marker = f"marker-{os.getpid()}-{env_folder}"
@@ -295,9 +273,7 @@ def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
     assert wait_until(lambda: running_with(marker) == [])
 
 
-def test_what_a_probe_leaves_behind_holds_up_nobody(
-    env_folder: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_what_a_probe_leaves_behind_holds_up_nobody(env_folder, cache, tmp_path):
     """A process that a framework leaves behind keeps streams open; it is ended with the probe."""
     marker = f"marker-{os.getpid()}-{env_folder}"
     body = "import subprocess\nsubprocess.Popen(['sleep', '600'])\n" + FAKE_TORCH
@@ -305,7 +281,7 @@ def test_what_a_probe_leaves_behind_holds_up_nobody(
     assert wait_until(lambda: running_with(marker) == [])
 
 
-def wait_until(true: Callable[[], bool]) -> bool:
+def wait_until(true):
     """Whether it comes true within half a minute."""
     for _ in range(600):
         if true():
@@ -314,14 +290,14 @@ def wait_until(true: Callable[[], bool]) -> bool:
     return False
 
 
-def opened_by(process: str) -> str:
+def opened_by(process):
     try:
         return Path(f"/proc/{process}/maps").read_text()
     except OSError:
         return ""
 
 
-def running_with(marker: str) -> list[str]:
+def running_with(marker):
     """The processes whose environment holds the marker."""
     found = []
     for entry in os.listdir("/proc"):
@@ -334,7 +310,7 @@ def running_with(marker: str) -> list[str]:
     return found
 
 
-def test_versions_against_the_lock(env_folder: Path, cache: Path) -> None:
+def test_versions_against_the_lock(env_folder, cache):
     install(site_of(env_folder), cache, [])
     lock = lock_of(
         {"nvidia-cudnn-cu13": "9.19.0.56", "nvidia-cublas": "13.0.0.19", "numpy": "2.4.0"}
@@ -350,7 +326,7 @@ def test_versions_against_the_lock(env_folder: Path, cache: Path) -> None:
     assert "9.19.0.56" in version.evidence
 
 
-def test_a_lock_for_another_python(env_folder: Path) -> None:
+def test_a_lock_for_another_python(env_folder):
     lock = lock_of({}).replace(needs=Needs(python=(3, HERE[1] + 1)))
     checks = verify(lock, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
     (interpreter,) = [one for one in checks if one.name == "interpreter"]
@@ -358,14 +334,14 @@ def test_a_lock_for_another_python(env_folder: Path) -> None:
     assert f"3.{HERE[1] + 1}" in interpreter.evidence
 
 
-def test_no_environment_there(tmp_path: Path) -> None:
+def test_no_environment_there(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         verify(None, str(tmp_path / "none"), host_of(0), frameworks=(), env=CLEAN)
     with pytest.raises(InputError, match="no environment"):
         verify(None, str(tmp_path), host_of(0), frameworks=(), env=CLEAN)
 
 
-def test_an_interpreter_that_crashes(tmp_path: Path) -> None:
+def test_an_interpreter_that_crashes(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nkill -ABRT $$\n")
     python.chmod(0o755)
@@ -374,14 +350,14 @@ def test_an_interpreter_that_crashes(tmp_path: Path) -> None:
     assert "SIGABRT" in checks[0].evidence
 
 
-def test_without_a_lock_what_is_installed_is_what_should_be(env_folder: Path, cache: Path) -> None:
+def test_without_a_lock_what_is_installed_is_what_should_be(env_folder, cache):
     install(site_of(env_folder), cache, [])
     checks = verify(None, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
     assert {one.status for one in checks} == {"pass"}, show(checks)
     assert "versions" not in {one.name for one in checks}
 
 
-def test_no_device_where_one_is_wanted(env_folder: Path, cache: Path) -> None:
+def test_no_device_where_one_is_wanted(env_folder, cache):
     install(site_of(env_folder), cache, [])
     checks = verify(
         lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=True, env=CLEAN
@@ -391,9 +367,7 @@ def test_no_device_where_one_is_wanted(env_folder: Path, cache: Path) -> None:
     ]
 
 
-def test_libraries_that_are_links_into_a_cache_are_the_environments(
-    env_folder: Path, cache: Path
-) -> None:
+def test_libraries_that_are_links_into_a_cache_are_the_environments(env_folder, cache):
     site = site_of(env_folder)
     install(site, cache, [])
     kept = env_folder.parent / "cache"
@@ -407,9 +381,7 @@ def test_libraries_that_are_links_into_a_cache_are_the_environments(
     assert {one.status for one in checks} == {"pass"}, show(checks)
 
 
-def test_packages_of_the_system_that_an_environment_sees_are_its_own(
-    env_folder: Path, cache: Path
-) -> None:
+def test_packages_of_the_system_that_an_environment_sees_are_its_own(env_folder, cache):
     upper = env_folder.parent / "upper"
     venv.create(upper, symlinks=True)
     engine = site_of(env_folder) / CUDNN / "libcudnn_engines_precompiled.so.9"
@@ -433,7 +405,7 @@ FAKES = Path(__file__).parent / "fakes"
 FAKE_TORCH = (FAKES / "torch.py").read_text()
 
 
-def install_torch(site: Path, body: str = FAKE_TORCH) -> dict[str, str]:
+def install_torch(site, body=FAKE_TORCH):
     (site / "torch").mkdir()
     (site / "torch" / "__init__.py").write_text(body)
     shutil.copy(FAKES / "fake_arrays.py", site)
@@ -448,7 +420,7 @@ FRAMEWORKS = (("torch", "torch", "torch"),)
 
 
 @cases(TABLES["framework"])
-def test_a_framework(case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path) -> None:
+def test_a_framework(case, env_folder, cache, tmp_path):
     site, devices = site_of(env_folder), str(case.get("devices", 0))
     body = case.get("body", FAKE_TORCH)
     for old, new in case.get("replace", {}).items():
@@ -484,7 +456,7 @@ def test_a_framework(case: dict[str, Any], env_folder: Path, cache: Path, tmp_pa
     assert [part for part in case.get("says", ()) if part not in text] == []
 
 
-def test_a_framework_without_a_probe_is_imported(env_folder: Path) -> None:
+def test_a_framework_without_a_probe_is_imported(env_folder):
     site = site_of(env_folder)
     (site / "odd.py").write_text("__version__ = '1.0'\n")
     write_record(site, "odd", "1.0", [Path("odd.py")])
@@ -501,16 +473,14 @@ def test_a_framework_without_a_probe_is_imported(env_folder: Path) -> None:
     assert "1.0" in check.evidence
 
 
-def test_the_working_folder_is_not_imported_from(
-    env_folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_working_folder_is_not_imported_from(env_folder, cache, tmp_path, monkeypatch):
     """A torch.py of the user's, like the probe of that name, must not be taken for torch."""
     (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')\n")
     monkeypatch.chdir(tmp_path)
     test_a_framework({"name": ""}, env_folder, cache, tmp_path)
 
 
-def test_a_stub_of_the_driver_in_a_loader_variable(tmp_path: Path) -> None:
+def test_a_stub_of_the_driver_in_a_loader_variable(tmp_path):
     """The folder of a CUDA toolkit has a libcuda.so for linkers; with it no program finds a GPU."""
     stub = tmp_path / "toolkit" / "lib64" / "stubs" / "libcuda.so"
     stub.parent.mkdir(parents=True)

@@ -1,14 +1,12 @@
 """The live index is asked for releases that the snapshot leaves out, and for nothing else."""
 
 from collections.abc import Collection
-from typing import Any
 
 import pytest
 
 from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError
 from gpuenv.index.multi_index import MultiIndex
-from gpuenv.index.protocol import Metadata
-from gpuenv.model import Host, Plan, Python, Request, Wheel
+from gpuenv.model import Host, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from tables import cases, data_file
@@ -17,14 +15,14 @@ from universe import Universe
 
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 TABLES = data_file("widening.toml")
-SNAPSHOT: dict[str, Any] = TABLES["snapshot"]
-LIVE: dict[str, Any] = {**SNAPSHOT, **TABLES["live"]}
+SNAPSHOT = TABLES["snapshot"]
+LIVE = {**SNAPSHOT, **TABLES["live"]}
 
 
 class Shipped(Universe):
     """Stands for the snapshot, which knows its own files only."""
 
-    def metadata(self, wheel: Wheel) -> Metadata | None:  # type: ignore[override]
+    def metadata(self, wheel):
         is_own = wheel.filename in [file.filename for file in self.files(wheel.name)]
         return super().metadata(wheel) if is_own else None
 
@@ -40,15 +38,15 @@ class Live(Universe):
     cached: frozenset[str] | None = None
     without_metadata: Collection[str] = ()
 
-    def known(self, wheel: Wheel) -> None:
+    def known(self, wheel):
         """No metadata that the user gave."""
 
-    def metadata(self, wheel: Wheel) -> Metadata:
+    def metadata(self, wheel):
         if f"{wheel.name}-{wheel.version}" in self.without_metadata:
             raise OfflineError(f"the dependencies of {wheel.filename} are not in the cache")
         return super().metadata(wheel)
 
-    def has(self, name: str) -> bool:
+    def has(self, name):
         if self.cached is not None and name in SNAPSHOT and name not in self.cached:
             raise OfflineError("its page is not in the cache and --offline is on")
         self.asked.append(name)
@@ -58,7 +56,7 @@ class Live(Universe):
 
 
 @cases(TABLES["case"])
-def test_what_the_live_index_is_asked_for(case: dict[str, Any]) -> None:
+def test_what_the_live_index_is_asked_for(case):
     live = Live(LIVE)
     live.up, live.without_metadata = case.get("up", True), case.get("without_metadata", ())
     live.cached = frozenset(case["cached"]) if "cached" in case else None
@@ -68,7 +66,7 @@ def test_what_the_live_index_is_asked_for(case: dict[str, Any]) -> None:
     fields = {name: tuple(texts) for name, texts in case.get("request", {}).items()}
     request = Request(requirements=tuple(case["requires"]), **fields)
 
-    def solve() -> Plan:
+    def solve():
         return solver.solve(
             request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
         )

@@ -2,25 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpuenv.errors import InputError, Reason, UnusableFileError
 from gpuenv.index.protocol import Index, Metadata
-from gpuenv.index.variants import ReleaseVariants, parse, split_variant_marker
-from gpuenv.model import Requirement, Wheel
-from gpuenv.requirements.target import (
-    TargetEnvironment,
-    normalize_name,
-    parse_requirement,
-    version_key,
-)
-from index_server import File, IndexServer, make_sdist, make_wheel
+from gpuenv.index.variants import parse, split_variant_marker
+from gpuenv.model import Wheel
+from gpuenv.requirements.target import normalize_name, parse_requirement, version_key
+from index_server import File, make_sdist, make_wheel
 from variant_maker import metadata
 
 BASE = "https://files.test/files/"
 Release = dict[str, Any]
-Packages = dict[str, dict[str, Release]]
 
 
 class Row(NamedTuple):
@@ -33,16 +26,16 @@ class Row(NamedTuple):
     label: str = ""
 
     @property
-    def filename(self) -> str:
+    def filename(self):
         stem = f"{self.name.replace('-', '_')}-{self.version}"
         parts = [part for part in (stem, self.tag, self.label) if part]
         return f"{'-'.join(parts)}.whl" if self.tag else f"{stem}.tar.gz"
 
     @property
-    def yanked(self) -> str | None:
+    def yanked(self):
         return "bad" if self.release.get("yanked") in (True, self.tag or "sdist") else None
 
-    def made(self) -> File:
+    def made(self):
         """The file itself."""
         requires, python = self.release.get("requires", ()), self.release.get("python")
         inner = self.release.get("inner_python", python)
@@ -59,7 +52,7 @@ class Row(NamedTuple):
         return File(*made, python, self.yanked)
 
 
-def rows(packages: Packages) -> Iterator[Row]:
+def rows(packages):
     """The files of a universe.
 
     A release has `requires`, `python` (on its page and in its metadata), `inner_python` (in its
@@ -76,13 +69,13 @@ def rows(packages: Packages) -> Iterator[Row]:
                 yield Row(name, version, "", release)
 
 
-def serve(server: IndexServer, packages: Packages) -> None:
+def serve(server, packages):
     """Put a universe on a loopback index."""
     for row in rows(packages):
         server.projects.setdefault(normalize_name(row.name), []).append(row.made())
 
 
-def parsed(text: str) -> Requirement:
+def parsed(text):
     """The requirement of a file; its marker may be about the variant of the file."""
     text, variant_marker = split_variant_marker(text)
     requirement = parse_requirement(text)
@@ -95,16 +88,9 @@ class Universe(Index):
     No file is made: the hash is one of its name.
     """
 
-    def __init__(
-        self,
-        packages: Packages,
-        index: str = "https://index.test/simple",
-        base: str = BASE,
-    ) -> None:
-        self.asked: list[str] = []
-        self._files: dict[str, list[tuple[Wheel, Row]]] = {
-            normalize_name(name): [] for name in packages
-        }
+    def __init__(self, packages, index="https://index.test/simple", base=BASE):
+        self.asked = []
+        self._files = {normalize_name(name): [] for name in packages}
         for row in rows(packages):
             name = normalize_name(row.name)
             wheel = Wheel(
@@ -122,14 +108,14 @@ class Universe(Index):
         for found in self._files.values():
             found.sort(key=lambda pair: version_key(pair[0].version), reverse=True)
 
-    def has(self, name: str) -> bool:
+    def has(self, name):
         return name in self._files
 
-    def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+    def files(self, name, environment=None):
         self.asked.append(name)
         return [wheel for wheel, _ in self._files.get(name, ())]
 
-    def metadata(self, wheel: Wheel) -> Metadata:
+    def metadata(self, wheel):
         row = self._row(wheel)
         if row.release.get("sdist") == "dynamic" and not row.tag:
             raise UnusableFileError(
@@ -145,7 +131,7 @@ class Universe(Index):
             requires_python=row.release.get("inner_python", row.release.get("python")),
         )
 
-    def direct(self, name: str, url: str) -> Wheel:
+    def direct(self, name, url):
         bare, _, fragment = url.partition("#")
         for wheel in (wheel for found in self._files.values() for wheel, _ in found):
             if wheel.filename == bare.rpartition("/")[2]:
@@ -155,10 +141,10 @@ class Universe(Index):
                 return wheel.replace(url=bare, sha256=sha256, index="url", yanked=None)
         raise InputError(f"{bare} is not there")
 
-    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+    def variants(self, wheels):
         properties = dict(self._row(wheels[0]).release["variants"])
         properties.pop("", None)
         return parse(json.dumps(metadata(properties)).encode(), wheels[0].name)
 
-    def _row(self, wheel: Wheel) -> Row:
+    def _row(self, wheel):
         return next(row for one, row in self._files[wheel.name] if one.filename == wheel.filename)

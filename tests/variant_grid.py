@@ -5,19 +5,15 @@ Guide, without gpuenv.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import gpuenv
 from fatbin_maker import binary
-from gpuenv.model import Host
 from tables import data_file
 from variant_maker import NVIDIA_PROVIDER, make_release
 
 GRID = data_file("variant_grid.toml")
-HOSTS: dict[str, dict[str, Any]] = GRID["hosts"]
-PACKAGES: dict[str, dict[str, dict[str, Any]]] = GRID["packages"]
+HOSTS = GRID["hosts"]
+PACKAGES = GRID["packages"]
 LIBRARIES = ["mkl", "openblas"]
 NAMESPACES = ["nvidia", "blas"]
 # The PTX language of each toolkit that the data names.
@@ -31,10 +27,8 @@ LANGUAGES = {
     "13.0": "9.0",
 }
 
-Pair = tuple[int, int]
 
-
-def pair(text: str) -> Pair:
+def pair(text):
     major, _, minor = text.partition(".")
     return int(major), int(minor)
 
@@ -42,7 +36,7 @@ def pair(text: str) -> Pair:
 # ---- the wheels ----------------------------------------------------------------------------------
 
 
-def properties(variant: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
+def properties(variant):
     nvidia = {}
     if "lower" in variant:
         nvidia["cuda_version_lower_bound"] = [variant["lower"]]
@@ -56,7 +50,7 @@ def properties(variant: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def device_code(variant: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
+def device_code(variant):
     """The SASS and the PTX in the libraries of a variant, and the toolkit of the PTX."""
     claims = variant.get("sm", [])
     sass = variant.get("sass", [one.removesuffix("_real") for one in claims if "_real" in one])
@@ -64,18 +58,18 @@ def device_code(variant: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
     return sass, ptx, variant.get("toolkit", variant.get("lower", "12.0"))
 
 
-def make_packages(folder: Path, names: Sequence[str] = tuple(PACKAGES)) -> None:
+def make_packages(folder, names=tuple(PACKAGES)):
     for name in names:
         files = {}
         for label, variant in PACKAGES[name].items():
             sass, ptx, toolkit = device_code(variant)
-            images: list[dict[str, str]] = [{"sass": target} for target in sass]
+            images = [{"sass": target} for target in sass]
             images += [{"ptx": target, "language": LANGUAGES[toolkit]} for target in ptx]
             if images:
                 files[label] = {f"{name}_kernels.fatbin": binary(images)}
         used = {label: properties(variant) for label, variant in PACKAGES[name].items()}
         namespaces = [one for one in NAMESPACES if any(one in found for found in used.values())]
-        providers: dict[str, Any] = {"nvidia": NVIDIA_PROVIDER}
+        providers = {"nvidia": NVIDIA_PROVIDER}
         if "blas" in namespaces:
             providers["blas"] = {"static-properties": {"library": LIBRARIES}}
         make_release(
@@ -86,12 +80,12 @@ def make_packages(folder: Path, names: Sequence[str] = tuple(PACKAGES)) -> None:
 # ---- the hosts -----------------------------------------------------------------------------------
 
 
-def visible(host: Mapping[str, Any]) -> list[Pair]:
+def visible(host):
     places = host.get("visible", range(len(host["gpus"])))
     return [pair(host["gpus"][place]) for place in places]
 
 
-def describe(name: str, python: str) -> Host:
+def describe(name, python):
     """The host as a process sees it."""
     row = HOSTS[name]
     seen = visible(row)
@@ -107,7 +101,7 @@ def describe(name: str, python: str) -> Host:
 # ---- what is right -------------------------------------------------------------------------------
 
 
-def runs(variant: Mapping[str, Any], host: Mapping[str, Any]) -> bool:
+def runs(variant, host):
     """Whether a wheel runs on every visible device of a host, as its libraries are."""
     devices = visible(host)
     if not variant.get("sm") and "lower" not in variant and "upper" not in variant:
@@ -128,33 +122,33 @@ def runs(variant: Mapping[str, Any], host: Mapping[str, Any]) -> bool:
     return True
 
 
-def _target(text: str) -> tuple[Pair, str]:
+def _target(text):
     digits = text.rstrip("af")
     return (int(digits[:-1]), int(digits[-1])), text.removeprefix(digits)
 
 
-def _sass_runs(target: str, device: Pair) -> bool:
+def _sass_runs(target, device):
     made_for, suffix = _target(target)
     if suffix == "a":
         return made_for == device
     return made_for[0] == device[0] and made_for[1] <= device[1]
 
 
-def _ptx_runs(target: str, device: Pair) -> bool:
+def _ptx_runs(target, device):
     return _target(target)[0] <= device
 
 
-def right_labels(package: str, host: str) -> list[str]:
+def right_labels(package, host):
     """The labels of the wheels that run, in the order of PEP 825; ordinary wheels come last."""
     row = HOSTS[host]
     fitting = [label for label, variant in PACKAGES[package].items() if runs(variant, row)]
     return sorted(fitting, key=lambda label: _sort_key(package, label, row))
 
 
-def _sort_key(package: str, label: str, host: Mapping[str, Any]) -> tuple[Any, ...]:
+def _sort_key(package, label, host):
     """Namespaces, features and values by their places; a missing property comes last."""
     variant = PACKAGES[package][label]
-    keys: list[tuple[float, ...]] = []
+    keys = []
     if "lower" in variant:
         major, minor = pair(variant["lower"])
         keys.append((0, 0, -100 * major - minor))
@@ -168,9 +162,9 @@ def _sort_key(package: str, label: str, host: Mapping[str, Any]) -> tuple[Any, .
     return (label == "", *keys, (math.inf,), label)
 
 
-def _sm_keys(variant: Mapping[str, Any], devices: Sequence[Pair]) -> list[tuple[float, ...]]:
+def _sm_keys(variant, devices):
     """The places of the values of sm_arch that suit a device: SASS first, then the newest."""
-    keys: list[tuple[float, ...]] = []
+    keys = []
     for value in variant["sm"]:
         target, _, kind = value.partition("_")
         suits = _sass_runs if kind == "real" else _ptx_runs

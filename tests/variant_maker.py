@@ -1,21 +1,13 @@
 """Variant wheels (PEP 825), the file that describes the variants of a release, and providers."""
 
-import io
 import json
 import os
 import subprocess
 import sys
-import zipfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import gpuenv
-from gpuenv.model import Host
+from index_server import make_wheel
 from native_build import build, nvml_script
-from small_wheels import record_of
-
-Properties = Mapping[str, Mapping[str, Sequence[str]]]
 
 PEP_825 = "https://variants-schema.wheelnext.dev/peps/825/v0.1.1.json"
 PEP_850 = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
@@ -26,13 +18,9 @@ NVIDIA_PROVIDER = {
 }
 
 
-def metadata(
-    variants: Mapping[str, Properties],
-    namespaces: Sequence[str] = ("nvidia",),
-    providers: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def metadata(variants, namespaces=("nvidia",), providers=None):
     """The content of variant.json or of NAME-VERSION-variants.json."""
-    document: dict[str, Any] = {
+    document = {
         "$schema": PEP_825 if providers is None else PEP_850,
         "default-priorities": {"namespace": list(namespaces)},
         "variants": variants,
@@ -43,51 +31,38 @@ def metadata(
 
 
 def make_variant(
-    name: str,
-    version: str,
-    label: str,
-    document: Mapping[str, Any] | None = None,
+    name,
+    version,
+    label,
+    document=None,
     *,
-    requires: Sequence[str] = (),
-    files: Mapping[str, bytes] | None = None,
-    tag: str = "py3-none-any",
-    build_number: str = "",
-) -> tuple[str, bytes]:
+    requires=(),
+    files=None,
+    tag="py3-none-any",
+    build_number="",
+):
     """Return (file name, content) of a wheel. Equal input gives equal bytes.
 
     `label` "" makes an ordinary wheel.
     """
-    info = f"{name}-{version}.dist-info"
-    lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
-    lines += [f"Requires-Dist: {text}" for text in requires]
-    content = {
-        f"{name}.py": f"label = {label!r}\n".encode(),
-        **(files or {}),
-        f"{info}/METADATA": "\n".join([*lines, ""]).encode(),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
-    }
+    content = {f"{name}.py": f"label = {label!r}\n", **(files or {})}
     if label and document is not None:
-        content[f"{info}/variant.json"] = json.dumps(document).encode()
-    content[f"{info}/RECORD"] = record_of(content, info).encode()
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for path, data in content.items():
-            archive.writestr(zipfile.ZipInfo(path), data)
-    parts = [part for part in (name, version, build_number, tag, label) if part]
-    return f"{'-'.join(parts)}.whl", buffer.getvalue()
+        content[f"{name}-{version}.dist-info/variant.json"] = json.dumps(document)
+    options = {"tag": tag, "label": label, "build_number": build_number}
+    return make_wheel(name, version, requires, files=content, **options)
 
 
 def make_release(
-    folder: Path,
-    name: str,
-    version: str,
-    variants: Mapping[str, Properties],
+    folder,
+    name,
+    version,
+    variants,
     *,
-    namespaces: Sequence[str] = ("nvidia",),
-    providers: Mapping[str, Any] | None = None,
-    files: Mapping[str, Mapping[str, bytes]] | None = None,
-    described: bool = True,
-) -> None:
+    namespaces=("nvidia",),
+    providers=None,
+    files=None,
+    described=True,
+):
     """Write the wheels of a release; "" among the labels is an ordinary wheel.
 
     `files` are further files of the wheels, by label. Without `described` there is no
@@ -109,12 +84,12 @@ def make_release(
 SCHEMAS = {"825": PEP_825, "850": PEP_850}
 
 
-def conformance_document(case: Mapping[str, Any]) -> str:
+def conformance_document(case):
     """Return the content of the metadata of a case of [[metadata]]."""
     if "text" in case:
         return str(case["text"])
     blas = {"fast": {"blas": {"library": ["mkl", "openblas"]}}, "null": {}}
-    document: dict[str, Any] = {
+    document = {
         "$schema": case.get("schema", "825"),
         "default-priorities": {
             "namespace": case.get("namespaces", ["blas"]),
@@ -130,7 +105,7 @@ def conformance_document(case: Mapping[str, Any]) -> str:
     return json.dumps(document)
 
 
-def host_of(case: Mapping[str, Any]) -> Host:
+def host_of(case):
     """Return the host that a case describes, with this interpreter."""
     host = gpuenv.describe(
         gpus=case["gpu"],
@@ -142,14 +117,14 @@ def host_of(case: Mapping[str, Any]) -> Host:
     return host.replace(cpu=tuple(case.get("cpu", ())))
 
 
-def conformance_host(case: Mapping[str, Any]) -> dict[str, Any]:
+def conformance_host(case):
     """Return the host of a case of [[choice]]."""
     return {"gpu": ["none"], **case.get("host", {})}
 
 
-def conformance_metadata(case: Mapping[str, Any]) -> dict[str, Any]:
+def conformance_metadata(case):
     """Return the metadata of a release of a case of [[choice]]."""
-    providers: dict[str, Any] = {}
+    providers = {}
     supported = case.get("supported", {})
     if supported:  # variantlib wants a provider for each namespace
         supported = {**{one: {"none": ["none"]} for one in case["namespaces"]}, **supported}
@@ -162,7 +137,7 @@ def conformance_metadata(case: Mapping[str, Any]) -> dict[str, Any]:
     return metadata(labels, case["namespaces"], providers or None)
 
 
-def conformance_wheels(case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def conformance_wheels(case):
     """Return (version, label, build) of the wheels of a case of [[choice]]."""
     default = [f"1.0 {label}".strip() for label in case["variants"]]
     wheels = []
@@ -172,12 +147,12 @@ def conformance_wheels(case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return wheels
 
 
-def more_files(case: Mapping[str, Any]) -> dict[str, bytes]:
+def more_files(case):
     """Return the further files of the wheels of a case of [[choice]]."""
     return {path: text.encode() for path, text in case.get("files", {}).items()}
 
 
-def make_conformance(folder: Path, case: Mapping[str, Any]) -> str:
+def make_conformance(folder, case):
     """Write the wheels of a case of [[choice]]; return the requirement that the user gives."""
     document, requires = conformance_metadata(case), case.get("requires", {})
     requirement = "demo"
@@ -251,15 +226,13 @@ json.dump(answers, sys.stdout)
 """
 
 
-def provider_answers(
-    provider: str, cases: Sequence[Mapping[str, Any]], folder: Path, *, pythonpath: str
-) -> dict[str, Any]:
+def provider_answers(provider, cases, folder, *, pythonpath):
     """Return {name of a case: what the provider knows and supports}, with a stand-in for NVML.
 
     `cases` are those of data/variant_provider.toml; a case without `gpus` has no driver.
     """
     nvml = build("nvml_stub.c", "libnvidia-ml.so.1", folder).parent
-    found: dict[str, Any] = {}
+    found = {}
     for has_driver in (True, False):
         rows = [case for case in cases if ("gpus" in case) == has_driver]
         variables = []
@@ -284,7 +257,7 @@ def provider_answers(
     return found
 
 
-def transcript(row: Mapping[str, Any]) -> dict[str, Any]:
+def transcript(row):
     """Return a [[provider]] row of variant_conformance.toml as a case of variant_provider.toml."""
     case = {**row, "env": {FORCED[key]: row[key] for key in FORCED if key in row}}
     if "gpus" in row:
@@ -292,10 +265,10 @@ def transcript(row: Mapping[str, Any]) -> dict[str, Any]:
     return case
 
 
-def _described(case: Mapping[str, Any]) -> dict[str, Any]:
+def _described(case):
     gpus = []
     for capability, uuid, *instances in case.get("gpus", ()):
-        gpu: dict[str, Any] = {"name": "GPU", "cc": capability, "uuid": uuid}
+        gpu = {"name": "GPU", "cc": capability, "uuid": uuid}
         if instances:
             gpu["mig"] = [
                 {"name": "MIG", "uuid": one, "gi": 1, "ci": number}
@@ -310,25 +283,25 @@ def _described(case: Mapping[str, Any]) -> dict[str, Any]:
     return host
 
 
-def summary(supported: Mapping[str, Any]) -> dict[str, Any]:
+def summary(supported):
     """Return what a provider supports, in the form of [[provider]] of variant_conformance.toml."""
     if "error" in supported:
         return dict(supported)
-    found: dict[str, Any] = {}
+    found = {}
     for name, (values, _) in supported.items():
         key = name.removeprefix("cuda_version_").removesuffix("_bound").removesuffix("_arch")
         found[key] = {"lower": values[:1], "upper": values[-1:]}.get(key, values)
     return found
 
 
-def with_values(answer: Mapping[str, Any]) -> dict[str, Any]:
+def with_values(answer):
     """Return an answer of [[provider]] in the form of `summary`.
 
     "89..88_real" means 89_real and 88_real.
     """
     if "error" in answer:
         return dict(answer)
-    found: dict[str, Any] = {key: [answer[key]] for key in ("lower", "upper") if key in answer}
+    found = {key: [answer[key]] for key in ("lower", "upper") if key in answer}
     if "sm" in answer:
         found["sm"] = []
     for value in answer.get("sm", ()):

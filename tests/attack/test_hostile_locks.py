@@ -5,7 +5,6 @@ tests/data/hostile_locks.toml has the cases: which field of a package gets which
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tomli_w
@@ -22,14 +21,14 @@ PYLOCK = data_file("locks/format-1.toml")
 CONDA = (DATA / "locks" / "format-1-conda-lock.yml").read_text()
 
 
-def put(table: dict[str, Any], field: str, text: str) -> None:
+def put(table, field, text):
     *folders, last = field.split(".")
     for folder in folders:
         table = table[int(folder)] if isinstance(table, list) else table[folder]
     table[last] = text
 
 
-def refusal(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def refusal(path, capsys):
     """The one line that sync prints; the folder holds nothing but the lock afterwards."""
     target = path.parent / "env"
     status = main(["sync", str(path), "--target", str(target), "--installer", "uv"])
@@ -40,9 +39,7 @@ def refusal(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @cases(CASES["pylock"])
-def test_a_hostile_pylock(
-    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hostile_pylock(case, tmp_path, capsys):
     document = json.loads(json.dumps(PYLOCK))
     put(document["packages"][0], case["field"], case["text"])
     document["tool"]["gpuenv"]["content"] = pylock.content(document)
@@ -53,9 +50,7 @@ def test_a_hostile_pylock(
 
 
 @cases(CASES["conda"])
-def test_a_hostile_conda_lock(
-    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hostile_conda_lock(case, tmp_path, capsys):
     document = yaml.safe_load(CONDA)
     put(document["package"][0], case["field"], case["text"])
     path = tmp_path / "conda-lock.yml"
@@ -67,9 +62,7 @@ def test_a_hostile_conda_lock(
 
 
 @cases(CASES["wheel"])
-def test_a_hostile_wheel_beside_conda_packages(
-    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hostile_wheel_beside_conda_packages(case, tmp_path, capsys):
     wheel = {
         "name": "alpha",
         "version": "1.0",
@@ -86,9 +79,7 @@ def test_a_hostile_wheel_beside_conda_packages(
 
 
 @cases(CASES["place"])
-def test_a_file_at_a_place_that_nobody_named(
-    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_at_a_place_that_nobody_named(case, tmp_path, capsys):
     wheel = make_wheel(tmp_path, "alpha", "1.0")
     url = case["url"].replace("{folder}", str(tmp_path))
     path = write_lock(tmp_path / "pylock.toml", make_lock(wheel.replace(url=url)))

@@ -11,7 +11,7 @@ disturbed = load_script("prove.disturbed")
 RECORDS = Path(__file__).parents[2] / "docs" / "records"
 
 
-def test_sync_is_killed(tmp_path: Path) -> None:
+def test_sync_is_killed(tmp_path):
     trials = disturbed.Trials(tmp_path, "sync")
     counts = disturbed.kill(trials, disturbed.random_points(4, seed=1))
     assert counts["points"] == 4
@@ -19,7 +19,7 @@ def test_sync_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["kill-commands", "full-disk", "stress-sync"])
-def test_the_records_show_no_fault(name: str) -> None:
+def test_the_records_show_no_fault(name):
     rows = json.loads((RECORDS / f"{name}.json").read_text())["commands"].values()
     assert sum(row["points"] for row in rows) >= 100
     usual = {*disturbed.USUAL, "old states", "new states"}

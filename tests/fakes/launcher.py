@@ -15,7 +15,7 @@ LISTS = {"srun": "--nodelist", "clush": "-w", "pdsh": "-w", "mpirun": "--host"}
 COMMANDS = {"srun": "sh", "mpirun": "sh"}
 
 
-def main(name: str, arguments: list[str]) -> int:
+def main(name, arguments):
     if name == "sinfo":
         return 0
     if name == "kubectl":
@@ -32,7 +32,7 @@ def main(name: str, arguments: list[str]) -> int:
     return 0
 
 
-def nodes_of(flag: str, arguments: list[str]) -> list[str]:
+def nodes_of(flag, arguments):
     for index, argument in enumerate(arguments):
         if argument == flag:
             return arguments[index + 1].split(",")
@@ -41,7 +41,7 @@ def nodes_of(flag: str, arguments: list[str]) -> list[str]:
     raise SystemExit(f"no {flag}")
 
 
-def command_of(name: str, arguments: list[str]) -> list[str]:
+def command_of(name, arguments):
     """Return what comes after the flags: a text for clush and pdsh."""
     if name in COMMANDS:
         return arguments[arguments.index(COMMANDS[name]) :]
@@ -51,7 +51,7 @@ def command_of(name: str, arguments: list[str]) -> list[str]:
     return ["sh", "-c", " ".join(arguments[at:])]
 
 
-def run(name: str, node: str, rank: int, command: list[str]) -> None:
+def run(name, node, rank, command):
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, env={**os.environ, "NODE": node, "SLURMD_NODENAME": node}
     )
@@ -71,13 +71,13 @@ def run(name: str, node: str, rank: int, command: list[str]) -> None:
             print(f"{name}: {node}: exited with exit code {child.returncode}", file=sys.stderr)
 
 
-def write(data: bytes) -> None:
+def write(data):
     with LOCK:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
-def kubectl(arguments: list[str]) -> int:
+def kubectl(arguments):
     if arguments[:2] == ["get", "pods"]:
         for node in os.environ["PODS"].split(","):
             phase = "Pending" if node.endswith("-pending") else "Running"
