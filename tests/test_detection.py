@@ -376,6 +376,7 @@ def describe(flags, base):
             name for name in CAPABILITIES if name[:2].lower() == text[:2].lower()
         ],
         gpu_platform=lambda gpu: PLATFORMS.get(gpu.name),
+        capabilities=lambda: [*CAPABILITIES.values(), (12, 1)],
     )
     return described.describe(
         base,

@@ -105,7 +105,7 @@ def test_the_programs_that_are_installed_have_these_options(row):
     ):
         return
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    shown = done.output
+    shown = done.stdout + done.stderr
     if shown.count("\n") < 3:  # a program that does not work here
         return
     for option in program["options"]:

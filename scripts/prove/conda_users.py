@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,7 @@ class Trial:
         return wrong + [f"request {name}" for name, _ in sorted(requests)]
 
     def _run(
-        self, command: list[str], host: tuple[str, ...] = conda_prefixes.HOST
+        self, command: list[str], host: Sequence[str] = tuple(conda_prefixes.HOST.split())
     ) -> tuple[int, str]:
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):

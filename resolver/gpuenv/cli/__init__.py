@@ -152,7 +152,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         sys.exit(InputError.exit_status)
     parser = command_parser(name)
     settings = find_settings(name, parser, _all_flags)
-    arguments, unknown = parser.parse_known_args(words)
+    arguments, unknown = parser.read(words)
     for key, value in settings.items():
         if getattr(arguments, key) == parser.get_default(key):
             setattr(arguments, key, value)

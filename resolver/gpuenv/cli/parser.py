@@ -12,6 +12,8 @@ import shutil
 import sys
 import textwrap
 from argparse import (
+    PARSER,
+    REMAINDER,
     SUPPRESS,
     Action,
     ArgumentParser,
@@ -202,6 +204,17 @@ class Parser(ArgumentParser):
         """End the program. A reader of the help that closed its pipe is noticed before."""
         sys.stdout.flush()
         super().exit(status, message)
+
+    def read(self, words: Sequence[str]) -> tuple[Namespace, list[str]]:
+        """Return the values of an input, and the words that no argument takes.
+
+        Requirements may stand between flags. What follows a command, such as the program of `run`,
+        may not; and after "--" there are no flags.
+        """
+        kinds = {action.nargs for action in self._actions if not action.option_strings}
+        if "--" in words or kinds & {PARSER, REMAINDER}:
+            return self.parse_known_args(words)
+        return self.parse_known_intermixed_args(words)
 
     def error(self, message: str) -> NoReturn:
         for pattern, replacement in _ARGPARSE_MESSAGES:

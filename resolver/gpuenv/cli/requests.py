@@ -90,10 +90,6 @@ def read_host(
 
 def describe_from(base: Host | None, arguments: Namespace, *, python: str | None) -> Host:
     """Return a host with the facts that the flags change."""
-    is_cpu = [name.lower() for name in arguments.gpu] in (["none"], ["cpu"])
-    if is_cpu and arguments.driver and not {"gpu", "driver"} & set(arguments.settings):
-        message = f"--driver {arguments.driver} contradicts --gpu {arguments.gpu[0]}"
-        raise InputError(message, hint="leave it out, or name a GPU")
     return api.describe(
         base,
         gpus=arguments.gpu,
