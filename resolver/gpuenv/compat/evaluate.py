@@ -475,10 +475,12 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
     elif package.library is not None and package.library.cuda_majors() and not links.cuda:
         majors, source = package.library.cuda_majors(), package.library.code.source
         yield _agreement("cuda-major", "CUDA", majors, source)
-    if package.build is None and links.cuda and links.frameworks:
-        # A build that names its CUDA is another one than that whose CUDA versions were read.
-        values = links.cuda if "+" in package.version else links.cuda_versions or links.cuda
-        yield _agreement("extension-cuda", f"{FRAMEWORK} for CUDA", values, links.source)
+    # A build that names its CUDA is another one than that whose CUDA versions were read.
+    versions = () if "+" in package.version else links.cuda_versions
+    if package.build is None and links.frameworks and versions:
+        yield _agreement("extension-cuda", f"{FRAMEWORK} with CUDA", versions, links.source)
+    if package.build is None and links.cuda and links.frameworks and "none" not in versions:
+        yield _agreement("extension-cuda", f"{FRAMEWORK} for CUDA", links.cuda, links.source)
     elif package.build is None and links.cuda:
         yield _agreement("cuda-major", "CUDA", links.cuda, links.source)
     if links.cxx11_abi is not None:
@@ -527,11 +529,13 @@ def _agreements_of_build(
     if on_path and build.cuda is not None and build.cudnn is not None and host.os == "linux":
         yield _agreement("cudnn-major", "cuDNN", [build.cudnn.partition(".")[0]], source)
     if on_path and package.framework == FRAMEWORK:
-        cuda = ["none"] if build.cuda is None else [str(build.cuda[0]), show_pair(build.cuda)]
-        topic = f"{FRAMEWORK} for CUDA"
-        yield _agreement("extension-cuda", topic, cuda, source, is_topic=True).replace(
-            text=f"{topic} {cuda[-1]}"
+        major, version = (
+            ("none", "none") if build.cuda is None else (build.cuda[0], show_pair(build.cuda))
         )
+        topic = f"{FRAMEWORK} for CUDA"
+        yield _agreement("extension-cuda", topic, [major], source, is_topic=True)
+        topic = f"{FRAMEWORK} with CUDA"
+        yield _agreement("extension-cuda", topic, [version], source, is_topic=True)
         abi = data.cxx11_abi(build)
         if abi is not None:
             topic = f"{FRAMEWORK} {release_of(package.version)} with"

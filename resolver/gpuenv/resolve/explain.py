@@ -510,8 +510,6 @@ def _disagreements(member: _Member, other: _Member) -> Iterator[Reason]:
                 continue
             subject, other_subject = parent, opposite[0]
             agreement, others = requirement.agreement, opposite[1].agreement
-            if agreement.code == "extension-cuda" and agreement.is_topic and others.is_topic:
-                break  # of two torches, cuda-variant says the same
             if agreement.code == "two-owners":
                 subject = member.owner_text(agreement.values[0])
                 other_subject = other.owner_text(others.values[0])
@@ -522,9 +520,15 @@ def _disagreements(member: _Member, other: _Member) -> Iterator[Reason]:
 def _opposite(
     member: _Member, agreement: AgreementRequirement
 ) -> tuple[str, AgreementRequirement] | None:
-    """Return who requires another value of the same topic first, and the requirement."""
+    """Return who requires another value of the same topic first, and the requirement.
+
+    What two builds of torch say about extensions is left out: cuda-variant says the same of them.
+    """
+    own = agreement.agreement
     for parent, requirement in member.agreements.get(agreement.identifier, ()):
-        if not requirement.agreement.agrees_with(agreement.agreement):
+        others = requirement.agreement
+        are_torches = own.code == "extension-cuda" and own.is_topic and others.is_topic
+        if not are_torches and not others.agrees_with(own):
             return parent, requirement
     return None
 
