@@ -111,7 +111,7 @@ def test_other_packages_are_not_checked(conda, prefix):
 
 def test_a_failed_check_is_a_warning(conda, prefix):
     done = conda.run("install", "--yes", "--json", "--prefix", str(prefix), "pytorch=2.13.0")
-    assert done.returncode == 0, done.output
+    assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["success"] is True
     assert (
         "FAIL torch" in done.stderr
@@ -230,7 +230,7 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda):
     )
     assert "-> 2.7.1" in done.stdout and contents(prefix) == before
     done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", typed="y\n", **env)
-    assert done.returncode == 0, done.output
+    assert done.returncode == 0, done.stdout + done.stderr
     have = {name: row["version"] for name, row in conda_prefix.read_packages(str(prefix)).items()}
     assert (have["pytorch"], have["cuda-version"], have["cudnn"]) == ("2.7.1", "12.9", "9.10.2.21")
     assert " passed, 0 failed, " in conda.run("doctor", "--name", "fixed", "gpuenv", **env).stdout
@@ -255,9 +255,9 @@ def test_a_fix_does_not_break_what_the_user_asked_for(conda):
 def test_an_error_of_condas_gets_a_hint(conda):
     done = conda.run("create", "--yes", "--name", "none", "pytorch=99")
     assert done.returncode == 1
-    assert "conda gpuenv explain torch" in done.output
+    assert "conda gpuenv explain torch" in done.stdout + done.stderr
     done = conda.run("create", "--yes", "--name", "none", "cowsay=99")
-    assert "gpuenv" not in done.output
+    assert "gpuenv" not in done.stdout + done.stderr
 
 
 # Commands of docs/conda-plugin.md that need the network.
@@ -320,7 +320,7 @@ def test_a_broken_gpuenv_leaves_conda_working(conda, kind, broken):
         ["install", "--yes", "cudnn=9.10.2.21"],
     ):
         done = conda.run(*arguments, "--name", f"broken-{kind}", **env)
-        assert done.returncode == 0, done.output
+        assert done.returncode == 0, done.stdout + done.stderr
         # conda says once or twice that a plugin could not be imported.
         assert len({line for line in done.stderr.splitlines() if "gpuenv" in line}) == 1, (
             done.stderr
