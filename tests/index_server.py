@@ -314,6 +314,17 @@ class IndexServer:
         )
 
 
+def fill_two_indexes(default, other):
+    """Give an application to one index and its accelerator to both; return the flags for them."""
+    default.add("app", "1.0", ["accel", "base<2"])
+    for version in ("1.0", "1.5", "2.0"):
+        default.add("base", version)
+    default.add("accel", "9.0")
+    other.add("accel", "1.0+cu126")
+    other.add("accel", "0.9+cu126")
+    return ["--index-url", default.url, "--extra-index-url", other.url]
+
+
 def _metadata(data):
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return archive.read(

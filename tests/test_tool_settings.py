@@ -10,7 +10,7 @@ import pytest
 
 from fatbin_maker import binary
 from gpuenv.cli import main
-from index_server import IndexServer
+from index_server import IndexServer, fill_two_indexes
 from tables import HERE, cases, data_file, each
 from variant_maker import NVIDIA_PROVIDER, make_release, make_variant
 
@@ -130,13 +130,7 @@ def test_uv_takes_the_variant_that_gpuenv_takes(folder, gpu, driver, label, call
 def lock(folder):
     """A lock with packages of two indexes."""
     with IndexServer() as default, IndexServer() as other:
-        default.add("app", "1.0", ["accel", "base<2"])
-        for version in ("1.0", "1.5", "2.0"):
-            default.add("base", version)
-        default.add("accel", "9.0")
-        other.add("accel", "1.0+cu126")
-        other.add("accel", "0.9+cu126")
-        indexes = ("--index-url", default.url, "--extra-index-url", other.url)
+        indexes = fill_two_indexes(default, other)
         host = ("--gpu", "none", *TARGET)
         assert main(["solve", "app", "base!=1.5", *indexes, *host, "-o", "pylock.toml"]) == 0
         yield default.url

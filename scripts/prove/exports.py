@@ -25,7 +25,7 @@ from typing import Any
 import tomli_w
 
 from common import run_gpuenv
-from index_server import IndexServer
+from index_server import IndexServer, fill_two_indexes
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 HOST = ("--gpu", "none", "--python", PYTHON, "--platform", "linux-x86_64", "--glibc", "2.35")
@@ -92,7 +92,7 @@ def lock_with(tool: str, exe: str, folder: Path, default: str) -> list[dict[str,
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where the tools are."""
+    """Add the arguments that say where the other programs are."""
     for tool in (*COMMANDS, "check-jsonschema"):
         parser.add_argument(f"--{tool}", metavar="EXE", type=os.path.abspath)
     parser.add_argument("--pixi-schema", metavar="FILE", type=Path)
@@ -107,13 +107,7 @@ def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         tempfile.TemporaryDirectory(prefix="exports-") as name,
     ):
         folder = Path(name)
-        default.add("app", "1.0", ["accel", "base<2"])
-        for version in ("1.0", "1.5", "2.0"):
-            default.add("base", version)
-        default.add("accel", "9.0")
-        other.add("accel", "1.0+cu126")
-        other.add("accel", "0.9+cu126")
-        indexes = ["--index-url", default.url, "--extra-index-url", other.url]
+        indexes = fill_two_indexes(default, other)
         done = run_gpuenv("solve", "app", "base!=1.5", *indexes, *HOST, folder=folder)
         if done.returncode:
             sys.exit(done.stderr)

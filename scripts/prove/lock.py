@@ -102,9 +102,11 @@ def read_release(package: dict[str, Any], folder: str) -> Release:
 
 def _read_metadata(wheel: dict[str, Any]) -> bytes:
     file = Wheel(name="", version="", filename=wheel["name"], url=wheel["url"], sha256=None)
-    with Transport() as transport, zipfile.ZipFile(RemoteFile(transport, file)) as archive:  # type: ignore[arg-type]
-        names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        return archive.read(min(names, key=len))
+    with Transport() as transport:
+        remote = RemoteFile(transport, file)
+        with zipfile.ZipFile(remote) as archive:  # type: ignore[arg-type]
+            names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+            return archive.read(min(names, key=len))
 
 
 def _with_frameworks(roots: list[Requirement], plan: dict[str, Any]) -> Iterator[Requirement]:

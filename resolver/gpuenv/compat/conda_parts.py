@@ -241,16 +241,16 @@ def installed_reasons(
     # A CUDA build may be installed on a host without a GPU, such as a login node.
     reasons = tuple(reason for reason in reasons if reason.code != "cuda-build")
     if any(record["name"] == "cuda-compat" for record in records):
-        reasons = tuple(  # cuda-compat may lower the floor
-            reason.replace(
-                code="driver-floor-unknown",
-                have=f"{reason.have}, and cuda-compat is to bridge that",
-            )
-            if reason.code in ("driver-floor", "driver-cuda")
-            else reason
-            for reason in reasons
-        )
+        reasons = tuple(map(_bridged, reasons))
     return (*both_own(filter(None, both)), *reasons)
+
+
+def _bridged(reason: Reason) -> Reason:
+    """Return a reason beside cuda-compat, with which an older driver may run a toolkit."""
+    if reason.code not in ("driver-floor", "driver-cuda"):
+        return reason
+    have = f"{reason.have}, and cuda-compat is to bridge that"
+    return reason.replace(code="driver-floor-unknown", have=have)
 
 
 def both_own(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
