@@ -18,7 +18,7 @@ import forked
 import gpuenv
 from gpuenv.__main__ import main as entry_point
 from processes import run_program, words_of
-from tables import ROOT, cases, data_file
+from tables import ROOT, cases, data_file, each
 
 CASES = data_file("cli.json")
 SOLVE = "solve --framework torch --gpu H100 --driver 580.65.06 --python 3.12"
@@ -147,3 +147,22 @@ def test_detect_without_a_gpu_and_back_through_a_file(folder):
     flags = "--gpu H100 --driver 580.65.06 --python 3.12"
     run(f"detect {flags} -o host.json", folder)
     assert "torch 2.15.0" in run("solve --framework torch --host host.json", folder).stdout
+
+
+@each("module", ["gpuenv", "gpuenv.model", "gpuenv.cli", "gpuenv.cli.solving"])
+def test_an_interrupt_of_an_import(folder, module):
+    """Ctrl-C before the command runs is one line, too."""
+    code = f"""\
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+from gpuenv_program import main
+main()
+"""
+    command = [sys.executable, "-c", code, *words_of(SOLVE)]
+    done = run_program(command, cwd=folder, env=command_environment(folder, {}), status=130)
+    assert done.output == "gpuenv: interrupted\n" and not contents(folder)
