@@ -166,3 +166,25 @@ main()
     command = [sys.executable, "-c", code, *words_of(SOLVE)]
     done = run_program(command, cwd=folder, env=command_environment(folder, {}), status=130)
     assert done.output == "gpuenv: interrupted\n" and not contents(folder)
+
+
+OUTPUTS = [
+    "solve torch --gpu none -o",
+    "solve torch --gpu none --format requirements -o",
+    "install torch --gpu none -o",
+    "matrix html -o",
+    "report pylock.toml -o",
+    "env --for pip torch -o",
+    "export --to uv -o",
+    "verify --bundle",
+    "download --bundle",
+    "fleet solve torch --from hosts --write-profiles",
+]
+
+
+@each("words", OUTPUTS)
+def test_what_cannot_be_written_is_said_before_the_work(folder, words):
+    """No case has what it reads, so that any other step would fail first."""
+    run(f"{words} no/where/x", folder, status=2).says_in_one_line("no/where", "does not exist")
+    done = run(f"{words} no/where/x --json", folder, status=2)
+    assert "no/where" in done.document["error"]["message"]

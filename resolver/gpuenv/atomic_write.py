@@ -11,10 +11,24 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import IO
 
+from .errors import InputError
 from .process_identity import has_ended, read_tag, tag_of, this_process
 
 _SUFFIX = ".tmp"
 _DEFERRED = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows does not have all of them
+
+
+def require_place(path: str) -> None:
+    """Raise InputError if no file can be written to this path: commands ask before they work."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise InputError(f"{path}: is a folder", hint="give the path of a file")
+    if not os.path.isdir(folder):
+        hint = "make it, or give another path"
+        raise InputError(f"{path}: the folder {folder} does not exist", hint=hint)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        message = f"{path}: the folder {folder} cannot be written"
+        raise InputError(message, hint="give another path")
 
 
 def write_whole(path: str, data: bytes) -> None:

@@ -8,10 +8,19 @@ command `gpuenv matrix html`.
 from __future__ import annotations
 
 from .activity import current as activity
-from .atomic_write import write_whole
+from .atomic_write import require_place, write_whole
 from .cli.flags import REQUEST, TIMEOUT
 from .cli.output import print_errors, print_json, print_lines, write_page
-from .cli.parser import COMMON, Argument, Command, Group, Parser, positive_count, seconds
+from .cli.parser import (
+    COMMON,
+    Argument,
+    Command,
+    Group,
+    Parser,
+    output_file,
+    positive_count,
+    seconds,
+)
 from .cli.requests import read_request
 from .model import quantity_text
 from .render.locks import lock_document
@@ -30,6 +39,7 @@ __all__ = [
     "Parser",
     "activity",
     "lock_document",
+    "output_file",
     "positive_count",
     "print_errors",
     "print_json",
@@ -37,6 +47,7 @@ __all__ = [
     "quantity_text",
     "read_input",
     "read_request",
+    "require_place",
     "seconds",
     "write_page",
     "write_whole",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from gpuenv.commands import COMMON, Parser, activity, write_page
+from gpuenv.commands import COMMON, Parser, activity, output_file, write_page
 
 from . import pages
 from .tables import Tables
@@ -20,6 +20,7 @@ def add_arguments(parser: Parser) -> None:
         "-o",
         "--output",
         metavar="FILE",
+        type=output_file,
         default="explorer.html",
         help="Write this file (default: explorer.html)",
     )

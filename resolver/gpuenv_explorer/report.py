@@ -8,7 +8,7 @@ from argparse import Namespace
 from typing import Any
 
 from gpuenv import InputError, read_lock
-from gpuenv.commands import COMMON, Parser, lock_document, read_input, write_page
+from gpuenv.commands import COMMON, Parser, lock_document, output_file, read_input, write_page
 
 from . import pages
 
@@ -35,6 +35,7 @@ def add_arguments(parser: Parser) -> None:
         "-o",
         "--output",
         metavar="FILE",
+        type=output_file,
         default="report.html",
         help="Write this file (default: report.html)",
     )

@@ -22,6 +22,7 @@ from gpuenv.commands import (
     print_json,
     print_lines,
     read_request,
+    require_place,
     seconds,
 )
 
@@ -137,6 +138,8 @@ class Solve(Command):
         """Find the locks. Return 1 if a node gave no answer, 3 if there is no lock for one."""
         if arguments.locks is not None and arguments.write_profiles is None:
             raise InputError("--locks: is for --write-profiles")
+        if arguments.write_profiles is not None:
+            require_place(os.path.join(arguments.write_profiles, "pyproject.toml"))
         for release in arguments.what_if:
             try:
                 parse_release(release)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypedDict, Unpack
 
 from .. import activity, interpreters, loader_env
+from ..atomic_write import require_place
 from ..compat import evaluate
 from ..errors import HostMismatchError, InputError, Reason
 from ..install import conda as conda_installer
@@ -282,7 +283,8 @@ def install(
         HostMismatchError, InstallError, NotVerifiedError, TargetBusyError: as `sync`.
     """
     texts = lock_texts(lock, path, form)
-    pylock.check_places(texts)
+    for place in texts:
+        require_place(place)
     prove = how.get("prove")
 
     def prove_and_write(python: str) -> bool:

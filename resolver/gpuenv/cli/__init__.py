@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     """Run a command, and print what went wrong. BrokenPipeError if nobody reads the output."""
     # until they are parsed
-    arguments = Namespace(json=False, verbose=0, debug="--debug" in argv)
+    arguments = Namespace(json="--json" in argv, verbose=0, debug="--debug" in argv)
     try:
         arguments = parse_arguments(argv)
         configure(arguments)

@@ -30,7 +30,7 @@ from .output import (
     print_result,
     step_printer,
 )
-from .parser import Argument, Command, waiting_seconds
+from .parser import Argument, Command, output_file, waiting_seconds
 from .requests import (
     is_described,
     read_host,
@@ -239,6 +239,7 @@ class Download(Command):
             "--bundle FILE",
             "Write the files, the lock and gpuenv itself into one file, which installs them with"
             " python3 alone",
+            type=output_file,
         ),
         *PLACES,
         WAITING,

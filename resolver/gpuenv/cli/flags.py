@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS
 from typing import Any
 
-from .parser import Argument, Group, seconds
+from .parser import Argument, Group, output_file, seconds
 
 TIMEOUT = 300.0  # seconds for all checks
 FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
@@ -140,7 +140,9 @@ BACKEND = (
 SOLVE = (
     *REQUEST,
     Argument(
-        "-o --output FILE", "Write the lock to this file, - for stdout (default: pylock.toml)"
+        "-o --output FILE",
+        "Write the lock to this file, - for stdout (default: pylock.toml)",
+        type=output_file,
     ),
     Argument(
         "--format",

@@ -16,7 +16,7 @@ from ..render import trees
 from ..requirements.versions import normalize_name
 from .flags import INDEXES, LOCK
 from .output import print_json, print_result
-from .parser import Argument, Command, positive_count
+from .parser import Argument, Command, output_file, positive_count
 from .requests import read_index_options
 from .state import find_lock
 
@@ -130,7 +130,7 @@ class Export(Command):
             choices=("uv", "pixi", "poetry", "pdm", "conda", "constructor", *sbom.FORMATS),
             required=True,
         ),
-        Argument("-o --output FILE", "Write to this file (default: stdout)"),
+        Argument("-o --output FILE", "Write to this file (default: stdout)", type=output_file),
     )
 
     def run(self, arguments: Namespace) -> int:

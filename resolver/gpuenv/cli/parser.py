@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from platformdirs import user_config_dir
 
+from ..atomic_write import require_place
 from ..errors import InputError
 from ..serialize import read_toml
 
@@ -376,6 +377,13 @@ def waiting_seconds(text: str) -> float:
     if not 0 <= value < 1e6:
         raise ArgumentTypeError(f"{text!r} is not a number of seconds")
     return value
+
+
+def output_file(text: str) -> str:
+    """Return the path of a file to write. InputError if there can be none, before the work."""
+    if text != "-":
+        require_place(text)
+    return text
 
 
 def positive_count(text: str) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from .. import api, loader_env
+from ..atomic_write import require_place
 from ..errors import InputError
 from ..index.urls import path_to_file_url
 from ..model import (
@@ -492,16 +493,5 @@ def read_output(arguments: Namespace) -> tuple[str, str | None]:
         hint = f"name it pylock.{name}.toml" if name else ""
         message = f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml"
         raise InputError(message, hint=hint)
-    require_folder(path, "give another -o")
+    require_place(path)
     return form, path
-
-
-def require_folder(path: str, hint: str, flag: str = "") -> None:
-    """Raise InputError if the folder of a file does not exist or cannot be written."""
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        message = f"{flag}{path}: the folder {folder} does not exist"
-        raise InputError(message, hint=f"make it, or {hint}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        message = f"{flag}{path}: the folder {folder} cannot be written"
-        raise InputError(message, hint="" if flag else hint)

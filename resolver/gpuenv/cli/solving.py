@@ -23,7 +23,7 @@ from ..requirements.dockerfile import is_dockerfile, read_dockerfile
 from ..serialize import text_digest
 from .flags import BACKEND, HOST, REQUEST, SOLVE
 from .output import print_errors, print_json, print_lines, print_report, print_result
-from .parser import Argument, Command
+from .parser import Argument, Command, output_file
 from .requests import (
     active_conda_prefix,
     describe_from,
@@ -265,6 +265,7 @@ class Env(Command):
         Argument(
             "-o --output FILE",
             "Write the constraints on versions to this file (default: one in the cache)",
+            type=output_file,
         ),
         *REQUEST,
         HOST,

@@ -32,8 +32,7 @@ from .environments import (
 )
 from .flags import EXISTING_TARGET, OF_PROJECT, TIMEOUT
 from .output import print_json
-from .parser import Argument, Command, Group, seconds
-from .requests import require_folder
+from .parser import Argument, Command, Group, output_file, seconds
 from .state import PYLOCK, environment
 
 HOOK_TIMEOUT = 60.0  # seconds for all checks
@@ -75,7 +74,11 @@ class Verify(Command):
             "End all checks after S seconds (default: 300, with --hook 60)",
             type=seconds,
         ),
-        Argument("--bundle FILE", "Write a report for a bug tracker, without names and tokens"),
+        Argument(
+            "--bundle FILE",
+            "Write a report for a bug tracker, without names and tokens",
+            type=output_file,
+        ),
         Argument("--hook", "Print one line, and end within the timeout even if the driver hangs"),
         Argument("--strict", "With --hook: fail if something could not be proved"),
         Argument(
@@ -98,10 +101,6 @@ class Verify(Command):
             raise InputError(f"--format {arguments.format}: leave {flag} out")
         if arguments.format == "json":
             arguments.json = True
-        if arguments.bundle:
-            if os.path.isdir(arguments.bundle):
-                raise InputError(f"--bundle {arguments.bundle}: is a folder")
-            require_folder(arguments.bundle, "give another path", flag="--bundle ")
         if not (arguments.python or arguments.target):
             is_text = arguments.format == "text" and not (arguments.quiet or arguments.hook)
             hint = "name one: --target DIR or --python EXE"

@@ -115,16 +115,11 @@ def download_bundle(
         builds: As `download`.
 
     Raises:
-        InputError: The bundle cannot be written.
         InstallError: A file cannot be downloaded or built.
         TargetBusyError: Another run writes the bundle or the folder all the time.
     """
     path, report = os.path.abspath(path), progress or ignore
     above, name = os.path.split(path)
-    if os.path.isdir(path):
-        raise InputError(f"--bundle {path}: is a folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise InputError(f"--bundle {path}: the folder above it cannot be written")
     own = os.path.join(above, f".{name}.gpuenv")
     with hold(own, path, wait, report) as work:
         place = folder or os.path.join(own, "wheels")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import tomli_w
 
-from ..atomic_write import write_all
+from ..atomic_write import require_place, write_all
 from ..errors import InputError, TamperedError
 from ..index import variants
 from ..index.source_trees import folder_of
@@ -262,26 +262,13 @@ def most_used_index(pins: Sequence[Pin]) -> str:
 
 def write_texts(texts: Mapping[str, str]) -> None:
     """Write several files or none. InputError if one cannot be written."""
-    check_places(texts)
+    for path in texts:
+        require_place(path)
     try:
         write_all({path: text.encode() for path, text in texts.items()})
     except OSError as error:
         message = f"{', '.join(texts)}: cannot be written: {error.strerror}"
-        raise InputError(message, hint="give another -o") from None
-
-
-def check_places(paths: Iterable[str]) -> None:
-    """Raise InputError if there can be no file at one of the paths."""
-    for path in paths:
-        folder = os.path.dirname(path) or "."
-        if not os.path.isdir(folder):
-            hint = "make the folder, or give another -o"
-            raise InputError(f"{path}: the folder {folder} does not exist", hint=hint)
-        if os.path.isdir(path):
-            raise InputError(f"{path}: is a folder", hint="give a file name to -o")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            message = f"{path}: the folder {folder} cannot be written"
-            raise InputError(message, hint="give another -o")
+        raise InputError(message, hint="give another path") from None
 
 
 # ---- reading ------------------------------------------------------------------------------------
