@@ -150,6 +150,12 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
             message = f"{name}: a flag stands after its command"
         print(f"gpuenv: {message} (see {program_name()} --help)", file=sys.stderr)
         sys.exit(InputError.exit_status)
+    other = words[0] if name == "pip" and words else "install"
+    same = other if other in COMMANDS else OF_OTHER_TOOLS.get(other)
+    if other != "install" and same:
+        message = f"{other} is no command of gpuenv pip, which installs only; use gpuenv {same}"
+        print(f"gpuenv: {message}", file=sys.stderr)
+        sys.exit(InputError.exit_status)
     parser = command_parser(name)
     settings = find_settings(name, parser, _all_flags)
     arguments, unknown = parser.read(words)

@@ -61,7 +61,7 @@ def edited(
             names = [_name(str(requirement)) for array in arrays for requirement in array]
             close = get_close_matches(normalize_name(name), names, n=1, cutoff=0.6)
             hint = f"did you mean {close[0]}?" if close else "the tables of profiles are left alone"
-            raise InputError(f"--remove {name}: {path} does not name it", hint=hint)
+            raise InputError(f"{name}: {path} does not name it", hint=hint)
         for array, place in reversed(named):
             del array[place]
     itself = normalize_name(str(project.get("name", ""))) if project is not None else ""
@@ -69,7 +69,7 @@ def edited(
         name = parse_requirement(requirement).name
         if name == itself:
             hint = "its requirements are locked without that"
-            raise InputError(f"--add {requirement}: is the project of {path} itself", hint=hint)
+            raise InputError(f"{requirement}: is the project of {path} itself", hint=hint)
         named = places(name)
         if named:
             array, place = named[0]
