@@ -11,6 +11,7 @@ import pytest
 from fatbin_maker import binary
 from gpuenv.cli import main
 from index_server import IndexServer, fill_two_indexes
+from processes import run_program
 from tables import HERE, cases, data_file, each
 from variant_maker import NVIDIA_PROVIDER, make_release, make_variant
 
@@ -153,6 +154,20 @@ def test_uv_locks_what_was_exported(folder, lock, call):
     document = tomllib.loads((project / "uv.lock").read_text())
     versions = {package["name"]: package["version"] for package in document["package"]}
     assert versions == {"p": "1", "app": "1.0", "accel": "1.0+cu126", "base": "1.0"}
+
+
+@each("installer", [["pip", "install", "--no-cache-dir"], ["uv", "pip", "sync", "--no-cache"]])
+def test_pip_and_uv_install_the_exported_requirements(folder, lock, call, tmp_path, installer):
+    """With all hashes, and the package of the other index by its URL."""
+    requirements = tmp_path / "requirements.txt"
+    call("export --to requirements -o", requirements)
+    assert requirements.read_text() == call("export --to requirements").stdout
+    target = tmp_path / "target"
+    options = ["--require-hashes", "--quiet", "--index-url", lock, "--target", str(target)]
+    files = [str(requirements)] if "uv" in installer else ["-r", str(requirements)]
+    run_program([sys.executable, "-m", *installer, *options, *files])
+    installed = {path.name.removesuffix(".dist-info") for path in target.glob("*.dist-info")}
+    assert installed == {"app-1.0", "accel-1.0+cu126", "base-1.0"}
 
 
 @each("tool", ["uv", "pixi", "poetry", "pdm"])

@@ -8,7 +8,7 @@ from argparse import Namespace
 from .. import api
 from ..errors import InputError
 from ..lock import conda_projects, sbom, tool_projects
-from ..lock.pylock import write_texts
+from ..lock.pylock import requirements_text, write_texts
 from ..lock.tree import Tree
 from ..model import Request
 from ..project.profiles import with_earlier
@@ -109,14 +109,15 @@ class Outdated(Command):
 
 
 class Export(Command):
-    """`gpuenv export`: a lock as tables for another tool's project, or as a bill of materials."""
+    """`gpuenv export`: a lock for another tool, or as a bill of materials."""
 
     HELP = "Write a lock for another tool, or as a bill of materials"
     DESCRIPTION = (
-        "Write the packages of a lock as tables for the project file of another tool, or as a bill "
-        "of materials (SBOM)."
+        "Write the packages of a lock as requirements with hashes, as tables for the project file"
+        " of another tool, or as a bill of materials (SBOM)."
     )
     EXAMPLES = (
+        ("gpuenv export --to requirements -o requirements.txt", "Write what pip can install"),
         ("gpuenv export --to uv", "Print tables for a project of uv"),
         ("gpuenv export conda-lock.yml --to conda -o environment.yml", "Write an environment.yml"),
         ("gpuenv export --to cyclonedx -o bom.json", "Write a bill of materials"),
@@ -125,9 +126,13 @@ class Export(Command):
         LOCK,
         Argument(
             "--to",
-            "Write tables for this tool, or a bill of materials of this format",
+            "Write requirements, tables for this tool, or a bill of materials of this format",
             dest="tool",
-            choices=("uv", "pixi", "poetry", "pdm", "conda", "constructor", *sbom.FORMATS),
+            choices=(
+                "requirements",
+                *("uv", "pixi", "poetry", "pdm", "conda", "constructor"),
+                *sbom.FORMATS,
+            ),
             required=True,
         ),
         Argument("-o --output FILE", "Write to this file (default: stdout)", type=output_file),
@@ -142,6 +147,8 @@ class Export(Command):
             if tool not in conda_projects.TOOLS:
                 raise InputError(f"{tool} takes wheels, and the lock has conda packages")
             text = conda_projects.project_text(tool, lock)
+        elif tool == "requirements":
+            text = requirements_text(lock)
         else:
             if tool not in tool_projects.TOOLS:
                 raise InputError(f"{tool} takes conda packages, and the lock has wheels")
