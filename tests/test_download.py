@@ -62,6 +62,29 @@ def test_without_a_network(tmp_path, server, call):
     assert not list((tmp_path / "env").rglob("direct_url.json"))
 
 
+@each("installer", ["uv", "pip"])
+def test_sync_offline(tmp_path, server, call, monkeypatch, installer):
+    """It takes the cache of uv and the files of --find-links, and names what is in neither."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
+    named = ["--extra-index-url", server.url, "--installer", installer, *CPU]
+
+    def offline(target, *words, status=0):
+        asked = len(server.asked)
+        command = ["sync", lock, "--target", tmp_path / target, "--offline", *named, *words]
+        done = call(*command, status=status)
+        assert len(server.asked) == asked
+        assert (tmp_path / target).exists() == (status == 0)
+        return done
+
+    error = offline("env1", status=4).stderr
+    assert "alpha 1.0" in error and "--find-links" in error
+    offline("env2", "--find-links", tmp_path / "source")
+    call("sync", lock, "--target", tmp_path / "env3", *named)
+    done = offline("env4", status=0 if installer == "uv" else 4)
+    assert installer == "uv" or "alpha-1.0-py3-none-any.whl of alpha 1.0 is in no" in done.stderr
+
+
 def test_a_file_that_is_missing(tmp_path, server, call):
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
     command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--no-index", *CPU]

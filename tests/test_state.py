@@ -150,6 +150,27 @@ def test_the_loop_of_a_project_has_one_command_for_each_step(folder):
     assert ".venv: does not have the lock of the project" in gpuenv("status")
 
 
+def test_offline_holds_for_the_lock_and_for_what_is_installed(folder, server, monkeypatch):
+    """`run` makes a missing lock and installs it, `add` does both again."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(folder / "uv-cache"))
+    server.add("alpha", "1.0")
+    project = folder / "pyproject.toml"
+    url = f'index-url = "{server.url}"'
+    project.write_text(PROJECT.replace("no-index = true", url).replace('["links"]', "[]"))
+    for command in ("run --offline true", "sync --offline", "lock --offline"):
+        assert "--offline is on" in gpuenv(command, 4)
+    assert not server.asked
+    gpuenv("lock")
+    asked = len(server.asked)
+    for command in ("run --offline true", "sync --offline", "add alpha --offline"):
+        assert "alpha 1.0" in gpuenv(command, 4)
+    assert len(server.asked) == asked and not (folder / ".venv").exists()
+    gpuenv("run true")
+    asked = len(server.asked)
+    gpuenv("sync --offline --target other")
+    assert len(server.asked) == asked and installed(folder / "other") == ["alpha-1.0"]
+
+
 @each("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "C.UTF-8"])
 def test_paths_are_utf_8_in_every_locale(folder, locale):
     """The loop of a project in a folder with a space and an umlaut."""

@@ -67,6 +67,10 @@ FLAGS_OF_OTHER_TOOLS = {
     "--all-extras": "--extra",
     "--all-groups": "--group",
     "--dev": "--group",
+    "--active": "--target",
+    "--check": "--dry-run",
+    "--directory": "--project",
+    "--no-progress": "--quiet",
 }
 OF_OTHERS = "Projects and clusters"  # the group of the commands of other packages
 

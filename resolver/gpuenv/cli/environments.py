@@ -173,6 +173,7 @@ class Sync(Command):
         OF_PROJECT,
         UP_TO_DATE,
         Argument("--no-index", "Use only the files of --find-links, no network"),
+        Argument("--offline", "Use no network: only the cache of uv and the files of --find-links"),
         Argument("--dry-run", "Print what would change; change nothing"),
     )
 
@@ -384,6 +385,8 @@ def _refuse_of_wheels(arguments: Namespace, lock: Lock) -> None:
 def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptions) -> Installing:
     """Return how the flags of INSTALL install a lock for a host."""
     python, target = arguments.python, arguments.target
+    if arguments.python_downloads and builds.offline:
+        raise InputError("--python-downloads contradicts --offline: give one of them")
     if arguments.python_downloads:
         python = api.downloaded_python(lock, target, python)
     changed: set[str] | None = None  # None verifies all

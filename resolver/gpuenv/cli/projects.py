@@ -201,10 +201,10 @@ def _change(arguments: Namespace, flag: str) -> int:
     places += [f"--extra-index-url={url}" for url in arguments.extra_index_url]
     places += [f"--index-url={arguments.index_url}"] if arguments.index_url else []
     places += ["--no-index"] * arguments.no_index
-    cache = ["--offline"] * arguments.offline + ["--refresh"] * arguments.refresh
+    refresh = ["--refresh"] * arguments.refresh
     changes = [f"{flag}={text}" for text in arguments.changed]
     is_report = arguments.no_sync or not arguments.json  # --json prints the document of sync
-    status = perform(["lock", *changes, *places, *cache], arguments, is_report=is_report)
+    status = perform(["lock", *changes, *places, *refresh], arguments, is_report=is_report)
     if arguments.no_sync:
         return status
     return perform(["sync", "--target", arguments.target, *places], arguments, is_report=True)

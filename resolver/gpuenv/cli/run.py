@@ -45,11 +45,11 @@ class Run(Command):
         EXISTING_TARGET,
         UP_TO_DATE,
         Group(
-            "For a script with inline metadata",
-            Group(
-                "",
-                OFFLINE,
-                Argument("--refresh", "Solve again, and make the environment again"),
+            "",
+            OFFLINE,
+            Argument(
+                "--refresh",
+                "For a script with inline metadata: solve again, and make the environment again",
             ),
         ),
         HOST,
@@ -164,6 +164,7 @@ def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
             host=plan.host,
             python=arguments.python,
             prove=prove,
+            builds=options,
             # stdout is the script's
             progress=None if arguments.quiet else lambda line: print_errors([line]),
         )

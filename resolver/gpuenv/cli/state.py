@@ -157,7 +157,7 @@ def perform(words: Sequence[str], arguments: Namespace, *, is_report: bool = Fal
     """
     from . import parse_arguments
 
-    words = [*words, *["--quiet"] * arguments.quiet]
+    words = [*words, *["--quiet"] * arguments.quiet, *["--offline"] * arguments.offline]
     if is_report:
         words += ["--json"] * arguments.json
     other = parse_arguments(words)

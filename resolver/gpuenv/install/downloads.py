@@ -62,20 +62,20 @@ def download(
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
-    missing = 0
+    missing, options = 0, builds or IndexOptions()
     with (
         hold(os.path.join(folder, ".gpuenv"), folder, wait, report) as sources,
         Transport() as transport,
     ):
         urls, known = _read_place(folder)
         here = lock.replace(pins=tuple(_built_for(pin, urls, known) for pin in lock.pins))
-        built = with_built_wheels(here, None, sources, builds or IndexOptions())
+        built = with_built_wheels(here, None, sources, options)
         check_fits(built)
         for wheel in (pin.wheel for pin in built.pins):
             path = os.path.join(folder, file_name(wheel))
             if not os.path.exists(path):
                 report(f"downloading {file_name(wheel)}")
-                fetch(wheel, path, transport)
+                fetch(wheel, path, transport, offline=options.offline)
                 missing += 1
             elif sha256_of(path) != wheel.sha256:
                 message = f"{path}: is another file than that of the lock, by its sha256"

@@ -26,7 +26,7 @@ from ..errors import InputError, InstallError
 from ..interpreters import find_pip, find_uv, venv_command
 from ..lock import pylock
 from ..model import IndexOptions, Lock, Value, Wheel
-from .lock_files import installable
+from .lock_files import installable, missing_offline
 
 # What pip and uv write where a file does not have the hash that it should have.
 _WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
@@ -56,10 +56,11 @@ class Installer(Value):
             lock: The files.
             python: The interpreter.
             folder: A folder for temporary files.
-            builds: Where the build requirements of source distributions come from.
+            builds: Where the build requirements of source distributions come from. With `offline`,
+                uv takes files of its cache; pip has no such mode.
 
         Raises:
-            InstallError: The installer or a build failed.
+            InstallError: The installer or a build failed, or a file is missing offline.
         """
         lock = installable(lock, python, folder, builds)
         if self.name == "uv":
@@ -67,8 +68,12 @@ class Installer(Value):
             write_whole(path, pylock.installer_text(lock).encode())
             flags = ["--no-deps", "--require-hashes", *_cache_flags(lock), "--no-config"]
             flags += ["--preview-features", "pylock", "--python", python]
+            flags += ["--offline"] * builds.offline
             command = [self.path, "pip", "install", *flags, "--requirements", path]
         else:
+            for wheel in (pin.wheel for pin in lock.pins):
+                if builds.offline and not wheel.url.startswith("file:"):
+                    raise missing_offline(wheel)
             page, requirements = "", ""
             for wheel in (pin.wheel for pin in lock.pins):
                 url = html.escape(f"{wheel.url}#sha256={wheel.sha256}")

@@ -29,11 +29,13 @@ def sha256_of(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def fetch(wheel: Wheel, path: str, transport: Transport) -> None:
+def fetch(wheel: Wheel, path: str, transport: Transport, *, offline: bool) -> None:
     """Download a file of a lock to a path. A download that was interrupted continues.
 
-    InstallError if its sha256 differs, or on failure.
+    InstallError if its sha256 differs, on failure, or offline if it is not on this machine.
     """
+    if offline and not wheel.url.startswith("file:"):
+        raise missing_offline(wheel)
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name}.{(wheel.sha256 or '')[:16]}.part")
     release = f"{wheel.name} {wheel.version}"
@@ -57,6 +59,13 @@ def fetch(wheel: Wheel, path: str, transport: Transport) -> None:
         message = f"{subject} has the wrong hash: the lock says sha256 {wheel.sha256}"
         raise InstallError(f"{message}, the file has {digest}")
     os.replace(partial, path)
+
+
+def missing_offline(wheel: Wheel) -> InstallError:
+    """Return the error of a file that --offline cannot get."""
+    release = f"{wheel.name} {wheel.version}"
+    message = f"{file_name(wheel)} of {release} is in no --find-links folder, and --offline is on"
+    return InstallError(message, hint=f"gpuenv download gets it: {redact_url(wheel.url)}")
 
 
 def installable(lock: Lock, python: str, folder: str, builds: IndexOptions) -> Lock:
@@ -83,7 +92,7 @@ def installable(lock: Lock, python: str, folder: str, builds: IndexOptions) -> L
         if label or is_in_bundle(wheel.url):
             path = os.path.join(folder, name)
             with Transport() as transport:
-                fetch(wheel, path, transport)
+                fetch(wheel, path, transport, offline=builds.offline)
             # A file that is locked by its URL has the label in its file name.
             filename = split_label(wheel.filename)[0]
             wheel = wheel.replace(filename=filename, url=path_to_file_url(path), index="")
@@ -135,7 +144,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
             archive = file_url_to_path(sdist.url)
         elif builder.kept_wheel(sdist, place) is None and not os.path.exists(archive):
             with Transport(cert=default.cert) as transport:
-                fetch(sdist, archive, transport)
+                fetch(sdist, archive, transport, offline=options.offline)
         dependents = [other.wheel.name for other in lock.pins if sdist.name in other.dependencies]
         dependent = " and ".join(dependents) or "the request"
         why = "it is a source tree" if is_tree(sdist.url) else "no wheel fits"
