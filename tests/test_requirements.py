@@ -147,3 +147,53 @@ def test_each_requirement_has_its_place(tmp_path):
     put(tmp_path, {"r.txt": "numpy\n-r s.txt\n", "s.txt": "\nscipy>=1\n"})
     places = dict(read_files([str(tmp_path / "r.txt")]).origins)
     assert places == {"numpy": f"{tmp_path}/r.txt:1", "scipy>=1": f"{tmp_path}/s.txt:2"}
+
+
+# ---- files at URLs -------------------------------------------------------------------------------
+
+AT_URLS = {
+    "/team/r.txt": "-r sub/more.txt\n-c /limits.txt\napp\n",
+    "/team/sub/more.txt": "base>=1\n",
+    "/limits.txt": "base<2\n",
+    "/loop.txt": "app\n-r loop.txt\n",
+}
+
+
+@pytest.fixture
+def files(server, folder, monkeypatch):
+    """A server of requirement files and of their packages, and its flags."""
+    monkeypatch.chdir(folder)
+    for path, text in AT_URLS.items():
+        server.raw[path] = ("text/plain", text.encode())
+    server.add("app", "1.0")
+    for version in ("1.0", "2.0"):
+        server.add("base", version)
+    return server
+
+
+def test_files_at_urls(files, folder, call):
+    """Relative names in them are relative to their URL, as in pip."""
+    url = f"{files.base}/team/r.txt"
+    local = folder / "local.txt"
+    local.write_text(f"-r {url}\n")
+    rows = by_pip(url)
+    flags = ["--index-url", files.url, "--gpu", "none", "--format", "requirements"]
+    for path in (url, local, local.as_uri()):
+        text = call("solve", "-r", path, *flags).stdout
+        assert "app==1.0" in text and "base==1.0" in text
+    assert [row[:2] for row in rows] == [("base>=1", False), ("base<2", True), ("app", False)]
+
+
+def test_a_file_at_a_url_that_cannot_be_read(files, call):
+    solve = ["solve", "--index-url", files.url, "--gpu", "none", "-r"]
+    done = call(*solve, f"{files.base}/none.txt", status=4)
+    done.says_in_one_line(f"{files.base}/none.txt", "status 404")
+    done = call(*solve, f"{files.base}/loop.txt", status=2)
+    done.says_in_one_line(f"{files.base}/loop.txt:2: loop.txt leads back to itself")
+    files.asked.clear()
+    call(*solve, f"{files.base}/team/r.txt", "--offline", status=4).says_in_one_line("--offline")
+    assert not files.asked
+    files.user = ("u", "secret")
+    secret = files.base.replace("://", "://u:secret@")
+    done = call(*solve, f"{secret}/loop.txt", status=2)
+    assert "leads back to itself" in done.stderr and "secret" not in done.stderr

@@ -29,7 +29,13 @@ from ..detect.host import read_host
 from .data import compatibility_data, data_version, matrix_catalog
 from .environments import attested, is_conda_lock, lock, lock_text, read_lock, solve, write_lock
 from .hosts import describe, detect, require_gpu, with_python_of
-from .wheels import built_requirements, name_of_project, split_frameworks, tool_settings
+from .wheels import (
+    built_requirements,
+    name_of_project,
+    read_url,
+    split_frameworks,
+    tool_settings,
+)
 
 __all__ = [
     "add_profiles",
@@ -65,6 +71,7 @@ __all__ = [
     "read_lock",
     "read_project",
     "read_tool_lock",
+    "read_url",
     "reasons_against",
     "recorded_lock",
     "repair",

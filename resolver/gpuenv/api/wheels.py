@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 
+from .. import activity
 from ..compat.data import CompatibilityData
-from ..errors import InputError, NoSolutionError
-from ..index.default_index import without_default
+from ..errors import InputError, NoSolutionError, OfflineError, PackageIndexError
+from ..index.default_index import default_index, without_default
+from ..index.http import OK, Transport
 from ..index.multi_index import MultiIndex, open_indexes
 from ..index.own_indexes import OwnIndexes
 from ..index.protocol import Index
 from ..index.source_builds import build_settings_of
-from ..index.urls import path_to_file_url
+from ..index.urls import path_to_file_url, redact_url
 from ..lock.tool_settings import ToolSettings, capability_of, settings
 from ..model import Host, IndexOptions, Pin, Plan, Request
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
@@ -150,6 +153,27 @@ def name_of_project(url: str, host: Host, options: IndexOptions) -> str:
     """Return the name of the project at a URL or a path, by its metadata."""
     _, index = open_indexes(options, compatibility_data().folder, python=host.python)
     return index.direct("", url).name
+
+
+def read_url(url: str, options: IndexOptions) -> bytes:
+    """Return what is at the URL of a requirements file.
+
+    Raises:
+        OfflineError: requests are forbidden.
+        PackageIndexError: there is no such file, or it cannot be read.
+    """
+    shown = redact_url(url)
+    if options.offline:
+        raise OfflineError(f"{shown}: is on the network, and --offline is on")
+    host = urlsplit(url).hostname or ""
+    if url.lower().startswith("http:") and not (host == "localhost" or host.startswith("127.")):
+        text = "is read without https, so that anybody on the way can change it"
+        activity.current.announce(f"warning: {shown}: {text}")
+    with Transport(cert=default_index().cert) as transport:
+        reply = transport.get(transport.login(url), "requirements")
+    if reply.status != OK:
+        raise PackageIndexError(f"{shown}: the server answered with status {reply.status}")
+    return reply.body
 
 
 def _missing_builds(error: NoSolutionError, data: CompatibilityData, index: MultiIndex) -> set[str]:

@@ -6,6 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from .. import api
 from ..errors import InputError
@@ -173,7 +174,9 @@ class Add(Command):
         """Change, lock and install."""
         refuse_nicknames(arguments.changed)
         texts = [read_requirement(text) for text in arguments.changed]
-        arguments.changed = [*texts, *read_files(arguments.requirements).requirements]
+        read_url = partial(api.read_url, options=read_index_options(arguments))
+        file = read_files(arguments.requirements, read_url=read_url)
+        arguments.changed = [*texts, *file.requirements]
         if not arguments.changed:
             raise InputError("nothing to add", hint="name a REQUIREMENT, or a file: -r FILE")
         return _change(arguments, "--add")

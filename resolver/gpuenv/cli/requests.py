@@ -6,7 +6,7 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 from .. import api, loader_env
 from ..atomic_write import require_place
@@ -286,7 +286,8 @@ def read_request(
                 hint = FILES[end].format(path)
                 raise InputError(f"{path}: is no requirements file", hint=hint)
         overrides, name = arguments.overrides, name_of if may_build else None
-        files.append(read_files(*paths, overrides=overrides, name_of=name))
+        read_url = partial(api.read_url, options=options)
+        files.append(read_files(*paths, overrides=overrides, name_of=name, read_url=read_url))
     for file in files:
         request, options = _merged(request, options, file)
     direct = any(" @ " in text for text in request.requirements)  # a wheel by its path or its URL

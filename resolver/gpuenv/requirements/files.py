@@ -9,8 +9,9 @@ import re
 import shlex
 import tokenize
 from argparse import ArgumentError, ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
+from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.requirements import Requirement
 
@@ -27,6 +28,7 @@ from .parse import (
 )
 from .versions import normalize_name
 
+ReadUrl = Callable[[str], bytes]  # returns what is at an http:// or https:// URL
 _KINDS = ("requirements", "constraints", "overrides")  # fields of RequirementSet
 MOST_LINES = 100_000
 LONGEST_LINE = 50_000  # characters; a requirement with hundreds of hashes has fewer
@@ -70,32 +72,37 @@ def read_files(
     constraints: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
+    *,
     name_of: NameOf | None = None,
+    read_url: ReadUrl | None = None,
 ) -> RequirementSet:
     """Read files of requirements, constraints and overrides, and the files that they name.
 
     Args:
-        requirements: paths of requirement files.
-        constraints: paths of constraint files.
+        requirements: paths or URLs of requirement files.
+        constraints: paths or URLs of constraint files.
         environ: the values of ${VARIABLE}; by default the environment variables.
         overrides: paths of files of overrides.
         name_of: as for `checked_requirement`.
+        read_url: reads files at URLs; None refuses them.
 
     Raises:
         InputError: with FILE:LINE; also for a variable without a value.
     """
-    reader = _Reader(os.environ if environ is None else environ, name_of)
+    reader = _Reader(os.environ if environ is None else environ, name_of, read_url)
     for kind, paths in zip(_KINDS, (requirements, constraints, overrides), strict=True):
-        for path in paths:
-            reader.read(path, path, kind, ancestors=())
+        for path in map(_local, paths):
+            reader.read(path, public_url(path) if _is_url(path) else path, kind, ancestors=())
     return reader.result()
 
 
 class _Reader:
     """Collects what files say."""
 
-    def __init__(self, environ: Mapping[str, str], name_of: NameOf | None) -> None:
-        self.environ, self.name_of = environ, name_of
+    def __init__(
+        self, environ: Mapping[str, str], name_of: NameOf | None, read_url: ReadUrl | None
+    ) -> None:
+        self.environ, self.name_of, self.read_url = environ, name_of, read_url
         self.texts: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         self.origins: dict[str, str] = {}
         self.hashes: dict[tuple[str, str], set[str]] = {}  # by the name and its marker
@@ -148,13 +155,17 @@ class _Reader:
         """Read a file.
 
         Args:
-            path: the file.
+            path: the path or the URL of the file.
             shown_path: its path in messages.
             kind: what its requirements are, one of _KINDS.
-            ancestors: the absolute paths of the files that led to it.
+            ancestors: the absolute paths and the URLs of the files that led to it.
         """
-        ancestors = (*ancestors, os.path.abspath(path))
-        for number, line in _logical_lines(path, shown_path, self.environ):
+        ancestors = (*ancestors, _place(path))
+        if _is_url(path) and self.read_url is not None:
+            content = self.read_url(path)
+        else:
+            content = _read(path, shown_path)
+        for number, line in _logical_lines(content, shown_path, self.environ):
             where = f"{shown_path}:{number}"
             text, options = _split(line, where)
             if "--editable" in options and kind == "requirements" and not text:
@@ -168,22 +179,16 @@ class _Reader:
                     if option not in ("--requirement", "--constraint"):
                         self._apply_option(option, value, where, os.path.dirname(path))
                         continue
-                    if "://" in value:
-                        shown = public_url(value)
+                    nested, shown = _nested(_local(value), path, shown_path)
+                    if _is_url(nested) and self.read_url is None:
                         hint = "fetch the file first, and name the copy"
                         raise InputError(f"{where}: {shown} is a URL", hint=hint)
-                    nested = os.path.join(os.path.dirname(path), os.path.expanduser(value))
-                    if os.path.abspath(nested) in ancestors:
+                    if _place(nested) in ancestors:
                         raise InputError(f"{where}: {value} leads back to itself")
-                    if not os.path.isfile(nested):
+                    if not _is_url(nested) and not os.path.isfile(nested):
                         hint = "correct the path, which is relative to this file"
                         raise InputError(f"{where}: {nested} does not exist", hint=hint)
-                    self.read(
-                        nested,
-                        os.path.join(os.path.dirname(shown_path), value),
-                        _kind_of_nested(option, kind),
-                        ancestors=ancestors,
-                    )
+                    self.read(nested, shown, _kind_of_nested(option, kind), ancestors=ancestors)
 
     def _add_requirement(
         self,
@@ -248,6 +253,32 @@ class _Reader:
         self.options.setdefault(option, []).append(value)
 
 
+def _is_url(path: str) -> bool:
+    return path.lower().startswith(("http://", "https://"))
+
+
+def _local(path: str) -> str:
+    """Return the path in a file:// URL; other texts stay as they are."""
+    return unquote(urlsplit(path).path) if path.lower().startswith("file:") else path
+
+
+def _place(path: str) -> str:
+    return path if _is_url(path) else os.path.abspath(path)
+
+
+def _nested(value: str, path: str, shown_path: str) -> tuple[str, str]:
+    """Return the path or the URL of a file that another one names, and the same for messages.
+
+    It is relative to that other one, as in pip.
+    """
+    if _is_url(path):
+        value = urljoin(path, value)
+    if _is_url(value):
+        return value, public_url(value)
+    nested = os.path.join(os.path.dirname(path), os.path.expanduser(value))
+    return nested, os.path.join(os.path.dirname(shown_path), value)
+
+
 def _kind_of_nested(option: str, kind: str) -> str:
     """Return what the requirements of a file are that one of a kind names with an option."""
     if option == "--constraint":
@@ -280,13 +311,13 @@ def _sha256(value: str, where: str) -> str:
 
 
 def _logical_lines(
-    path: str, shown_path: str, environ: Mapping[str, str]
+    content: bytes, shown_path: str, environ: Mapping[str, str]
 ) -> Iterator[tuple[int, str]]:
     """Yield (number, text) of each logical line.
 
     Continued lines are joined, comments are removed and variables are replaced.
     """
-    lines = decoded(path, shown_path).splitlines()
+    lines = _decoded(content, shown_path).splitlines()
     if len(lines) > MOST_LINES:
         raise InputError(f"{shown_path}: has more than {MOST_LINES} lines")
     for number, joined in _joined(lines):
@@ -331,11 +362,18 @@ def decoded(path: str, shown_path: str) -> str:
     Raises:
         InputError: the file cannot be read or decoded.
     """
+    return _decoded(_read(path, shown_path), shown_path)
+
+
+def _read(path: str, shown_path: str) -> bytes:
     try:
-        content = read_input(path)
+        return read_input(path)
     except OSError as error:
         message = f"{shown_path}: cannot be read: {error.strerror}"
         raise InputError(message, hint="give the path of a requirement file") from None
+
+
+def _decoded(content: bytes, shown_path: str) -> str:
     encoding = "utf-8"
     for name, marks in _BYTE_ORDER_MARKS.items():
         if content.startswith(marks):
