@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -29,24 +29,17 @@ def run_gpuenv(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of this checkout's gpuenv in a folder, with more environment variables."""
     return subprocess.run(
-        [*GPUENV, *words], cwd=folder, env=own_code(**variables), capture_output=True, text=True,
-        check=False,
+        [*GPUENV, *words], cwd=folder, env=own_code(**variables), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
-def run_check(program: ModuleType, words: list[str]) -> int:
+def run_check(program: ModuleType, arguments: Namespace) -> int:
     """Run a program of the group prove. The exit status is 1 if something is not as it must be.
 
-    `program.add_arguments(parser)` declares its arguments, and `program.prove(arguments)` returns
-    its record and a list of faults. With --record, the parts of the record that are in the file
-    already are replaced, and others are kept.
+    With --record, the parts of the record that are in the file already are replaced, and others are
+    kept.
     """
-    parser = argparse.ArgumentParser(
-        description=program.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    program.add_arguments(parser)
-    parser.add_argument("--record", metavar="FILE", type=Path, help="write the results to FILE")
-    arguments = parser.parse_args(words)
     begin = time.monotonic()
     parts, faults = program.prove(arguments)
     python = f"{platform.python_implementation()} {platform.python_version()}"

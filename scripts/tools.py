@@ -4,12 +4,17 @@
     python scripts/tools.py GROUP NAME [ARGUMENT ...]
 
 tools.toml is the list: what each program needs beyond this checkout, and the record that it writes.
-A program is the module GROUP/NAME.py. Its docstring says what it does. Its `main` takes the
-arguments and returns the exit status, or it has `add_arguments` and `prove` (see common.run_check).
+A program is the module GROUP/NAME.py. Its docstring says what it does, and ARGUMENTS has those of
+argparse by name. It has one of three functions:
+
+- main(arguments) does all, and returns the exit status.
+- prove(arguments) returns a record and a list of faults (common.run_check).
+- cases(tools) yields what is timed beside another program (bench.pairs.bench).
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib
 import sys
@@ -22,41 +27,58 @@ SCRIPTS = Path(__file__).resolve().parent
 TOOLS = tomllib.loads((SCRIPTS / "tools.toml").read_text(encoding="utf-8"))
 
 
-def module_of(group: str, name: str) -> str:
-    """Return the name of a program's module: ("prove", "full-disk") is prove.full_disk."""
-    return f"{group}.{name.replace('-', '_')}"
-
-
 def listing(groups: list[str]) -> str:
     """Return one line for each program of the groups: its name, what it does, what it needs."""
     lines = []
     for group in groups:
         lines.append(f"{group}:")
         for name, facts in TOOLS[group].items():
-            path = SCRIPTS.joinpath(*module_of(group, name).split(".")).with_suffix(".py")
+            path = SCRIPTS / group / f"{name.replace('-', '_')}.py"
             summary = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
             needs = f" Needs {', '.join(facts['needs'])}." if "needs" in facts else ""
             lines.append(f"  {name:16} {summary}{needs}")
     return "\n".join(lines)
 
 
+def run(group: str, name: str, words: list[str]) -> int:
+    """Run a program with the words behind its name. Return its exit status."""
+    sys.path[:0] = [str(SCRIPTS.parent / "resolver"), str(SCRIPTS.parent / "tests")]
+    program = importlib.import_module(f"{group}.{name.replace('-', '_')}")
+    parser = argparse.ArgumentParser(
+        f"tools.py {group} {name}", description=program.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    options = dict(getattr(program, "ARGUMENTS", {}))
+    if hasattr(program, "prove"):
+        options["--record"] = {"metavar": "FILE", "type": Path, "help": "write the results to FILE"}
+    elif hasattr(program, "cases"):
+        from bench import pairs
+
+        options |= pairs.ARGUMENTS
+    for argument, settings in options.items():
+        parser.add_argument(argument, **settings)
+    arguments = parser.parse_args(words)
+    try:
+        if hasattr(program, "prove"):
+            return run_check(program, arguments)
+        if hasattr(program, "cases"):
+            return pairs.bench(program, arguments)
+        return int(program.main(arguments) or 0)
+    except Exception as error:
+        # Python alone, which is enough for some programs, cannot import gpuenv.
+        if "gpuenv.errors" not in sys.modules or not isinstance(
+            error, sys.modules["gpuenv.errors"].GpuEnvError
+        ):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
 def main(words: list[str]) -> int:
     """Run a program, or list the programs; exit status 2 for one that does not exist."""
     group, name, *rest = [*words, "", ""][: max(2, len(words))]
     if name in TOOLS.get(group, {}):
-        # argparse names the program as it was called.
-        sys.argv = [f"tools.py {group} {name}", *rest]
-        sys.path[:0] = [str(SCRIPTS.parent / "resolver"), str(SCRIPTS.parent / "tests")]
-        program = importlib.import_module(module_of(group, name))
-        if hasattr(program, "prove"):
-            return run_check(program, rest)
-        from gpuenv.errors import GpuEnvError
-
-        try:
-            return int(program.main(rest) or 0)
-        except GpuEnvError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
+        return run(group, name, rest)
     if group and group not in TOOLS:
         print(f"tools.py: there is no group {group}; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 2

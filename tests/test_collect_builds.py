@@ -4,7 +4,8 @@ import base64
 import json
 import shutil
 
-from script_modules import load_script
+from processes import run_program
+from script_modules import load_script, tool
 from tables import ROOT, each
 
 collect_builds = load_script("data.collect_builds")
@@ -46,7 +47,12 @@ def lock(path, digest=HASH):
     return path
 
 
-def test_two_projects_make_one_row_and_a_second_hash_is_refused(tmp_path, capsys):
+def collect(path, data, name="", *, status=0):
+    command = tool("data", "collect-builds", str(path), "--name", name, "--folder", str(data))
+    return run_program(command, status=status)
+
+
+def test_two_projects_make_one_row_and_a_second_hash_is_refused(tmp_path):
     data = tmp_path / "matrix_data"
     for path in ("pytorch_index.json", "frameworks/torch.json", "snapshot/index.json"):
         (data / path).parent.mkdir(parents=True, exist_ok=True)
@@ -60,9 +66,8 @@ def test_two_projects_make_one_row_and_a_second_hash_is_refused(tmp_path, capsys
     before = len(json.loads(table.read_text())["wheels"])
     for name in ("a/one", "b/two"):
         lock(tmp_path / name / "uv.lock")
-        arguments = [str(tmp_path / name), "--name", name, "--folder", str(data)]
-        assert collect_builds.main(arguments) == 0
-    assert f"0 new of {before + 1} files" in capsys.readouterr().out
+        done = collect(tmp_path / name, data, name=name)
+    assert f"0 new of {before + 1} files" in done.stdout
     (row,) = (row for row in json.loads(table.read_text())["wheels"] if FILE in row["file"])
     assert row["sources"] == ["a/one:uv.lock", "b/two:uv.lock"]
     for package in ("torch", "torchvision", "torchaudio"):  # no release of the index is new
@@ -70,8 +75,8 @@ def test_two_projects_make_one_row_and_a_second_hash_is_refused(tmp_path, capsys
         assert (data / path).read_bytes() == (ROOT / "matrix_data" / path).read_bytes()
     text = table.read_text()
     other = lock(tmp_path / "c" / "uv.lock", "cd" * 32)
-    assert collect_builds.main([str(other), "--folder", str(data)]) == 1
-    assert "contradiction" in capsys.readouterr().err and table.read_text() == text
+    assert "contradiction" in collect(other, data, status=1).stderr
+    assert table.read_text() == text
 
 
 def test_the_rows_of_the_data_are_well_formed():

@@ -6,7 +6,9 @@ import pytest
 
 import conda_scenarios
 from conda_scenarios import SCENARIOS
+from conda_stand_in import real_conda
 from gpuenv.cli import main
+from processes import run_program
 from tables import ROOT, cases
 
 pytestmark = pytest.mark.usefixtures("one_rattler")
@@ -28,6 +30,26 @@ def test_a_scenario(case, channels, tmp_path, monkeypatch, capfd):
         return status, "".join(capfd.readouterr())
 
     assert conda_scenarios.play(case, tmp_path, channels, run) == ""
+
+
+@pytest.fixture(scope="module")
+def conda(tmp_path_factory):
+    return real_conda(tmp_path_factory.mktemp("conda"))
+
+
+@cases(SCENARIOS)
+def test_a_scenario_in_a_conda(case, channels, conda, tmp_path):
+    """GPUENV_TEST_CONDA names the conda. Each of its solvers runs the scenario."""
+
+    def run(words, folder, env):
+        command = [conda.executable, "gpuenv", *words]
+        done = run_program(command, 600, status=None, cwd=folder, env={**conda.env, **env})
+        return done.returncode, done.output
+
+    for solver in conda.solvers():
+        folder = tmp_path / solver
+        folder.mkdir()
+        assert conda_scenarios.play(case, folder, channels, run, solver) == ""
 
 
 def commands(page):

@@ -92,7 +92,7 @@ def site(tmp_path):
 def add(site, data):
     (site / "gpuenv" / "matrix_data" / "frameworks" / "madeup.toml").write_text(data)
     (site / "gpuenv" / "probes" / "madeup.py").write_text(PROBE)
-    return compile_matrix.main([str(site / "gpuenv" / "matrix_data")])
+    list(compile_matrix.compiled(site / "gpuenv" / "matrix_data"))
 
 
 def gpuenv(site, folder, *args, status=0):

@@ -180,7 +180,7 @@ def test_what_the_compilation_refuses(tmp_path, file, old, new, message):
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(GpuEnvError, match=re.escape(message)):
-        compile_matrix.main([str(tmp_path)])
+        list(compile_matrix.compiled(tmp_path))
     assert not (tmp_path / "tables.json").exists()
 
 

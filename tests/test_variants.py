@@ -123,7 +123,7 @@ def test_the_conformance_material_for_metadata(case):
 
 @cases(CONFORMANCE["choice"])
 def test_the_conformance_material(case, tmp_path):
-    """The cases follow the tests of uv and variantlib. `tools.py prove variants` runs both."""
+    """The cases follow the tests of uv and variantlib, which gave the answers."""
     requirement = make_conformance(tmp_path, case)
     links = find_links([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
     host = host_of(conformance_host(case))

@@ -12,13 +12,13 @@ if all commands succeed, and gpuenv needs no more of them than uv.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
+from argparse import Namespace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -100,11 +100,13 @@ def alternate(tools: Tools) -> dict[str, int]:
     return {"rounds": ROUNDS, "commands": len(commands), "failed": terminal.failed}
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "--record": {"metavar": "FILE"},
+}
+
+
+def main(options: Namespace) -> int:
     """Measure, and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--record", metavar="FILE")
-    options = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as name:
         tools = Tools(Path(name))
         try:

@@ -1,11 +1,10 @@
 """Time gpuenv beside another program: whole processes in turn, so that load meets both alike.
 
-A benchmark is a module whose `main` passes a generator of cases to `bench`.
+A benchmark is a module whose function `cases` yields what is timed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -18,9 +17,11 @@ import tempfile
 import threading
 import time
 import venv
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from common import ROOT
@@ -175,32 +176,27 @@ def compare(case: Case, folder: Path, runs: int) -> Row:
     return {**row, "ratio": round(seconds / other, 2), "faults": faults}
 
 
-def bench(
-    document: str,
-    cases: Callable[[Tools], Iterable[Case]],
-    words: list[str],
-    limits: Mapping[str, float] | None = None,
-) -> int:
-    """Run the cases, print a line for each, and write the record.
+ARGUMENTS = {
+    "--runs": {"type": int, "default": 5, "help": "pairs of runs of each case"},
+    "--record": {"type": Path, "metavar": "FILE", "help": "write the rows to this file"},
+    "names": {"nargs": "*", "metavar": "CASE", "help": "these cases only"},
+}
 
-    Args:
-        document: the docstring of the benchmark.
-        words: [--runs N] [--record FILE] [CASE ...]. A record keeps the rows of other cases.
-        limits: of the median ratio of the cases of a group.
+
+def bench(program: ModuleType, options: Namespace) -> int:
+    """Run the cases of a program, print a line for each, and write the record.
+
+    A record keeps the rows of other cases. LIMITS of the program limits the median ratio of the
+    cases of a group.
 
     Returns:
         The exit status: 1 if something is wrong, or a limit is not met.
     """
-    parser = argparse.ArgumentParser(description=document.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=5, help="pairs of runs of each case")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the rows to this file")
-    parser.add_argument("names", nargs="*", metavar="CASE", help="these cases only")
-    options = parser.parse_args(words)
     rows: dict[str, Row] = {}
     ratios: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         tools = Tools(Path(name))
-        for case in cases(tools):
+        for case in program.cases(tools):
             if options.names and case.name not in options.names:
                 continue
             row = compare(case, tools.folder, options.runs)
@@ -211,7 +207,7 @@ def bench(
             seconds = f"{row['gpuenv']['seconds']:9.3f} s {row['other']['seconds']:9.3f} s"
             print(f"{title:40} {seconds} {row['ratio']:6.2f}", *row["faults"], sep="  ", flush=True)
     faults = [fault for row in rows.values() for fault in row["faults"]]
-    for group, limit in (limits or {}).items():
+    for group, limit in getattr(program, "LIMITS", {}).items():
         ratio = statistics.median(ratios.get(group, [0]))
         print(f"median ratio, {group}: {ratio:.2f}, limit {limit}")
         if ratio > limit:

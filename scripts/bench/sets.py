@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from bench.pairs import Case, Run, Tools, bench
+from bench.pairs import Case, Run, Tools
 from common import ROOT
 from prove import lock
 
@@ -77,8 +77,3 @@ def faults(tools: Tools, row: dict[str, Any], gpuenv: Run, uv: Run) -> list[str]
         return [] if expected else [f"exit status {gpuenv.status}, uv {uv.status}"]
     path, metadata = str(tools.folder / "pylock.toml"), str(tools.folder / "metadata")
     return lock.violations(path, row["requirements"], row["python"], metadata)
-
-
-def main(words: list[str]) -> int:
-    """Run the benchmark."""
-    return bench(__doc__ or "", cases, words, LIMITS)

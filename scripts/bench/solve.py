@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from bench.pairs import Case, Tools, bench, run
+from bench.pairs import Case, Tools, run
 
 # The case: the frameworks, what uv is asked for, the driver, and what else gpuenv is told.
 STACKS = {
@@ -55,8 +55,3 @@ def cases(tools: Tools) -> Iterator[Case]:
                 tools.command(compile_, "none", empty="none"),
                 allowed=lambda uv: 0.3 * uv,
             )
-
-
-def main(words: list[str]) -> int:
-    """Run the benchmark."""
-    return bench(__doc__ or "", cases, words)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from bench.pairs import Case, Tools, bench, run
+from bench.pairs import Case, Tools, run
 
 REQUIREMENTS = ("onnxruntime", "scipy", "pandas", "scikit-learn", "matplotlib")
 
@@ -29,8 +29,3 @@ def cases(tools: Tools) -> Iterator[Case]:
         ours = tools.command(sync, "cache", empty="env", UV_LINK_MODE=mode)
         uv = tools.command(["sh", "-c", plain], "cache", empty="plain", UV_LINK_MODE=mode)
         yield Case(mode, ours, uv, prepare=partial(run, ours, tools.folder))
-
-
-def main(words: list[str]) -> int:
-    """Run the benchmark."""
-    return bench(__doc__ or "", cases, words)

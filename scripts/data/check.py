@@ -9,9 +9,9 @@ contradiction, 1 there is one, or the data is older than --since.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -205,12 +205,14 @@ def recipe_faults(data: CompatibilityData, compilers: Compilers) -> Iterator[str
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "folder": {"nargs": "?", "type": Path, "default": DATA},
+    "--since": {"metavar": "YYYY-MM-DD", "help": "fail if the data is older"},
+}
+
+
+def main(options: Namespace) -> int:
     """Check the data. Return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=DATA)
-    parser.add_argument("--since", metavar="YYYY-MM-DD", help="fail if the data is older")
-    options = parser.parse_args(words)
     data = matrix.load(str(options.folder))
     if options.since:
         snapshot = Snapshot(str(options.folder / "snapshot"), "")

@@ -15,12 +15,12 @@ Exit status: 0 done, 1 two lock files give a file different hashes: nothing is w
 
 from __future__ import annotations
 
-import argparse
 import base64
 import re
 import subprocess
 import sys
 import urllib.parse
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -128,13 +128,15 @@ def write_snapshot(folder: Path) -> None:
     write_index(folder / "snapshot", snapshot.date)
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "paths": {"nargs": "+", "type": Path, "metavar": "PATH"},
+    "--name": {"default": "", "help": "the project (default: the name of the folder)"},
+    "--folder": {"type": Path, "default": DATA},
+}
+
+
+def main(options: Namespace) -> int:
     """Read lock files. Return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-    parser.add_argument("--name", default="", help="the project (default: the name of the folder)")
-    parser.add_argument("--folder", type=Path, default=DATA)
-    options = parser.parse_args(words)
     content = pytorch_builds.read(options.folder)
     before = len(content["wheels"])
     named: dict[str, list[tuple[str, str, str]]] = {"wheels": [], "companions": []}

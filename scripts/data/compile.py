@@ -11,10 +11,10 @@ Exit status: 0 done, 2 a TOML file is damaged: nothing is written.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import re
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -281,11 +281,13 @@ def compiled(folder: Path, *, check: bool = False) -> Iterator[tuple[Path, str, 
             yield path, old, text
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "folder": {"nargs": "?", "type": Path, "default": DATA},
+}
+
+
+def main(options: Namespace) -> int:
     """Write what changed. GpuEnvError: a TOML file is damaged."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=DATA)
-    options = parser.parse_args(words)
     for path, _, _ in compiled(options.folder):
         print(f"{path} is written")
     return 0

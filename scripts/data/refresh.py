@@ -15,10 +15,10 @@ written all the same. With --dry-run the wheels are only named.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -98,16 +98,16 @@ def set_date(folder: Path, date: str) -> None:
             write_whole(str(path), text.encode())
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "distributions": {"nargs": "*", "metavar": "DISTRIBUTION"},
+    "--folder": {"type": Path, "default": DATA, "help": "the data (default: this checkout's)"},
+    "--date": {"help": "the date of the data, YYYY-MM-DD (default: as it is)"},
+    "--dry-run": {"action": "store_true", "help": "only name the wheels to scan"},
+}
+
+
+def main(options: Namespace) -> int:
     """Refresh the data. Return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("distributions", nargs="*", metavar="DISTRIBUTION")
-    parser.add_argument(
-        "--folder", type=Path, default=DATA, help="the data (default: this checkout's)"
-    )
-    parser.add_argument("--date", help="the date of the data, YYYY-MM-DD (default: as it is)")
-    parser.add_argument("--dry-run", action="store_true", help="only name the wheels to scan")
-    options = parser.parse_args(words)
     folder, index, scans = options.folder, DefaultIndex(), Scans(options.folder)
     missing = [
         wheel for wheel in wanted(folder, index, options.distributions) if scans.lacks(wheel)

@@ -17,11 +17,11 @@ Exit status: 0 done, 1 a wheel could not be read.
 
 from __future__ import annotations
 
-import argparse
 import email.parser
 import json
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -273,12 +273,14 @@ def to_read(scanner: Scanner, names: list[str], lines: list[dict[str, Any]]) -> 
                 yield scanner.releases(line["name"])[Version(line["version"])]
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "names": {"nargs": "*", "metavar": "NAME", "help": "or NAME==VERSION"},
+    "--folder": {"type": Path, "default": DATA},
+}
+
+
+def main(options: Namespace) -> int:
     """Read the wheels, and write the lines. Return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="or NAME==VERSION")
-    parser.add_argument("--folder", type=Path, default=DATA)
-    options = parser.parse_args(words)
     scanner, failed = Scanner(options.folder), 0
     lines = {line["file"]: line for line in scanned_wheels(options.folder)}
     tables: dict[str, str] = {}

@@ -13,14 +13,14 @@ so that an interrupted run goes on where it ended; the same input gives the same
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import hashlib
 import json
 import os
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -241,13 +241,14 @@ def write_index(folder: Path, date: str) -> None:
     write_whole(str(folder / "index.json"), (json.dumps(index, indent=1) + "\n").encode())
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "--folder": {"type": Path, "default": DATA},
+    "--date": {"help": "the snapshot's date (default: today)"},
+}
+
+
+def main(options: Namespace) -> int:
     """Build the snapshot."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--folder", type=Path, default=DATA)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    parser.add_argument("--date", default=today, help="the snapshot's date (default: today)")
-    options = parser.parse_args(words)
     index = DefaultIndex()
     walk = Walk(index, read_scope(options.folder), pytorch_builds.pins(options.folder))
     walk.run()
@@ -268,5 +269,5 @@ def main(words: list[str]) -> int:
     snapshot = options.folder / "snapshot"
     write_packages(snapshot / "default", texts)
     write_pytorch(options.folder, kept, walk.requires)
-    write_index(snapshot, options.date)
+    write_index(snapshot, options.date or datetime.now(UTC).date().isoformat())
     return 0

@@ -9,7 +9,7 @@ current.
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,11 +52,13 @@ def update(root: Path, texts: Mapping[str, str], is_check: bool) -> list[str]:
     return stale
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "--check": {"action": "store_true", "help": "write nothing; 1 if a file is stale"},
+}
+
+
+def main(arguments: Namespace) -> int:
     """Write the files that are not current; with --check only name them."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is stale")
-    is_check = parser.parse_args(words).check
-    stale = update(ROOT, texts(), is_check)
+    stale = update(ROOT, texts(), arguments.check)
     print("\n".join(stale) or "every file is current")
-    return 1 if stale and is_check else 0
+    return 1 if stale and arguments.check else 0

@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from io import StringIO
 from pathlib import Path
 
@@ -73,17 +73,19 @@ def picture(command: str, output: str, theme: TerminalTheme) -> str:
     )
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "names": {"nargs": "*", "metavar": "NAME", "help": ", ".join(COMMANDS)},
+}
+
+
+def main(arguments: Namespace) -> int:
     """Run the commands and write their pictures."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(COMMANDS))
-    names = parser.parse_args(words).names or COMMANDS
     with tempfile.TemporaryDirectory() as temporary:
         folder, installed = Path(temporary), Path(temporary, "installed")
         (folder / "train.log").write_text(LOG)
         installed.mkdir()
         run_in_terminal(PREPARED, installed)
-        for name in names:
+        for name in arguments.names or COMMANDS:
             place = installed if name in ("sync", "verify") else folder
             output = run_in_terminal(COMMANDS[name], place)
             for variant, theme in THEMES.items():

@@ -9,12 +9,12 @@ docstrings. Open index.html of the folder in a browser, or serve the folder with
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
 import sys
 import tomllib
+from argparse import Namespace
 from pathlib import Path
 
 import tomli_w
@@ -82,11 +82,13 @@ def write_api() -> list[dict[str, object]]:
     return entries
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "--to": {"type": Path, "default": ROOT / "build" / "site", "help": "a folder"},
+}
+
+
+def main(arguments: Namespace) -> int:
     """Write what the generator reads, and run it. The old content of the folder is removed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--to", type=Path, default=ROOT / "build" / "site", help="a folder")
-    target = parser.parse_args(words).to
     shutil.rmtree(SOURCES, ignore_errors=True)
     copy_pages()
     matrix = [sys.executable, "-m", "gpuenv", "matrix", "html", "-o", str(DOCS / EXPLORER)]
@@ -100,7 +102,7 @@ def main(words: list[str]) -> int:
     (SOURCES / "zensical.toml").write_text(tomli_w.dumps(config))
     zensical = Path(sys.executable).with_name("zensical")
     subprocess.run([zensical, "build", "--clean", "--strict"], cwd=SOURCES, check=True)
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(SOURCES / "site", target)
-    (target / "404.html").unlink()  # it needs a server whose root is the site
+    shutil.rmtree(arguments.to, ignore_errors=True)
+    shutil.copytree(SOURCES / "site", arguments.to)
+    (arguments.to / "404.html").unlink()  # it needs a server whose root is the site
     return 0

@@ -20,12 +20,12 @@ Exit status: 0 if no repository is stuck.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
 import time
 import tomllib
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -117,12 +117,12 @@ async def run(repositories: list[Row], offline: bool) -> dict[str, Row]:
     return rows
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the names of repositories."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="these repositories only")
+ARGUMENTS = {
+    "names": {"nargs": "*", "metavar": "NAME", "help": "these repositories only"},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[Row, list[str]]:
+def prove(arguments: Namespace) -> tuple[Row, list[str]]:
     """Run the repositories. Return what happened, and which of them are stuck."""
     known = tomllib.loads(REPOSITORIES.read_text(encoding="utf-8"))["repository"]
     names = arguments.names or [row["name"] for row in known]

@@ -10,7 +10,6 @@ imported each time. tests/test_source_builds.py has the failures, and kills of a
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import subprocess
@@ -19,6 +18,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,12 @@ def build(files: Mapping[str, str], folder: Path) -> dict[str, Any]:
         return {**row, "seconds": round(time.monotonic() - begin, 1)}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the kinds."""
-    parser.add_argument("--kind", nargs="+", metavar="NAME")
+ARGUMENTS = {
+    "--kind": {"nargs": "+", "metavar": "NAME"},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Build each kind."""
     rows, faults = {}, []
     for kind in tomllib.loads(KINDS.read_text(encoding="utf-8"))["kind"]:

@@ -18,10 +18,10 @@ compressed, nothing is read.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import tomllib
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -167,13 +167,13 @@ def contradictions(
             yield f"{pins[name].filename}: {text}"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which part of the grid."""
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="companions; default: all")
+ARGUMENTS = {
+    "--jobs": {"type": int, "default": os.cpu_count() or 1},
+    "--only": {"nargs": "+", "metavar": "NAME", "help": "companions; default: all"},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Solve the grid, and judge each different lock once."""
     scanner = Scanner(DATA)
     unread: set[str] = set()

@@ -11,7 +11,6 @@ verified. The cases are in tests/data/companion_environments.toml. DIR needs 12 
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -19,6 +18,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,14 +147,14 @@ def verify(case: dict[str, Any], target: Path) -> tuple[dict[str, Any], bool]:
     return {**row, "seconds": seconds, "failed": shown, "unknown": unknown}, is_right
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the folders."""
-    parser.add_argument("--work", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--find-links", action="append", default=[], metavar="DIR")
-    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in the name")
+ARGUMENTS = {
+    "--work": {"type": Path, "required": True, "metavar": "DIR"},
+    "--find-links": {"action": "append", "default": [], "metavar": "DIR"},
+    "--only": {"default": "", "metavar": "TEXT", "help": "cases with this in the name"},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Verify the environment of each case."""
     arguments.work.mkdir(parents=True, exist_ok=True)
     rows, faults = [], []

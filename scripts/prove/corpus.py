@@ -18,7 +18,6 @@ Exit status: 0 no difference, 1 a difference, 2 the corpus or the arguments cann
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import hashlib
 import json
@@ -31,6 +30,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -312,14 +312,16 @@ def replay(corpus: Corpus, only: str, *, sampled: bool) -> int:
     return int(count > 0)
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "command": {"choices": ("record", "replay")},
+    "--corpus": {"type": Path, "default": CORPUS, "help": "the folder of the corpus"},
+    "--only": {"metavar": "GLOB", "default": "*", "help": "only cases with such a name"},
+    "--sample": {"action": "store_true", "help": "replay only some of each kind"},
+}
+
+
+def main(arguments: Namespace) -> int:
     """Run `record` or `replay`."""
-    parser = argparse.ArgumentParser(description="record or replay the regression corpus")
-    parser.add_argument("command", choices=("record", "replay"))
-    parser.add_argument("--corpus", type=Path, default=CORPUS, help="the folder of the corpus")
-    parser.add_argument("--only", metavar="GLOB", default="*", help="only cases with such a name")
-    parser.add_argument("--sample", action="store_true", help="replay only some of each kind")
-    arguments = parser.parse_args(words)
     os.environ.clear()  # settings of this machine must not take part, not even at import
     os.environ.update(environment(Path("/nowhere")))
     time.tzset()

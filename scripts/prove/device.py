@@ -12,7 +12,6 @@ and nothing is asked of a network. It needs a GPU, and root: each program has a 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -22,6 +21,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ def document_in(output: str) -> dict[str, Any]:
 class Place:
     """The folder in which one program runs, and its environment."""
 
-    def __init__(self, program: Row, folder: str, arguments: argparse.Namespace) -> None:
+    def __init__(self, program: Row, folder: str, arguments: Namespace) -> None:
         self.program, self.work = program, Path(folder, "job")
         self.python, self.code = arguments.environment, ROOT
         prefix, parts = self.python.parent.parent, str(arguments.parts.resolve())
@@ -189,17 +189,17 @@ def without_identifiers(value: Any) -> Any:
     return [without_identifiers(item) for item in value] if isinstance(value, list) else value
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is run, and where."""
-    parser.add_argument("--environment", metavar="EXE", type=Path, required=True)
-    parser.add_argument("--cases", metavar="FILE", nargs="+", type=Path)
-    parser.add_argument("--only", metavar="NAME", nargs="+")
-    parser.add_argument("--parts", metavar="DIR", type=Path, default=Path("parts"))
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--logs", metavar="DIR", type=Path, default=Path("device-logs"))
+ARGUMENTS = {
+    "--environment": {"metavar": "EXE", "type": Path, "required": True},
+    "--cases": {"metavar": "FILE", "nargs": "+", "type": Path},
+    "--only": {"metavar": "NAME", "nargs": "+"},
+    "--parts": {"metavar": "DIR", "type": Path, "default": Path("parts")},
+    "--jobs": {"type": int, "default": 1},
+    "--logs": {"metavar": "DIR", "type": Path, "default": Path("device-logs")},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[Row, list[str]]:
+def prove(arguments: Namespace) -> tuple[Row, list[str]]:
     """Run the programs: beside each other, except those that need the memory of the GPU alone."""
     host = gpu_host()
     arguments.logs.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,6 @@ the old one or the new one. The next run must complete the new results and leave
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import random
@@ -26,6 +25,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -215,7 +215,7 @@ def kill(trials: Trials, points: list[Point]) -> Counter[str]:
     return counts
 
 
-def prove_kills(arguments: argparse.Namespace) -> dict[str, Counter[str]]:
+def prove_kills(arguments: Namespace) -> dict[str, Counter[str]]:
     """Share the points among the commands."""
     # A shell may ignore it for programs in the background, and children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -233,7 +233,7 @@ def prove_kills(arguments: argparse.Namespace) -> dict[str, Counter[str]]:
 # ---- a full disk ---------------------------------------------------------------------------------
 
 
-def prove_full_disk(arguments: argparse.Namespace) -> dict[str, Counter[str]]:
+def prove_full_disk(arguments: Namespace) -> dict[str, Counter[str]]:
     """Fill the disk at every `step`th call of each command."""
     rows = {}
     with tempfile.TemporaryDirectory() as name:
@@ -275,7 +275,7 @@ def fill(trials: Trials, library: Path, number: int, step: int) -> Iterator[str]
 # ---- many processes ------------------------------------------------------------------------------
 
 
-def prove_processes(arguments: argparse.Namespace) -> dict[str, Counter[str]]:
+def prove_processes(arguments: Namespace) -> dict[str, Counter[str]]:
     """Run many processes on one cache and four targets; two of these exist at the start."""
     failures: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name, IndexServer() as server:
@@ -341,18 +341,18 @@ WAYS = {"kills": prove_kills, "full-disk": prove_full_disk, "processes": prove_p
 USUAL = ("points", "ended before the signal", "failed")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the way, and its size."""
-    parser.add_argument("way", choices=WAYS)
-    parser.add_argument("--command", nargs="+", choices=COMMANDS, default=list(COMMANDS))
-    parser.add_argument("--points", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--step", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=50)
+ARGUMENTS = {
+    "way": {"choices": WAYS},
+    "--command": {"nargs": "+", "choices": COMMANDS, "default": list(COMMANDS)},
+    "--points": {"type": int, "default": 300},
+    "--seed": {"type": int, "default": 1},
+    "--step": {"type": int, "default": 1},
+    "--processes": {"type": int, "default": 16},
+    "--rounds": {"type": int, "default": 50},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Disturb the commands in one way."""
     rows = WAYS[arguments.way](arguments)
     faults = [

@@ -10,7 +10,6 @@ makes the examples, reduces the one that it reports, and tries it again in the n
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,13 +213,13 @@ def hashes_of(lock: Path) -> set[str]:
     return {file["hashes"]["sha256"] for file in files}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how many examples, and of what."""
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--kind", nargs="+")
+ARGUMENTS = {
+    "--count": {"type": int, "default": 2000},
+    "--kind": {"nargs": "+"},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Try examples of each kind in turn until one has a fault."""
     counts: Counter[str] = Counter()
     found = []

@@ -10,12 +10,12 @@ of the lock, without their ranges; so are those of a source distribution.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
 import tomllib
 import zipfile
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -194,14 +194,16 @@ def _target_tags(python: str) -> set[Tag]:
     return tags | set(compatible_tags((major, minor), f"cp{major}{minor}", platforms))
 
 
-def main(words: list[str]) -> None:
+ARGUMENTS = {
+    "lock": {"metavar": "LOCK"},
+    "requirements": {"metavar": "REQUIREMENT", "nargs": "+"},
+    "--python": {"required": True, "metavar": "X.Y"},
+    "--metadata": {"required": True, "metavar": "DIR", "help": "folder for METADATA"},
+}
+
+
+def main(arguments: Namespace) -> None:
     """Print the violations; 1 if there are any."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("lock", metavar="LOCK")
-    parser.add_argument("requirements", metavar="REQUIREMENT", nargs="+")
-    parser.add_argument("--python", required=True, metavar="X.Y")
-    parser.add_argument("--metadata", required=True, metavar="DIR", help="folder for METADATA")
-    arguments = parser.parse_args(words)
     os.makedirs(arguments.metadata, exist_ok=True)
     faults = violations(
         arguments.lock, arguments.requirements, arguments.python, arguments.metadata

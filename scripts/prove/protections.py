@@ -10,13 +10,13 @@ with pypi-attestations.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+from argparse import Namespace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,12 @@ def without(checkout: Path, protection: dict[str, str]) -> str:
     return {"failed": "noticed", "passed": "not noticed"}.get(outcome, outcome)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which protections."""
-    parser.add_argument("--only", default="", metavar="TEXT", help="with this in their names")
+ARGUMENTS = {
+    "--only": {"default": "", "metavar": "TEXT", "help": "with this in their names"},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Take the protections out, one after the other."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:

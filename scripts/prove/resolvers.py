@@ -9,12 +9,12 @@ so cases with a target are for uv only.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -136,12 +136,12 @@ def compare(count: int) -> dict[str, Any]:
         }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how many cases."""
-    parser.add_argument("--cases", type=int, default=0, help="compare as many cases; 0: all")
+ARGUMENTS = {
+    "--cases": {"type": int, "default": 0, "help": "compare as many cases; 0: all"},
+}
 
 
-def prove(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Compare, and name the cases that differ."""
     record = compare(arguments.cases)
     pairs = record["differences"].items()

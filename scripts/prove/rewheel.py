@@ -10,7 +10,6 @@ outside the library folder are left out (entry points make them again), and so i
 
 from __future__ import annotations
 
-import argparse
 import base64
 import csv
 import hashlib
@@ -19,6 +18,7 @@ import os
 import sys
 import time
 import zipfile
+from argparse import Namespace
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
 from packaging.markers import default_environment
@@ -103,12 +103,14 @@ def build(dist: Distribution, dest: str) -> str:
     return path
 
 
-def main(words: list[str]) -> None:
+ARGUMENTS = {
+    "--dest": {"required": True},
+    "name": {"nargs": "+"},
+}
+
+
+def main(arguments: Namespace) -> None:
     """Make the wheels and say how long it took."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--dest", required=True)
-    parser.add_argument("name", nargs="+")
-    arguments = parser.parse_args(words)
     os.makedirs(arguments.dest, exist_ok=True)
     start = time.perf_counter()
     paths = [build(dist, arguments.dest) for _, dist in sorted(closure(arguments.name).items())]

@@ -14,11 +14,11 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -161,11 +161,7 @@ def read(browser: Browser, site: Path) -> dict[str, bool]:
     }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """There are none."""
-
-
-def prove(_arguments: argparse.Namespace) -> tuple[dict[str, Any], list[object]]:
+def prove(_arguments: Namespace) -> tuple[dict[str, Any], list[object]]:
     """Build the site and run all parts. Return the record and the faults."""
     with tempfile.TemporaryDirectory() as temporary, Browser() as browser:
         site = Path(temporary) / "site"

@@ -12,7 +12,6 @@ machine and hosts of package registries are replaced. It needs root and the defa
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -20,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,14 +81,16 @@ def run(program: Mapping[str, Any], value: str, folders: Sequence[Path], work: P
     return OWN_LINES.sub("", REGISTRY.sub("index.example", text))[-LONGEST:]
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "out": {"metavar": "OUT.json", "type": Path},
+    "--work": {"type": Path, "default": Path(tempfile.gettempdir(), "situations-work")},
+    "--only": {"nargs": "+"},
+    "--ordinary": {"action": "store_true"},
+}
+
+
+def main(arguments: Namespace) -> int:
     """Run the programs and write what they print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("out", metavar="OUT.json", type=Path)
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir(), "situations-work"))
-    parser.add_argument("--only", nargs="+")
-    parser.add_argument("--ordinary", action="store_true")
-    arguments = parser.parse_args(words)
     document = tomllib.loads(PROGRAMS.read_text(encoding="utf-8"))
     kept: dict[str, Any] = {}
     if arguments.out.exists():

@@ -9,7 +9,6 @@ requires. The bytes depend on the commit, on setuptools and on Python's zlib.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import io
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from argparse import Namespace
 from email.parser import Parser
 from pathlib import Path
 
@@ -99,10 +99,13 @@ def bill_of(metadata: str) -> str:
     return sbom.text_of(sbom.cyclonedx(root, parts))
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "folder": {"type": Path},
+}
+
+
+def main(arguments: Namespace) -> int:
     """Build, and print the hashes."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    for path in build(parser.parse_args(words).folder):
+    for path in build(arguments.folder):
         print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}")
     return 0

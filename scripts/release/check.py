@@ -5,12 +5,12 @@ python scripts/tools.py release check dist --tag v1.2.3
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
+from argparse import Namespace
 from pathlib import Path
 
 from cyclonedx.schema import SchemaVersion
@@ -34,12 +34,14 @@ def differences(files: list[Path]) -> list[str]:
     return [f"a second build gives other bytes: {name}" for name in names]
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "folder": {"type": Path},
+    "--tag": {"required": True},
+}
+
+
+def main(options: Namespace) -> int:
     """Print what is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--tag", required=True)
-    options = parser.parse_args(words)
     files = sorted((*options.folder.glob("*.tar.gz"), *options.folder.glob("*.whl")))
     faults = differences(files)
     if options.tag != f"v{__version__}":

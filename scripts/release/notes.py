@@ -5,16 +5,15 @@ python scripts/tools.py release notes
 
 from __future__ import annotations
 
-import argparse
 import re
+from argparse import Namespace
 
 from common import ROOT
 from gpuenv.version import __version__
 
 
-def main(words: list[str]) -> int:
+def main(_arguments: Namespace) -> int:
     """Print the section of this version."""
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(words)
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     sections = re.split(r"^## ", text, flags=re.MULTILINE)
     (section,) = (part for part in sections if part.split()[0] == __version__)

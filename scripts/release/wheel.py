@@ -10,7 +10,6 @@ error. The record has a row for each version of Python.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from argparse import Namespace
 from pathlib import Path
 
 from common import ROOT
@@ -54,12 +54,14 @@ def use(wheel: Path, folder: Path) -> dict[str, str]:
     }
 
 
-def main(words: list[str]) -> int:
+ARGUMENTS = {
+    "wheel": {"type": Path},
+    "--record": {"type": Path, "help": "write the row to this file"},
+}
+
+
+def main(options: Namespace) -> int:
     """Prove the wheel, print the row of this Python, and write it to the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("wheel", type=Path)
-    parser.add_argument("--record", type=Path, help="write the row to this file")
-    options = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as folder:
         row = use(options.wheel.resolve(), Path(folder))
     print(json.dumps(row, indent=2))
