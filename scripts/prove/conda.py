@@ -161,6 +161,7 @@ def try_steps(
 
 
 ARGUMENTS = {
+    "--conda": {"action": "append", "default": [], "metavar": "EXE"},
     "--only": {"default": "", "metavar": "TEXT", "help": "environments with this name"},
 }
 
