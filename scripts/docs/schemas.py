@@ -1,38 +1,17 @@
-"""docs/schemas: JSON Schemas of the project table, of the config file and of --json.
-
-They are generated from the types: those of documents.py, those that check [tool.gpuenv], and
-the flags of the commands.
-"""
+"""docs/schemas: the JSON Schemas of [tool.gpuenv] and of the config file, from types and flags."""
 
 from __future__ import annotations
 
 import json
-from inspect import cleandoc
 from typing import Any
 
 import msgspec
 
-from docs.documents import DOCUMENTS, Failure
 from gpuenv.cli import all_commands, command_parser
 from gpuenv.cli.mcp import property_of
 from gpuenv.project import read
 
 Schema = dict[str, Any]
-
-
-def of_documents() -> Schema:
-    """Return the schema of the documents: #/$defs/COMMAND is what a command prints."""
-    types = [item for several in DOCUMENTS.values() for item in several]
-    shown, parts = msgspec.json.schema_components([*types, Failure], ref_template="#/$defs/{name}")
-    for part in parts.values():  # some releases of msgspec keep the indentation of a docstring
-        if "description" in part:
-            part["description"] = cleandoc(part["description"])
-    schema_of = dict(zip([*types, Failure], shown, strict=True))
-    commands = {
-        command: {"anyOf": [schema_of[kind] for kind in (*several, Failure)]}
-        for command, several in DOCUMENTS.items()
-    }
-    return {"$defs": {**commands, **parts}}
 
 
 def table(properties: Schema) -> Schema:
@@ -69,9 +48,8 @@ def of_config() -> Schema:
 
 
 def files() -> dict[str, str]:
-    """Return the three schemas."""
+    """Return both schemas."""
     schemas = {
-        "documents": ("What the commands of gpuenv print with --json", of_documents()),
         "tool-gpuenv": ("[tool.gpuenv] of a pyproject.toml", of_project()),
         "config": ("The config file of gpuenv", of_config()),
     }

@@ -8,6 +8,7 @@
   light and dark at 390 and 1280 px, on the others dark at 390 or light at 1280 px in turn. No page
   is wider than a window of 390 to 1600 px. The console has no error.
 - links: every link leads to a file of the site, and to an element if it has a fragment.
+- the explorer answers the questions of tests/data/explorer_questions.toml.
 - a reader: the search, a skip link by the keyboard, the back button, the choice of dark mode.
 - no page makes a request to the outside.
 """
@@ -18,23 +19,27 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 from playwright.sync_api import TimeoutError
 
-from common import TOOLS
+from common import ROOT, TOOLS
 from prove.browser import Browser
 
 WIDTHS = (390, 768, 1280, 1600)
 LOOKS = ((390, True), (1280, False), (390, False), (1280, True))  # (width, dark)
-# One page of each kind.
+EXPLORER = "what-runs.html#gpu=GTX+1080+Ti&driver=580"
+# One page of each kind, and the views of the explorer.
 KINDS = (
     "index.html", "rules.html", "reference/commands/solve.html", "reference/api-functions.html",
-    "what-runs.html",
+    EXPLORER,
+    "what-runs.html#view=wheel&wheel=torch+2.13.0%2Bcu126",
+    "what-runs.html#view=table&framework=vllm", "what-runs.html#view=charts",
 )  # fmt: skip
 LINKS_AND_IDS = """[
   [...document.querySelectorAll("a[href]")].map((link) => link.href),
@@ -68,11 +73,11 @@ def look_at_pages(browser: Browser, site: Path) -> dict[str, Any]:
     wide, violations = [], []
     links: set[tuple[str, str]] = set()
     ids: dict[Path, set[str]] = {}
-    names = sorted(str(file.relative_to(site)) for file in site.rglob("*.html"))
+    names = sorted({*KINDS, *(str(file.relative_to(site)) for file in site.rglob("*.html"))})
     for number, name in enumerate(names):
         for width, dark in LOOKS if name in KINDS else LOOKS[number % 2 :][:1]:
             browser.look(width=width, height=900, dark=dark)
-            browser.open((site / name).as_uri())
+            browser.open(f"{site.as_uri()}/{name}")
             place = f"{name} {width} {'dark' if dark else 'light'}"
             violations += [[place, *rule] for rule in browser.violations()]
         for width in WIDTHS:
@@ -128,6 +133,19 @@ def search(browser: Browser, site: Path) -> list[dict[str, object]]:
     return rows
 
 
+def wrong_answers(browser: Browser, site: Path) -> list[str]:
+    """Ask the explorer the questions of real people. Return those whose answer is wrong."""
+    wrong = []
+    text = (ROOT / "tests/data/explorer_questions.toml").read_text(encoding="utf-8")
+    for question in tomllib.loads(text)["question"]:
+        fields = urlencode(question["fields"])
+        browser.open(f"{site.as_uri()}/what-runs.html#{fields}")
+        answer = browser.text("#answer")
+        if not all(text in answer for text in question["answer"]):
+            wrong.append(f"{question['thread']}: {answer.partition(chr(10))[0]}")
+    return wrong
+
+
 def read(browser: Browser, site: Path) -> dict[str, bool]:
     """Use the keyboard, a link, the back button and the choice of colors."""
     home, other = (site / "index.html").as_uri(), (site / "tutorial.html").as_uri()
@@ -161,7 +179,12 @@ def read(browser: Browser, site: Path) -> dict[str, bool]:
     }
 
 
-def prove(_arguments: Namespace) -> tuple[dict[str, Any], list[object]]:
+ARGUMENTS = {
+    "--pictures": {"type": Path, "metavar": "DIR", "help": "write a picture of the explorer"},
+}
+
+
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[object]]:
     """Build the site and run all parts. Return the record and the faults."""
     with tempfile.TemporaryDirectory() as temporary, Browser() as browser:
         site = Path(temporary) / "site"
@@ -172,6 +195,9 @@ def prove(_arguments: Namespace) -> tuple[dict[str, Any], list[object]]:
         files = [file for file in site.rglob("*") if file.is_file()]
         pages = look_at_pages(browser, site)
         browser.look(width=1280, height=900)
+        if arguments.pictures:
+            browser.open(f"{site.as_uri()}/{EXPLORER}")
+            browser.page.screenshot(path=arguments.pictures / "explorer.png")
         record: dict[str, Any] = {
             "browser": browser.version,
             "build without a network": {
@@ -180,12 +206,13 @@ def prove(_arguments: Namespace) -> tuple[dict[str, Any], list[object]]:
             },
             "reader": read(browser, site),
             "search": search(browser, site),
+            "wrong answers of the explorer": wrong_answers(browser, site),
             **pages,
             "console errors": browser.errors,
             "requests to the outside": browser.requests,
         }
     faults: list[object] = [*browser.errors, *browser.requests, *record["links"]["broken"]]
-    faults += record["wider than the window"]
+    faults += record["wider than the window"] + record["wrong answers of the explorer"]
     faults += [row for row in record["axe violations"] if row[1] in ("serious", "critical")]
     faults += [row for row in record["search"] if not row["right"]]
     faults += [what for what, is_right in record["reader"].items() if not is_right]
