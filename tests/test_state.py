@@ -171,6 +171,23 @@ def test_offline_holds_for_the_lock_and_for_what_is_installed(folder, server, mo
     assert len(server.asked) == asked and installed(folder / "other") == ["alpha-1.0"]
 
 
+def test_an_environment_of_another_python_stays_and_is_named(folder):
+    project = folder / "pyproject.toml"
+    project.write_text(PROJECT)
+    gpuenv("lock")
+    gpuenv("sync")
+    other = f"3.{sys.version_info.minor - 1}"
+    assert "python in [tool.gpuenv], then gpuenv lock" in gpuenv(f"sync --python {other}", 1)
+    project.write_text(PROJECT.replace(f'python = "{PYTHON}"', f'python = "{other}"'))
+    gpuenv("lock")
+    for command in ("sync", "run true"):
+        said = gpuenv(command, 2)
+        assert f"is for Python {PYTHON}, and the lock is for Python {other}" in said
+        assert f"make it again: rm -r {folder / '.venv'}" in said
+    assert ".venv: does not have the lock of the project" in gpuenv("status")
+    assert installed(folder / ".venv") == ["alpha-2.0"]
+
+
 @each("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "C.UTF-8"])
 def test_paths_are_utf_8_in_every_locale(folder, locale):
     """The loop of a project in a folder with a space and an umlaut."""

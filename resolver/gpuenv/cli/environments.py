@@ -202,6 +202,11 @@ class Sync(Command):
         except HostMismatchError as error:
             if arguments.python is not None and host.python.version != lock.needs.python:
                 error.hint = "leave --python out, or make another lock: gpuenv solve --python"
+                if arguments.lock is None and api.has_profiles():
+                    error.hint = (
+                        "leave --python out, or lock another one: python in [tool.gpuenv], then"
+                        " gpuenv lock"
+                    )
             elif not (error.hint or lock.conda or is_described(arguments) or host.gpus):
                 error.hint = (
                     "to install for another host (an image, a login node) name it:"

@@ -102,6 +102,11 @@ def require_fresh(state: State, arguments: Namespace) -> None:
         raise StaleLockError(message, hint=f"{step.strip()}; --frozen takes the lock as it is")
 
 
+def is_another(lock: Lock, recorded: Lock) -> bool:
+    """Return whether an environment that was made from `recorded` does not have a lock."""
+    return lock.pins != recorded.pins or lock.needs.python != recorded.needs.python
+
+
 def current_environment(arguments: Namespace, hint: str) -> str:
     """Return the environment that a command of the user runs in.
 
@@ -126,7 +131,7 @@ def current_environment(arguments: Namespace, hint: str) -> str:
             if recorded is not None and state.profile == name:
                 require_fresh(state, arguments)
                 lock = project.locks.get(state.path)
-                is_other = lock is None or lock.pins != recorded.pins
+                is_other = lock is None or is_another(lock, recorded)
         if is_other and perform(["sync", "--target", target or ".venv"], arguments):
             raise NotVerifiedError("the environment is not verified", hint="nothing was run")
     return environment(hint, announced=not (arguments.quiet or arguments.json))

@@ -13,7 +13,7 @@ from ..prefix import is_venv, venv_version
 from .output import print_result
 from .parser import Command
 from .requests import is_about_conda
-from .state import PYLOCK
+from .state import PYLOCK, is_another
 
 
 class Status(Command):
@@ -96,6 +96,6 @@ def _environment(locked: Lock | None) -> tuple[str, str]:
         recorded = api.recorded_lock(prefix)
     if recorded is None:
         return "unknown", prefix
-    if locked is not None and locked.pins != recorded.pins:
+    if locked is not None and is_another(locked, recorded):
         return "other", prefix
     return "current", prefix

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -241,7 +242,7 @@ def check(
     if lock.needs.python is not None and version != lock.needs.python:
         have, need = show_pair(version), show_pair(lock.needs.python)
         message = f"--target {target}: is for Python {have}, and the lock is for Python {need}"
-        hint = "name another folder: --target DIR, or remove this one"
+        hint = f"make it again: rm -r {shlex.quote(target)}, or name another one: --target DIR"
         raise InputError(message, hint=hint)
     return tool, None
 
