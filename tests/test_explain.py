@@ -120,6 +120,16 @@ def test_locks(case, explained, tmp_path):
     assert document["created_by"] == "gpuenv" and document["packages"] == len(lock.pins)
 
 
+def test_very_old_releases_of_a_package_are_not_asked(server, call):
+    """A package that keeps the newest torch out: the answer needs no older release of it."""
+    server.add("app", "2.0", ["torch==2.14.0"])
+    server.add_sdist("app", "0.1", dynamic=["Requires-Dist"])
+    host = "--gpu H100 --driver 580.65.06 --python 3.12 --platform linux-x86_64 --glibc 2.39"
+    done = call(f"explain torch app {host} --default-index-only --extra-index-url", server.url)
+    assert "app 2.0 needs torch==2.14.0" in done.stdout
+    assert not [path for path in server.paths() if "app-0.1" in path]
+
+
 def test_a_lock_that_was_edited_is_told(explained, tmp_path):
     host = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.28")
     text = pylock.dumps(gpuenv.lock(gpuenv.solve(Request(frameworks=("torch",)), host)))

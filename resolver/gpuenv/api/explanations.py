@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from packaging.version import Version
+
 from ..compat import what_if
 from ..compat.what_if import ChangedHost
 from ..errors import (
@@ -43,13 +45,14 @@ _EDITED = Reason(
 def explain(request: Request, host: Host, options: IndexOptions | None = None) -> Plan:
     """Solve a request, and find the complete reasons against each release that was passed over.
 
-    For a framework's release that another framework kept out, the reasons are those against a
-    request for exactly this release and that other framework.
+    For a release that another package kept out, the reasons are those against a request for exactly
+    this release and that other package, which is not older than the chosen one.
 
     Raises:
         NoSolutionError: there is no solution; `explanation` has every reason.
     """
     plan = environments.solve(request, host, options)
+    chosen = {pin.wheel.name: Version(pin.wheel.version).public for pin in plan.pins}
 
     def reasons_against_pinned(rejection: Rejection) -> tuple[Reason, ...]:
         pinned = f"{rejection.name}=={rejection.version.partition(' ')[0]}"
@@ -58,10 +61,17 @@ def explain(request: Request, host: Host, options: IndexOptions | None = None) -
             for framework in request.frameworks
             if parse_requirement(framework).name != rejection.name
         ]
-        smaller += [
-            request.replace(frameworks=(pinned,), requirements=(requirement,))
-            for requirement in request.requirements
-        ]
+        for requirement in request.requirements:
+            name = parse_requirement(requirement).name
+            # Metadata of very old releases would have to be built.
+            newer = (f"{name}>={chosen[name]}",) if name in chosen else ()
+            smaller.append(
+                request.replace(
+                    frameworks=(pinned,),
+                    requirements=(requirement,),
+                    constraints=(*request.constraints, *newer),
+                )
+            )
         for changed in smaller:
             try:
                 environments.solve(changed, host, options, changes=False)
