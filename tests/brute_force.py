@@ -26,15 +26,6 @@ class UndecidedError(Exception):
     """The search was given up: nothing is proved."""
 
 
-class Candidate:
-    """One candidate of a name, with what it requires."""
-
-    __slots__ = ("label", "requires", "topics")
-
-    def __init__(self, label, requires, topics):
-        self.label, self.requires, self.topics = label, requires, topics
-
-
 class Way:
     """A release of a framework installed one way, such as jax 0.12.0 as jax[cuda12]."""
 

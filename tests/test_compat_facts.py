@@ -9,14 +9,13 @@ from gpuenv.compat import data as matrix
 from gpuenv.compat import extensions, user_rows, variants
 from gpuenv.compat.catalog import Catalog
 from gpuenv.errors import DataError
-from gpuenv.model import Code, Gpu, Host, Library, Python
+from gpuenv.model import Gpu, Host, Python
 from gpuenv.render import plans
 from tables import ROOT, data_file, each
 
 TABLES = data_file("tables/compat_facts.json")
 
 DATA = matrix.load()
-PLATFORM = "linux-x86_64"
 
 
 def host(*capabilities, **fields):
@@ -27,30 +26,7 @@ def host(*capabilities, **fields):
     return Host(python=Python(version=(3, 12)), gpus=gpus, **fields)
 
 
-H100 = host((9, 0), driver="570.86.10", driver_cuda=(12, 8))
-
-
-def code_of(sass, ptx="", made_by=None, **more):
-    return Code(
-        sass=None if sass is None else tuple(sass.split()),
-        ptx=None if ptx is None else tuple(ptx.split()),
-        made_by=made_by,
-        **more,
-    )
-
-
 # ---- one release on a host -----------------------------------------------------------------------
-
-
-def library(**fields):
-    base = {
-        "name": "lib",
-        "version": "1.0",
-        "platform": PLATFORM,
-        "cuda_major": 12,
-        "code": code_of("90"),
-    }
-    return Library(**{**base, **fields})
 
 
 # ---- variant wheels ------------------------------------------------------------------------------
@@ -149,12 +125,12 @@ def test_damage_in_the_rows_of_the_user(content, message, tmp_path):
 
 def test_a_companion_has_the_code_that_was_read_from_its_own_file():
     """A build of the default index is that file, even if another index has the build, too."""
-    entry = Catalog(DATA, lambda name: ()).entry("torchaudio", PLATFORM)
+    entry = Catalog(DATA, lambda name: ()).entry("torchaudio", "linux-x86_64")
     found = 0
     for release in entry.releases:
         default = [one for one in release.variants if one.indexes[0] == "default"]
         for variant in default:
-            own = DATA.library("torchaudio", variant.version, PLATFORM)
+            own = DATA.library("torchaudio", variant.version, "linux-x86_64")
             if own is not None and len(variant.indexes) > 1:
                 found += 1
                 assert variant.code == own.code

@@ -12,7 +12,6 @@ from gpuenv.cli import main
 from gpuenv.errors import DeclinedError, HostMismatchError, InputError, InstallError, TamperedError
 from gpuenv.install import conda, conda_prefix
 from gpuenv.lock import conda_formats
-from gpuenv.model import Pin, Wheel
 from gpuenv.render.changes import changes_lines
 from index_server import make_wheel
 from tables import data_file, each
@@ -113,14 +112,6 @@ def test_without_python_there_are_no_wheels(channel, tmp_path, call):
     done = call(*command, "-o", str(tmp_path / "x.txt"), status=2)
     assert "no Python in the environment" in done.stderr
     assert not list(tmp_path.iterdir())
-
-
-def pin(name, version, *depends):
-    kept = {"build": "h_0", "build_number": 0, "subdir": "linux-64", "depends": depends}
-    return Pin(
-        wheel=Wheel(name=name, version=version, filename="", url="", sha256=None, metadata=kept),
-        dependencies=depends,
-    )
 
 
 # ---- the two locks -------------------------------------------------------------------------------

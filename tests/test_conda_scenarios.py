@@ -1,7 +1,5 @@
 """The scenarios that need no conda, and the commands of the pages about conda, as typed."""
 
-import re
-
 import pytest
 
 import conda_scenarios
@@ -9,7 +7,7 @@ from conda_scenarios import SCENARIOS
 from conda_stand_in import real_conda
 from gpuenv.cli import main
 from processes import run_program
-from tables import ROOT, cases
+from tables import cases
 
 pytestmark = pytest.mark.usefixtures("one_rattler")
 
@@ -50,9 +48,3 @@ def test_a_scenario_in_a_conda(case, channels, conda, tmp_path):
         folder = tmp_path / solver
         folder.mkdir()
         assert conda_scenarios.play(case, folder, channels, run, solver) == ""
-
-
-def commands(page):
-    """The commands of gpuenv in a page, in its order."""
-    text = (ROOT / "docs" / page).read_text()
-    return re.findall(r"^    gpuenv ((?:[^#\n]|(?<! )#)+)", text, re.MULTILINE)

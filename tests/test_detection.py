@@ -442,19 +442,6 @@ def test_file_gives_the_host_back(scratch, host):
     assert os.listdir(scratch.parent) == ["host.json"]
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-5, 5)
-    | st.floats(allow_nan=False)
-    | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
-    ),
-    max_leaves=4,
-)
-
-
 @each(
     "text said",
     [

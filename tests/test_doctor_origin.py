@@ -14,7 +14,6 @@ from tables import cases, data_file, together
 from test_verification import site_of
 
 CASES = data_file("doctor_origin.toml")["case"]
-LINES = data_file("doctor_failures.toml")
 LOGS = [case["log"] for case in data_file("doctor/cases.toml")["case"]]
 
 # The GPU's memory is nearly full, which explains failures of cuDNN on this machine only.

@@ -45,13 +45,6 @@ def node(**changes):
     return {**healthy, **changes}
 
 
-def bits(device, what, digest):
-    return [
-        {**one, "sha256": digest} if (one["device"], one["what"]) == (device, what) else one
-        for one in BITS
-    ]
-
-
 def write(path, nodes):
     path.write_text(
         "".join(json.dumps({"node": name, **one}) + "\n" for name, one in nodes.items())

@@ -57,7 +57,6 @@ LOCK = lock_of(
     wheel("named", "url", "https://files.example/named-1.0-py3-none-any.whl"),
     wheel("found", "", "file:///links/found-1.0-py3-none-any.whl"),
 )
-NAME = "pytorch-cu128"  # of the index beside the one that has most packages
 NAMED = "https://files.example/named-1.0-py3-none-any.whl"
 FOUND = "file:///links/found-1.0-py3-none-any.whl"
 

@@ -14,7 +14,6 @@ from tables import each, on_x86_64
 
 pytestmark = on_x86_64
 HOST = "--gpu H100 --driver 580.65.06 --python 3.12 --glibc 2.39"
-TARGET = (*HOST.split(), "--platform", "linux-x86_64")
 TAG = "cp312-cp312-manylinux_2_28_x86_64"
 
 
