@@ -1,17 +1,22 @@
 """A local channel of real records: its packages are small stand-ins with the real metadata."""
 
 import asyncio
+import hashlib
 import io
 import json
 import os
 import sys
 import tarfile
 from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 
 import pytest
 from conda_package_streaming.create import conda_builder
 
+from conda_prefixes import PLAIN_BUILD
+
+SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 RECORDS = Path(__file__).parent / "data" / "conda_records.json"
 INDEXED = (
     "name",
@@ -49,7 +54,7 @@ def make(folder, rows=None):
     for subdir in ("linux-64", "noarch"):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
     for row in records() if rows is None else rows:
-        package(folder / row["subdir"], row, files_of(row))
+        package(folder / row["subdir"], row)
     index(folder)
     return folder.as_uri()
 
@@ -61,52 +66,64 @@ def index(folder):
     asyncio.run(index_fs(folder, force=True))
 
 
+def row_of(package, depends=(), **more):
+    """Return the record of a package such as "cudnn 9.14.0.64 hbcb9cd8_0"; h0_0 is left out."""
+    name, version, build = [*package.split(), PLAIN_BUILD][:3]
+    number = int(build.rpartition("_")[2])
+    row = {"name": name, "version": version, "build": build, "build_number": number}
+    return {**row, "depends": depends, "subdir": "linux-64", **more}
+
+
 def files_of(row):
-    """What a stand-in installs: of Python this interpreter, of others a file with its name."""
+    """What a stand-in installs: of Python this interpreter, of others a file with its name.
+
+    A file is a text, or a link that is written "-> TARGET". A row may name other files.
+    """
+    if "files" in row:
+        return row["files"]
     if row.get("noarch") == "python":
-        return {f"site-packages/{row['name']}.py": (row["version"].encode(), None)}
+        return {f"site-packages/{row['name']}.py": row["version"]}
     if row["name"] != "python":
-        return {f"share/stand-ins/{row['name']}": (row["version"].encode(), None)}
+        return {f"share/stand-ins/{row['name']}": row["version"]}
     base = os.path.realpath(sys._base_executable)
     home, version = os.path.dirname(base), sys.version.split()[0]
     config = f"home = {home}\ninclude-system-site-packages = false\nversion = {version}\n"
-    short = ".".join(map(str, sys.version_info[:2]))
     return {
-        "pyvenv.cfg": (config.encode(), None),
-        "bin/python": (None, base),
-        f"lib/python{short}/site-packages/stand_in.py": (b"NAME = 'a stand-in'\n", None),
+        "pyvenv.cfg": config,
+        "bin/python": f"-> {base}",
+        f"{SITE}/stand_in.py": "NAME = 'a stand-in'\n",
     }
 
 
-def package(folder, row, files):
-    """One .conda file."""
+def package(folder, row):
+    """Write one .conda file."""
     about = {key: row[key] for key in INDEXED if key in row}
     if row["subdir"] == "noarch":
         about["noarch"] = row.get("noarch", "generic")
-    paths = [_path(name, content, link) for name, (content, link) in sorted(files.items())]
+    files = sorted(files_of(row).items())
     info = {
-        "info/index.json": json.dumps({**about, "timestamp": WHEN * 1000}).encode(),
-        "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}).encode(),
-        "info/files": "".join(f"{name}\n" for name in sorted(files)).encode(),
+        "info/index.json": json.dumps({**about, "timestamp": WHEN * 1000}),
+        "info/paths.json": json.dumps({"paths": [*starmap(_path, files)], "paths_version": 1}),
+        "info/files": "".join(f"{name}\n" for name, _ in files),
     }
-    stem = f"{row['name']}-{row['version']}-{row['build']}"
-    with conda_builder(stem, folder) as archive:
-        for name, (content, link) in [
-            *sorted(files.items()),
-            *((name, (data, None)) for name, data in info.items()),
-        ]:
+    with conda_builder(f"{row['name']}-{row['version']}-{row['build']}", folder) as archive:
+        for name, text in [*files, *info.items()]:
+            data, link = _content(text)
             member = tarfile.TarInfo(name)
-            member.mtime, member.mode = WHEN, 0o755
-            if link is not None:
+            member.mtime, member.mode, member.size = WHEN, 0o755, len(data)
+            if link:
                 member.type, member.linkname = tarfile.SYMTYPE, link
-            member.size = len(content or b"")
-            archive.addfile(member, io.BytesIO(content or b""))
-    return folder / f"{stem}.conda"
+            archive.addfile(member, io.BytesIO(data))
 
 
-def _path(name, content, link):
-    from hashlib import sha256
+def _content(text):
+    """Return the bytes of a file and "", or no bytes and where a link leads."""
+    link = text.removeprefix("-> ") if text.startswith("-> ") else ""
+    return b"" if link else text.encode(), link
 
-    kind = "hardlink" if link is None else "softlink"
-    found = {"_path": name, "path_type": kind, "size_in_bytes": len(content or b"")}
-    return {**found, "sha256": sha256(content or b"").hexdigest()}
+
+def _path(name, text):
+    data, link = _content(text)
+    kind = "softlink" if link else "hardlink"
+    found = {"_path": name, "path_type": kind, "size_in_bytes": len(data)}
+    return {**found, "sha256": hashlib.sha256(data).hexdigest()}

@@ -15,28 +15,25 @@ PLAIN_BUILD = "h0_0"
 HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
 
 
-def row_of(package):
-    name, version, build = [*package.split(), PLAIN_BUILD][:3]
-    number = int(build.rpartition("_")[2])
-    row = {"name": name, "version": version, "build": build, "build_number": number}
-    depends = {**DATA["packages"], **DATA["elsewhere"]}[package]
-    row |= {"depends": depends, "subdir": "linux-64"}
-    row["constrains"] = DATA["constrains"].get(package, [])
-    if name in DATA["noarch-python"]["names"]:
-        row |= {"subdir": "noarch", "noarch": "python"}
-    return row
+def rows(table):
+    """The records of the packages in a table, "packages" or "elsewhere"."""
+    import conda_channel  # which a conda that imports this module lacks
+
+    for package, depends in DATA[table].items():
+        constrains = DATA["constrains"].get(package, [])
+        is_noarch = package.split()[0] in DATA["noarch-python"]["names"]
+        more = {"subdir": "noarch", "noarch": "python"} if is_noarch else {}
+        yield conda_channel.row_of(package, depends, constrains=constrains, **more)
 
 
 def make_channels(made_once):
     """Make the channels of the cases: that of the packages, and the other one."""
     import conda_channel
 
-    channels = []
-    for table in ("packages", "elsewhere"):
-        packages = [row_of(package) for package in DATA[table]]
-        make = partial(conda_channel.make, rows=packages)
-        channels.append(made_once(f"environments-{table}", make))
-    return channels
+    return [
+        made_once(f"environments-{table}", partial(conda_channel.make, rows=rows(table)))
+        for table in ("packages", "elsewhere")
+    ]
 
 
 def rows_of(channels):

@@ -1,8 +1,10 @@
 """The scenarios of data/conda_scenarios.toml: the same steps with gpuenv alone and in a conda."""
 
 import shlex
+from itertools import starmap
 
 import conda_channel
+from conda_channel import row_of
 from index_server import make_wheel
 from tables import DATA, data_file
 
@@ -18,18 +20,11 @@ HOST = {
 
 def make_channels(folder):
     """Make the two channels, and return what stands for their URLs."""
-    rows = [*conda_channel.records(), *_rows("packages")]
+    packages, other = (starmap(row_of, DOCUMENT[table].items()) for table in ("packages", "other"))
     return {
-        "CHANNEL": conda_channel.make(folder / "channel", rows),
-        "OTHER": conda_channel.make(folder / "other", [*_rows("other")]),
+        "CHANNEL": conda_channel.make(folder / "channel", [*conda_channel.records(), *packages]),
+        "OTHER": conda_channel.make(folder / "other", other),
     }
-
-
-def _rows(table):
-    for package, depends in DOCUMENT[table].items():
-        name, version, build = [*package.split(), "h39aace5_0"][:3]
-        row = {"name": name, "version": version, "build": build, "build_number": 0}
-        yield {**row, "depends": depends, "subdir": "linux-64"}
 
 
 def play(scenario, folder, channels, run, solver=""):

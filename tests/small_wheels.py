@@ -67,7 +67,7 @@ def installed(target):
     return {one.name: one.version for one in distributions}
 
 
-def content(folder):
+def contents(folder):
     """What is in a folder: the bytes of each file, and where each link leads. {} without one."""
     found = {}
     for path in sorted(folder.rglob("*")):

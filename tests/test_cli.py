@@ -69,14 +69,6 @@ def command_environment(folder, changes):
     }
 
 
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 @pytest.fixture(scope="module")
 def lock_text(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lock") / "work"

@@ -1,16 +1,17 @@
 """gpuenv in a conda whose solver is libmamba; skipped, with the reason, without such a conda."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 import conda_channel
-from conda_stand_in import contents, real_conda
+from conda_prefixes import HOST
+from conda_stand_in import real_conda
 from tables import DATA, cases, data_file, each
+from test_cli import contents
 
 CASES = data_file("conda.toml")["case"]
-HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+SOLVE = f"gpuenv solve --backend conda {HOST}"
 # Solve each case in conda's own interpreter, and record libmamba's answers.
 SOLVES = """
 import json, sys, tomllib
@@ -90,13 +91,12 @@ def channel(conda, tmp_path_factory):
 def solved(conda, channel):
     """All cases of conda.toml, solved by libmamba."""
     done = conda.python_runs(SOLVES, channel, str(DATA / "conda.toml"))
-    assert done.returncode == 0, done.stderr
-    assert "Solving environment" not in done.stdout + done.stderr
-    return json.loads(done.stdout)
+    assert "Solving environment" not in done.output
+    return done.document
 
 
 def test_the_solver_is_libmamba(conda, solved):
-    about = json.loads(conda.run("info", "--json").stdout)
+    about = conda.run("info --json").document
     assert "solver/libmamba" in about["user_agent"].split()
     assert solved["about"]["name"] == "libmamba"
     assert solved["about"]["version"].startswith("2.")
@@ -123,36 +123,13 @@ def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
     conda, channel, tmp_path
 ):
     """cuda-version 13.0 `constrains: __cuda >=13`, and nothing depends on __cuda."""
-    words = [
-        "create",
-        "--dry-run",
-        "--json",
-        "--name",
-        "thirteen",
-        "--override-channels",
-        "--channel",
-        channel,
-    ]
-    done = conda.run(*words, "cuda-version=13.0", CONDA_OVERRIDE_CUDA="12.8")
-    linked = [
-        f"{one['name']} {one['version']}" for one in json.loads(done.stdout)["actions"]["LINK"]
-    ]
+    create = "create --dry-run --json --name thirteen --override-channels --channel"
+    done = conda.run(f"{create} {channel} cuda-version=13.0", CONDA_OVERRIDE_CUDA="12.8")
+    linked = [f"{one['name']} {one['version']}" for one in done.document["actions"]["LINK"]]
     assert linked == ["cuda-version 13.0"]
     lock = tmp_path / "conda-explicit.txt"
-    solve = [
-        "gpuenv",
-        "solve",
-        "--backend",
-        "conda",
-        "cuda-version=13.0",
-        *HOST,
-        "--channel",
-        channel,
-        "-o",
-        str(lock),
-    ]
-    done = conda.run(*solve)
-    assert (done.returncode, lock.exists()) == (3, False)
+    done = conda.run(f"{SOLVE} cuda-version=13.0 --channel {channel} -o {lock}", status=3)
+    assert not lock.exists()
     assert (
         "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; "
         "this host has driver 570.86.10" in done.stderr
@@ -160,55 +137,31 @@ def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
 
 
 def test_a_lock_of_libmambas_closure_is_installed(conda, channel, tmp_path):
-    lock = tmp_path / "conda-explicit.txt"
-    solve = [
-        "gpuenv",
-        "solve",
-        "--backend",
-        "conda",
-        "pytorch=2.8",
-        *HOST,
-        "--channel",
-        channel,
-        "-o",
-        str(lock),
-    ]
-    done = conda.run(*solve)
-    assert done.returncode == 0, done.stderr
-    assert "Collecting package metadata" not in done.stdout + done.stderr
+    lock, prefix = tmp_path / "conda-explicit.txt", tmp_path / "env"
+    done = conda.run(f"{SOLVE} pytorch=2.8 --channel {channel} -o {lock}")
+    assert "Collecting package metadata" not in done.output
     (_, _, row, *_) = done.stdout.splitlines()
     assert row.split()[:5] == ["torch", "2.8.0", "cuda129", "12.9", "9.11.0.98"]
-    prefix = tmp_path / "env"
-    made = conda.run(
-        "create",
-        "--yes",
-        "--prefix",
-        str(prefix),
-        "--file",
-        str(lock),
-        CONDA_PLUGINS_GPUENV_VERIFY="off",
-    )
-    assert made.returncode == 0, made.stderr
-    assert contents(prefix)["share/stand-ins/cudnn"][2] == b"9.11.0.98"
+    off = {"CONDA_PLUGINS_GPUENV_VERIFY": "off"}
+    conda.run(f"create --yes --prefix {prefix} --file {lock}", **off)
+    assert contents(prefix)["share/stand-ins/cudnn"] == b"9.11.0.98"
 
 
 # What is asked of which channel, the exit status, and what the one line says.
 ERRORS = [
     (
-        ["numpy"],
+        "numpy",
         "file:///nosuch/channel",
         2,
         "no such channel: HTTP 404 UNAVAILABLE OR INVALID for channel",
     ),
-    (["numpy"], "http://127.0.0.1:9/channel", 4, "libmamba: HTTP 000 CONNECTION FAILED for url"),
-    (["numpy >>2"], None, 2, "not a conda package and its version: Invalid spec 'numpy >>2'"),
+    ("numpy", "http://127.0.0.1:9/channel", 4, "libmamba: HTTP 000 CONNECTION FAILED for url"),
+    ("'numpy >>2'", None, 2, "not a conda package and its version: Invalid spec 'numpy >>2'"),
 ]
 
 
 @each("asked where status says", ERRORS, ids=[row[3][:24] for row in ERRORS])
 def test_an_error_of_condas_is_one_line(asked, where, status, says, conda, channel, tmp_path):
-    solve = ["gpuenv", "solve", "--backend", "conda", *asked, *HOST, "--channel", where or channel]
-    done = conda.run(*solve, "-o", str(tmp_path / "lock"))
-    assert done.returncode == status
-    (line,) = done.stderr.splitlines()
+    command = f"{SOLVE} {asked} --channel {where or channel} -o {tmp_path}/lock"
+    (line,) = conda.run(command, status=status).stderr.splitlines()
     assert line.startswith(f"gpuenv: {says}")

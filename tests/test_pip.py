@@ -10,9 +10,9 @@ from gpuenv.install import inplace_install, wheels
 from gpuenv.model import Host, Python
 from gpuenv.requirements.overrides import Overrides
 from gpuenv.requirements.target import TargetEnvironment
-from small_wheels import content, installed, make_lock, make_wheel
+from small_wheels import installed, make_lock, make_wheel
 from tables import cases, data_file, each
-from test_cli import run
+from test_cli import contents, run
 from test_verification import site_of
 
 DATA = data_file("pip.json")
@@ -138,9 +138,9 @@ def test_a_file_that_is_not_what_the_index_said_is_not_installed(installer, fold
     server.faults = {"/files/alpha-1.0-py3-none-any.whl": ["tampered", "always"]}
     server.metadata = "hashed"
     server.faults["/files/alpha-1.0-py3-none-any.whl.metadata"] = [""] * 9
-    before = content(folder)
+    before = contents(folder)
     pip(folder, "alpha", "-i", server.url, "--installer", installer, status=4)
-    assert content(folder) == before
+    assert contents(folder) == before
 
 
 def test_an_environment_that_is_not_verified_stays(folder, server):
@@ -149,10 +149,10 @@ def test_an_environment_that_is_not_verified_stays(folder, server):
     put(folder, {"old": ["1.0"]})
     with (site_of(folder / "env") / "old-1.0.dist-info" / "RECORD").open("a") as record:
         record.write(f"old.py,sha256={'A' * 43},5\n")
-    before = content(folder)
+    before = contents(folder)
     done = pip(folder, "alpha", "-i", server.url, status=1)
     assert "NOT verified" in done.stdout and "is as it was" in done.stderr
-    assert content(folder) == before
+    assert contents(folder) == before
     pip(folder, "alpha", "-i", server.url, "--no-verify")
     assert present(folder) == {"alpha": "1.0", "old": "1.0"}
 

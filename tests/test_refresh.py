@@ -13,6 +13,7 @@ from index_server import IndexServer
 from processes import run_program
 from script_modules import tool
 from tables import ROOT, on_x86_64
+from test_cli import contents
 
 pytestmark = on_x86_64
 
@@ -100,14 +101,6 @@ def run(name, data, server, *flags, status=0):
     environment = {**os.environ, "PIP_INDEX_URL": server.url}
     environment["GPUENV_CACHE_DIR"] = str(data.parent / "cache")
     return run_program([*command, *flags], env=environment, status=status)
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(data, server):

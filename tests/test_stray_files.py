@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from processes import run_program
-from small_wheels import content
 from stray_files import plant
 from tables import ROOT, each
+from test_cli import contents
 
 # Tests of commands that can take a lock, a project or an environment of their working folder.
 TESTS = ("test_stray_files.py", "test_conda_answers.py")
@@ -38,9 +38,9 @@ def test_stray_files_change_no_result_and_no_test_changes_them(tmp_path):
     for folder in (working.parent, working, home):
         folder.mkdir()
         plant(folder)
-    before = content(tmp_path)
+    before = contents(tmp_path)
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-c", str(ROOT / "pyproject.toml"), *(str(ROOT / "tests" / one) for one in TESTS)]
     run_program(command, cwd=working, env={**variables, "HOME": str(home), "STRAY_FILES": "1"})
-    assert content(tmp_path) == before
+    assert contents(tmp_path) == before

@@ -14,7 +14,8 @@ from gpuenv.errors import InputError, InstallError, NotVerifiedError
 from gpuenv.install import environment_files, transaction, wheels
 from gpuenv.interpreters import find_uv
 from processes import run_program
-from small_wheels import content, make_lock, make_wheel, write_lock
+from small_wheels import make_lock, make_wheel, write_lock
+from test_cli import contents
 
 SITE = f"lib/python{'.'.join(map(str, sys.version_info[:2]))}/site-packages"
 CPU = "--gpu none"
@@ -62,7 +63,7 @@ def test_scripts_have_the_path_of_the_target(tmp_path, first, installer):
     activated = f'. "{env}/bin/activate"; echo "$VIRTUAL_ENV"; command -v alpha'
     lines = run_program(["sh", "-c", activated])
     assert lines.stdout.split("\n")[:2] == [str(env), f"{env}/bin/alpha"]
-    texts = [data for data in content(env).values() if isinstance(data, bytes)]
+    texts = [data for data in contents(env).values() if isinstance(data, bytes)]
     assert not any(b".gpuenv/" in data for data in texts)
     for package in environment_files.read_packages(str(env)):
         record = (env / package.info / "RECORD").read_text()
@@ -95,7 +96,7 @@ def test_settings_of_the_user_stay(tmp_path, first, second):
     kernel.parent.mkdir(parents=True)
     kernel.write_text("{}")
     wheels.sync(second, str(env), installer="uv")
-    found = content(env)
+    found = contents(env)
     assert {"pip.conf", "bin/mine", f"{SITE}/sitecustomize.py"} <= found.keys()
     assert str(kernel.relative_to(env)) in found
     assert f"{SITE}/remains/half.py" not in found
@@ -130,9 +131,9 @@ def test_every_change_of_a_package_counts(tmp_path, first):
 def test_nothing_to_do_writes_nothing(tmp_path, first):
     env, said = tmp_path / "env", []
     wheels.sync(first, str(env), installer="uv")
-    before = content(env)
+    before = contents(env)
     wheels.sync(first, str(env), installer="uv", progress=said.append)
-    assert content(env) == before and left_beside(env) == []
+    assert contents(env) == before and left_beside(env) == []
     assert "already" in said[-1]
 
 
@@ -159,14 +160,14 @@ def test_a_link_to_an_environment_stays_a_link(tmp_path, first, second):
 def test_a_failed_download_keeps_the_old_environment(tmp_path, first, second, installer):
     env = tmp_path / "env"
     wheels.sync(first, str(env), installer=installer)
-    before = content(env)
+    before = contents(env)
     gone = second.pins[0].wheel
     (tmp_path / gone.filename).unlink()
     # beta is not in the lock any more: it would be removed first
     with pytest.raises(InstallError) as error:
         wheels.sync(make_lock(gone), str(env), installer=installer)
     assert "alpha 2.0" in error.value.message and gone.url in error.value.message
-    assert content(env) == before and left_beside(env) == []
+    assert contents(env) == before and left_beside(env) == []
 
 
 def test_an_environment_that_does_not_work_is_not_used(tmp_path, first, second):
@@ -180,10 +181,10 @@ def test_an_environment_that_does_not_work_is_not_used(tmp_path, first, second):
         wheels.sync(first, str(env), installer="uv", prove=prove)
     assert not env.exists() and left_beside(env) == []
     wheels.sync(first, str(env), installer="uv")
-    before = content(env)
+    before = contents(env)
     with pytest.raises(NotVerifiedError):
         wheels.sync(second, str(env), installer="uv", prove=prove)
-    assert content(env) == before
+    assert contents(env) == before
     assert not any(python.startswith(str(env)) for python in proved)
 
 
@@ -233,14 +234,14 @@ def test_rollback(tmp_path, first, second, switching):
     wheels.sync(first, str(env), installer="uv")
     with pytest.raises(InputError, match="no environment before"):
         wheels.rollback(str(env))
-    old = content(env)
+    old = contents(env)
     wheels.sync(second, str(env), installer="uv")
-    new = content(env)
+    new = contents(env)
     assert old != new
     wheels.rollback(str(env))
-    assert content(env) == old
+    assert contents(env) == old
     wheels.rollback(str(env))
-    assert content(env) == new and left_beside(env) == ["previous"]
+    assert contents(env) == new and left_beside(env) == ["previous"]
 
 
 class _Killed(BaseException):
@@ -253,7 +254,7 @@ def test_every_step_of_a_replacement_can_be_the_last(tmp_path, switching, monkey
     (target / "bin").mkdir(parents=True)
     (target / "bin" / "which").write_text("0")
     for last in range(5):
-        before = content(target)
+        before = contents(target)
         with monkeypatch.context() as patch, pytest.raises(_Killed):
             stop_after(last, patch)
             patch.setattr(transaction, "remove", lambda path: None)
@@ -263,12 +264,12 @@ def test_every_step_of_a_replacement_can_be_the_last(tmp_path, switching, monkey
                 (stage / "bin" / "which").write_text(str(last + 1))
                 build = environment_files.Build(token=run.token, packages={})
                 environment_files.write_build(str(stage), build)
-                after = content(stage)
+                after = contents(stage)
                 run.commit()
         with transaction.change(str(target), wait=0, report=print):
             pass
-        assert content(target) in (before, after)
-        seen.add("old" if content(target) == before else "new")
+        assert contents(target) in (before, after)
+        seen.add("old" if contents(target) == before else "new")
         assert set(left_beside(target)) <= {"previous"}
     assert seen == {"old", "new"}
 
@@ -394,10 +395,10 @@ def test_a_dry_run(tmp_path, first, second, call):
     document = call(*command).document
     assert [row["name"] for row in document["add"]] == ["alpha", "beta"] and not env.exists()
     wheels.sync(first, str(env), installer="uv")
-    before = content(tmp_path)
+    before = contents(tmp_path)
     write_lock(lock, second)
     document = call(*command).document
     assert document["change"] == [{"name": "alpha", "before": "1.0", "after": "2.0"}]
     lock.write_bytes(before["pylock.toml"])
-    assert content(tmp_path) == before
+    assert contents(tmp_path) == before
     call(f"rollback --target {env}", status=2)

@@ -26,7 +26,7 @@ from common import ROOT, run_gpuenv
 from gpuenv.install import conda_history, conda_prefix
 from gpuenv.requirements import conda_settings, conda_versions
 from gpuenv.resolve.conda import solvers
-from small_wheels import content
+from small_wheels import contents
 
 USERS = tomllib.loads((ROOT / "tests/data/conda_users.toml").read_text("utf-8"))["environment"]
 HOST = conda_prefixes.HOST.split()
@@ -40,7 +40,7 @@ class State:
         self.records = conda_prefix.read_packages(str(target))
         rows = self.records.values()
         self.packages = {f"{row['name']} {row['version']} {row['build']}" for row in rows}
-        self.files = content(target)
+        self.files = contents(target)
         self.requests = conda_history.requested_specs(str(target), self.records)
         pins = conda_settings.read_pins(str(target), {**os.environ, **variables})
         self.pins = {spec for _, spec in pins if self.holds(spec)}
@@ -144,7 +144,7 @@ def try_steps(
             if conda is None:
                 done = run_gpuenv(*words[1:], **variables)
             else:
-                done = conda.run(*words, typed="y\n", **variables)
+                done = conda.run(words, typed="y\n", status=None, **variables)
             if done.returncode:
                 break
         status, after = done.returncode, State(Path(target), variables)
@@ -177,9 +177,8 @@ def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
         os.environ["RATTLER_CACHE_DIR"] = str(root / "rattler")
         channels = []
         for table in ("packages", "elsewhere"):
-            packages = [conda_prefixes.row_of(package) for package in conda_prefixes.DATA[table]]
             channels.append(root / table)
-            conda_channel.make(channels[-1], packages)
+            conda_channel.make(channels[-1], conda_prefixes.rows(table))
         rows = conda_prefixes.rows_of(channels)
         for number, executable in enumerate([None, *arguments.conda]):
             conda, settings, engine = None, "", "py-rattler"

@@ -37,7 +37,7 @@ import processes
 from common import GPUENV, ROOT, own_code, run_gpuenv
 from gpuenv.install.environment_files import read_packages
 from index_server import IndexServer
-from small_wheels import content, make_lock, make_wheel, write_lock
+from small_wheels import contents, make_lock, make_wheel, write_lock
 
 SOLVE = ("--no-index", "--find-links", "{wheels}", "--gpu", "none")
 SYNC = ("sync", "{lock}", "--target", "env", "--gpu", "none", "--find-links", "{wheels}")
@@ -104,7 +104,7 @@ class Trials:
         """Return the content of the folder without what differs between equal runs."""
         return {
             path: data
-            for path, data in content(self.work).items()
+            for path, data in contents(self.work).items()
             if path != "pyproject.toml" and not any(part in path for part in UNSTABLE)
         }
 
