@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tomllib
+import venv
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -175,6 +176,13 @@ def folder(tmp_path):
     """The working folder of a command, with nothing in it."""
     (tmp_path / "work").mkdir()
     return tmp_path / "work"
+
+
+@pytest.fixture
+def env(tmp_path):
+    """An environment with nothing in it."""
+    venv.create(tmp_path / "env", symlinks=True)
+    return tmp_path / "env"
 
 
 @pytest.fixture

@@ -50,6 +50,13 @@ def run_program(command, timeout=120, *, status=0, **options):
     return Done(words, done.returncode, done.stdout, done.stderr).expect(status)
 
 
+def program(path, script):
+    """Write a program that runs this script of the shell."""
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 def adopt_orphans():
     """Make this process the parent of what its children leave behind, so that it is seen here."""
     if sys.platform == "linux":

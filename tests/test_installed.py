@@ -4,9 +4,7 @@ import importlib.metadata
 import os
 import sys
 import time
-import venv
 
-import pytest
 from packaging.utils import canonicalize_name
 
 import gpuenv
@@ -22,12 +20,6 @@ from tables import data_file, each
 TABLES = data_file("tables/installed.json")
 
 HERE = (sys.version_info[0], sys.version_info[1])
-
-
-@pytest.fixture
-def env(tmp_path):
-    venv.create(tmp_path / "env", symlinks=True)
-    return tmp_path / "env"
 
 
 def site_of(env):
@@ -47,22 +39,22 @@ def add(env, name, files, version="1.0", installer="pip", *, requires=()):
     (site / info / "RECORD").write_text(record_of(texts, info) + gone)
 
 
-def asked(env, *, fast=False):
+def surveyed(env, *, fast=False, data=None):
     """The survey, and the checks "owners", "files" and perhaps "files changed"."""
     with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
         survey = read_survey(children.run("interpreter", {"imports": []}).answer)
         comparison = installed.compare_files(children.run, survey, fast=fast)
-        return survey, installed.file_checks(survey, comparison)
+        return survey, installed.file_checks(survey, comparison, data)
 
 
 def files_of(env):
     """The check "files"; the one of changed data files if only that is not passed."""
-    checks = asked(env)[1]
+    checks = surveyed(env)[1]
     return checks[-1] if checks[1].status == "pass" else checks[1]
 
 
 def owners_of(env):
-    return asked(env)[1][0]
+    return surveyed(env)[1][0]
 
 
 def change(env, path, text):
@@ -95,9 +87,9 @@ def test_the_content_of_every_file_counts(env):
     """With --fast only the sizes."""
     add(env, "odd", FILES)
     change(env, "odd/__init__.py", "x = 2\n")
-    _, (_, found) = asked(env)
+    _, (_, found) = surveyed(env)
     assert found.status == "fail" and "its sha256 is not the recorded one" in found.evidence
-    assert asked(env, fast=True)[1][1].status == "pass"
+    assert surveyed(env, fast=True)[1][1].status == "pass"
 
 
 def test_a_library_without_an_owner(env):
@@ -119,7 +111,7 @@ def test_what_a_distribution_requires(env, requirement):
     add(env, "base", {}, version="1.5")
     add(env, "extended", {}, requires=["base", "missing > 2 ; extra == 'more'"])
     add(env, "odd", {}, requires=[requirement])
-    survey = asked(env)[0]
+    survey = surveyed(env)[0]
     found = installed.dependency_check(survey)
     wrong = REQUIREMENTS[requirement]
     assert (found.status, found.evidence) == ("fail", wrong) if wrong else found.status == "pass"
@@ -176,7 +168,7 @@ def test_what_pip_leaves_when_it_is_interrupted(env):
     info = site_of(env) / "old-1.0.dist-info"
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     info.rename(site_of(env) / "~dd-1.0.dist-info")
-    survey, checks = asked(env)
+    survey, checks = surveyed(env)
     assert survey.versions == {"odd": "2.0"}
     assert {one.status for one in checks} == {"pass"}
 
@@ -192,7 +184,7 @@ def test_a_distribution_that_is_there_twice(env):
 def test_two_owners(env, path, status, evidence):
     add(env, "one", {path: "the first"})
     add(env, "two", {path: "the second"})
-    _, (found, files) = asked(env)
+    _, (found, files) = surveyed(env)
     assert files.status == "pass"
     evidence = evidence.replace("SITE", str(site_of(env)))
     assert (found.status, evidence in found.evidence) == (status, True), found.evidence
@@ -205,10 +197,7 @@ def test_a_family_that_people_live_with(env, release, status):
     add(env, "opencv_python", dict.fromkeys(paths, "the first"), version="4.10")
     add(env, "opencv_python_headless", dict.fromkeys(paths, "the second"), version=release)
     change(env, paths[0], "the first")
-    with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
-        survey = read_survey(children.run("interpreter", {"imports": []}).answer)
-        comparison = installed.compare_files(children.run, survey, fast=False)
-    found = installed.file_checks(survey, comparison, compatibility_data())[0]
+    found = surveyed(env, data=compatibility_data())[1][0]
     mixed = "the files of opencv-python 4.10 and opencv-python-headless 5.0 are mixed"
     assert (found.status, mixed in found.evidence) == (status, status == "fail"), found.evidence
 
