@@ -1,28 +1,24 @@
 """Wheels in a conda environment: solved and locked beside its packages, installed second."""
 
-import os
 import tomllib
 
 import pytest
 
 import gpuenv
-import test_cli
+from conda_prefixes import HOST
 from gpuenv import api
-from gpuenv.cli import main
 from gpuenv.errors import DeclinedError, HostMismatchError, InputError, InstallError, TamperedError
 from gpuenv.install import conda, conda_prefix
 from gpuenv.lock import conda_formats
 from gpuenv.render.changes import changes_lines
-from index_server import make_wheel
+from hosts import host
+from small_wheels import make_wheel
 from tables import data_file, each
+from test_cli import contents
 
 TABLES = data_file("tables/conda_mixed.json")
 
-HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
-H100 = gpuenv.describe(
-    gpus=["H100"], driver="570.86.10", python="3.13", platform="linux-x86_64", glibc="2.35"
-)
-WHEELS = TABLES["wheels"]
+H100 = host("H100", "570.86.10", python="3.13", glibc="2.35")
 
 
 def sync_both(lock, wheels, target, *, exact=False):
@@ -33,9 +29,8 @@ def sync_both(lock, wheels, target, *, exact=False):
 @pytest.fixture(scope="module")
 def links(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
-    for name, version, requires in WHEELS:
-        filename, data = make_wheel(name, version, requires)
-        (folder / filename).write_bytes(data)
+    for name, version, requires in TABLES["wheels"]:
+        make_wheel(folder, name, version, requires=requires)
     return folder
 
 
@@ -43,23 +38,15 @@ pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
 @pytest.fixture
-def solved(channel, links, tmp_path):
-    def solve(*pip, form="conda-explicit", more=()):
+def solved(channel, links, tmp_path, call):
+    """solved(wheels): solve for torch and these wheels; the ended command and the lock's path."""
+
+    def solve(*wheels, form="conda-explicit", status=0):
         path = tmp_path / conda_formats.FORMATS[form]
-        command = [
-            "solve",
-            "--framework",
-            "torch",
-            "--backend",
-            "conda",
-            "--channel",
-            channel,
-            "--format",
-            form,
-        ]
-        command += ["--offline", *HOST.split(), "-o", str(path), *more]
-        command += ["--find-links", str(links)] if pip else []
-        return main([*command, *(flag for one in pip for flag in ("--pip", one))]), path
+        command = f"solve torch --backend conda --channel {channel} --format {form} --offline"
+        pip = [word for wheel in wheels for word in ("--pip", wheel)]
+        pip += ["--find-links", links] if pip else []
+        return call(f"{command} {HOST} -o {path}", *pip, status=status), path
 
     return solve
 
@@ -71,13 +58,11 @@ def packages(path):
 
 # ---- what is solved ------------------------------------------------------------------------------
 
-GOOD = TABLES["good"]
 
-
-@each("asked want", GOOD)
+@each("asked want", TABLES["good"])
 def test_wheels_are_solved_beside_what_conda_brings(asked, want, solved):
-    status, path = solved(*asked)
-    assert status == 0 and packages(path) == want
+    _, path = solved(*asked)
+    assert packages(path) == want
     lock = gpuenv.read_lock(str(path.parent / "pylock.conda-explicit.toml"))
     assert (
         list(lock.requirements) == asked
@@ -86,30 +71,16 @@ def test_wheels_are_solved_beside_what_conda_brings(asked, want, solved):
     assert all(set(pin.dependencies) <= set(want) for pin in lock.pins)
 
 
-BAD = TABLES["bad"]
-
-
-@each("asked says", BAD)
-def test_a_refusal_names_what_conda_brings(asked, says, solved, capsys):
-    status, path = solved(*asked)
-    said = capsys.readouterr().err
-    assert status == 3 and not path.exists()
-    assert not [text for text in says if text not in said], said
+@each("asked says", TABLES["bad"])
+def test_a_refusal_names_what_conda_brings(asked, says, solved):
+    done, path = solved(*asked, status=3)
+    assert not path.exists()
+    assert not [text for text in says if text not in done.stderr], done.stderr
 
 
 def test_without_python_there_are_no_wheels(channel, tmp_path, call):
-    command = [
-        "solve",
-        "--backend",
-        "conda",
-        "--channel",
-        channel,
-        "cuda-version=12.8",
-        "--pip",
-        "numpy",
-        *HOST.split(),
-    ]
-    done = call(*command, "-o", str(tmp_path / "x.txt"), status=2)
+    command = f"solve --backend conda --channel {channel} cuda-version=12.8 --pip numpy {HOST}"
+    done = call(f"{command} -o {tmp_path}/x.txt", status=2)
     assert "no Python in the environment" in done.stderr
     assert not list(tmp_path.iterdir())
 
@@ -118,26 +89,24 @@ def test_without_python_there_are_no_wheels(channel, tmp_path, call):
 
 
 @each("form", sorted(conda_formats.FORMATS))
-def test_one_command_installs_both(form, solved, tmp_path):
-    texts = []
-    for _ in range(2):
-        status, path = solved("trainer", form=form)
-        assert status == 0
-        texts.append(
-            (path.read_bytes(), (tmp_path / conda_formats.wheel_lock_name(str(path))).read_bytes())
-        )
-    assert texts[0] == texts[1]
-    target, cache = tmp_path / "prefix", os.environ["GPUENV_CACHE_DIR"]
-    command = ["sync", str(path), "--target", str(target), *HOST.split(), "--json"]
-    for _ in range(2):
-        done = test_cli.run(command, tmp_path, GPUENV_CACHE_DIR=cache)
-        checks = {f"{one['name']} {one['subject']}": one for one in done.document["checks"]}
-        assert checks["versions conda"]["status"] == "pass", done.output
-        assert checks["versions wheels"]["evidence"] == "2 wheels as locked"
-        (site,) = (target / "lib").glob("python3*/site-packages")
-        have = {one.name for one in site.glob("*.dist-info")}
-        assert have == {"trainer-1.0.dist-info", "leaf_kit-1.0.dist-info"}
-    second = gpuenv.read_lock(str(tmp_path / conda_formats.wheel_lock_name(str(path))))
+def test_one_command_installs_both(form, solved, tmp_path, call):
+    texts, trees = [], []
+    for name in ("one", "two"):
+        _, path = solved("trainer", form=form)
+        beside, target = tmp_path / conda_formats.wheel_lock_name(str(path)), tmp_path / name
+        texts.append((path.read_bytes(), beside.read_bytes()))
+        for _ in range(2):  # the second time there is nothing to do
+            done = call(f"sync {path} --target {target} {HOST} --json")
+            checks = {f"{one['name']} {one['subject']}": one for one in done.document["checks"]}
+            assert checks["versions conda"]["status"] == "pass", done.output
+            assert checks["versions wheels"]["evidence"] == "2 wheels as locked"
+        files = contents(target).items()
+        trees.append({name for name in files if not name[0].startswith(("conda-meta", "gpuenv"))})
+    (site,) = (target / "lib").glob("python3*/site-packages")
+    have = {one.name for one in site.glob("*.dist-info")}
+    assert have == {"trainer-1.0.dist-info", "leaf_kit-1.0.dist-info"}
+    assert texts[0] == texts[1] and trees[0] == trees[1]
+    second = gpuenv.read_lock(str(beside))
     (site / "leaf_kit-1.0.dist-info").rename(site / "leaf_kit-2.0.dist-info")
     check = conda_prefix.wheels_check(str(target), second)
     assert check.status == "fail" and "leaf-kit is 2.0, not 1.0" in check.evidence
@@ -145,23 +114,23 @@ def test_one_command_installs_both(form, solved, tmp_path):
 
 @pytest.fixture
 def both(solved, tmp_path):
-    assert solved("leaf-kit")[0] == 0
+    solved("leaf-kit")
     return tmp_path / "conda-explicit.txt", tmp_path / "pylock.conda-explicit.toml"
 
 
-def test_a_changed_or_missing_file_beside_is_found(both, capsys):
+def test_a_changed_or_missing_file_beside_is_found(both, call):
     path, beside = both
     lock, target = conda_formats.read(str(path)), path.parent / "prefix"
     assert conda_formats.wheel_lock_path(str(path), lock) == str(beside)
     beside.write_text(beside.read_text() + "# mine\n")
     with pytest.raises(TamperedError, match="is not the file"):
         conda_formats.wheel_lock_path(str(path), lock)
-    assert main(["sync", str(path), "--target", str(target), *HOST.split()]) != 0
+    sync = f"sync {path} --target {target} {HOST}"
+    assert call(sync, status=None).returncode
     beside.unlink()
     with pytest.raises(InputError, match="cannot be read"):
         conda_formats.wheel_lock_path(str(path), lock)
-    assert main(["sync", str(path), "--target", str(target), *HOST.split()]) == 2
-    assert "pylock.conda-explicit.toml" in capsys.readouterr().err and not target.exists()
+    assert "pylock.conda-explicit.toml" in call(sync, status=2).stderr and not target.exists()
     with pytest.raises(InputError, match="pip packages beside it"):
         sync_both(lock, None, target)
     elsewhere = lock.replace(inputs=(("pip", ("../" + beside.name, "0" * 64)),))
@@ -179,15 +148,8 @@ def test_a_conda_lock_whose_word_on_the_wheels_was_edited_is_found(both):
         conda_formats.read(str(path))
 
 
-# exact -> the wheels after each of three installations
-EARLIER_WHEELS = {
-    False: [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote", "trainer"]],
-    True: [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote"]],
-}
-
-
-@each("exact", [*EARLIER_WHEELS])
-def test_the_wheels_of_an_earlier_lock(exact, solved, tmp_path):
+@each("exact after", TABLES["earlier_wheels"])
+def test_the_wheels_of_an_earlier_lock(exact, after, solved, tmp_path):
     target, found = tmp_path / "prefix", []
     for asked in (["trainer"], ["leaf-kit", "remote"], []):
         _, path = solved(*asked)
@@ -202,8 +164,7 @@ def test_the_wheels_of_an_earlier_lock(exact, solved, tmp_path):
         found.append(
             sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info"))
         )
-    first, both = EARLIER_WHEELS[exact]
-    assert found == [first, both, [] if exact else both]
+    assert found == after
     assert (target / "conda-meta" / "gpuenv-wheels").exists() is not exact
 
 
@@ -246,14 +207,9 @@ def test_a_wheel_does_not_overwrite_a_conda_package_that_stays(both, tmp_path):
 
 def test_wheels_that_cannot_be_installed_leave_no_prefix(both):
     path, beside = both
-    lock, second, target = (
-        conda_formats.read(str(path)),
-        gpuenv.read_lock(str(beside)),
-        path.parent / "prefix",
-    )
-    wrong = second.replace(
-        pins=tuple(one.replace(wheel=one.wheel.replace(sha256="0" * 64)) for one in second.pins)
-    )
+    lock, second = conda_formats.read(str(path)), gpuenv.read_lock(str(beside))
+    pins = [one.replace(wheel=one.wheel.replace(sha256="0" * 64)) for one in second.pins]
+    wrong, target = second.replace(pins=tuple(pins)), path.parent / "prefix"
     with pytest.raises(InstallError, match="wrong hash"):
         sync_both(lock, wrong, target)
     assert not target.exists()

@@ -1,25 +1,20 @@
 """Commands about a conda prefix: its backend, paths with two owners, and locks that differ."""
 
 import json
-import os
 import tomllib
 import venv
-from pathlib import Path
 
 import pytest
 
+import conda_channel
 import gpuenv
-import test_cli
+from conda_prefixes import HOST
 from gpuenv import api
-from gpuenv.cli import main
 from gpuenv.errors import InputError
 from gpuenv.lock import conda_formats
-from gpuenv.model import Pin, Wheel
-from index_server import make_wheel
+from hosts import host
+from small_wheels import make_wheel
 from tables import data_file, each
-
-HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
-
 
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
@@ -43,23 +38,22 @@ def put_wheel(prefix, name, version, installer="pip", metadata=False):
         (info / "RECORD").write_text(f"{info.name}/METADATA,,\n")
 
 
-def put_package(prefix, name, version, build="h0_0", **more):
-    record = {"name": name, "version": version, "build": build, **more}
-    (prefix / "conda-meta" / f"{name}-{version}-{build}.json").write_text(json.dumps(record))
-
-
-RULES = data_file("tables/conda_rules.json")
+def put_package(prefix, package, **more):
+    """Put the record of a package such as "cudnn 9.10.2.21 hbcb9cd8_0" into a prefix."""
+    row = {**conda_channel.row_of(package), **more}
+    name = f"{row['name']}-{row['version']}-{row['build']}.json"
+    (prefix / "conda-meta" / name).write_text(json.dumps(row))
 
 
 # ---- --backend auto ------------------------------------------------------------------------------
 
-PLACES = data_file("tables/conda_prefixes.json")["places"]
+TABLES = data_file("tables/conda_prefixes.json")
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=TABLES["places"])
 def place(request, prefix, tmp_path, monkeypatch):
     """The backend that is meant where the parameter says what is active."""
-    active, backend = PLACES[request.param]
+    active, backend = TABLES["places"][request.param]
     venv = tmp_path / "venv"
     venv.mkdir()
     (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.1\n")
@@ -94,104 +88,64 @@ def test_without_the_flag_it_is_pip_in_a_conda_environment_too(prefix, tmp_path,
 # ---- two owners ----------------------------------------------------------------------------------
 
 
-def warnings(document):
-    return {
-        one["code"]: one
-        for one in json.loads(document)["warnings"]
-        if one["code"].startswith("two-")
-    }
+def owners(done):
+    """The warnings of a solve about two owners, by their codes."""
+    rows = done.document["warnings"]
+    return {row["code"]: row["have"] for row in rows if row["code"].startswith("two-")}
 
 
 @pytest.fixture
-def solved(channel, prefix, tmp_path, monkeypatch, capsys):
-    """The output of a solve with the prefix active."""
-
-    def solve(*more):
-        monkeypatch.setenv("CONDA_PREFIX", str(prefix))
-        name = "conda.txt" if "conda" in more else "pylock.toml"
-        conda = ("--channel", channel) if "conda" in more else ("--offline", "--python", "3.12")
-        assert (
-            main(
-                [
-                    "solve",
-                    "--framework",
-                    "torch",
-                    *HOST.split(),
-                    "-o",
-                    str(tmp_path / name),
-                    *conda,
-                    *more,
-                ]
-            )
-            == 0
-        )
-        return capsys.readouterr().out
-
-    return solve
+def solved(prefix, tmp_path, monkeypatch, call):
+    """solved(flags): a solve with the prefix active."""
+    monkeypatch.setenv("CONDA_PREFIX", str(prefix))
+    return lambda flags: call(f"solve torch {HOST} -o {tmp_path}/pylock.toml {flags}")
 
 
-def test_a_conda_solve_names_the_wheels_of_the_prefix(solved, prefix):
-    assert warnings(solved("--backend", "conda", "--json")) == {}
-    put_wheel(prefix, "nvidia_cudnn_cu12", "9.5.1.17")
-    put_wheel(prefix, "nvidia_cublas_cu12", "12.4.5.8")
-    put_wheel(prefix, "torch", "2.6.0")
-    put_wheel(prefix, "numpy", "2.0.0")
-    put_wheel(prefix, "flash_attn", "2.7.4+cu12torch2.5")
-    output = solved("--backend", "conda", "--json")
-    other = [row for row in json.loads(output)["warnings"] if row["code"] == "extension-release"]
+WHEELS = "--offline --python 3.12"
+
+
+def test_a_conda_solve_names_the_wheels_of_the_prefix(solved, prefix, channel):
+    asked = f"--backend conda --channel {channel}"
+    assert owners(solved(f"{asked} --json")) == {}
+    for wheel in TABLES["wheels"]:
+        put_wheel(prefix, *wheel.split())
+    done = solved(f"{asked} --json")
+    other = [row for row in done.document["warnings"] if row["code"] == "extension-release"]
     assert [(row["need"], row["have"]) for row in other] == [
         ("torch 2.5, for which it was built", "torch 2.8.0")
     ]
-    found = warnings(output)
-    assert set(found) == {"two-cudnn", "two-libraries", "two-frameworks"}
-    cudnn = found["two-cudnn"]
-    assert cudnn["subject"] == "cuDNN"
-    assert "cudnn 9.11.0.98 of conda and nvidia-cudnn-cu12 9.5.1.17 of a wheel" in cudnn["have"]
-    assert (
-        "libcublas 12.9.1.4 of conda and nvidia-cublas-cu12 12.4.5.8 of a wheel"
-        in found["two-libraries"]["have"]
-    )
-    assert "pytorch 2.8.0 of conda and torch 2.6.0 of a wheel" in found["two-frameworks"]["have"]
-    assert not [one for one in found.values() if "numpy" in one["have"]]
-    lines = [
-        line for line in solved("--backend", "conda").splitlines() if line.startswith("warning: ")
-    ]
+    assert owners(done) == TABLES["wheels_beside"]
+    lines = [line for line in solved(asked).stdout.splitlines() if line.startswith("warning: ")]
     assert len([line for line in lines if "of conda and" in line and "of a wheel" in line]) == 3
 
 
 def test_a_pip_solve_names_the_packages_of_the_prefix(solved, prefix, tmp_path):
-    assert warnings(solved("--json")) == {}
-    put_package(prefix, "cudnn", "9.10.2.21", "hbcb9cd8_0")
-    put_package(prefix, "libcublas", "12.9.1.4", "h9ab20c4_0")
-    put_package(prefix, "pytorch", "2.8.0", "cuda129_mkl_py312_h0_0")
-    found = warnings(solved("--json"))
+    assert owners(solved(f"{WHEELS} --json")) == {}
+    put_package(prefix, "cudnn 9.10.2.21 hbcb9cd8_0")
+    put_package(prefix, "libcublas 12.9.1.4 h9ab20c4_0")
+    put_package(prefix, "pytorch 2.8.0 cuda129_mkl_py312_h0_0")
+    found = owners(solved(f"{WHEELS} --json"))
     assert set(found) == {"two-cudnn", "two-libraries", "two-frameworks"}
-    assert "cudnn 9.10.2.21 of conda and nvidia-cudnn-cu1" in found["two-cudnn"]["have"]
-    assert "of a wheel" in found["two-cudnn"]["have"]
-    assert "pytorch 2.8.0 of conda and torch 2." in found["two-frameworks"]["have"]
-    assert "warning: cuDNN needs one cuDNN in a prefix; found cudnn 9.10.2.21 of conda" in solved()
+    assert "cudnn 9.10.2.21 of conda and nvidia-cudnn-cu1" in found["two-cudnn"]
+    assert "of a wheel" in found["two-cudnn"]
+    assert "pytorch 2.8.0 of conda and torch 2." in found["two-frameworks"]
+    text = "warning: cuDNN needs one cuDNN in a prefix; found cudnn 9.10.2.21 of conda"
+    assert text in solved(WHEELS).stdout
     assert "two-cudnn" not in (tmp_path / "pylock.toml").read_text()
 
 
 # ---- a lock against its prefix -------------------------------------------------------------------
 
 
-def run(*words):
-    """(exit status, document, stderr) of a command."""
-    cache = os.environ["GPUENV_CACHE_DIR"]
-    done = test_cli.run([*words, "--json"], Path.cwd(), status=None, GPUENV_CACHE_DIR=cache)
-    return done.returncode, done.document, done.stderr
+def checks(done):
+    return {f"{one['name']} {one['subject']}".strip(): one for one in done.document["checks"]}
 
 
-def checks(document):
-    return {f"{one['name']} {one['subject']}".strip(): one for one in document["checks"]}
-
-
-@each("case", RULES)
-def test_verify_and_doctor_find_the_same(case, prefix, tmp_path, monkeypatch, capsys):
+@each("case", data_file("tables/conda_rules.json"))
+def test_verify_and_doctor_find_the_same(case, prefix, tmp_path, monkeypatch, call):
     """Also in an environment without Python, which can have no wheels."""
     for text in case["packages"]:
-        put_package(prefix, *text.split(), subdir="linux-64", channel="conda-forge")
+        put_package(prefix, text, channel="conda-forge")
     if "wheels" in case:
         venv.create(prefix, symlinks=True)
     for text in case.get("wheels", ()):
@@ -200,130 +154,85 @@ def test_verify_and_doctor_find_the_same(case, prefix, tmp_path, monkeypatch, ca
     monkeypatch.setenv("CONDARC", str(tmp_path / "condarc"))
     for variable, value in case.get("env", {}).items():
         monkeypatch.setenv(f"CONDA_OVERRIDE_{variable}", value)
-    status = main(["verify", "--json", "--target", str(prefix)])
-    document = capsys.readouterr().out
-    assert main(["doctor", "--json", "--target", str(prefix)]) == status
+    done = call(f"verify --json --target {prefix}", status=case.get("status"))
+    verdicts = call(f"doctor --json --target {prefix}", status=done.returncode)
     if case.get("status"):
-        assert status == case["status"]
         return
-    found = checks(json.loads(document))
+    found, verdicts = checks(done), verdicts.document["verdicts"]
     for check, expected in case["checks"].items():
         assert found.get(check, {}).get("status") == expected, found
-    assert status == any(row["status"] == "fail" for row in found.values())
-    verdicts = json.loads(capsys.readouterr().out)["verdicts"]
-    assert bool(verdicts) == status
+    assert done.returncode == any(row["status"] == "fail" for row in found.values())
+    assert bool(verdicts) == done.returncode
     if "cause" in case:
         assert (verdicts[0]["cause"] if verdicts else None) == case["cause"], verdicts
-    assert main(["run", "--target", str(prefix), "--json", "true"]) == 0
+    call(f"run --target {prefix} --json true")
 
 
 @pytest.fixture(scope="module")
 def links(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
-    filename, data = make_wheel("leaf-kit", "1.0", ("numpy",))
-    (folder / filename).write_bytes(data)
+    make_wheel(folder, "leaf-kit", "1.0", requires=("numpy",))
     return folder
 
 
 @each("form", sorted(conda_formats.FORMATS))
-def test_install_solves_locks_installs_and_verifies(form, channel, links, tmp_path):
+def test_install_solves_locks_installs_and_verifies(form, channel, links, tmp_path, call):
     path, target = tmp_path / conda_formats.FORMATS[form], tmp_path / "prefix"
     asked = f"--backend conda --framework torch --channel {channel} --format {form} {HOST}"
     pip = f"--pip leaf-kit --find-links {links} --offline"
-    status, document, err = run(
-        "install", *asked.split(), *pip.split(), "-o", str(path), "--target", str(target)
-    )
-    found = checks(document)
-    assert (
-        status == 0
-        and found["versions conda"]["status"] == found["versions wheels"]["status"] == "pass"
-    ), err
+    found = checks(call(f"install {asked} {pip} -o {path} --target {target} --json"))
+    assert found["versions conda"]["status"] == found["versions wheels"]["status"] == "pass"
     assert found["host"]["status"] == "pass" and "owners" in found
-    status, document, err = run("verify", str(path), "--target", str(target), "--no-device")
+    verify = f"verify {path} --target {target} --no-device"
     # Device code was compared with the GPU that the flags of the installation described.
-    assert status == 0 and set(found) - {"device code"} == set(checks(document)), err
+    assert set(found) - {"device code"} == set(checks(call(f"{verify} --json")))
     (tmp_path / conda_formats.wheel_lock_name(str(path))).unlink()
-    assert run("verify", str(path), "--target", str(target), "--no-device")[0] == 2
+    call(verify, status=2)
 
 
-def test_a_target_that_cannot_be_used_leaves_no_lock(channel, tmp_path):
+def test_a_target_that_cannot_be_used_leaves_no_lock(channel, tmp_path, call):
     target, path = tmp_path / "mine", tmp_path / "lock.txt"
     target.mkdir()
     (target / "thesis.txt").write_text("mine")
     asked = f"--backend conda --framework torch --channel {channel} {HOST}"
-    status, document, _ = run("install", *asked.split(), "-o", str(path), "--target", str(target))
-    assert (
-        status == 2 and "no conda environment" in document["error"]["message"] and not path.exists()
-    )
+    done = call(f"install {asked} -o {path} --target {target}", status=2)
+    assert "no conda environment" in done.stderr and not path.exists()
 
 
-def pin(name, version, build, sha256):
-    kept = {"build": build, "build_number": 0, "subdir": "linux-64", "depends": (), "md5": None}
-    url = f"https://example.org/linux-64/{name}-{version}-{build}.conda"
-    return Pin(
-        wheel=Wheel(
-            name=name,
-            version=version,
-            filename=url.rpartition("/")[2],
-            url=url,
-            sha256=sha256,
-            index="https://example.org",
-            metadata=kept,
-        )
-    )
+def explicit(path, *packages):
+    """Write an explicit file of conda's own, of (package, sha256)."""
+    lines = ["@EXPLICIT"]
+    for package, sha256 in packages:
+        file = f"{package.replace(' ', '-')}.conda"
+        lines.append(f"https://example.org/linux-64/{file}#sha256:{sha256}")
+    path.write_text("\n".join([*lines, ""]))
+    return path
 
 
 @pytest.fixture
 def lock(tmp_path):
-    """An explicit file of conda's own, of two packages."""
-    pins = [pin("zlib", "1.3", "h1_0", "a" * 64), pin("xz", "5.6", "h2_1", "b" * 64)]
-    lines = ["@EXPLICIT", *(f"{one.wheel.url}#sha256:{one.wheel.sha256}" for one in pins)]
-    (tmp_path / "explicit.txt").write_text("\n".join(lines) + "\n")
-    return tmp_path / "explicit.txt"
+    packages = ("zlib 1.3 h1_0", "a" * 64), ("xz 5.6 h2_1", "b" * 64)
+    return explicit(tmp_path / "explicit.txt", *packages)
 
 
-AGAINST = data_file("tables/conda_prefixes.json")["against"]
-
-
-@each("changed status evidence", AGAINST)
-def test_a_prefix_has_the_builds_of_its_lock(changed, status, evidence, lock, prefix):
-    put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
-    put_package(
-        prefix, **{"name": "xz", "version": "5.6", "build": "h2_1", "sha256": "b" * 64, **changed}
-    )
-    code, document, err = run("verify", str(lock), "--target", str(prefix), "--no-device")
-    check = checks(document)["versions conda"]
-    assert (check["status"], code) == (status, int(status == "fail")), err
-    assert evidence in check["evidence"]
-
-
-def test_the_prefix_of_an_interpreter_is_verified(lock, prefix):
-    put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
-    put_package(prefix, "xz", "5.6", "h2_1", sha256="b" * 64)
-    code, document, _ = run(
-        "verify", str(lock), "--python", str(prefix / "bin" / "python"), "--no-device"
-    )
-    assert code == 0 and checks(document)["versions conda"]["status"] == "pass"
+@each("changed status evidence", TABLES["against"])
+def test_a_prefix_has_the_builds_of_its_lock(changed, status, evidence, lock, prefix, call):
+    put_package(prefix, "zlib 1.3 h1_0", sha256="a" * 64)
+    put_package(prefix, "xz 5.6 h2_1", **{"sha256": "b" * 64, **changed})
+    for place in (f"--target {prefix}", f"--python {prefix}/bin/python"):
+        verify = f"verify {lock} {place} --no-device --json"
+        check = checks(call(verify, status=int(status == "fail")))["versions conda"]
+        assert check["status"] == status and evidence in check["evidence"]
 
 
 def test_a_lock_that_does_not_fit_the_host_fails_its_verification(prefix, tmp_path):
     """The rules apply to another tool's lock, too: the driver does not support this CUDA 13."""
-    made = pin("cuda-version", "13.0", "h0_3", "d" * 64)
-    (tmp_path / "explicit.txt").write_text(
-        f"@EXPLICIT\n{made.wheel.url}#sha256:{made.wheel.sha256}\n"
-    )
-    read = api.read_lock(str(tmp_path / "explicit.txt"))
-    host = gpuenv.describe(
-        gpus=["H100"], driver="570.86.10", python="3.12", platform="linux-x86_64", glibc="2.35"
-    )
-    found = {f"{one.name} {one.subject}": one for one in api.verify(read, str(prefix), host)}
-    assert (
-        found["host driver-floor"].status == "fail"
-        and "570.86.10" in found["host driver-floor"].evidence
-    )
-    newer = gpuenv.describe(
-        gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.35"
-    )
+    path = explicit(tmp_path / "explicit.txt", ("cuda-version 13.0 h0_3", "d" * 64))
+    read = api.read_lock(str(path))
+    checks = api.verify(read, str(prefix), host("H100", "570.86.10", glibc="2.35"))
+    (check,) = [one for one in checks if (one.name, one.subject) == ("host", "driver-floor")]
+    assert check.status == "fail" and "570.86.10" in check.evidence
+    newer = host("H100", "580.65.06", glibc="2.35")
     assert api.verify(read, str(prefix), newer)[0].status == "pass"
 
 
