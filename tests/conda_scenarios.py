@@ -5,7 +5,7 @@ from itertools import starmap
 
 import conda_channel
 from conda_channel import row_of
-from index_server import make_wheel
+from small_wheels import make_wheel
 from tables import DATA, data_file
 
 DOCUMENT = data_file("conda_scenarios.toml")
@@ -42,9 +42,8 @@ def play(scenario, folder, channels, run, solver=""):
         whole = (DATA / "pixi_locks" / "7.lock").read_text() if text == "PIXI7" else text
         (folder / name).write_text(filled(whole))
     for wheel in scenario.get("wheels", ()):
-        name, data = make_wheel(*wheel.split())
         (folder / "wheels").mkdir(exist_ok=True)
-        (folder / "wheels" / name).write_bytes(data)
+        make_wheel(folder / "wheels", *wheel.split())
     settings = filled(scenario.get("settings", ""))
     if solver and "solver:" not in settings:
         settings += f"\nsolver: {solver}"

@@ -25,6 +25,11 @@ class Done(subprocess.CompletedProcess[str]):
         """All that it has printed."""
         return self.stdout + self.stderr
 
+    @property
+    def text(self):
+        """All that it has printed, as one line."""
+        return " ".join(self.output.split())
+
     def expect(self, status):
         """Return this if the exit status is the expected one; None expects nothing."""
         assert status in (None, self.returncode), f"{self.returncode}: {self.output}"

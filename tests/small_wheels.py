@@ -11,7 +11,7 @@ from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
 HERE = (sys.version_info[0], sys.version_info[1])
 
 
-def make_wheel(folder, name, version, *, requires=(), script=None, files=None):
+def make_wheel(folder, name, version, requires=(), *, script=None, files=None, **options):
     """A wheel with the module NAME.py, and a program `script` that prints version and prefix."""
     module = name.replace("-", "_")
     code = f"import sys\nversion = {version!r}\ndef main():\n    print(version, sys.prefix)\n"
@@ -19,7 +19,7 @@ def make_wheel(folder, name, version, *, requires=(), script=None, files=None):
     if script is not None:
         points = f"[console_scripts]\n{script} = {module}:main\n"
         files[f"{module}-{version}.dist-info/entry_points.txt"] = points
-    filename, data = index_server.make_wheel(name, version, requires, files=files)
+    filename, data = index_server.make_wheel(name, version, requires, files=files, **options)
     path = folder / filename
     path.write_bytes(data)
     sha256 = hashlib.sha256(data).hexdigest()

@@ -5,6 +5,7 @@ import shlex
 import sys
 import tomllib
 
+import small_wheels
 from index_server import File, IndexServer, make_wheel
 from processes import run_program
 from tables import HERE, data_file, each
@@ -51,30 +52,28 @@ def file_of(server, filename):
     )
 
 
-def test_requirements_and_constraints(folder):
+def test_requirements_and_constraints(folder, server):
     (folder / "sub").mkdir()
     (folder / "sub" / "r.txt").write_text("alpha[x]  # what we need\n-c limits.txt\n")
     (folder / "sub" / "limits.txt").write_text("beta<2.5\nnothing==1\n")
-    with IndexServer() as server:
-        fill(server)
-        solve(folder, server, "-r", "sub/r.txt", "extra-one")
-        assert pins(folder) == {"alpha": "2.0", "beta": "2.0", "extra-one": "1.0"}
-        tool = lock_of(folder)["tool"]["gpuenv"]
-        assert tool["requirements"] == ["extra-one", "alpha[x]"]
-        assert tool["constraints"] == ["beta<2.5", "nothing==1"]
-        command = ["sync", "pylock.toml", "--target", "env", "--no-verify", *CPU.split()]
-        run([*command, "--index-url", server.url], folder)
+    fill(server)
+    solve(folder, server, "-r", "sub/r.txt", "extra-one")
+    assert pins(folder) == {"alpha": "2.0", "beta": "2.0", "extra-one": "1.0"}
+    tool = lock_of(folder)["tool"]["gpuenv"]
+    assert tool["requirements"] == ["extra-one", "alpha[x]"]
+    assert tool["constraints"] == ["beta<2.5", "nothing==1"]
+    command = ["sync", "pylock.toml", "--target", "env", "--no-verify", *CPU.split()]
+    run([*command, "--index-url", server.url], folder)
 
 
-def test_an_index_named_in_a_file(folder):
-    with IndexServer() as server:
-        fill(server)
-        (folder / "r.txt").write_text("--index-url ${INDEX}/simple\nbeta\n")
-        run(f"solve -r r.txt {CPU}", folder, INDEX=server.base)
-        assert lock_of(folder)["packages"][0]["index"] == server.url
-        solve(folder, server, "-r", "r.txt", INDEX=server.base)
-        clash = solve(folder, server, "-r", "r.txt", INDEX="http://127.0.0.1:1", status=2)
-        assert "r.txt:1: --index-url differs from the one of the command line" in clash.stderr
+def test_an_index_named_in_a_file(folder, server):
+    fill(server)
+    (folder / "r.txt").write_text("--index-url ${INDEX}/simple\nbeta\n")
+    run(f"solve -r r.txt {CPU}", folder, INDEX=server.base)
+    assert lock_of(folder)["packages"][0]["index"] == server.url
+    solve(folder, server, "-r", "r.txt", INDEX=server.base)
+    clash = solve(folder, server, "-r", "r.txt", INDEX="http://127.0.0.1:1", status=2)
+    assert "r.txt:1: --index-url differs from the one of the command line" in clash.stderr
 
 
 @each("lines arguments says", TABLES["mistakes_are_one_line"])
@@ -106,11 +105,10 @@ test = ["extra-one"]
 
 
 @each("arguments expected", TABLES["projects"])
-def test_projects(folder, arguments, expected):
+def test_projects(folder, arguments, expected, server):
     (folder / "pyproject.toml").write_text(PROJECT)
-    with IndexServer() as server:
-        fill(server)
-        solve(folder, server, *arguments)
+    fill(server)
+    solve(folder, server, *arguments)
     assert pins(folder) == expected
 
 
@@ -127,82 +125,77 @@ def test_a_project_for_another_python(folder):
 # ---- hashes --------------------------------------------------------------------------------------
 
 
-def test_hashes(folder):
-    with IndexServer() as server:
-        fill(server)
-        alpha, beta = (
-            file_of(server, f"{name}-py3-none-any.whl") for name in ("alpha-2.0", "beta-2.0")
-        )
-        line = f"alpha==2.0 --hash=sha256:{digest(alpha)}"
-        (folder / "r.txt").write_text(f"{line}\nbeta==2.0 \\\n  --hash=sha256:{digest(beta)}\n")
-        done = solve(folder, server, "-r", "r.txt")
-        assert pins(folder) == {"alpha": "2.0", "beta": "2.0"}
-        before = contents(folder)
-        (folder / "r.txt").write_text(line)
-        done = solve(folder, server, "-r", "r.txt", status=2)
-        assert "hash-checking mode: the requirements have no hash of beta 2.5" in done.stderr
-        (folder / "r.txt").write_text(f"alpha==2.0 --hash=sha256:{'0' * 64}\n")
-        done = solve(folder, server, "-r", "r.txt", "--json", status=3)
-        assert {reason["code"] for reason in done.document["reasons"]} >= {"hash"}
-        assert (
-            lock_of(folder)["packages"] == tomllib.loads(before["pylock.toml"].decode())["packages"]
-        )
+def test_hashes(folder, server):
+    fill(server)
+    alpha, beta = (
+        file_of(server, f"{name}-py3-none-any.whl") for name in ("alpha-2.0", "beta-2.0")
+    )
+    line = f"alpha==2.0 --hash=sha256:{digest(alpha)}"
+    (folder / "r.txt").write_text(f"{line}\nbeta==2.0 \\\n  --hash=sha256:{digest(beta)}\n")
+    done = solve(folder, server, "-r", "r.txt")
+    assert pins(folder) == {"alpha": "2.0", "beta": "2.0"}
+    before = contents(folder)
+    (folder / "r.txt").write_text(line)
+    done = solve(folder, server, "-r", "r.txt", status=2)
+    assert "hash-checking mode: the requirements have no hash of beta 2.5" in done.stderr
+    (folder / "r.txt").write_text(f"alpha==2.0 --hash=sha256:{'0' * 64}\n")
+    done = solve(folder, server, "-r", "r.txt", "--json", status=3)
+    assert {reason["code"] for reason in done.document["reasons"]} >= {"hash"}
+    assert lock_of(folder)["packages"] == tomllib.loads(before["pylock.toml"].decode())["packages"]
 
 
 # ---- source distributions ------------------------------------------------------------------------
 
 
-def test_builds_that_are_not_allowed(folder):
-    with IndexServer() as server:
-        fill(server)
-        for flags in (
-            ["--no-build"],
-            ["--no-build-package", "Sources"],
-            ["--only-binary", ":all:"],
-        ):
-            done = solve(folder, server, "sources", "--json", *flags, status=3)
-            (reason,) = done.document["reasons"]
-            assert (reason["code"], reason["subject"]) == ("only-sdist", "sources 1.0")
-            assert "leave out --no-build: gives sources 1.0" in done.stderr
+def test_builds_that_are_not_allowed(folder, server):
+    fill(server)
+    for flags in (
+        ["--no-build"],
+        ["--no-build-package", "Sources"],
+        ["--only-binary", ":all:"],
+    ):
+        done = solve(folder, server, "sources", "--json", *flags, status=3)
+        (reason,) = done.document["reasons"]
+        assert (reason["code"], reason["subject"]) == ("only-sdist", "sources 1.0")
+        assert "leave out --no-build: gives sources 1.0" in done.stderr
     assert contents(folder) == {}
 
 
 @each("installer", ["uv", "pip"])
-def test_a_source_distribution_that_is_allowed(tmp_path, folder, installer):
-    with IndexServer() as server:
-        fill(server)
-        solve(folder, server, "sources", "--allow-sdist", "Sources")  # without effect
-        assert pins(folder) == {"beta": "2.0", "sources": "1.0"}
-        lock = lock_of(folder)
-        (package,) = [one for one in lock["packages"] if one["name"] == "sources"]
-        assert package["sdist"]["name"] == "sources-1.0.tar.gz"
-        assert package["sdist"]["hashes"]["sha256"] == digest(file_of(server, "sources-1.0.tar.gz"))
-        assert "wheels" not in package
-        caches = {"UV_CACHE_DIR": str(tmp_path / "uv"), "PIP_NO_CACHE_DIR": "1"}
-        caches["UV_HTTP_RETRIES"] = "0"  # uv waits between its attempts at a bad file
-        command = [
-            "sync",
-            "pylock.toml",
-            "--target",
-            "env",
-            "--no-verify",
-            "--installer",
-            installer,
-            "--index-url",
-            server.url,
-            *CPU.split(),
-        ]
-        run(command, folder, **caches)
-        built = [folder / "env" / "bin" / "python", "-c", "import sources; print(sources.built)"]
-        assert run_program(built).stdout == "True\n"
-        other = make_wheel("beta", "2.0", padding=9)[1]
-        server.projects["sources"] = [
-            File("sources-1.0.tar.gz", other)
-        ]  # another file under the name that was locked
-        command[command.index("env")] = "env2"
-        caches["GPUENV_CACHE_DIR"] = str(tmp_path / "empty")  # without the wheel that was built
-        run(command, folder, **caches, status=4)
-        assert not (folder / "env2").exists()
+def test_a_source_distribution_that_is_allowed(tmp_path, folder, installer, server):
+    fill(server)
+    solve(folder, server, "sources", "--allow-sdist", "Sources")  # without effect
+    assert pins(folder) == {"beta": "2.0", "sources": "1.0"}
+    lock = lock_of(folder)
+    (package,) = [one for one in lock["packages"] if one["name"] == "sources"]
+    assert package["sdist"]["name"] == "sources-1.0.tar.gz"
+    assert package["sdist"]["hashes"]["sha256"] == digest(file_of(server, "sources-1.0.tar.gz"))
+    assert "wheels" not in package
+    caches = {"UV_CACHE_DIR": str(tmp_path / "uv"), "PIP_NO_CACHE_DIR": "1"}
+    caches["UV_HTTP_RETRIES"] = "0"  # uv waits between its attempts at a bad file
+    command = [
+        "sync",
+        "pylock.toml",
+        "--target",
+        "env",
+        "--no-verify",
+        "--installer",
+        installer,
+        "--index-url",
+        server.url,
+        *CPU.split(),
+    ]
+    run(command, folder, **caches)
+    built = [folder / "env" / "bin" / "python", "-c", "import sources; print(sources.built)"]
+    assert run_program(built).stdout == "True\n"
+    other = make_wheel("beta", "2.0", padding=9)[1]
+    server.projects["sources"] = [
+        File("sources-1.0.tar.gz", other)
+    ]  # another file under the name that was locked
+    command[command.index("env")] = "env2"
+    caches["GPUENV_CACHE_DIR"] = str(tmp_path / "empty")  # without the wheel that was built
+    run(command, folder, **caches, status=4)
+    assert not (folder / "env2").exists()
 
 
 @each("options", TABLES["a_release_with_bad_metadata_is_passed_over"])
@@ -244,24 +237,23 @@ def test_a_wheel_by_its_url(folder, installer):
         assert archive["hashes"]["sha256"] == digest(file)
 
 
-def test_pip_installs_a_lock_with_a_wheel_by_its_url(folder):
-    with IndexServer() as server:
-        fill(server)
-        file = file_of(server, "alpha-1.0-py3-none-any.whl")
-        solve(folder, server, f"alpha @ {server.base}/files/{file.filename}")
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--isolated",
-            "--dry-run",
-            "--ignore-installed",
-            "--no-deps",
-        ]
-        command += ["--no-index", "--no-cache-dir", "--quiet", "-r", "pylock.toml", "--report", "-"]
-        rows = run_program(command, cwd=folder).document["install"]
-        assert {row["metadata"]["name"]: row["metadata"]["version"] for row in rows} == pins(folder)
+def test_pip_installs_a_lock_with_a_wheel_by_its_url(folder, server):
+    fill(server)
+    file = file_of(server, "alpha-1.0-py3-none-any.whl")
+    solve(folder, server, f"alpha @ {server.base}/files/{file.filename}")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--isolated",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+    ]
+    command += ["--no-index", "--no-cache-dir", "--quiet", "-r", "pylock.toml", "--report", "-"]
+    rows = run_program(command, cwd=folder).document["install"]
+    assert {row["metadata"]["name"]: row["metadata"]["version"] for row in rows} == pins(folder)
 
 
 # ---- one index for each package ------------------------------------------------------------------
@@ -281,8 +273,7 @@ def test_what_supplied_each_wheel_is_in_the_lock(folder):
         default.add("theirs", "99.0")
         default.add("linked", "99.0")
         default.add("direct", "99.0")
-        name, data = make_wheel("linked", "1.0")
-        (folder / "links" / name).write_bytes(data)
+        small_wheels.make_wheel(folder / "links", "linked", "1.0")
         url = f"{elsewhere.base}/files/{elsewhere.add('direct', '1.0').filename}"
         flags = ["--extra-index-url", extra.url, "--find-links", "links"]
         solve(folder, default, "public", f"direct @ {url}", *flags)
@@ -321,18 +312,16 @@ def test_a_framework_index_supplies_the_framework_only(folder):
     assert len(indexes) == 2
 
 
-def test_the_proposed_command_names_where_files_without_https_come_from(folder):
+def test_the_proposed_command_names_where_files_without_https_come_from(folder, server):
     links = folder / "wheels"
     links.mkdir()
-    filename, content = make_wheel("local-one", "1.0", ["alpha"])
-    (links / filename).write_bytes(content)
-    with IndexServer() as server:
-        fill(server)
-        done = solve(folder, server, "local-one", "--find-links", "wheels")
-        proposed = shlex.split(done.stdout.splitlines()[-1].removeprefix("next: gpuenv "))
-        assert proposed == [
-            *["sync", "pylock.toml", "--target", ".venv"],
-            *["--find-links", "wheels", "--extra-index-url", server.url],
-        ]
-        run([*proposed[:4], "--gpu", "none"], folder, status=2)
-        run([*proposed, "--gpu", "none"], folder)
+    small_wheels.make_wheel(links, "local-one", "1.0", ["alpha"])
+    fill(server)
+    done = solve(folder, server, "local-one", "--find-links", "wheels")
+    proposed = shlex.split(done.stdout.splitlines()[-1].removeprefix("next: gpuenv "))
+    assert proposed == [
+        *["sync", "pylock.toml", "--target", ".venv"],
+        *["--find-links", "wheels", "--extra-index-url", server.url],
+    ]
+    run([*proposed[:4], "--gpu", "none"], folder, status=2)
+    run([*proposed, "--gpu", "none"], folder)

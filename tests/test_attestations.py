@@ -10,7 +10,6 @@ import pytest
 
 from gpuenv.cli import main
 from gpuenv.lock import pylock
-from index_server import IndexServer
 from small_wheels import make_lock, make_wheel
 from tables import ROOT, each
 
@@ -39,12 +38,11 @@ def solve(tmp_path, server):
     importlib.util.find_spec("pypi_attestations") is None, reason="needs gpuenv[attestations]"
 )
 @each("wheel provenance says", CASES)
-def test_a_file_needs_an_attestation_that_holds(wheel, provenance, says, tmp_path, capsys):
-    with IndexServer() as server:
-        server.add_file("circleci-sign-publish-example", NAME, wheel)
-        if provenance is not None:
-            server.raw[f"/provenance/{NAME}"] = ("application/json", provenance)
-        status = solve(tmp_path, server)
+def test_a_file_needs_an_attestation_that_holds(wheel, provenance, says, tmp_path, capsys, server):
+    server.add_file("circleci-sign-publish-example", NAME, wheel)
+    if provenance is not None:
+        server.raw[f"/provenance/{NAME}"] = ("application/json", provenance)
+    status = solve(tmp_path, server)
     path = tmp_path / "pylock.toml"
     if says:
         (line,) = capsys.readouterr().err.splitlines()

@@ -8,7 +8,6 @@ from pathlib import Path
 import forked
 import gpuenv
 from gpuenv.cli import main
-from index_server import IndexServer
 from test_cli import command_environment, import_what_commands_use
 from test_layering import LEVEL
 
@@ -66,12 +65,11 @@ def calls_of(arguments, folder):
     return {(caller, called, name) for caller, called, name in calls}
 
 
-def test_a_command_enters_each_stage_from_at_most_two_packages(folder):
-    with IndexServer() as server:
-        server.add("alpha", "1.0", ["beta"])
-        server.add("beta", "1.0")
-        index = ["--index-url", server.url]
-        installed = calls_of(["install", "alpha", "--target", "env", "-y", *HOST, *index], folder)
+def test_a_command_enters_each_stage_from_at_most_two_packages(folder, server):
+    server.add("alpha", "1.0", ["beta"])
+    server.add("beta", "1.0")
+    index = ["--index-url", server.url]
+    installed = calls_of(["install", "alpha", "--target", "env", "-y", *HOST, *index], folder)
     verified = calls_of(["verify", "--target", "env", "--no-device"], folder)
     for calls, stages in ((installed, STAGES), (verified, ("detect", "lock", "verify", "api"))):
         callers = defaultdict(set)

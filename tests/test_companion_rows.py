@@ -7,17 +7,12 @@ from gpuenv.api.data import compatibility_data
 from gpuenv.compat.evaluate import pin_reasons
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import IndexOptions, Request
-from index_server import make_wheel
+from hosts import host
+from small_wheels import make_wheel
 from tables import each
 
 PLATFORM = "linux-x86_64"
 COMPANIONS = ("bitsandbytes", "ctranslate2", "sgl-kernel", "sglang-kernel", "vllm", "xformers")
-
-
-def host(gpu, driver="580.65.06"):
-    return gpuenv.describe(
-        gpus=(gpu,), driver=driver, platform=PLATFORM, python="3.12", glibc="2.39"
-    )
 
 
 def newest(name):
@@ -41,7 +36,7 @@ def test_every_row_is_scanned_and_has_code(name):
 @each("name", COMPANIONS)
 def test_an_environment_is_judged_by_its_own_code(name):
     pins = [(name, newest(name))]
-    served = pin_reasons(pins, host("H100"), compatibility_data())
+    served = pin_reasons(pins, host("H100", "580.65.06"), compatibility_data())
     assert [reason for reason in served if reason.subject.startswith(name)] == []
     refused = pin_reasons(pins, host("K80", "470.57.02"), compatibility_data())
     assert {"no-code-for-device"} <= {reason.code for reason in refused}
@@ -49,14 +44,13 @@ def test_an_environment_is_judged_by_its_own_code(name):
 
 def test_no_plan_has_an_extension_without_code_for_the_device(tmp_path):
     for version in (newest("xformers"), "99.0b1"):  # nobody asks for the pre-release
-        filename, content = make_wheel("xformers", version)
-        (tmp_path / filename).write_bytes(content)
+        make_wheel(tmp_path, "xformers", version)
     options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
     request = Request(requirements=("xformers",))
-    plan = gpuenv.solve(request, host("A100"), options)
+    plan = gpuenv.solve(request, host("A100", "580.65.06"), options)
     assert [pin.wheel.name for pin in plan.pins] == ["xformers"]
     with pytest.raises(NoSolutionError) as refused:
-        gpuenv.solve(request, host("V100"), options, changes=False)
+        gpuenv.solve(request, host("V100", "580.65.06"), options, changes=False)
     (reason,) = refused.value.explanation.reasons
     assert (reason.code, reason.subject) == ("no-code-for-device", f"xformers {newest('xformers')}")
 
@@ -67,11 +61,10 @@ def test_an_extension_takes_torch_for_its_cuda(tmp_path):
         ("torch", "2.9.1+cu126"),
         ("bitsandbytes", "0.45.5"),
     ):
-        filename, content = make_wheel(name, version)
-        (tmp_path / filename).write_bytes(content)
+        make_wheel(tmp_path, name, version)
     options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
     request = Request(requirements=("torch", "bitsandbytes"))
-    plan = gpuenv.solve(request, host("H100"), options)
+    plan = gpuenv.solve(request, host("H100", "580.65.06"), options)
     versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
     assert versions == {"torch": "2.9.1+cu126", "bitsandbytes": "0.45.5"}
     assert plan.needs.cuda == (12, 6)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from gpuenv.cli import all_commands, load_command, parse_arguments
-from index_server import make_wheel
+from small_wheels import make_wheel
 from tables import ROOT, data_file, each, together
 from test_cli import run
 
@@ -114,8 +114,7 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documented") / "work"
     (folder / "wheels").mkdir(parents=True)
     for version in ("1.0", "2.0"):
-        name, data = make_wheel("alpha", version)
-        (folder / "wheels" / name).write_bytes(data)
+        make_wheel(folder / "wheels", "alpha", version)
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "requirements.txt").write_text("torch\nnumpy\n")
     (folder / "constraints.txt").write_text("numpy<3\n")

@@ -6,7 +6,7 @@ import it. They write what their build saw into their wheel.
 
 import os
 
-from index_server import BACKEND, BUILD_SYSTEM, IndexServer
+from index_server import BACKEND, BUILD_SYSTEM
 from processes import run_program
 from tables import each
 from test_asking import HERE, lock_of, pins
@@ -64,34 +64,31 @@ def sync(folder, server, **environment):
     return command(folder, server, *words, **environment)
 
 
-def test_from_the_request_to_the_environment(folder):
+def test_from_the_request_to_the_environment(folder, server):
     """It is built beside torch, for the GPU, and again when torch is another release."""
     home = nvcc(folder, "13.0")
-    with IndexServer() as server:
-        add_torch(server, "2.14.0")
-        server.add("torch", "2.15.0", files={"torch/__init__.py": "__version__ = '2.15.0'\n"})
-        done = command(folder, server, "solve", "flash-attn", "torch==2.14.0")
-        text = " ".join(done.stdout.split())
-        assert "flash-attn 2.8.3: sync compiles it for torch 2.14.0, which needs a C++" in text
-        assert "building" not in done.stderr
-        own = {one["name"]: one.get("tool") for one in lock_of(folder)["packages"]}
-        assert own == {"flash-attn": {"gpuenv": {"built-with": "torch"}}, "torch": None}
-        synced = sync(folder, server, CUDA_HOME=home, MAX_JOBS="3")
-        assert (
-            "building a wheel of flash-attn 2.8.3: no wheel fits; it is compiled" in synced.stderr
-        )
-        assert seen(folder) == {
-            "module": "2.14.0",
-            "MAX_JOBS": "3",
-            "CUDA_HOME": home,
-            "TORCH_CUDA_ARCH_LIST": "8.6",
-            "FLASH_ATTN_CUDA_ARCHS": "80",
-            "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
-        }
-        assert "building" not in sync(folder, server, CUDA_HOME=home).stderr
-        command(folder, server, "solve", "flash-attn", "torch")
-        assert "building" in sync(folder, server, CUDA_HOME=home).stderr
-        assert seen(folder)["module"] == "2.15.0"
+    add_torch(server, "2.14.0")
+    server.add("torch", "2.15.0", files={"torch/__init__.py": "__version__ = '2.15.0'\n"})
+    done = command(folder, server, "solve", "flash-attn", "torch==2.14.0")
+    text = done.text
+    assert "flash-attn 2.8.3: sync compiles it for torch 2.14.0, which needs a C++" in text
+    assert "building" not in done.stderr
+    own = {one["name"]: one.get("tool") for one in lock_of(folder)["packages"]}
+    assert own == {"flash-attn": {"gpuenv": {"built-with": "torch"}}, "torch": None}
+    synced = sync(folder, server, CUDA_HOME=home, MAX_JOBS="3")
+    assert "building a wheel of flash-attn 2.8.3: no wheel fits; it is compiled" in synced.stderr
+    assert seen(folder) == {
+        "module": "2.14.0",
+        "MAX_JOBS": "3",
+        "CUDA_HOME": home,
+        "TORCH_CUDA_ARCH_LIST": "8.6",
+        "FLASH_ATTN_CUDA_ARCHS": "80",
+        "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
+    }
+    assert "building" not in sync(folder, server, CUDA_HOME=home).stderr
+    command(folder, server, "solve", "flash-attn", "torch")
+    assert "building" in sync(folder, server, CUDA_HOME=home).stderr
+    assert seen(folder)["module"] == "2.15.0"
 
 
 MISSING = {
@@ -110,44 +107,41 @@ MISSING = {
 
 
 @each("torch variables says", MISSING)
-def test_what_is_missing_is_said_first(folder, torch, variables, says):
+def test_what_is_missing_is_said_first(folder, torch, variables, says, server):
     places = {
         name: nvcc(folder, text) if text[0].isdigit() else text for name, text in variables.items()
     }
-    with IndexServer() as server:
-        add_torch(server, torch)
-        command(folder, server, "solve", "flash-attn", "torch")
-        before = contents(folder)
-        done = sync(folder, server, **places, status=4)
-        assert contents(folder) == before
-        assert says in " ".join(done.stderr.split())
-        assert "making" not in done.stderr and "/packages/" not in " ".join(server.paths()[-1:])
+    add_torch(server, torch)
+    command(folder, server, "solve", "flash-attn", "torch")
+    before = contents(folder)
+    done = sync(folder, server, **places, status=4)
+    assert contents(folder) == before
+    assert says in done.text
+    assert "making" not in done.stderr and "/packages/" not in " ".join(server.paths()[-1:])
 
 
-def test_without_a_toolkit_nvcc_comes_from_wheels_of_the_index(folder):
-    with IndexServer() as server:
-        add_torch(server, "2.15.0")
-        command(folder, server, "solve", "flash-attn", "torch")
-        before = contents(folder)
-        said = " ".join(sync(folder, server, CUDA_HOME="/nowhere", status=4).stderr.split())
-        assert contents(folder) == before
-        assert "nvidia-cuda-nvcc" in said and "no CUDA 13 toolkit is here" in said
-        assert "install the CUDA toolkit 13." in said
+def test_without_a_toolkit_nvcc_comes_from_wheels_of_the_index(folder, server):
+    add_torch(server, "2.15.0")
+    command(folder, server, "solve", "flash-attn", "torch")
+    before = contents(folder)
+    said = sync(folder, server, CUDA_HOME="/nowhere", status=4).text
+    assert contents(folder) == before
+    assert "nvidia-cuda-nvcc" in said and "no CUDA 13 toolkit is here" in said
+    assert "install the CUDA toolkit 13." in said
 
 
-def test_a_module_that_a_release_requires_is_there_when_it_is_built(folder):
+def test_a_module_that_a_release_requires_is_there_when_it_is_built(folder, server):
     """The isolated build fails; nothing is known about the project in advance."""
-    with IndexServer() as server:
-        server.add("beta", "1.0", files={"beta.py": "__version__ = '1.0'\n"})
-        options = {"metadata_version": "2.1", "backend": backend("beta")}
-        server.add_sdist("others", "1.0", ["beta"], **options)
-        server.add_sdist("without", "1.0", [], **options)
-        words = ("--gpu", "none", "--python", HERE, "--index-url", server.url)
-        done = run(["solve", "others", *words], folder)
-        assert pins(folder) == {"beta": "1.0", "others": "1.0"}
-        done = run(["sync", "--target", "env", "--no-verify", *words], folder)
-        done = run(["solve", "without", *words], folder, status=3)
-        assert "needs beta at build time" in " ".join(done.stderr.split())
+    server.add("beta", "1.0", files={"beta.py": "__version__ = '1.0'\n"})
+    options = {"metadata_version": "2.1", "backend": backend("beta")}
+    server.add_sdist("others", "1.0", ["beta"], **options)
+    server.add_sdist("without", "1.0", [], **options)
+    words = ("--gpu", "none", "--python", HERE, "--index-url", server.url)
+    done = run(["solve", "others", *words], folder)
+    assert pins(folder) == {"beta": "1.0", "others": "1.0"}
+    done = run(["sync", "--target", "env", "--no-verify", *words], folder)
+    done = run(["solve", "without", *words], folder, status=3)
+    assert "needs beta at build time" in done.text
 
 
 STATES = BUILD_SYSTEM.replace("[]", '["torch<2.11"]')
@@ -161,26 +155,24 @@ STATES = BUILD_SYSTEM.replace("[]", '["torch<2.11"]')
         ("RTX 3090", {"build_system": STATES}, "torch 2.10.0"),
     ],
 )
-def test_what_a_build_needs_decides_the_solve(folder, gpu, options, says):
+def test_what_a_build_needs_decides_the_solve(folder, gpu, options, says, server):
     """Which devices a project compiles for, and which torch its build requires."""
-    with IndexServer() as server:
-        add_torch(server, "2.10.0", **options)
-        server.add("torch", "2.15.0")
-        words = ["--gpu", gpu, "--python", HERE]
-        words += ["--driver", "580.65.06"] if gpu != "none" else []
-        done = run(
-            ["solve", "flash-attn", "torch", *words, "--index-url", server.url], folder, status=None
-        )
-        assert says in " ".join((done.output).split())
+    add_torch(server, "2.10.0", **options)
+    server.add("torch", "2.15.0")
+    words = ["--gpu", gpu, "--python", HERE]
+    words += ["--driver", "580.65.06"] if gpu != "none" else []
+    done = run(
+        ["solve", "flash-attn", "torch", *words, "--index-url", server.url], folder, status=None
+    )
+    assert says in done.text
 
 
-def test_a_download_has_its_source_distribution(folder):
+def test_a_download_has_its_source_distribution(folder, server):
     """No other environment has the torch to compile for: sync builds it."""
-    with IndexServer() as server:
-        add_torch(server, "2.15.0")
-        command(folder, server, "solve", "flash-attn", "torch")
-        words = ["download", "pylock.toml", "-d", "files", "--index-url", server.url]
-        done = run(words, folder)
-        assert "flash-attn 2.8.3 is compiled for torch when it is installed" in done.stderr
-        names = {"flash_attn-2.8.3.tar.gz", "torch-2.15.0-py3-none-any.whl"}
-        assert names <= set(os.listdir(folder / "files"))
+    add_torch(server, "2.15.0")
+    command(folder, server, "solve", "flash-attn", "torch")
+    words = ["download", "pylock.toml", "-d", "files", "--index-url", server.url]
+    done = run(words, folder)
+    assert "flash-attn 2.8.3 is compiled for torch when it is installed" in done.stderr
+    names = {"flash_attn-2.8.3.tar.gz", "torch-2.15.0-py3-none-any.whl"}
+    assert names <= set(os.listdir(folder / "files"))

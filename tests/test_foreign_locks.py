@@ -24,7 +24,7 @@ def test_what_a_command_says(case, folder):
         (folder / name).write_text(filled)
     before = contents(folder)
     done = run(case["run"], folder, status=case.get("status", 0), COLUMNS="1000")
-    said = " ".join((done.output).split())
+    said = done.text
     assert all(text in said for text in case["says"]), said
     assert not any(text in said for text in case.get("never", ())), said
     assert done.returncode != 2 or len(done.stderr.splitlines()) == 1, said

@@ -6,25 +6,22 @@ import pytest
 
 from gpuenv.compat import data
 from gpuenv.lock import pylock
-from index_server import make_wheel
+from small_wheels import make_wheel
 from tables import data_file, each
 from test_cli import contents, run
 
 CASES = data_file("framework_names.toml")["case"]
 FACTS = "--python 3.12 --platform linux-x86_64 --glibc 2.39 --offline"
 HOSTS = {"host": f"--gpu H100 --driver 580.65.06 {FACTS}", "none": f"--gpu none {FACTS}"}
-WHEELS = data_file("tables/framework_names.json")["wheels"]
 
 
 @pytest.fixture(scope="module")
 def links(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
-    for name, version, requires in WHEELS:
-        filename, content = make_wheel(name, version, requires)
-        (folder / filename).write_bytes(content)
-    filename, content = make_wheel("jax", "9.0")
+    for name, version, requires in data_file("tables/framework_names.json")["wheels"]:
+        make_wheel(folder, name, version, requires)
     (folder / "direct").mkdir()
-    (folder / "direct" / filename).write_bytes(content)
+    make_wheel(folder / "direct", "jax", "9.0")
     return folder
 
 
@@ -34,7 +31,7 @@ def test_command_line(case, links, folder):
         (folder / name).write_text(text)
     command = case["run"].format(links=links, **HOSTS)
     done = run(command, folder, status=case.get("status", 0))
-    text = " ".join(done.output.split())
+    text = done.text
     assert case.get("message", "") in text
     if done.returncode:
         assert set(contents(folder)) == set(case.get("files", {}))

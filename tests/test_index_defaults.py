@@ -71,7 +71,7 @@ def test_the_built_in_index_is_that_of_pip():
     environ = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "COLUMNS": "500"}
     command = [sys.executable, "-m", "pip", "install", "--help"]
     done = run_program(command, env=environ)
-    assert f"(default {BUILTIN})" in " ".join(done.stdout.split())
+    assert f"(default {BUILTIN})" in done.text
 
 
 def test_the_files_are_those_of_pip(monkeypatch):

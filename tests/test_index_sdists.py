@@ -6,6 +6,7 @@ import zipfile
 
 import pytest
 
+import small_wheels
 from gpuenv.errors import InputError, OfflineError, PackageIndexError, UnusableFileError
 from gpuenv.model import Requirement
 from index_server import IndexServer, make_sdist, make_wheel
@@ -115,14 +116,14 @@ def test_a_file_at_a_url(server, transport, cache, kind, hashed):
 
 
 def test_a_file_on_disk_by_its_url(tmp_path, transport, cache):
-    filename, data = make_wheel("demo", "1.0", REQUIRES)
-    (tmp_path / filename).write_bytes(data)
+    wheel = small_wheels.make_wheel(tmp_path, "demo", "1.0", REQUIRES)
     direct = combined_index(transport, cache)
-    found = direct.direct("demo", (tmp_path / filename).as_uri())
-    assert (found.sha256, found.size) == (hashlib.sha256(data).hexdigest(), len(data))
+    found = direct.direct("demo", wheel.url)
+    size = (tmp_path / wheel.filename).stat().st_size
+    assert (found.sha256, found.size) == (wheel.sha256, size)
     assert direct.dependencies(found) == EXPECTED
     with pytest.raises(InputError, match="the requirement names aaaa"):
-        direct.direct("demo", (tmp_path / filename).as_uri() + f"#sha256={'a' * 64}")
+        direct.direct("demo", f"{wheel.url}#sha256={'a' * 64}")
     with pytest.raises(InputError, match=r"demo-2\.0-py3-none-any\.whl cannot be read"):
         direct.direct("demo", (tmp_path / "demo-2.0-py3-none-any.whl").as_uri())
 

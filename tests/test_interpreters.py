@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuenv import Python, interpreters
-from index_server import make_wheel
+from small_wheels import make_wheel
 from tables import HERE, each, on_linux
 from test_cli import run
 
@@ -56,8 +56,7 @@ def folder(tmp_path):
     """A folder with a wheel and its lock for another Python."""
     work = tmp_path / "work"
     (work / "wheels").mkdir(parents=True)
-    name, data = make_wheel("alpha", "1.0")
-    (work / "wheels" / name).write_bytes(data)
+    make_wheel(work / "wheels", "alpha", "1.0")
     solve = f"solve alpha --gpu none --python {OTHER}"
     run(f"{solve} --no-index --find-links wheels", work)
     return work

@@ -15,7 +15,6 @@ import pytest
 
 import forked
 from gpuenv.__main__ import main
-from index_server import IndexServer
 from processes import words_of
 from tables import each
 from test_cli import SOLVE, command_environment, import_what_commands_use, run_process
@@ -155,13 +154,12 @@ def test_init_asks_nothing_on_a_terminal(folder):
 
 
 @pytest.fixture
-def slow():
+def slow(server):
     """An index that needs a second for each page."""
-    with IndexServer() as server:
-        server.delay = 1.2
-        server.add("alpha", "1.0", ["beta"])
-        server.add("beta", "1.0")
-        yield server
+    server.delay = 1.2
+    server.add("alpha", "1.0", ["beta"])
+    server.add("beta", "1.0")
+    yield server
 
 
 def request(server):

@@ -54,7 +54,7 @@ def test_commands(case, installer, wheels, tmp_path):
             words += [flag, flags[flag]]
         environment = {**os.environ, "VIRTUAL_ENV": str(target), "COLUMNS": "1000"}
         done = forked.run(lambda: sys.exit(cli.main(words)), words, tmp_path, environment)  # noqa: B023
-        said = " ".join((done.output).split())
+        said = done.text
         assert done.returncode == status, said
         for text in texts:
             assert (text.removeprefix("-") in said) != text.startswith("-"), said

@@ -40,11 +40,10 @@ def test_solve_and_sync_from_a_live_index(folder, style, metadata, installer):
 
 
 @each("path fault", TABLES["a_bad_index_is_one_line_and_status_4"])
-def test_a_bad_index_is_one_line_and_status_4(folder, path, fault):
-    with IndexServer() as server:
-        fill(server)
-        server.faults[path] = [fault, "always"]
-        done = run(f"solve alpha --gpu none --index-url {server.url}", folder, status=4)
+def test_a_bad_index_is_one_line_and_status_4(folder, path, fault, server):
+    fill(server)
+    server.faults[path] = [fault, "always"]
+    done = run(f"solve alpha --gpu none --index-url {server.url}", folder, status=4)
     assert len(done.stderr.splitlines()) == 1
     assert "127.0.0.1" in done.stderr or "alpha-2.0" in done.stderr
     assert contents(folder) == {}
@@ -65,18 +64,17 @@ def test_a_package_comes_from_one_index_only(folder):
 
 
 @each("installer", ["uv", "pip"])
-def test_a_file_with_the_wrong_hash_is_not_installed(tmp_path, installer):
+def test_a_file_with_the_wrong_hash_is_not_installed(tmp_path, installer, server):
     folder = tmp_path / "work"
     folder.mkdir()
     flags = f"--gpu none --python {HERE}"
-    with IndexServer() as server:
-        fill(server)
-        run(f"solve beta {flags} --index-url {server.url}", folder)
-        before = contents(folder)
-        name, other = make_wheel("beta", "2.5", padding=9)
-        server.projects["beta"] = [File(name, other)]  # another file under the name that was locked
-        command = f"sync --target env --no-verify --installer {installer} --index-url {server.url}"
-        caches = {"UV_CACHE_DIR": str(tmp_path / "uv"), "PIP_NO_CACHE_DIR": "1"}
-        done = run(f"{command} {flags}", folder, status=4, **caches)
+    fill(server)
+    run(f"solve beta {flags} --index-url {server.url}", folder)
+    before = contents(folder)
+    name, other = make_wheel("beta", "2.5", padding=9)
+    server.projects["beta"] = [File(name, other)]  # another file under the name that was locked
+    command = f"sync --target env --no-verify --installer {installer} --index-url {server.url}"
+    caches = {"UV_CACHE_DIR": str(tmp_path / "uv"), "PIP_NO_CACHE_DIR": "1"}
+    done = run(f"{command} {flags}", folder, status=4, **caches)
     assert "beta-2.5" in done.stderr.splitlines()[-1]
     assert contents(folder) == before

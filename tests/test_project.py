@@ -180,16 +180,15 @@ gpu = "none"
 
 
 @pytest.fixture
-def indexed(tmp_path):
+def indexed(tmp_path, server):
     """A repository that locks from an index on loopback."""
     folder = tmp_path / "repo"
     folder.mkdir()
-    with IndexServer() as server:
-        server.add("alpha", "1.0", ["beta"])
-        server.add("beta", "1.0")
-        server.add("gamma", "1.0", ["beta"])
-        (folder / "pyproject.toml").write_text(INDEXED.format(python=HERE, url=server.url))
-        yield folder, server
+    server.add("alpha", "1.0", ["beta"])
+    server.add("beta", "1.0")
+    server.add("gamma", "1.0", ["beta"])
+    (folder / "pyproject.toml").write_text(INDEXED.format(python=HERE, url=server.url))
+    yield folder, server
 
 
 def test_what_holds_is_kept_until_it_is_upgraded(indexed, call):

@@ -11,9 +11,9 @@ import tomllib
 
 import pytest
 
-import small_wheels
 from gpuenv.cli import main
-from index_server import BACKEND, BUILD_SYSTEM, make_wheel
+from index_server import BACKEND, BUILD_SYSTEM
+from small_wheels import make_wheel
 from tables import cases, data_file
 from test_cli import run
 
@@ -27,8 +27,7 @@ def put(folder, releases):
     folder.mkdir()
     for name, versions in releases.items():
         for version, requires in versions.items():
-            filename, content = make_wheel(name, version, requires)
-            (folder / filename).write_bytes(content)
+            make_wheel(folder, name, version, requires)
 
 
 def put_trees(folder, trees):
@@ -214,8 +213,8 @@ def test_verify_accepts_what_an_override_allows(tmp_path):
     work, wheels = tmp_path / "work", tmp_path / "wheels"
     work.mkdir()
     wheels.mkdir()
-    small_wheels.make_wheel(wheels, "app", "1.0", requires=["lib>=2"])
-    small_wheels.make_wheel(wheels, "lib", "1.0")
+    make_wheel(wheels, "app", "1.0", requires=["lib>=2"])
+    make_wheel(wheels, "lib", "1.0")
     (work / "o.txt").write_text("lib==1.0\n")
     places = "--no-index --find-links ../wheels"
     run(f"solve app --override o.txt --gpu none {places}", work)

@@ -88,7 +88,7 @@ def test_a_public_case(case, index, tmp_path):
     if "locks" in case:
         words += ["-o", "pylock.toml"]
     done = forked.run(lambda: sys.exit(cli.main(words)), ["gpuenv", *words], tmp_path, environment)
-    said = " ".join((done.output).split())
+    said = done.text
     assert done.returncode == case.get("status", 0), said
     for text in case.get("says", ()):
         assert text in said, said

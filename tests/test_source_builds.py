@@ -14,8 +14,9 @@ import time
 import zipfile
 from pathlib import Path
 
-from index_server import BACKEND, BUILD_SYSTEM, IndexServer, make_wheel
+from index_server import BACKEND, BUILD_SYSTEM, IndexServer
 from processes import left_over, run_program, running
+from small_wheels import make_wheel
 from tables import each, on_linux
 from test_asking import CPU, lock_of, pins, solve
 from test_cli import command_environment, contents, run
@@ -81,7 +82,7 @@ def test_where_no_network_is(folder):
         command = ["sync", "pylock.toml", "--target", target, "--find-links", place, "--no-index"]
         run([*command, "--no-verify", *CPU.split()], folder, GPUENV_CACHE_DIR=str(folder / "none"))
         assert built(folder, target) == "True\n"
-    (folder / "files" / "sources-2.0-py3-none-any.whl").write_bytes(make_wheel("sources", "2.0")[1])
+    make_wheel(folder / "files", "sources", "2.0")
     command = ["sync", "pylock.toml", "--target", "env3", "--find-links", "files", "--no-index"]
     assert "wrong hash" in run([*command, "--no-verify", *CPU.split()], folder, status=4).stderr
     assert not (folder / "env3").exists()
@@ -113,45 +114,42 @@ BROKEN["another release"] = (
 
 
 @each("options says", BROKEN)
-def test_one_that_cannot_be_built(folder, options, says):
+def test_one_that_cannot_be_built(folder, options, says, server):
     """The refusal names the cause."""
-    with IndexServer() as server:
-        server.add("sources", "1.0")
-        server.add_sdist("sources", "2.0", **OLD, **options)
-        done = solve(folder, server, "sources>=2", "--json", status=3)
-        assert contents(folder) == {}
-        (reason,) = done.document["reasons"]
-        assert (reason["code"], reason["subject"]) == ("build-failed", "sources 2.0")
-        assert says in f"needs {reason['need']}; {reason['have']}"
-        assert "Traceback" not in done.stderr
+    server.add("sources", "1.0")
+    server.add_sdist("sources", "2.0", **OLD, **options)
+    done = solve(folder, server, "sources>=2", "--json", status=3)
+    assert contents(folder) == {}
+    (reason,) = done.document["reasons"]
+    assert (reason["code"], reason["subject"]) == ("build-failed", "sources 2.0")
+    assert says in f"needs {reason['need']}; {reason['have']}"
+    assert "Traceback" not in done.stderr
     assert builds_left(folder) == []
 
 
-def test_an_older_release_in_place_of_one_that_cannot_be_built(folder):
-    with IndexServer() as server:
-        server.add("sources", "1.0")
-        server.add("app", "1.0", ["sources>=2"])
-        server.add("app", "0.9", ["sources"])
-        server.add_sdist("sources", "2.0", **OLD, **BROKEN["an error"][0])
-        warnings = solve(folder, server, "sources", "app", "--json").document["warnings"]
-        assert {(one["code"], one["subject"], one["need"]) for one in warnings} == {
-            ("newer-not-built", "sources 1.0", "2.0"),
-            ("newer-not-built", "app 0.9", "1.0"),
-        }
+def test_an_older_release_in_place_of_one_that_cannot_be_built(folder, server):
+    server.add("sources", "1.0")
+    server.add("app", "1.0", ["sources>=2"])
+    server.add("app", "0.9", ["sources"])
+    server.add_sdist("sources", "2.0", **OLD, **BROKEN["an error"][0])
+    warnings = solve(folder, server, "sources", "app", "--json").document["warnings"]
+    assert {(one["code"], one["subject"], one["need"]) for one in warnings} == {
+        ("newer-not-built", "sources 1.0", "2.0"),
+        ("newer-not-built", "app 0.9", "1.0"),
+    }
 
 
-def test_an_archive_that_is_none(folder):
-    with IndexServer() as server:
-        server.add("sources", "1.0")
-        server.add_file("sources", "sources-2.0.tar.gz", b"not an archive")
-        done = solve(folder, server, "sources")
-        assert pins(folder) == {"sources": "1.0"}
-        text = " ".join(done.stdout.split())
-        assert "not the newest release: sources 1.0 (2.0 needs a readable archive" in text
+def test_an_archive_that_is_none(folder, server):
+    server.add("sources", "1.0")
+    server.add_file("sources", "sources-2.0.tar.gz", b"not an archive")
+    done = solve(folder, server, "sources")
+    assert pins(folder) == {"sources": "1.0"}
+    text = done.text
+    assert "not the newest release: sources 1.0 (2.0 needs a readable archive" in text
 
 
 @each("filters", [True, False])
-def test_an_archive_that_leads_elsewhere(folder, filters, monkeypatch):
+def test_an_archive_that_leads_elsewhere(folder, filters, monkeypatch, server):
     """Also where Python has no filter for archives, as before 3.11.4."""
     if not filters:
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
@@ -160,63 +158,58 @@ def test_an_archive_that_leads_elsewhere(folder, filters, monkeypatch):
         for name in ("sources-2.0/pyproject.toml", "../../../../escaped"):
             member = tarfile.TarInfo(name)
             archive.addfile(member, io.BytesIO())
-    with IndexServer() as server:
-        server.add_file("sources", "sources-2.0.tar.gz", buffer.getvalue())
-        done = solve(folder, server, "sources", status=3)
-        assert "outside the destination" in " ".join(done.stderr.split())
+    server.add_file("sources", "sources-2.0.tar.gz", buffer.getvalue())
+    done = solve(folder, server, "sources", status=3)
+    assert "outside the destination" in done.text
     assert not list(folder.parent.rglob("escaped"))
 
 
-def test_only_some_of_the_releases_that_fail_are_tried(folder):
-    with IndexServer() as server:
-        for number in range(1, 8):
-            server.add_sdist("sources", f"{number}.0", **OLD, backend="raise ValueError('no')")
-        assert len(re.findall("building", solve(folder, server, "sources", status=3).stderr)) == 3
+def test_only_some_of_the_releases_that_fail_are_tried(folder, server):
+    for number in range(1, 8):
+        server.add_sdist("sources", f"{number}.0", **OLD, backend="raise ValueError('no')")
+    assert len(re.findall("building", solve(folder, server, "sources", status=3).stderr)) == 3
 
 
-def test_a_failed_build_leaves_the_environment(folder):
+def test_a_failed_build_leaves_the_environment(folder, server):
     marker = folder / "broken"
     backend = f"import os\nif os.path.exists({str(marker)!r}): raise ValueError('broken now')\n"
     hook = "\ndef prepare_metadata_for_build_wheel(folder, settings=None):\n    import os, shutil\n"
     hook += "    os.mkdir(folder + '/sources-2.0.dist-info')\n"
     hook += "    shutil.copy('PKG-INFO', folder + '/sources-2.0.dist-info/METADATA')\n"
     hook += "    return 'sources-2.0.dist-info'\n"
-    with IndexServer() as server:
-        server.add("app", "1.0", ["sources"])
-        server.add_sdist("sources", "2.0", **OLD, backend=backend + BACKEND + hook)
-        solve(folder, server, "app")
-        (folder / "env").mkdir()
-        marker.touch()
-        before = contents(folder)
-        done = sync(folder, server, "--no-verify", status=4)
-        assert "sources 2.0, for app, cannot be built" in done.stderr
-        assert "raise ValueError('broken now')" in done.stderr  # the end of the output
-        assert contents(folder) == before
-        marker.unlink()
-        sync(folder, server, "--no-verify")
-        assert built(folder) == "True\n"
+    server.add("app", "1.0", ["sources"])
+    server.add_sdist("sources", "2.0", **OLD, backend=backend + BACKEND + hook)
+    solve(folder, server, "app")
+    (folder / "env").mkdir()
+    marker.touch()
+    before = contents(folder)
+    done = sync(folder, server, "--no-verify", status=4)
+    assert "sources 2.0, for app, cannot be built" in done.stderr
+    assert "raise ValueError('broken now')" in done.stderr  # the end of the output
+    assert contents(folder) == before
+    marker.unlink()
+    sync(folder, server, "--no-verify")
+    assert built(folder) == "True\n"
     assert builds_left(folder) == []
 
 
-def test_a_build_that_takes_too_long(folder):
+def test_a_build_that_takes_too_long(folder, server):
     before = running()
     sleep = "import subprocess; subprocess.Popen(['sleep', '60']).wait()"
-    with IndexServer() as server:
-        server.add_sdist("sources", "2.0", **OLD, backend=sleep)
-        done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="1", status=3)
-        assert "longer than its time limit" in " ".join(done.stderr.split())
-        done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="soon", status=2)
-        assert "GPUENV_BUILD_TIMEOUT=soon: is no number of seconds" in done.stderr
+    server.add_sdist("sources", "2.0", **OLD, backend=sleep)
+    done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="1", status=3)
+    assert "longer than its time limit" in done.text
+    done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="soon", status=2)
+    assert "GPUENV_BUILD_TIMEOUT=soon: is no number of seconds" in done.stderr
     assert left_over(before, 5) == [] and builds_left(folder) == []
 
 
-def test_a_build_gets_no_settings_of_installers(folder):
+def test_a_build_gets_no_settings_of_installers(folder, server):
     names = "PIP_INDEX_URL", "UV_INDEX_PRIVATE_PASSWORD", "GPUENV_TOKEN", "PYTHONPATH"
     backend = f"import os\nassert not set({names}) & set(os.environ)\nassert os.environ['OWN']\n"
-    with IndexServer() as server:
-        server.add_sdist("sources", "2.0", **OLD, backend=backend + BACKEND)
-        values = dict.fromkeys(names[1:3], "secret") | {"OWN": "1"}
-        solve(folder, server, "sources", **values)
+    server.add_sdist("sources", "2.0", **OLD, backend=backend + BACKEND)
+    values = dict.fromkeys(names[1:3], "secret") | {"OWN": "1"}
+    solve(folder, server, "sources", **values)
 
 
 @on_linux
@@ -230,7 +223,7 @@ def test_a_build_gets_no_settings_of_installers(folder):
         ("backend", signal.SIGTERM),
     ],
 )
-def test_a_killed_build_leaves_nothing(folder, begun, sent):
+def test_a_killed_build_leaves_nothing(folder, begun, sent, server):
     """`begun` is what has begun when the signal comes; the backend starts a process of its own."""
     marker = folder / "backend"
     backend = f"open({str(marker)!r}, 'w').close()\nimport subprocess\n"
@@ -241,23 +234,22 @@ def test_a_killed_build_leaves_nothing(folder, begun, sent):
         "environment": folder.parent / "cache" / "builds" / "running",
         "backend": marker,
     }
-    with IndexServer() as server:
-        server.add_sdist("sources", "2.0", **OLD, backend=backend)
-        command = [sys.executable, "-m", "gpuenv", "solve", "sources", *CPU.split()]
-        with subprocess.Popen(
-            [*command, "--index-url", server.url],
-            cwd=folder,
-            env=command_environment(folder, {}),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            end = time.monotonic() + 60
-            while time.monotonic() < end and not _has_begun(begun, places[begun]):
-                time.sleep(0.002)
-            process.send_signal(sent)
-            assert process.wait(30) != 0
-        while time.monotonic() < end and (builds_left(folder) or _is_running(seconds)):
-            time.sleep(0.02)
+    server.add_sdist("sources", "2.0", **OLD, backend=backend)
+    command = [sys.executable, "-m", "gpuenv", "solve", "sources", *CPU.split()]
+    with subprocess.Popen(
+        [*command, "--index-url", server.url],
+        cwd=folder,
+        env=command_environment(folder, {}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not _has_begun(begun, places[begun]):
+            time.sleep(0.002)
+        process.send_signal(sent)
+        assert process.wait(30) != 0
+    while time.monotonic() < end and (builds_left(folder) or _is_running(seconds)):
+        time.sleep(0.02)
     assert builds_left(folder) == [] and not _is_running(seconds)
 
 
@@ -280,62 +272,58 @@ def _is_running(argument):
 # ---- what may be built ---------------------------------------------------------------------------
 
 
-def test_wheels_that_are_not_taken(folder):
-    with IndexServer() as server:
-        server.add("sources", "2.0")
-        server.add_sdist("sources", "1.0", **OLD)
-        done = solve(folder, server, "sources", "--no-binary", "Sources")
-        assert pins(folder) == {"sources": "1.0"}
-        done = solve(folder, server, "sources>=2", "--no-binary", ":all:", status=3)
-        assert "sources>=2 needs a source distribution" in " ".join(done.stderr.split())
+def test_wheels_that_are_not_taken(folder, server):
+    server.add("sources", "2.0")
+    server.add_sdist("sources", "1.0", **OLD)
+    done = solve(folder, server, "sources", "--no-binary", "Sources")
+    assert pins(folder) == {"sources": "1.0"}
+    done = solve(folder, server, "sources>=2", "--no-binary", ":all:", status=3)
+    assert "sources>=2 needs a source distribution" in done.text
 
 
-def test_nothing_is_built_that_is_not_allowed(folder):
+def test_nothing_is_built_that_is_not_allowed(folder, server):
     (folder / "r.txt").write_text("--only-binary sources\napp\n")
     (folder / "pyproject.toml").write_text(
         '[tool.gpuenv]\nno-build = true\nrequirements = ["app"]\npython = "3.12"\n'
         "[tool.gpuenv.profiles.cpu]\ngpu = 'none'\n"
     )
-    with IndexServer() as server:
-        server.add("sources", "1.0")
-        server.add("app", "1.0", ["sources"])
-        server.add_sdist("sources", "2.0", **OLD, backend="raise ValueError")
-        for flags in (["app", "--no-build"], ["-r", "r.txt"]):
-            done = solve(folder, server, *flags)
-            assert "building" not in done.stderr
-            assert pins(folder) == {"app": "1.0", "sources": "1.0"}
-            text = " ".join(done.stdout.split())
-            assert "not the newest release: sources 1.0 (2.0 needs a wheel; found only a" in text
-        config = (folder / "pyproject.toml").read_text()
-        changed = config.replace("no-build", f'index-url = "{server.url}"\nno-build')
-        (folder / "pyproject.toml").write_text(changed)
-        text = " ".join(run("lock", folder).stdout.split())
-        assert "not the newest release: sources 1.0" in text
-        assert "building" not in solve(folder, server, "sources>=2", "--no-build", status=3).stderr
+    server.add("sources", "1.0")
+    server.add("app", "1.0", ["sources"])
+    server.add_sdist("sources", "2.0", **OLD, backend="raise ValueError")
+    for flags in (["app", "--no-build"], ["-r", "r.txt"]):
+        done = solve(folder, server, *flags)
+        assert "building" not in done.stderr
+        assert pins(folder) == {"app": "1.0", "sources": "1.0"}
+        text = done.text
+        assert "not the newest release: sources 1.0 (2.0 needs a wheel; found only a" in text
+    config = (folder / "pyproject.toml").read_text()
+    changed = config.replace("no-build", f'index-url = "{server.url}"\nno-build')
+    (folder / "pyproject.toml").write_text(changed)
+    text = run("lock", folder).text
+    assert "not the newest release: sources 1.0" in text
+    assert "building" not in solve(folder, server, "sources>=2", "--no-build", status=3).stderr
     lock = (folder / "pylock.cpu.toml").read_text()
     assert 'no-build = [\n    ":all:",\n]' in lock
 
 
-def test_a_wheel_of_another_machine_is_no_download(folder):
+def test_a_wheel_of_another_machine_is_no_download(folder, server):
     tag = BACKEND.replace("py3-none-any", "cp39-cp39-win_amd64")
-    with IndexServer() as server:
-        server.add_sdist("sources", "2.0", **OLD, backend=tag)
-        solve(folder, server, "sources")
-        command = ["download", "pylock.toml", "-d", "files", "--index-url", server.url]
-        done = run(command, folder, status=2)
-        assert "was built on this machine, and the lock is for another one" in done.stderr
-        assert [name for name in os.listdir(folder / "files") if name[0] != "."] == []
+    server.add_sdist("sources", "2.0", **OLD, backend=tag)
+    solve(folder, server, "sources")
+    command = ["download", "pylock.toml", "-d", "files", "--index-url", server.url]
+    done = run(command, folder, status=2)
+    assert "was built on this machine, and the lock is for another one" in done.stderr
+    assert [name for name in os.listdir(folder / "files") if name[0] != "."] == []
 
 
-def test_a_placeholder_and_a_prerelease_are_no_way_out(folder):
+def test_a_placeholder_and_a_prerelease_are_no_way_out(folder, server):
     """Where every real release fails, older kinds of releases do not take its place."""
-    with IndexServer() as server:
-        for name, other in (("held", "0.0.0"), ("early", "0.3.1.dev5")):
-            server.add(name, other)
-            server.add_sdist(name, "1.0", **OLD, backend="raise ValueError('no good')")
-            assert "ValueError: no good" in solve(folder, server, name, status=3).stderr
-            solve(folder, server, f"{name}=={other}")
-            assert pins(folder) == {name: other}
+    for name, other in (("held", "0.0.0"), ("early", "0.3.1.dev5")):
+        server.add(name, other)
+        server.add_sdist(name, "1.0", **OLD, backend="raise ValueError('no good')")
+        assert "ValueError: no good" in solve(folder, server, name, status=3).stderr
+        solve(folder, server, f"{name}=={other}")
+        assert pins(folder) == {name: other}
 
 
 def test_the_cache_of_builds_is_cleaned(folder):
