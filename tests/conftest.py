@@ -182,7 +182,17 @@ def folder(tmp_path):
 def env(tmp_path):
     """An environment with nothing in it."""
     venv.create(tmp_path / "env", symlinks=True)
-    return tmp_path / "env"
+    yield tmp_path / "env"
+    shutil.rmtree(tmp_path / "env", ignore_errors=True)  # some have half a gigabyte
+
+
+@pytest.fixture
+def hanging_env(env, native):
+    """An environment whose cuDNN hangs, and variables that mark the processes of its checks."""
+    from test_verification import CLEAN, install, site_of
+
+    install(site_of(env), native, [{"member": "heuristic", "defines": ["HANG"]}])
+    return env, {**CLEAN, "MARKER": f"marker-{os.getpid()}-{env}"}
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_mistakes_are_one_line(folder, lines, arguments, says):
     (folder / "r.txt").write_text("\n".join(lines))
     before = contents(folder)
     done = run(
-        ["solve", *arguments.split(), *CPU.split(), "--index-url", "http://127.0.0.1:1/simple"],
+        f"solve {arguments} {CPU} --index-url http://127.0.0.1:1/simple",
         folder,
         status=2,
     )

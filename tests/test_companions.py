@@ -3,21 +3,19 @@
 import os
 import shutil
 import tomllib
-import venv
 from pathlib import Path
 
 import pytest
 
 from gpuenv.api.data import compatibility_data
 from gpuenv.verify import companions
-from gpuenv.verify.environment import verify
 from native_build import build
 from small_wheels import write_record
-from tables import each, on_linux
-from test_verification import CLEAN, host_of, place, show, site_of
+from tables import cases, data_file, on_linux
+from test_verification import CLEAN, place, show, site_of, verified
 
 HERE = Path(__file__).parent
-CASES = tomllib.loads((HERE / "data" / "companions.toml").read_text())["case"]
+TABLES = data_file("companions.toml")
 BODIES = {
     "load": "import ctypes, glob, os\n"
     "for path in sorted(glob.glob(os.path.dirname(__file__) + '/*.so')):\n    ctypes.CDLL(path)\n"
@@ -32,20 +30,16 @@ NUMPY = {"NUMPY1": "", "NUMPY2": "numpy._core._multiarray_umath\\0"}
 pytestmark = on_linux
 
 
-def library(cache, name, needs, function):
+def library(native, name, needs, function):
     """A compiled library that needs others, of which empty stand-ins are compiled first."""
     if needs in NUMPY:
         texts = f"_ARRAY_API\\0{NUMPY[needs]}numpy.core._multiarray_umath"
-        return build(
-            "library_stub.c", name, cache, defines=[f'NAMES="{texts}"', f'RAISES="{function}"']
-        )
-    others = [str(build("library_stub.c", other, cache)) for other in needs.split()]
-    defines = [f"NEEDS={function}"] if function else []
-    if function == "CRASH":
-        defines = ["CRASH"]
-    return build(
-        "library_stub.c", name, cache, defines=defines, flags=["-Wl,--no-as-needed", *others]
-    )
+        defines, flags = [f'NAMES="{texts}"', f'RAISES="{function}"'], []
+    else:
+        defines = ["CRASH"] if function == "CRASH" else [f"NEEDS={function}"] * bool(function)
+        others = [str(build("library_stub.c", other, native)) for other in needs.split()]
+        flags = ["-Wl,--no-as-needed", *others]
+    return build("library_stub.c", name, native, defines=defines, flags=flags)
 
 
 def add(site, name, files, paths=()):
@@ -57,10 +51,9 @@ def add(site, name, files, paths=()):
 
 
 @pytest.fixture
-def site(tmp_path, native):
+def site(env, native):
     """An environment with torch and a library of CUDA 12."""
-    venv.create(tmp_path / "env", symlinks=True)
-    site = site_of(tmp_path / "env")
+    site = site_of(env)
     torch = build("library_stub.c", "libtorch_cpu.so", native, defines=["HAS=torch_new"])
     place(torch, site / "torch/lib/libtorch_cpu.so")
     add(site, "torch", {"torch/__init__.py": TORCH}, ["torch/lib/libtorch_cpu.so"])
@@ -75,22 +68,12 @@ def site(tmp_path, native):
 
 def checks_of(site, devices=0, **env):
     """The checks that are not of files, of a verification without frameworks."""
-    target = str(site.parent.parent.parent)
-    env = {**CLEAN, **env}
-    found = verify(
-        None,
-        target,
-        host_of(devices),
-        frameworks=(),
-        device=devices > 0,
-        env=env,
-        data=compatibility_data(),
-        timeout=60,
-    )
+    options = {"devices": devices, "device": devices > 0, "env": {**CLEAN, **env}, "timeout": 60}
+    found = verified(site.parent.parent.parent, data=compatibility_data(), **options)
     return [check for check in found if check.name in ("import", "operation", "check")]
 
 
-@each("case", CASES, ids=lambda case: case["name"])
+@cases(TABLES["case"])
 def test_an_import(case, site, native):
     paths, distribution = [], case.get("distribution", "odd")
     for name, needs, function in case["libraries"]:
@@ -116,12 +99,7 @@ def test_what_the_data_names_is_imported_and_its_operation_runs_on_every_gpu(sit
     scatter += "    return Space(tolist=lambda: [2.0, float(os.environ['SECOND'])])\n"
     add(site, "torch_scatter", {"torch_scatter/__init__.py": scatter})
     add(site, "flax", {"flax/__init__.py": "import jax.no_such_name"})
-    for devices, env, status, text in (
-        (0, {}, "unknown", "not run, because no GPU is used: scatter of torch-scatter"),
-        (2, {"SECOND": "4"}, "pass", "scatter, GPUs: 2"),
-        (1, {"SECOND": "5"}, "fail", "scatter, GPU 0: the sums are [2.0, 5.0], not [2, 4]"),
-        (1, {"RAISES": "1"}, "fail", "RuntimeError: no kernel image is available"),
-    ):
+    for devices, env, status, text in TABLES["operation"]:
         found = {check.name: check for check in checks_of(site, devices, **env)}
         assert (found["operation"].status, text in found["operation"].evidence) == (status, True)
         assert found["import"].status == "pass"  # of torch-scatter, the last one
@@ -132,23 +110,13 @@ def test_what_the_data_names_is_imported_and_its_operation_runs_on_every_gpu(sit
     assert (flax.status, "No module named 'jax'" in flax.evidence) == ("fail", True)
 
 
-OWN = {
-    "returns": ("return 7", "pass", "7"),
-    "prints": ("print('gpuenv-probe: {}')", "pass", ""),
-    "skips": ("raise unittest.SkipTest('no license')", "unknown", "no license"),
-    "raises": ("raise ValueError('odd\\nvalue')", "fail", "ValueError: odd value"),
-    "exits": ("sys.exit(0)", "fail", "ended with status 0 and no answer"),
-    "aborts": ("os.abort()", "fail", "killed by SIGABRT"),
-    "hangs": ("time.sleep(99)", "fail", "no answer in 2 s while it was at: call own:hangs; killed"),
-    "absent": (None, "fail", "AttributeError: "),
-}
+OWN = TABLES["own"]
 
 
 def test_checks_of_other_packages(site, monkeypatch):
     monkeypatch.setattr(companions, "OWN_LIMIT", 2.0)
-    bodies = {name: body for name, (body, _, _) in OWN.items() if body is not None}
-    module = "import os, sys, time, unittest\n"
-    module += "".join(f"def {name}(*, device):\n    {body}\n" for name, body in bodies.items())
+    bodies = [f"def {name}(*, device):\n    {body}\n" for name, (body, _, _) in OWN.items() if body]
+    module = "".join(["import os, sys, time, unittest\n", *bodies])
     entries = "".join(f"{name} = own:{name}\n" for name in OWN)
     points = "own-1.0.dist-info/entry_points.txt"
     add(site, "own", {"own.py": module, points: f"[gpuenv.checks]\n{entries}"})

@@ -6,7 +6,6 @@ LOG` does.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import venv
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import gpuenv
+import hosts
 import planting
 from gpuenv.compat.data import load
 from gpuenv.compat.evaluate import known_builds
@@ -22,6 +22,7 @@ from gpuenv.doctor import host_facts
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.other_binaries import other_binary_facts
+from processes import run_program
 from small_wheels import write_record
 from tables import data_file, each, on_x86_64
 from test_host_conditions import variables_of
@@ -47,14 +48,6 @@ stream = io.BytesIO(log.encode())
 found = gpuenv.examine(stream, host, target=target, probe=probe, root=root, timeout=200)
 json.dump(explanation.doctor_json(found, causes()), sys.stdout)
 """
-
-
-@pytest.fixture
-def env(tmp_path):
-    target = tmp_path / "env"
-    venv.create(target, symlinks=True)
-    yield target
-    shutil.rmtree(target)  # copies of half a gigabyte
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +128,8 @@ def test_the_evidence_settles_it(pair, native, tmp_path, request):
     variables["LD_LIBRARY_PATH"] = ":".join([variables["LD_LIBRARY_PATH"], *entries])
     kept = str(env.parent) if is_plain(pair) else ""
     arguments = [str(root), str(env), pair["log"], pair.get("probe", False), str(HERE), kept]
-    done = subprocess.run(
-        [sys.executable, "-c", EXAMINE, json.dumps(arguments)],
-        env=variables, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    command = [sys.executable, "-c", EXAMINE, json.dumps(arguments)]
+    document = run_program(command, 280, env=variables).document
     assert list(document)[:2] == ["abstained", "verdicts"]
     said = json.dumps(
         {key: document[key] for key in ("abstained", "verdicts", "next_tests", "tests")}, indent=1
@@ -164,35 +153,26 @@ def test_the_evidence_settles_it(pair, native, tmp_path, request):
 # ---- the command ---------------------------------------------------------------------------------
 
 LOG = "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
-DESCRIBED = ["--gpu", "H100", "--driver", "525.60.13"]
+DESCRIBED = "--gpu H100 --driver 525.60.13"
+NEWER = "--gpu H100 --driver 580.65.06"
 
 
-def run(args, folder, *, text=None):
+def doctor(words, folder, *, text="", status=1):
     """`gpuenv doctor` as users run it, with `text` piped in."""
     dropped = ("VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD")
-    env = {key: value for key, value in os.environ.items() if key not in dropped} | {
-        "PYTHONPATH": str(RESOLVER)
-    }
-    source = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
-    command = [sys.executable, "-m", "gpuenv", "doctor", *args]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **source,
-    )
+    env = {key: value for key, value in os.environ.items() if key not in dropped}
+    env["PYTHONPATH"] = str(RESOLVER)
+    command = f"{sys.executable} -m gpuenv doctor {words}"
+    stdin = {"input": text} if text else {"stdin": subprocess.DEVNULL}
+    return run_program(command, cwd=folder, env=env, status=status, **stdin)
 
 
 def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(env, tmp_path):
     write_record(site_of(env), "torch", "2.13.0", [])
     (tmp_path / "train.log").write_text(LOG)
-    done = run(["train.log", "-v", "--target", "env", *DESCRIBED], tmp_path)
+    done = doctor(f"train.log -v --target env {DESCRIBED}", tmp_path)
     lines = done.stdout.splitlines()
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stderr == ""
     assert lines[0].startswith("The driver is too old for the build  [driver_too_old; proved]")
     assert lines[1] == "evidence:"
     assert any("525.60.13" in line and "580.65.06" in line for line in lines[2:6])
@@ -205,19 +185,15 @@ def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(env, tmp_p
     assert len(lines) < 40 and max(map(len, lines)) <= 230
 
 
-@each("words", [["-"], []])
+@each("words", ["-", ""])
 def test_a_log_comes_from_a_pipe(words, tmp_path):
-    done = run([*words, "--json", "--gpu", "H100", "--driver", "580.65.06"], tmp_path, text=LOG)
-    document = json.loads(done.stdout)
-    assert done.returncode == 1 and document["abstained"] and document["next_tests"]
+    document = doctor(f"{words} --json {NEWER}", tmp_path, text=LOG).document
+    assert document["abstained"] and document["next_tests"]
     assert any("log line 2" in line for one in document["verdicts"] for line in one["evidence"])
 
 
 def test_what_has_no_fault_ends_well(tmp_path):
-    done = run(
-        ["-", "--gpu", "H100", "--driver", "580.65.06"], tmp_path, text="epoch 1: loss 0.5\n" * 100
-    )
-    assert done.returncode == 0, done.stdout
+    done = doctor(f"- {NEWER}", tmp_path, text="epoch 1: loss 0.5\n" * 100, status=0)
     assert done.stdout.startswith(
         "No fault of a GPU, its driver or its libraries was found in the log."
     )
@@ -237,31 +213,26 @@ LISTINGS = {
 
 @each("text", [*LISTINGS])
 def test_a_list_of_versions_shows_what_does_not_match(text, tmp_path):
-    verdicts = json.loads(run(["-", "--elsewhere", "--json"], tmp_path, text=text).stdout)[
-        "verdicts"
-    ]
+    done = doctor("- --elsewhere --json", tmp_path, text=text, status=None)
+    verdicts = done.document["verdicts"]
     assert (verdicts[0]["cause"] if verdicts else None) == LISTINGS[text]
     assert all("versions in the log" in str(one["evidence"]) for one in verdicts)
 
 
 def test_without_a_log_all_checks_are_on_one_page(env, native, tmp_path):
     install(site_of(env), native, [])
-    done = run(["--target", "env", "--gpu", "none"], tmp_path)
-    assert done.returncode == 0, done.stdout
+    done = doctor("--target env --gpu none", tmp_path, status=0)
     assert done.stdout.startswith("No fault was found.")
     assert "cudnn version" in done.stdout and "verified: " in done.stdout
     install_over = site_of(env) / "nvidia" / "cudnn" / "lib" / "libcudnn_ops.so.9"
     install_over.unlink()
-    done = run(["--target", "env", "--gpu", "none"], tmp_path)
-    assert done.returncode == 1
+    done = doctor("--target env --gpu none", tmp_path)
     assert "[cudnn_sublib_missing; proved]" in done.stdout.splitlines()[0], done.stdout
 
 
 def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause():
     """ONNX Runtime for the CPU beside torch for CUDA, alone and under another's log."""
-    host = gpuenv.describe(
-        gpus=["H200"], driver="580.159.04", python="3.12", platform="linux-x86_64"
-    )
+    host = hosts.host("H200", "580.159.04")
     alone = [("onnxruntime", "1.30.0")]
     both = [*alone, ("torch", "2.11.0"), ("nvidia-cudnn-cu13", "9.19.0.56")]
     for pins, fails in ((alone, True), (both, False)):
@@ -277,7 +248,7 @@ def test_a_binary_beside_the_framework_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernel.ptx").write_text(".version 8.7\n.target sm_120\n.address_size 64\n")
     (tmp_path / "other.ptx").write_text(".version 7.8\n.target sm_80\n.address_size 64\n")
-    host = gpuenv.describe(gpus=("H100",), driver="580.65.06", platform="linux-x86_64")
+    host = hosts.host("H100", "580.65.06")
     facts = other_binary_facts(host, load(), named=(), env={"HOME": str(tmp_path)})
     assert [(fact.subject, Path(fact.value).name) for fact in facts] == [("older", "kernel.ptx")]
     assert "rebuild" in facts[0].text
@@ -286,10 +257,10 @@ def test_a_binary_beside_the_framework_is_named(tmp_path, monkeypatch):
 def test_an_environment_that_lost_its_python_is_evidence(tmp_path):
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "pyvenv.cfg").write_text("home = /gone/bin\n")
-    for named in (["--python", "env/bin/python"], ["--target", "env"]):
-        done = run([*named, "--json"], tmp_path, text="CUDA error\n")
-        assert done.returncode == 1 and not done.stderr, done.stderr
-        document = json.loads(done.stdout)
+    for named in ("--python env/bin/python", "--target env"):
+        done = doctor(f"{named} --json", tmp_path, text="CUDA error\n")
+        document = done.document
+        assert not done.stderr
         assert "cannot be examined" in document["verdicts"][0]["evidence"][0]
         assert {fact["kind"] for fact in document["facts"]} >= {"test"}
         assert all(test["command"] for test in document["next_tests"])

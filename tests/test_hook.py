@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import venv
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,26 +23,17 @@ from processes import run_program
 from small_wheels import make_lock, make_wheel
 from tables import ROOT, cases, data_file, each, on_linux
 from test_cli import run_process as run
-from test_verification import CLEAN, install, running_with, site_of, wait_until
+from test_verification import CLEAN, hang_is_reached, running_with, wait_until
 
 HOOKS = ROOT / "docs" / "hooks"
 DATA = data_file("hook.json")
-HANG = [{"member": "heuristic", "defines": ["HANG"]}]
 pytestmark = on_linux
 
 
 @pytest.fixture
-def cache(native):
-    return native
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A folder with an environment in it."""
-    folder = tmp_path / "work"
-    folder.mkdir()
+def env(folder):
     venv.create(folder / "env", symlinks=True)
-    return folder
+    return folder / "env"
 
 
 def host(gpus):
@@ -85,49 +77,48 @@ def test_whatever_was_seen_is_one_printable_line(found, more):
 
 
 @each("case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]])
-def test_mistakes(case, folder):
+def test_mistakes(case, env, folder):
     done = run(["verify", "--hook", *case["args"]], folder, status=2)
     done.says_in_one_line(*case["says"])
     assert sorted(os.listdir(folder)) == ["env"]
 
 
-def test_a_library_that_hangs_is_over_at_the_limit(folder, cache):
-    install(site_of(folder / "env"), cache, HANG)
-    marker = f"marker-{os.getpid()}-{folder}"
-    done = run(
-        "verify --hook --no-device --target env --timeout 2", folder, MARKER=marker, status=1
-    )
+def test_a_library_that_hangs_is_over_at_the_limit(hanging_env, folder):
+    _, variables = hanging_env
+    verify = "verify --hook --no-device --target env --timeout 2"
+    done = run(verify, folder, MARKER=variables["MARKER"], status=1)
     assert done.stderr == ""
     assert re.match(r"gpuenv: fail: .*libcudnn_heuristic", done.stdout)
-    assert running_with(marker) == []
+    assert running_with(variables["MARKER"]) == []
 
 
-@pytest.fixture
-def hanging(folder, cache):
-    """A hook whose cuDNN hangs, once it does, and the marker of its processes."""
-    install(site_of(folder / "env"), cache, HANG)
-    marker = f"marker-{os.getpid()}-{folder}"
-    env = {**CLEAN, "PYTHONPATH": str(ROOT / "resolver"), "MARKER": marker}
-    # A shell may have started the tests with the signals ignored, which children inherit.
-    code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
-    code += "from gpuenv.__main__ import main\n"
-    arguments = ["verify", "--hook", "--no-device", "--target", "env", "--timeout", "500"]
-    command = [sys.executable, "-c", code + f"sys.argv = ['gpuenv', *{arguments!r}]\nmain()\n"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True
-    ) as process:
-        assert wait_until(lambda: any(hangs(one) for one in running_with(marker)))
-        yield process, marker
+# A shell may have started the tests with the signals ignored, which children inherit.
+START = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+from gpuenv.__main__ import main
+main()
+"""
+
+
+@contextmanager
+def started(hanging_env, *flags):
+    """A verification that has begun and hangs, and the marker of its processes."""
+    env, variables = hanging_env
+    variables["PYTHONPATH"], pipe = str(ROOT / "resolver"), subprocess.PIPE
+    command = [sys.executable, "-c", START, "verify", "--no-device", "--target", env, *flags]
+    options = {"env": variables, "stdout": pipe, "stderr": pipe, "text": True}
+    with subprocess.Popen(command, **options) as process:
+        assert wait_until(lambda: hang_is_reached(variables["MARKER"]))
+        yield process, variables["MARKER"]
         process.kill()
 
 
-def hangs(process):
-    try:
-        return "heuristic" in Path(f"/proc/{process}/maps").read_text()
-    except OSError:
-        return False
+@pytest.fixture
+def hanging(hanging_env):
+    with started(hanging_env, "--hook", "--timeout", "500") as both:
+        yield both
 
 
 @each("number status", [(signal.SIGTERM, -15), (signal.SIGHUP, -1), (signal.SIGINT, 130)])
@@ -154,19 +145,12 @@ def test_the_working_process_is_killed(hanging):
 
 
 def kill(number):
-    try:
+    with suppress(ProcessLookupError):
         os.kill(number, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
-def test_a_plain_verification_that_is_terminated_leaves_nothing(folder, cache):
-    install(site_of(folder / "env"), cache, HANG)
-    marker = f"marker-{os.getpid()}-{folder}"
-    env = {**CLEAN, "PYTHONPATH": str(ROOT / "resolver"), "MARKER": marker}
-    command = [sys.executable, "-m", "gpuenv", "verify", "--no-device", "--target", "env"]
-    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL) as process:
-        assert wait_until(lambda: any(hangs(one) for one in running_with(marker)))
+def test_a_plain_verification_that_is_terminated_leaves_nothing(hanging_env):
+    with started(hanging_env) as (process, marker):
         process.terminate()
         assert process.wait(60) == 128 + signal.SIGTERM
     assert wait_until(lambda: running_with(marker) == [])

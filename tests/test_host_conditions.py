@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuenv.model import Check
 from gpuenv.verify.cudnn_log import calls, reasons
-from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import PROBES, Children
 from native_build import build, nvml_script
 from processes import run_program
@@ -24,17 +24,20 @@ from tables import cases, data_file, on_linux
 from test_verification import (
     CLEAN,
     CUDNN,
-    host_of,
     install,
     place,
+    require,
     running_with,
+    show,
     site_of,
+    verified,
     wait_until,
 )
 
 HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
-CASES = data_file("host_conditions.toml")["case"]
+TABLES = data_file("host_conditions.toml")
+CASES = TABLES["case"]
 NVML, CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 
 pytestmark = on_linux
@@ -49,7 +52,8 @@ import kept_answers
 kept_answers.keep_in(kept)
 host = detect(root=root, python="3.12")
 checks = verify(None, target, host, frameworks=(), timeout=timeout, verbose=verbose)
-json.dump([[one.name, one.subject, one.status, one.evidence] for one in checks], sys.stdout)
+keys = "name", "subject", "status", "evidence"
+json.dump([{key: getattr(one, key) for key in keys} for one in checks], sys.stdout)
 """
 
 
@@ -116,42 +120,14 @@ def variables_of(case, native, folder):
 def test_condition(case, environments, native, tmp_path):
     target = environments[case.get("release", 9)]
     (tmp_path / "root").mkdir()
-    arguments = [
-        str(tmp_path / "root"),
-        str(target),
-        case.get("timeout", 60),
-        case.get("verbose", False),
-        str(HERE),
-        str(target.parent),
-    ]
-    done = run_program(
-        [sys.executable, "-c", VERIFY, json.dumps(arguments)],
-        env=variables_of(case, native, tmp_path),
-        timeout=100,
-    )
-    checks = json.loads(done.stdout)
-    said = "\n".join(
-        f"{status:8}{name} {subject}: {evidence}" for name, subject, status, evidence in checks
-    )
-    left = list(checks)
-    for want in case["expect"]:
-        found = [
-            one
-            for one in left
-            if one[0] == want["check"] and subject_fits(one[1], want["subject"], case["expect"])
-        ]
-        assert [one[2] for one in found] == [want["status"]], f"{want}\n{said}"
-        for text in want.get("has", []):
-            assert text in found[0][3], f"{text}\n{said}"
-        left.remove(found[0])
-    assert {one[2] for one in left} <= {"pass"}, said
-    for text in case.get("not", []):
-        assert text not in said
-
-
-def subject_fits(subject, want, expect):
-    """By its beginning; the empty subject is itself."""
-    return subject.startswith(want) if want else subject == ""
+    options = case.get("timeout", 60), case.get("verbose", False), str(HERE), str(target.parent)
+    arguments = json.dumps([str(tmp_path / "root"), str(target), *options])
+    env = variables_of(case, native, tmp_path)
+    done = run_program([sys.executable, "-c", VERIFY, arguments], timeout=100, env=env)
+    checks = [Check(**fields) for fields in done.document]
+    require(checks, case["expect"])
+    said = show(checks)
+    assert [text for text in case.get("not", ()) if text in said] == []
 
 
 def test_there_are_enough_conditions():
@@ -161,22 +137,13 @@ def test_there_are_enough_conditions():
 def test_hung_children_are_ended_together_and_in_time(environments, native):
     """--timeout holds within two seconds, however many children hang, and no process is left."""
     marker = f"marker-{os.getpid()}-{native}"
-    libcuda = build("cuda_stub.c", CUDA, native)
     env = {**CLEAN, "CUDA_STUB_DEVICES": "8", "CUDA_STUB_FAIL": "cuInit=9001", "MARKER": marker}
+    env["LD_LIBRARY_PATH"] = str(build("cuda_stub.c", CUDA, native).parent)
     begin = time.monotonic()
-    checks = verify(
-        None,
-        str(environments[9]),
-        host_of(8),
-        frameworks=(),
-        timeout=2,
-        env={**env, "LD_LIBRARY_PATH": str(libcuda.parent)},
-    )
+    checks = verified(environments[9], devices=8, device=None, timeout=2, env=env)
     assert time.monotonic() - begin < 2 + 2
-    assert (
-        len([one for one in checks if one.name == "device" and "the driver hangs" in one.evidence])
-        == 8
-    )
+    hung = [one for one in checks if one.name == "device" and "the driver hangs" in one.evidence]
+    assert len(hung) == 8
     assert wait_until(lambda: running_with(marker) == [])
 
 
@@ -187,15 +154,9 @@ def test_a_tampered_reference_is_seen(environments, native, tmp_path):
     script, line = (probes / "_reference.py").read_text(), "value / (UNIT * UNIT) for value in sums"
     assert line in script
     (probes / "_reference.py").write_text(script.replace(line, f"1 + {line}"))
-    libcuda = build("cuda_stub.c", CUDA, native)
-    checks = verify(
-        None,
-        str(environments[9]),
-        host_of(1),
-        frameworks=(),
-        env={**CLEAN, "LD_LIBRARY_PATH": str(libcuda.parent)},
-        probes=str(probes),
-    )
+    env = {**CLEAN, "LD_LIBRARY_PATH": str(build("cuda_stub.c", CUDA, native).parent)}
+    options = {"devices": 1, "device": None, "probes": str(probes)}
+    checks = verified(environments[9], env=env, **options)
     (bad,) = [one for one in checks if one.status == "fail"]
     assert bad.name == "cudnn convolution"
     assert "float32 on the default stream: 8192 of 8192 values are wrong" in bad.evidence
@@ -209,16 +170,14 @@ def test_a_fleet_sees_one_bit_that_no_tolerance_does(environments, native, tmp_p
         if node == "odd":
             variables["CUDNN_STUB_BIT"] = "1"
         command = f"{sys.executable} -m gpuenv"
-        verify_node = f"verify --json --target {environments[9]}"
-        done = run_program(f"{command} {verify_node}", env=variables, status=None)
-        document = json.loads(done.stdout)
+        verify_node = f"{command} verify --json --target {environments[9]}"
+        document = run_program(verify_node, env=variables, status=None).document
         assert [one for one in document["checks"] if one["status"] == "fail"] == []
         assert [path for path in document["libraries"] if path.endswith("/libcudnn.so.9")] != []
         lines.append(json.dumps({"node": node, **document}))
-    done = run_program(
-        f"{command} fleet verify --from - --json",
-        input="\n".join(lines), env=variables, status=1)  # fmt: skip
-    outliers = [one for one in json.loads(done.stdout)["outliers"] if one["what"] != "time"]
+    nodes = {"input": "\n".join(lines), "env": variables}
+    done = run_program(f"{command} fleet verify --from - --json", status=1, **nodes)
+    outliers = [one for one in done.document["outliers"] if one["what"] != "time"]
     assert {(one["node"], one["what"], one["agree"]) for one in outliers} == {
         ("odd", "convolution", 2)
     }
@@ -235,18 +194,10 @@ def test_children_that_need_a_scarce_device_take_turns(environments, native, tmp
         f"note = open({str(note)!r}, 'a', 1)\n"
         "note.write('in\\n')\ntime.sleep(0.2)\nnote.write('out\\n')\nos._exit(3)\n"
     )
-    host = host_of(3)
     for mode, together in (("exclusive-process", False), ("default", True)):
         note.write_text("")
-        gpus = tuple(gpu.replace(compute_mode=mode) for gpu in host.gpus)
-        checks = verify(
-            None,
-            str(environments[9]),
-            host.replace(gpus=gpus),
-            frameworks=(),
-            env=CLEAN,
-            probes=str(probes),
-        )
+        options = {"devices": 3, "device": None, "probes": str(probes), "compute_mode": mode}
+        checks = verified(environments[9], **options)
         assert (note.read_text().split() != ["in", "out"] * 3) == together
         assert [one.status for one in checks if one.name == "device"] == ["unknown"] * 3
 
@@ -264,95 +215,8 @@ def test_a_child_that_writes_without_end_does_not_fill_the_memory(tmp_path):
 
 # ---- cuDNN's log ---------------------------------------------------------------------------------
 
-# Real texts, of releases that ran on a machine without a GPU.
-LOG_NINE = """
-E! CuDNN (v92800 42) function cudnnCreate() called:
-e!         Error: CUDNN_STATUS_NOT_INITIALIZED; Reason: cudaGetDeviceCount(&count) != cudaSuccess
-e! Time: 2026-11-21T10:12:10.539843 (0d+0h+0m+0s since start)
-e! Process=3194; Thread=3194; GPU=NULL; Handle=NULL; StreamId=NULL.
 
-
-W! CuDNN (v92000 48) function cudnnBackendFinalize() called:
-w!         Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO. \
-Automatically configuring the library mode to FULL.
-
-w! Time: 2026-11-21T10:12:10.539843 (0d+0h+0m+0s since start)
-
-
-E! CuDNN (v92000 48) function cudnnBackendFinalize() called:
-e!     Info: Traceback contains 3 message(s)
-e!         Error: CUDNN_STATUS_BAD_PARAM_NULL_POINTER; Reason: Received null pointer on operation \
-set at: nullptr == opset_ptr
-e!         Error: CUDNN_STATUS_BAD_PARAM_NULL_POINTER; Reason: finalize_internal()
-e!         Error: CUDNN_STATUS_BAD_PARAM_NULL_POINTER; Reason: ptrDesc->finalize()
-e! Time: 2026-11-21T10:12:10.572292 (0d+0h+0m+0s since start)
-e! Process=3194; Thread=3194; GPU=NULL; Handle=NULL; StreamId=NULL.
-"""
-LOG_EIGHT = """
-I! CuDNN (v8907) function cudnnCreate() called:
-i!     handle: location=host; addr=0x7f9c6df27190;
-i! Time: 2026-11-21T10:12:10.878607 (0d+0h+0m+0s since start)
-i! Process=3204; Thread=3204; GPU=NULL; Handle=NULL; StreamId=NULL.
-
-
-E! CuDNN (v8907) function cudnnCreate() called:
-e!     Info: Traceback contains 1 message(s)
-e!         Error: CUDNN_STATUS_NOT_INITIALIZED; Reason: cudaGetDeviceCount(&count) != cudaSuccess
-e! Time: 2026-11-21T10:12:10.878831 (0d+0h+0m+0s since start)
-
-
-E! CuDNN (v8907) function cudnnBackendFinalize() called:
-e!         Error: CUDNN_STATUS_BAD_PARAM; Reason: !knob.isValidKnob()
-e!         Error: CUDNN_STATUS_BAD_PARAM; Reason: finalize_internal()
-
-
-E! CuDNN (v8907) function cudnnBackendFinalize() called:
-e!         Error: CUDNN_STATUS_BAD_PARAM; Reason: finalize_internal()
-"""
-LOG_MISSING = """
-Unable to load any of {libcudnn_heuristic.so.9.28.0, libcudnn_heuristic.so.9}.
-E! CuDNN (v92800 42) function cudnnBackendFinalize() called:
-e!         Warning: CUDNN_STATUS_SUCCESS; Reason: Unable to load any of \
-{libcudnn_heuristic.so.9.28.0}. cuDNN Library configuration is set to AUTO. Automatically \
-configuring the library mode to JIT.
-
-e!         Error: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED; Reason: ptrDesc->finalize()
-"""
-
-
-def test_reasons_of_nine_without_what_callers_hand_on():
-    assert reasons(LOG_NINE) == (
-        "cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED: cudaGetDeviceCount(&count) != cudaSuccess",
-        "cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM_NULL_POINTER: Received null pointer on "
-        "operation set at: "
-        "nullptr == opset_ptr",
-    )
-
-
-def test_reasons_of_eight():
-    assert reasons(LOG_EIGHT) == (
-        "cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED: cudaGetDeviceCount(&count) != cudaSuccess",
-        "cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM: !knob.isValidKnob()",
-        "cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM: finalize_internal()",
-    )
-    assert calls(LOG_EIGHT)[-1] == "cudnnBackendFinalize"
-
-
-def test_reasons_of_a_library_that_cannot_be_loaded():
-    found = reasons(LOG_MISSING)
-    assert (
-        found[0] == "Unable to load any of {libcudnn_heuristic.so.9.28.0, libcudnn_heuristic.so.9}."
-    )
-    assert found[1].startswith(
-        "cudnnBackendFinalize: warning: Unable to load any of {libcudnn_heuristic.so.9.28.0}"
-    )
-
-
-def test_reasons_of_a_log_that_was_quoted_by_hand():
-    text = (
-        "Error: CuDNN (v92400 43) function cudnnGetConvolutionForwardAlgorithmMaxCount() called:\n"
-        "Error: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED; Reason: xDesc.finalize()\n"
-    )
-    call = "cudnnGetConvolutionForwardAlgorithmMaxCount"
-    assert reasons(text) == (f"{call}: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED: xDesc.finalize()",)
-    assert reasons("nothing of cuDNN\nError: other") == ()
+@cases(TABLES["log"])
+def test_the_reasons_in_a_log(case):
+    assert [*reasons(case["text"])] == case["reasons"]
+    assert "last" not in case or calls(case["text"])[-1] == case["last"]

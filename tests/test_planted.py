@@ -3,15 +3,11 @@
 Without a package index the tests are skipped.
 """
 
-import shutil
-import venv
-
-import pytest
-
 import gpuenv
 from gpuenv.doctor.check_facts import check_facts
 from gpuenv.doctor.judge import diagnose
 from gpuenv.model import Host, Python
+from hosts import host
 from planting import (
     CUDNN,
     HERE,
@@ -25,30 +21,16 @@ from planting import (
     stand_in,
 )
 from tables import cases, data_file, on_x86_64
+from test_verification import show
 
 CASES = data_file("planted.toml")["case"]
 pytestmark = on_x86_64
 
 
-@pytest.fixture
-def stubs(native):
-    return native
-
-
-@pytest.fixture
-def env(tmp_path):
-    target = tmp_path / "env"
-    venv.create(target, symlinks=True)
-    yield target
-    shutil.rmtree(target)  # copies of half a gigabyte
-
-
 def host_of(case):
     if "gpu" not in case:
         return Host(python=Python(version=HERE))
-    return gpuenv.describe(
-        gpus=(case["gpu"],), driver=case.get("driver", "580.65.06"), platform="linux-x86_64"
-    )
+    return host(case["gpu"], case.get("driver", "580.65.06"))
 
 
 def named(checks, name):
@@ -56,23 +38,23 @@ def named(checks, name):
 
 
 @cases(CASES)
-def test_planted_fault(case, env, published, stubs, tmp_path, monkeypatch):
+def test_planted_fault(case, env, published, native, tmp_path, monkeypatch):
     site, release, outside = env / SITE, case["release"], tmp_path / "outside"
     outside.mkdir()
     install(published[release], site)
     for name in OF_MAJOR[RELEASES[release]]:
-        stand_in(site, name, stubs)
-    planter = Planter(site, release, published, stubs, outside)
+        stand_in(site, name, native)
+    planter = Planter(site, release, published, native, outside)
     for step in case.get("do", ()):
         planter.do(step)
     if not case.get("clean"):
         planter.drop_hashes()
     for variable, key in (("LD_LIBRARY_PATH", "path"), ("LD_PRELOAD", "preload")):
-        entries = [place_of(entry, site, published, stubs, outside) for entry in case.get(key, ())]
+        entries = [place_of(entry, site, published, native, outside) for entry in case.get(key, ())]
         monkeypatch.setenv(variable, ":".join(entries))
     lock = lock_of(RELEASES[release], case["locked"]) if "locked" in case else None
     checks = gpuenv.verify(lock, str(env), host_of(case), device=False, timeout=240)
-    said = "\n".join(f"{one.status:8}{one.name} {one.subject}: {one.evidence}" for one in checks)
+    said = show(checks)
     # What the doctor makes of the checks alone; rules and locks it knows from elsewhere.
     verdicts = diagnose((), check_facts(checks)).verdicts
     of_rules = all(want["check"].startswith(("rules", "versions")) for want in case.get("find", ()))

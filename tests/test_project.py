@@ -368,7 +368,7 @@ def test_newer_data_is_a_note(repo, call):
 def run_tool(command, folder):
     """Run a module of this Python, which succeeds."""
     return run_program(
-        [sys.executable, "-m", *command.split()],
+        f"{sys.executable} -m {command}",
         cwd=folder,
         env={**os.environ, "UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable},
     )

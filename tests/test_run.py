@@ -4,7 +4,6 @@ import csv
 import os
 import signal
 import sys
-import venv
 
 import pytest
 
@@ -19,18 +18,6 @@ TABLES = data_file("tables/run.json")
 
 CASES = data_file("run.toml")["case"]
 pytestmark = on_linux
-
-
-@pytest.fixture
-def cache(native):
-    return native
-
-
-@pytest.fixture
-def env_folder(tmp_path):
-    target = tmp_path / "env"
-    venv.create(target, symlinks=True)
-    return target
 
 
 def own(site, paths):
@@ -55,13 +42,10 @@ def test_loader_variables(case, tmp_path):
     for name, files in case.get("folders", {}).items():
         places[name] = str(tmp_path / name)
         for file in files:
-            path = (
-                tmp_path / name / file.rpartition("/")[2]
-                if file.startswith("@")
-                else tmp_path / name / file
-            )
+            is_link = file.startswith("@")
+            path = tmp_path / name / (file.rpartition("/")[2] if is_link else file)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(site / file[1:]) if file.startswith("@") else path.touch()
+            path.symlink_to(site / file[1:]) if is_link else path.touch()
     given_ = {"LD_LIBRARY_PATH": case.get("path"), "LD_PRELOAD": case.get("preload")}
     env = {name: text.format(**places) for name, text in given_.items() if text is not None}
     changed, shadows = loader_env.loader_variables(
@@ -71,7 +55,6 @@ def test_loader_variables(case, tmp_path):
     assert after.get("LD_LIBRARY_PATH", "") == case.get("want_path", "").format(**places)
     assert after.get("LD_PRELOAD", "") == case.get("want_preload", "").format(**places)
     lines = shadow_lines(shadows, str(prefix))
-    assert len(lines) == len(case.get("says", []))
     for line, texts in zip(lines, case.get("says", []), strict=True):
         for text in texts:
             assert text.format(**places) in line
@@ -94,100 +77,91 @@ def test_libraries_of_a_conda_environment(tmp_path):
 # ---- real processes ------------------------------------------------------------------------------
 
 
-def test_the_loader_takes_the_environments_libraries(env_folder, cache, tmp_path):
+@pytest.fixture
+def shadowed(env, native, tmp_path):
+    """A folder with a member of another cuDNN, which shadows that of the environment."""
+    install(site_of(env), native, [])
+    place(member_file(native, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
+    return tmp_path / "other"
+
+
+def test_the_loader_takes_the_environments_libraries(env, shadowed, tmp_path):
     """cuDNN's members open one another by name: `run` drops an LD_LIBRARY_PATH that would win."""
-    install(site_of(env_folder), cache, [])
-    place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
-    main = site_of(env_folder) / CUDNN / file_name("", 92000)
-    command = [
-        "python",
-        "-c",
-        f"import ctypes; print(ctypes.CDLL({str(main)!r}).cudnnGetVersion())",
-    ]
-    env = {"LD_LIBRARY_PATH": f"{tmp_path / 'other'}:/no/such", "GPUENV_NO_MEMO": "1"}
-    plain = run_program([str(env_folder / "bin" / "python"), *command[1:]], env=CLEAN | env)
+    main = site_of(env) / CUDNN / file_name("", 92000)
+    code = f"import ctypes; print(ctypes.CDLL('{main}').cudnnGetVersion())"
+    variables = {"LD_LIBRARY_PATH": f"{shadowed}:/no/such", "GPUENV_NO_MEMO": "1"}
+    plain = run_program([env / "bin" / "python", "-c", code], env=CLEAN | variables)
     assert plain.stdout == "91400\n"
-    done = run(["run", "--target", str(env_folder), "--", *command], tmp_path, **env)
+    done = run(["run", "--target", env, "--", "python", "-c", code], tmp_path, **variables)
     assert done.stdout == "92000\n"
     assert done.stderr.splitlines() == [
-        f"gpuenv: LD_LIBRARY_PATH: removed {tmp_path / 'other'}: "
-        f"its {file_name('graph', 91400)} shadows the one in {env_folder}"
+        f"gpuenv: LD_LIBRARY_PATH: removed {shadowed}: "
+        f"its {file_name('graph', 91400)} shadows the one in {env}"
     ]
 
 
-def test_what_is_taken_out_is_what_a_verification_fails_for(env_folder, cache, tmp_path):
-    install(site_of(env_folder), cache, [])
-    place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
-    variables = {"LD_LIBRARY_PATH": str(tmp_path / "other")}
+def test_what_is_taken_out_is_what_a_verification_fails_for(env, shadowed, tmp_path):
+    variables = {"LD_LIBRARY_PATH": str(shadowed)}
     verify = "verify --no-device --target env --json"
-    plain = run(verify, tmp_path, status=1, **variables)
-    wrong = {
-        f"{one['name']} {one['subject']}"
-        for one in plain.document["checks"]
-        if one["status"] == "fail"
-    }
+    checks = run(verify, tmp_path, status=1, **variables).document["checks"]
+    wrong = {f"{one['name']} {one['subject']}" for one in checks if one["status"] == "fail"}
     assert "loader variables" in wrong
     run(f"run --target env -- {sys.executable} -m gpuenv {verify}", tmp_path, **variables)
 
 
-def test_the_command_runs_in_the_environment_with_its_own_status(env_folder, tmp_path):
+def test_the_command_runs_in_the_environment_with_its_own_status(env, tmp_path):
     said = "sys.prefix, os.environ['VIRTUAL_ENV'], os.environ.get('PYTHONHOME')"
     code = f"import os, sys; print({said}); sys.exit(7)"
-    done = run(
-        ["run", "--target", "env", "--", "python", "-c", code],
-        tmp_path,
-        PYTHONHOME=sys.base_prefix,
-        status=7,
-    )
+    command = ["run", "--target", "env", "--", "python", "-c", code]
+    done = run(command, tmp_path, PYTHONHOME=sys.base_prefix, status=7)
     assert done.stderr == ""
-    assert done.stdout == f"{env_folder} {env_folder} None\n"
+    assert done.stdout == f"{env} {env} None\n"
 
 
-def test_the_environment_that_is_meant_without_naming_it(env_folder, tmp_path):
-    command = ["run", "--", "sh", "-c", "echo $VIRTUAL_ENV"]
-    assert run(command, tmp_path, VIRTUAL_ENV=str(env_folder)).stdout == f"{env_folder}\n"
-    on_path = f"{env_folder / 'bin'}:{os.environ['PATH']}"
-    assert run(command, tmp_path, PATH=on_path).stdout == f"{env_folder}\n"
-    env_folder.rename(tmp_path / ".venv")
+def test_the_environment_that_is_meant_without_naming_it(env, tmp_path):
+    command = "run -- sh -c 'echo $VIRTUAL_ENV'"
+    assert run(command, tmp_path, VIRTUAL_ENV=str(env)).stdout == f"{env}\n"
+    on_path = f"{env / 'bin'}:{os.environ['PATH']}"
+    assert run(command, tmp_path, PATH=on_path).stdout == f"{env}\n"
+    env.rename(tmp_path / ".venv")
     assert run(command, tmp_path).stdout == f"{tmp_path / '.venv'}\n"
 
 
-def test_what_follows_the_dashes_is_the_commands(env_folder, tmp_path):
+def test_what_follows_the_dashes_is_the_commands(env, tmp_path):
     assert run("run --target env -- echo -- --json -x", tmp_path).stdout == "-- --json -x\n"
 
 
-def test_the_flags_end_at_the_command(env_folder, tmp_path):
+def test_the_flags_end_at_the_command(env, tmp_path):
     done = run("run --target env echo -- --json --target x", tmp_path)
     assert done.stdout == "-- --json --target x\n"
     (tmp_path / "x.py").write_text("import sys; print(sys.prefix, sys.argv[1:])")
     done = run("run --target env python x.py --flag", tmp_path)
-    assert done.stdout == f"{env_folder} ['--flag']\n"
+    assert done.stdout == f"{env} ['--flag']\n"
 
 
-def test_signals_reach_the_command_as_they_reach_any(env_folder, tmp_path):
+def test_signals_reach_the_command_as_they_reach_any(env, tmp_path):
     """No process stands between, and SIGPIPE ends the command as it does elsewhere."""
     run("run --target env -- sh -c 'kill -TERM $$'", tmp_path, status=-signal.SIGTERM)
     run("run --target env -- sh -c 'kill -PIPE $$'", tmp_path, status=-signal.SIGPIPE)
 
 
 @each("arguments status says", TABLES["mistakes"])
-def test_mistakes(arguments, status, says, env_folder, tmp_path):
+def test_mistakes(arguments, status, says, env, tmp_path):
     (tmp_path / "empty").mkdir()
     done = run(arguments, tmp_path, status=status)
     done.says_in_one_line(says)
 
 
-def test_json_says_what_would_be_and_runs_nothing(env_folder, tmp_path):
-    own(site_of(env_folder), ["nvidia/cudnn/lib/libcudnn.so.9"])
+def test_json_says_what_would_be_and_runs_nothing(env, tmp_path):
+    own(site_of(env), ["nvidia/cudnn/lib/libcudnn.so.9"])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "libcudnn.so.9").touch()
     variables = {"LD_LIBRARY_PATH": str(tmp_path / "other")}
     done = run("run --json --target env -- touch made", tmp_path, **variables)
     document = done.document
-    assert (done.returncode, done.stderr) == (0, "")
-    assert not (tmp_path / "made").exists()
+    assert done.stderr == "" and not (tmp_path / "made").exists()
     assert document["command"] == ["touch", "made"]
-    assert document["set"]["VIRTUAL_ENV"] == str(env_folder)
+    assert document["set"]["VIRTUAL_ENV"] == str(env)
     assert document["unset"] == ["LD_LIBRARY_PATH"]
     assert document["shadows"] == [
         {"variable": "LD_LIBRARY_PATH", "entry": variables["LD_LIBRARY_PATH"],

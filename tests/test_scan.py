@@ -179,7 +179,7 @@ def fetch_tools(folder):
 
 def listed(tools, path):
     """(machine code, PTX) of a library by target, as cuobjdump lists it."""
-    done = run_program([tools / "cuobjdump", "-lelf", "-lptx", path])
+    done = run_program(f"{tools}/cuobjdump -lelf -lptx {path}")
     found = re.findall(
         r"^(ELF|PTX) file +\d+: .*\.sm_(\w+)\.(?:cubin|ptx)$", done.stdout, re.MULTILINE
     )

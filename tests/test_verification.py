@@ -1,5 +1,6 @@
 """Verification of environments with planted faults: real interpreters, stand-ins for cuDNN."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,16 +8,19 @@ import subprocess
 import sys
 import time
 import venv
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import planting
 from gpuenv.errors import InputError
-from gpuenv.model import Choice, Gpu, Host, Lock, Needs, Pin, Python, Wheel
+from gpuenv.model import Choice, Gpu, Host, Needs, Python, Wheel
 from gpuenv.verify.environment import verify
 from gpuenv.verify.loader import Origins, variable_check
 from native_build import build
-from small_wheels import write_record
+from processes import program
+from small_wheels import make_lock, write_record
 from tables import cases, data_file, on_linux
 
 HERE = (sys.version_info[0], sys.version_info[1])
@@ -47,7 +51,7 @@ def file_name(member, version, *, full=False):
     return f"{stem}.so.{major}.{minor}.{patch}" if full else f"{stem}.so.{major}"
 
 
-def member_file(cache, member, version=92000, names="", defines=(), runpath="$ORIGIN"):
+def member_file(native, member, version=92000, names="", defines=(), runpath="$ORIGIN"):
     """A compiled member of cuDNN; `names` are further members that its text names."""
     # Each a text of its own, as compilers leave them.
     texts = "".join(
@@ -56,7 +60,7 @@ def member_file(cache, member, version=92000, names="", defines=(), runpath="$OR
     kind = ["MAIN"] if member == "" else []
     options = [f"VERSION={version}", f'NAMES="{texts}"', *kind, *defines]
     flags = [f"-Wl,-rpath,{runpath}", "-Wl,--enable-new-dtags"]
-    return build("cudnn_stub.c", file_name(member, version), cache, defines=options, flags=flags)
+    return build("cudnn_stub.c", file_name(member, version), native, defines=options, flags=flags)
 
 
 def place(source, target):
@@ -65,34 +69,21 @@ def place(source, target):
     shutil.copy(source, target)
 
 
-@pytest.fixture
-def cache(native):
-    return native
-
-
-@pytest.fixture
-def env_folder(tmp_path):
-    """An environment with nothing in it."""
-    target = tmp_path / "env"
-    venv.create(target, symlinks=True)
-    return target
-
-
 def site_of(target):
     return target / "lib" / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
 
 
-def install(site, cache, plants):
+def install(site, native, plants):
     """Install the stand-in distributions, with faults from before and after RECORD was written."""
     for member in MEMBERS:
-        place(member_file(cache, member), site / CUDNN / file_name(member, 92000))
+        place(member_file(native, member), site / CUDNN / file_name(member, 92000))
     cublas = Path("nvidia/cu13/lib/libcublas.so.13")
     (site / cublas).parent.mkdir(parents=True)
-    shutil.copy(build("library_stub.c", cublas.name, cache), site / cublas)
+    shutil.copy(build("library_stub.c", cublas.name, native), site / cublas)
     (site / "nvidia/__init__.py").touch()
     for plant in plants:
         if not plant.get("late"):
-            apply(plant, site, cache)
+            apply(plant, site, native)
     owned = [CUDNN / name for name in sorted(os.listdir(site / CUDNN))]
     write_record(
         site,
@@ -105,10 +96,10 @@ def install(site, cache, plants):
         if "claim" in plant:
             claim(plant, site)
         elif plant.get("late"):
-            apply(plant, site, cache)
+            apply(plant, site, native)
 
 
-def apply(plant, site, cache):
+def apply(plant, site, native):
     if "remove_folder" in plant:
         shutil.rmtree(site / plant["remove_folder"])
     elif "remove" in plant:
@@ -117,7 +108,7 @@ def apply(plant, site, cache):
         options = {
             key: plant[key] for key in ("version", "names", "defines", "runpath") if key in plant
         }
-        source = member_file(cache, plant["member"], **options)
+        source = member_file(native, plant["member"], **options)
         place(source, site / CUDNN / file_name(plant["member"], 92000))
     elif "write" in plant:
         (site / plant["write"]).unlink(missing_ok=True)
@@ -138,11 +129,11 @@ def claim(plant, site):
     write_record(site, plant["by"], "9.0", [Path(plant["claim"])])
 
 
-def outside_cudnn(spec, folder, cache):
+def outside_cudnn(spec, folder, native):
     """Another cuDNN in a folder of its own; the variable that leads there."""
     for member in spec["members"]:
         name = file_name(member, spec["version"], full=spec.get("full", False))
-        place(member_file(cache, member, spec["version"]), folder / name)
+        place(member_file(native, member, spec["version"]), folder / name)
         if spec.get("full"):
             (folder / file_name(member, spec["version"])).symlink_to(name)
     if spec["via"] == "runpath":
@@ -154,37 +145,44 @@ def outside_cudnn(spec, folder, cache):
 
 def lock_of(pins, choices=()):
     wheels = [
-        Wheel(
-            name=name,
-            version=version,
-            filename=f"{name}.whl",
-            url=f"file:///{name}.whl",
-            sha256="0" * 64,
-        )
+        Wheel(name=name, version=version, filename=name, url=f"file:///{name}", sha256="0" * 64)
         for name, version in sorted(pins.items())
     ]
-    return Lock(
-        pins=tuple(Pin(wheel=wheel) for wheel in wheels),
-        needs=Needs(python=HERE),
-        choices=tuple(choices),
-        host=host_of(0),
-        frameworks=(),
-    )
+    return make_lock(*wheels).replace(needs=Needs(python=HERE), choices=tuple(choices))
 
 
-def host_of(devices):
-    gpus = tuple(
-        Gpu(name=f"Stand-in {n}", compute_capability=(9, 0), index=n) for n in range(devices)
-    )
-    return Host(python=Python(version=HERE), gpus=gpus)
+def host_of(devices, compute_mode=None):
+    gpus = [
+        Gpu(name=f"Stand-in {n}", compute_capability=(9, 0), index=n, compute_mode=compute_mode)
+        for n in range(devices)
+    ]
+    return Host(python=Python(version=HERE), gpus=tuple(gpus))
 
 
-def snapshot(folder):
-    """Every file with its size and time of change."""
-    return {
-        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-    }
+def verified(target, lock=None, *, devices=0, device=False, compute_mode=None, **options):
+    """The checks of an environment on a host with stand-ins for GPUs; `device` as for verify."""
+    options = {"frameworks": (), "env": CLEAN, "device": device, **options}
+    if device is None:
+        del options["device"]
+    return verify(lock, str(target), host_of(devices, compute_mode), **options)
+
+
+def require(checks, expected):
+    """Fail unless each expected check is there once, with its texts, and all others passed."""
+    left, said = list(checks), show(checks)
+    for want in expected:
+        name, subject = want.get("check"), want.get("subject")
+        found = [
+            one
+            for one in left
+            if name in (None, one.name)
+            and (subject in (None, one.subject) or (subject and one.subject.startswith(subject)))
+        ]
+        assert [one.status for one in found] == [want["status"]], f"{want}\n{said}"
+        missing = [text for text in want.get("has", ()) if text not in found[0].evidence]
+        assert missing == [], said
+        left.remove(found[0])
+    assert {one.status for one in left} <= {"pass"}, said
 
 
 def show(checks):
@@ -192,65 +190,38 @@ def show(checks):
 
 
 @cases(CASES)
-def test_planted_faults(case, env_folder, cache, tmp_path):
+def test_planted_faults(case, env, native, tmp_path):
     outside = tmp_path / "outside"
     plants = [dict(one) for one in case.get("plant", [])]
     for one in plants:
         if one.get("member") == case.get("outside", {}).get("of", "-"):
             one["runpath"] = f"{outside}:$ORIGIN"
-    install(site_of(env_folder), cache, plants)
-    env = {**CLEAN, **case.get("env", {})}
+    install(site_of(env), native, plants)
+    variables = {**CLEAN, **case.get("env", {})}
     if "outside" in case:
         outside.mkdir()
-        env |= outside_cudnn(case["outside"], outside, cache)
+        variables |= outside_cudnn(case["outside"], outside, native)
     devices = case.get("device", 0)
     if devices:
-        libcuda = build("cuda_stub.c", "libcuda.so.1", cache)
-        env = {"CUDA_STUB_DEVICES": str(devices), **env, "LD_LIBRARY_PATH": str(libcuda.parent)}
-    before = snapshot(env_folder)
-    checks = verify(
-        lock_of(INSTALLED),
-        str(env_folder),
-        host_of(devices),
-        frameworks=(),
-        device=bool(devices),
-        timeout=case.get("timeout", 60),
-        env=env,
-    )
-    said = show(checks)
-    left = list(checks)
-    for want in case["expect"]:
-        found = [
-            one
-            for one in checks
-            if one.name == want["check"] and one.subject.startswith(want.get("subject", ""))
-        ]
-        assert [one.status for one in found] == [want["status"]], f"{want}\n{said}"
-        for text in want.get("has", []):
-            assert text.replace("OUTSIDE", str(outside)) in found[0].evidence, f"{text}\n{said}"
-        left.remove(found[0])
-    assert {one.status for one in left} <= {"pass"}, said
-    assert snapshot(env_folder) == before
+        libcuda = build("cuda_stub.c", "libcuda.so.1", native)
+        variables = {"CUDA_STUB_DEVICES": str(devices), **variables}
+        variables["LD_LIBRARY_PATH"] = str(libcuda.parent)
+    before = planting.times(env)
+    options = {"timeout": case.get("timeout", 60), "env": variables}
+    checks = verified(env, lock_of(INSTALLED), devices=devices, device=bool(devices), **options)
+    require(checks, json.loads(json.dumps(case["expect"]).replace("OUTSIDE", str(outside))))
+    assert planting.times(env) == before
 
 
-def test_the_hang_is_over_in_time_and_leaves_no_process(env_folder, cache):
-    install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
-    marker = f"marker-{os.getpid()}-{env_folder}"
-    verify(
-        lock_of(INSTALLED),
-        str(env_folder),
-        host_of(0),
-        frameworks=(),
-        timeout=2,
-        env={**CLEAN, "MARKER": marker},
-    )
-    assert running_with(marker) == []
+def test_the_hang_is_over_in_time_and_leaves_no_process(hanging_env):
+    env, variables = hanging_env
+    verified(env, lock_of(INSTALLED), device=None, timeout=2, env=variables)
+    assert running_with(variables["MARKER"]) == []
 
 
-def test_an_interrupt_ends_a_hang(env_folder, cache):
+def test_an_interrupt_ends_a_hang(hanging_env):
     """Ctrl-C does not reach children in sessions of their own; they are ended without a timeout."""
-    install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
-    marker = f"marker-{os.getpid()}-{env_folder}"
+    env, variables = hanging_env
     code = (
         "import signal, sys\n"
         # A shell may have started the tests with the signal ignored, which children inherit.
@@ -260,24 +231,20 @@ def test_an_interrupt_ends_a_hang(env_folder, cache):
         "verify(None, sys.argv[1], Host(python=Python(version=(3, 11))), frameworks=(), "
         "timeout=500)\n"
     )
-    paths = os.pathsep.join(sys.path)
-    env = {**CLEAN, "MARKER": marker, "PYTHONPATH": paths}
-    with subprocess.Popen(
-        [sys.executable, "-c", code, env_folder], env=env, stderr=subprocess.DEVNULL
-    ) as process:
-        assert wait_until(
-            lambda: any("heuristic" in opened_by(one) for one in running_with(marker))
-        )
+    variables["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-c", code, env]
+    with subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL) as process:
+        assert wait_until(lambda: hang_is_reached(variables["MARKER"]))
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == -signal.SIGINT
-    assert wait_until(lambda: running_with(marker) == [])
+    assert wait_until(lambda: running_with(variables["MARKER"]) == [])
 
 
-def test_what_a_probe_leaves_behind_holds_up_nobody(env_folder, cache, tmp_path):
+def test_what_a_probe_leaves_behind_holds_up_nobody(env, native, tmp_path):
     """A process that a framework leaves behind keeps streams open; it is ended with the probe."""
-    marker = f"marker-{os.getpid()}-{env_folder}"
+    marker = f"marker-{os.getpid()}-{env}"
     body = "import subprocess\nsubprocess.Popen(['sleep', '600'])\n" + FAKE_TORCH
-    test_a_framework({"body": body, "env": {"MARKER": marker}}, env_folder, cache, tmp_path)
+    test_a_framework({"body": body, "env": {"MARKER": marker}}, env, native, tmp_path)
     assert wait_until(lambda: running_with(marker) == [])
 
 
@@ -290,32 +257,31 @@ def wait_until(true):
     return False
 
 
-def opened_by(process):
-    try:
-        return Path(f"/proc/{process}/maps").read_text()
-    except OSError:
-        return ""
+def hang_is_reached(marker):
+    """Whether a process with the marker has opened the library that hangs."""
+    for process in running_with(marker):
+        with suppress(OSError):  # it has ended
+            if "heuristic" in Path(f"/proc/{process}/maps").read_text():
+                return True
+    return False
 
 
 def running_with(marker):
     """The processes whose environment holds the marker."""
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                if marker.encode() in Path(f"/proc/{entry}/environ").read_bytes():
-                    found.append(entry)
-            except OSError:
-                continue
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if marker.encode() in path.read_bytes():
+                found.append(path.parent.name)
     return found
 
 
-def test_versions_against_the_lock(env_folder, cache):
-    install(site_of(env_folder), cache, [])
+def test_versions_against_the_lock(env, native):
+    install(site_of(env), native, [])
     lock = lock_of(
         {"nvidia-cudnn-cu13": "9.19.0.56", "nvidia-cublas": "13.0.0.19", "numpy": "2.4.0"}
     )
-    checks = verify(lock, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    checks = verified(env, lock)
     (versions,) = [one for one in checks if one.name == "versions"]
     assert versions.status == "fail"
     for text in ("nvidia-cudnn-cu13", "9.20.0.48", "9.19.0.56", "numpy 2.4.0 is not installed"):
@@ -326,9 +292,9 @@ def test_versions_against_the_lock(env_folder, cache):
     assert "9.19.0.56" in version.evidence
 
 
-def test_a_lock_for_another_python(env_folder):
+def test_a_lock_for_another_python(env):
     lock = lock_of({}).replace(needs=Needs(python=(3, HERE[1] + 1)))
-    checks = verify(lock, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    checks = verified(env, lock)
     (interpreter,) = [one for one in checks if one.name == "interpreter"]
     assert interpreter.status == "fail"
     assert f"3.{HERE[1] + 1}" in interpreter.evidence
@@ -336,66 +302,54 @@ def test_a_lock_for_another_python(env_folder):
 
 def test_no_environment_there(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
-        verify(None, str(tmp_path / "none"), host_of(0), frameworks=(), env=CLEAN)
+        verified(tmp_path / "none")
     with pytest.raises(InputError, match="no environment"):
-        verify(None, str(tmp_path), host_of(0), frameworks=(), env=CLEAN)
+        verified(tmp_path)
 
 
 def test_an_interpreter_that_crashes(tmp_path):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nkill -ABRT $$\n")
-    python.chmod(0o755)
-    checks = verify(None, str(python), host_of(0), frameworks=(), env=CLEAN)
+    python = program(tmp_path / "python", "kill -ABRT $$")
+    checks = verified(python)
     assert [(one.name, one.status) for one in checks] == [("interpreter", "fail")]
     assert "SIGABRT" in checks[0].evidence
 
 
-def test_without_a_lock_what_is_installed_is_what_should_be(env_folder, cache):
-    install(site_of(env_folder), cache, [])
-    checks = verify(None, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+def test_without_a_lock_what_is_installed_is_what_should_be(env, native):
+    install(site_of(env), native, [])
+    checks = verified(env)
     assert {one.status for one in checks} == {"pass"}, show(checks)
     assert "versions" not in {one.name for one in checks}
 
 
-def test_no_device_where_one_is_wanted(env_folder, cache):
-    install(site_of(env_folder), cache, [])
-    checks = verify(
-        lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=True, env=CLEAN
-    )
+def test_no_device_where_one_is_wanted(env, native):
+    install(site_of(env), native, [])
+    checks = verified(env, lock_of(INSTALLED), device=True)
     assert [(one.name, one.status) for one in checks if one.status != "pass"] == [
         ("device", "unknown")
     ]
 
 
-def test_libraries_that_are_links_into_a_cache_are_the_environments(env_folder, cache):
-    site = site_of(env_folder)
-    install(site, cache, [])
-    kept = env_folder.parent / "cache"
+def test_libraries_that_are_links_into_a_cache_are_the_environments(env, native):
+    site = site_of(env)
+    install(site, native, [])
+    kept = env.parent / "cache"
     kept.mkdir()
     for path in sorted((site / CUDNN).iterdir()):
         path.rename(kept / path.name)
         path.symlink_to(kept / path.name)
-    checks = verify(
-        lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN
-    )
+    checks = verified(env, lock_of(INSTALLED))
     assert {one.status for one in checks} == {"pass"}, show(checks)
 
 
-def test_packages_of_the_system_that_an_environment_sees_are_its_own(env_folder, cache):
-    upper = env_folder.parent / "upper"
+def test_packages_of_the_system_that_an_environment_sees_are_its_own(env, native):
+    upper = env.parent / "upper"
     venv.create(upper, symlinks=True)
-    engine = site_of(env_folder) / CUDNN / "libcudnn_engines_precompiled.so.9"
-    install(site_of(env_folder), cache, [])
-    pins = install_torch(site_of(env_folder))
-    (site_of(upper) / "lower.pth").write_text(f"{site_of(env_folder)}\n")
-    checks = verify(
-        lock_of(pins, [TORCH]),
-        str(upper),
-        host_of(0),
-        frameworks=FRAMEWORKS,
-        device=False,
-        env={**CLEAN, "FAKE_LIBRARIES": str(engine)},
-    )
+    engine = site_of(env) / CUDNN / "libcudnn_engines_precompiled.so.9"
+    install(site_of(env), native, [])
+    pins = install_torch(site_of(env))
+    (site_of(upper) / "lower.pth").write_text(f"{site_of(env)}\n")
+    variables = {**CLEAN, "FAKE_LIBRARIES": str(engine)}
+    checks = verified(upper, lock_of(pins, [TORCH]), frameworks=FRAMEWORKS, env=variables)
     assert {one.status for one in checks} == {"pass"}, show(checks)
 
 
@@ -420,64 +374,51 @@ FRAMEWORKS = (("torch", "torch", "torch"),)
 
 
 @cases(TABLES["framework"])
-def test_a_framework(case, env_folder, cache, tmp_path):
-    site, devices = site_of(env_folder), str(case.get("devices", 0))
+def test_a_framework(case, env, native, tmp_path):
+    site, devices = site_of(env), str(case.get("devices", 0))
     body = case.get("body", FAKE_TORCH)
     for old, new in case.get("replace", {}).items():
         assert old in body
         body = body.replace(old, new)
-    install(site, cache, [])
+    install(site, native, [])
     pins = install_torch(site, body)
     if case.get("numpy"):
         shutil.copy(FAKES / "numpy.py", site)
-    env = {"FAKE_DEVICES": devices, "CUDA_STUB_DEVICES": devices, "FAKE_RESULTS": str(cache)}
+    variables = {"FAKE_DEVICES": devices, "CUDA_STUB_DEVICES": devices, "FAKE_RESULTS": str(native)}
     if case.get("engine"):
-        env["FAKE_LIBRARIES"] = str(site / CUDNN / "libcudnn_engines_precompiled.so.9")
+        variables["FAKE_LIBRARIES"] = str(site / CUDNN / "libcudnn_engines_precompiled.so.9")
     if case.get("elsewhere"):
-        env["FAKE_LIBRARIES"] = str(tmp_path / "system" / "libcudnn_ops.so.9")
-        place(member_file(cache, "ops", 91400), Path(env["FAKE_LIBRARIES"]))
+        variables["FAKE_LIBRARIES"] = str(tmp_path / "system" / "libcudnn_ops.so.9")
+        place(member_file(native, "ops", 91400), Path(variables["FAKE_LIBRARIES"]))
     if "devices" in case:
-        env["LD_LIBRARY_PATH"] = str(build("cuda_stub.c", "libcuda.so.1", cache).parent)
+        variables["LD_LIBRARY_PATH"] = str(build("cuda_stub.c", "libcuda.so.1", native).parent)
     choice = TORCH.replace(**case.get("choice", {}))
     if case.get("cpu"):
         choice = choice.replace(cuda=None, cudnn=None)
-    checks = verify(
-        lock_of(pins, [choice]),
-        str(env_folder),
-        host_of(case.get("devices", 0)),
-        frameworks=FRAMEWORKS,
-        device="devices" in case,
-        timeout=60,
-        env={**CLEAN, **env, **case.get("env", {})},
-    )
+    options = {"frameworks": FRAMEWORKS, "env": {**CLEAN, **variables, **case.get("env", {})}}
+    options |= {"devices": case.get("devices", 0), "device": "devices" in case, "timeout": 60}
+    checks = verified(env, lock_of(pins, [choice]), **options)
     bad = [one for one in checks if one.status != "pass"]
     assert [one.status for one in bad] == ([case["status"]] if "status" in case else []), show(bad)
     text = show(bad or checks)
     assert [part for part in case.get("says", ()) if part not in text] == []
 
 
-def test_a_framework_without_a_probe_is_imported(env_folder):
-    site = site_of(env_folder)
+def test_a_framework_without_a_probe_is_imported(env):
+    site = site_of(env)
     (site / "odd.py").write_text("__version__ = '1.0'\n")
     write_record(site, "odd", "1.0", [Path("odd.py")])
-    checks = verify(
-        lock_of({"odd": "1.0"}),
-        str(env_folder),
-        host_of(0),
-        frameworks=[("odd", "odd", "none")],
-        device=False,
-        env=CLEAN,
-    )
+    checks = verified(env, lock_of({"odd": "1.0"}), frameworks=[("odd", "odd", "none")])
     (check,) = [one for one in checks if (one.name, one.subject) == ("odd", "import")]
     assert check.status == "pass"
     assert "1.0" in check.evidence
 
 
-def test_the_working_folder_is_not_imported_from(env_folder, cache, tmp_path, monkeypatch):
+def test_the_working_folder_is_not_imported_from(env, native, tmp_path, monkeypatch):
     """A torch.py of the user's, like the probe of that name, must not be taken for torch."""
     (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')\n")
     monkeypatch.chdir(tmp_path)
-    test_a_framework({"name": ""}, env_folder, cache, tmp_path)
+    test_a_framework({"name": ""}, env, native, tmp_path)
 
 
 def test_a_stub_of_the_driver_in_a_loader_variable(tmp_path):
