@@ -24,6 +24,7 @@ from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
 from gpuenv.verify.runner import PROBES
 from index_server import IndexServer
+from tables import HERE
 
 # Without bytecode, each of the many processes that the tests start compiles gpuenv again, which
 # takes longer than most of the commands.
@@ -218,6 +219,22 @@ def call(capsys):
 def server():
     with IndexServer() as one:
         yield one
+
+
+@pytest.fixture
+def command(folder, server):
+    """command(text): run a command in `folder` with the index of `server`.
+
+    The host has no GPU, unless the text describes another one.
+    """
+    from test_cli import run
+
+    def typed(text, *, status=0, **environment):
+        has_host = "--gpu" in text or text.startswith("download")
+        host = "" if has_host else f"--gpu none --python {HERE}"
+        return run(f"{text} {host} --index-url {server.url}", folder, status=status, **environment)
+
+    return typed
 
 
 @pytest.fixture

@@ -12,17 +12,17 @@ import sys
 import tarfile
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
-from index_server import BACKEND, BUILD_SYSTEM, IndexServer
+from index_server import BACKEND
 from processes import left_over, run_program, running
 from small_wheels import make_wheel
-from tables import each, on_linux
-from test_asking import CPU, lock_of, pins, solve
+from tables import data_file, each, on_linux
+from test_asking import CPU, lock_of, pins
 from test_cli import command_environment, contents, run
 
 OLD = {"metadata_version": "2.1"}  # what a build tells is then not known from PKG-INFO
-IMPORT = "import sources; print(sources.built)"
 
 
 def builds_left(folder):
@@ -31,94 +31,68 @@ def builds_left(folder):
     return os.listdir(place) if place.exists() else []
 
 
-def sync(folder, server, *flags, **environment):
-    command = ["sync", "pylock.toml", "--target", "env", "--index-url", server.url, *CPU.split()]
-    return run([*command, *flags], folder, **environment)
-
-
 def built(folder, target="env"):
-    command = [str(folder / target / "bin" / "python"), "-c", IMPORT]
-    return run_program(command).stdout
+    python = folder / target / "bin" / "python"
+    return run_program([python, "-c", "import sources; print(sources.built)"]).stdout
 
 
 @each("kind options", [(".tar.gz", OLD), (".zip", {"dynamic": ["Requires-Dist"]})])
-def test_from_the_request_to_the_environment(folder, kind, options):
-    with IndexServer() as server:
-        server.add("app", "1.0", ["sources"])
-        server.add("beta", "1.0")
-        server.add_sdist("sources", "2.0", ["beta"], kind=kind, **options)
-        done = solve(folder, server, "app")
-        assert "building metadata of sources 2.0: no wheel fits, and it" in done.stderr
-        assert pins(folder) == {"app": "1.0", "beta": "1.0", "sources": "2.0"}
-        (package,) = [one for one in lock_of(folder)["packages"] if one["name"] == "sources"]
-        assert package["sdist"]["name"] == f"sources-2.0{kind}" and "wheels" not in package
-        synced = sync(folder, server, "--no-verify")
-        assert built(folder) == "True\n"
-        # The backend has no hook for metadata: the wheel that told the metadata is kept.
-        assert "building" not in synced.stderr
-    assert "building" not in solve(folder, server, "app", "--offline").stderr
-    assert builds_left(folder) == []
+def test_from_the_request_to_the_environment(folder, server, command, kind, options):
+    server.add("app", "1.0", ["sources"])
+    server.add("beta", "1.0")
+    server.add_sdist("sources", "2.0", ["beta"], kind=kind, **options)
+    done = command("solve app")
+    assert "building metadata of sources 2.0: no wheel fits, and it" in done.stderr
+    assert pins(folder) == {"app": "1.0", "beta": "1.0", "sources": "2.0"}
+    (package,) = [one for one in lock_of(folder)["packages"] if one["name"] == "sources"]
+    assert package["sdist"]["name"] == f"sources-2.0{kind}" and "wheels" not in package
+    synced = command("sync pylock.toml --target env --no-verify")
+    assert built(folder) == "True\n"
+    # The backend has no hook for metadata: the wheel that told the metadata is kept.
+    assert "building" not in synced.stderr
+    asked = len(server.asked)
+    assert "building" not in command("solve app --offline").stderr
+    assert len(server.asked) == asked and builds_left(folder) == []
 
 
-def test_where_no_network_is(folder):
+def test_where_no_network_is(folder, server, command):
     """A folder of downloads and a bundle have the wheel that was built."""
-    with IndexServer() as server:
-        server.add_sdist("sources", "2.0", **OLD)
-        solve(folder, server, "sources")
-        places = ["--index-url", server.url]
-        run(["download", "pylock.toml", "-d", "files", *places], folder)
-        assert sorted(os.listdir(folder / "files")) == [
-            "built.json",
-            "sources-2.0-py3-none-any.whl",
-        ]
-        again = run(["download", "pylock.toml", "-d", "files", *places], folder)
-        assert "0 files downloaded, 1 there already" in again.stdout
-        (wheel,) = (folder / "files").glob("*.whl")
-        wheel.unlink()
-        again = run(["download", "pylock.toml", "-d", "files", *places], folder)
-        assert "1 file downloaded, 0 there already" in again.stdout, again.stderr
-        run(["download", "pylock.toml", "--bundle", "env.pyz", *places], folder)
+    server.add_sdist("sources", "2.0", **OLD)
+    command("solve sources")
+    download = "download pylock.toml -d files"
+    command(download)
+    wheel = folder / "files" / "sources-2.0-py3-none-any.whl"
+    assert sorted(os.listdir(folder / "files")) == ["built.json", wheel.name]
+    assert "0 files downloaded, 1 there already" in command(download).stdout
+    wheel.unlink()
+    assert "1 file downloaded, 0 there already" in command(download).stdout
+    command("download pylock.toml --bundle env.pyz")
+    asked, sync = len(server.asked), f"sync pylock.toml --no-index --no-verify {CPU}"
     for place, target in (("files", "env"), ("env.pyz", "env2")):
-        command = ["sync", "pylock.toml", "--target", target, "--find-links", place, "--no-index"]
-        run([*command, "--no-verify", *CPU.split()], folder, GPUENV_CACHE_DIR=str(folder / "none"))
+        empty = str(folder / "none")
+        run(f"{sync} --target {target} --find-links {place}", folder, GPUENV_CACHE_DIR=empty)
         assert built(folder, target) == "True\n"
     make_wheel(folder / "files", "sources", "2.0")
-    command = ["sync", "pylock.toml", "--target", "env3", "--find-links", "files", "--no-index"]
-    assert "wrong hash" in run([*command, "--no-verify", *CPU.split()], folder, status=4).stderr
-    assert not (folder / "env3").exists()
+    done = run(f"{sync} --target env3 --find-links files", folder, status=4)
+    assert "wrong hash" in done.stderr
+    assert not (folder / "env3").exists() and len(server.asked) == asked
 
 
 # ---- what cannot be built ------------------------------------------------------------------------
 
-BROKEN = {
-    "an error": ({"backend": "raise ValueError('no good')"}, "ValueError: no good"),
-    "a missing module": ({"backend": "import nowhere"}, "needs nowhere at build time"),
-    "no backend": ({"backend": ""}, "build_wheel"),
-    "no TOML": ({"build_system": "[build-system"}, "pyproject.toml"),
-    "no requires": ({"build_system": "[build-system]\nbuild-backend = 'x'"}, "requires"),
-    "a requirement that no index has": (
-        {"build_system": BUILD_SYSTEM.replace("[]", '["nowhere>3"]')},
-        "nowhere",
-    ),
-    "another release": ({"backend": BACKEND.replace('"-py3', '"-other-py3')}, "makes"),
-    "a program that fails": (
-        {"backend": "import subprocess; subprocess.run(['false'], check=True)"},
-        "CalledProcessError",
-    ),
-    "a backend that ends": ({"backend": "import os; os._exit(3)"}, "Backend subprocess exited"),
-}
-BROKEN["another release"] = (
+BROKEN = data_file("tables/source_builds.json")["broken"]
+BROKEN["another release"] = [
     {"backend": BACKEND.replace('{stem}-py3-none-any.whl"', 'other-1.0-py3-none-any.whl"')},
     "other-1.0-py3-none-any.whl",
-)
+]
 
 
 @each("options says", BROKEN)
-def test_one_that_cannot_be_built(folder, options, says, server):
+def test_one_that_cannot_be_built(folder, options, says, server, command):
     """The refusal names the cause."""
     server.add("sources", "1.0")
     server.add_sdist("sources", "2.0", **OLD, **options)
-    done = solve(folder, server, "sources>=2", "--json", status=3)
+    done = command("solve sources>=2 --json", status=3)
     assert contents(folder) == {}
     (reason,) = done.document["reasons"]
     assert (reason["code"], reason["subject"]) == ("build-failed", "sources 2.0")
@@ -127,29 +101,29 @@ def test_one_that_cannot_be_built(folder, options, says, server):
     assert builds_left(folder) == []
 
 
-def test_an_older_release_in_place_of_one_that_cannot_be_built(folder, server):
+def test_an_older_release_in_place_of_one_that_cannot_be_built(folder, server, command):
     server.add("sources", "1.0")
     server.add("app", "1.0", ["sources>=2"])
     server.add("app", "0.9", ["sources"])
     server.add_sdist("sources", "2.0", **OLD, **BROKEN["an error"][0])
-    warnings = solve(folder, server, "sources", "app", "--json").document["warnings"]
+    warnings = command("solve sources app --json").document["warnings"]
     assert {(one["code"], one["subject"], one["need"]) for one in warnings} == {
         ("newer-not-built", "sources 1.0", "2.0"),
         ("newer-not-built", "app 0.9", "1.0"),
     }
 
 
-def test_an_archive_that_is_none(folder, server):
+def test_an_archive_that_is_none(folder, server, command):
     server.add("sources", "1.0")
     server.add_file("sources", "sources-2.0.tar.gz", b"not an archive")
-    done = solve(folder, server, "sources")
+    done = command("solve sources")
     assert pins(folder) == {"sources": "1.0"}
     text = done.text
     assert "not the newest release: sources 1.0 (2.0 needs a readable archive" in text
 
 
 @each("filters", [True, False])
-def test_an_archive_that_leads_elsewhere(folder, filters, monkeypatch, server):
+def test_an_archive_that_leads_elsewhere(folder, filters, monkeypatch, server, command):
     """Also where Python has no filter for archives, as before 3.11.4."""
     if not filters:
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
@@ -159,18 +133,18 @@ def test_an_archive_that_leads_elsewhere(folder, filters, monkeypatch, server):
             member = tarfile.TarInfo(name)
             archive.addfile(member, io.BytesIO())
     server.add_file("sources", "sources-2.0.tar.gz", buffer.getvalue())
-    done = solve(folder, server, "sources", status=3)
+    done = command("solve sources", status=3)
     assert "outside the destination" in done.text
     assert not list(folder.parent.rglob("escaped"))
 
 
-def test_only_some_of_the_releases_that_fail_are_tried(folder, server):
+def test_only_some_of_the_releases_that_fail_are_tried(folder, server, command):
     for number in range(1, 8):
         server.add_sdist("sources", f"{number}.0", **OLD, backend="raise ValueError('no')")
-    assert len(re.findall("building", solve(folder, server, "sources", status=3).stderr)) == 3
+    assert len(re.findall("building", command("solve sources", status=3).stderr)) == 3
 
 
-def test_a_failed_build_leaves_the_environment(folder, server):
+def test_a_failed_build_leaves_the_environment(folder, server, command):
     marker = folder / "broken"
     backend = f"import os\nif os.path.exists({str(marker)!r}): raise ValueError('broken now')\n"
     hook = "\ndef prepare_metadata_for_build_wheel(folder, settings=None):\n    import os, shutil\n"
@@ -179,37 +153,45 @@ def test_a_failed_build_leaves_the_environment(folder, server):
     hook += "    return 'sources-2.0.dist-info'\n"
     server.add("app", "1.0", ["sources"])
     server.add_sdist("sources", "2.0", **OLD, backend=backend + BACKEND + hook)
-    solve(folder, server, "app")
+    command("solve app")
     (folder / "env").mkdir()
     marker.touch()
     before = contents(folder)
-    done = sync(folder, server, "--no-verify", status=4)
+    done = command("sync pylock.toml --target env --no-verify", status=4)
     assert "sources 2.0, for app, cannot be built" in done.stderr
     assert "raise ValueError('broken now')" in done.stderr  # the end of the output
     assert contents(folder) == before
     marker.unlink()
-    sync(folder, server, "--no-verify")
+    command("sync pylock.toml --target env --no-verify")
     assert built(folder) == "True\n"
     assert builds_left(folder) == []
 
 
-def test_a_build_that_takes_too_long(folder, server):
+def test_a_build_that_takes_too_long(folder, server, command):
     before = running()
     sleep = "import subprocess; subprocess.Popen(['sleep', '60']).wait()"
     server.add_sdist("sources", "2.0", **OLD, backend=sleep)
-    done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="1", status=3)
+    done = command("solve sources", GPUENV_BUILD_TIMEOUT="1", status=3)
     assert "longer than its time limit" in done.text
-    done = solve(folder, server, "sources", GPUENV_BUILD_TIMEOUT="soon", status=2)
+    done = command("solve sources", GPUENV_BUILD_TIMEOUT="soon", status=2)
     assert "GPUENV_BUILD_TIMEOUT=soon: is no number of seconds" in done.stderr
     assert left_over(before, 5) == [] and builds_left(folder) == []
 
 
-def test_a_build_gets_no_settings_of_installers(folder, server):
+def test_a_build_gets_no_settings_of_installers(folder, server, command):
     names = "PIP_INDEX_URL", "UV_INDEX_PRIVATE_PASSWORD", "GPUENV_TOKEN", "PYTHONPATH"
     backend = f"import os\nassert not set({names}) & set(os.environ)\nassert os.environ['OWN']\n"
     server.add_sdist("sources", "2.0", **OLD, backend=backend + BACKEND)
     values = dict.fromkeys(names[1:3], "secret") | {"OWN": "1"}
-    solve(folder, server, "sources", **values)
+    command("solve sources", **values)
+
+
+# What has begun -> a file that is there then
+BEGUN = {
+    "watcher": "cache/builds/running/*",
+    "environment": "cache/builds/running/*/environment",
+    "backend": "work/backend",
+}
 
 
 @on_linux
@@ -229,22 +211,13 @@ def test_a_killed_build_leaves_nothing(folder, begun, sent, server):
     backend = f"open({str(marker)!r}, 'w').close()\nimport subprocess\n"
     seconds = f"97.{os.getpid()}"  # of this test only
     backend += f"subprocess.Popen(['sleep', '{seconds}']).wait()"
-    places = {
-        "watcher": folder.parent / "cache" / "builds" / "running",
-        "environment": folder.parent / "cache" / "builds" / "running",
-        "backend": marker,
-    }
     server.add_sdist("sources", "2.0", **OLD, backend=backend)
-    command = [sys.executable, "-m", "gpuenv", "solve", "sources", *CPU.split()]
-    with subprocess.Popen(
-        [*command, "--index-url", server.url],
-        cwd=folder,
-        env=command_environment(folder, {}),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    words = f"-m gpuenv solve sources {CPU} --index-url {server.url}".split()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    options = {"cwd": folder, "env": command_environment(folder, {}), **quiet}
+    with subprocess.Popen([sys.executable, *words], **options) as process:
         end = time.monotonic() + 60
-        while time.monotonic() < end and not _has_begun(begun, places[begun]):
+        while time.monotonic() < end and not any(folder.parent.glob(BEGUN[begun])):
             time.sleep(0.002)
         process.send_signal(sent)
         assert process.wait(30) != 0
@@ -253,35 +226,27 @@ def test_a_killed_build_leaves_nothing(folder, begun, sent, server):
     assert builds_left(folder) == [] and not _is_running(seconds)
 
 
-def _has_begun(stage, place):
-    if stage == "environment":
-        return any(place.glob("*/environment"))
-    return place.exists() and (stage == "backend" or any(place.iterdir()))
-
-
 def _is_running(argument):
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with suppress(OSError):  # it has ended
             if path.read_bytes().split(b"\0")[:2] == [b"sleep", argument.encode()]:
                 return True
-        except OSError:  # it has ended
-            continue
     return False
 
 
 # ---- what may be built ---------------------------------------------------------------------------
 
 
-def test_wheels_that_are_not_taken(folder, server):
+def test_wheels_that_are_not_taken(folder, server, command):
     server.add("sources", "2.0")
     server.add_sdist("sources", "1.0", **OLD)
-    done = solve(folder, server, "sources", "--no-binary", "Sources")
+    done = command("solve sources --no-binary Sources")
     assert pins(folder) == {"sources": "1.0"}
-    done = solve(folder, server, "sources>=2", "--no-binary", ":all:", status=3)
+    done = command("solve sources>=2 --no-binary :all:", status=3)
     assert "sources>=2 needs a source distribution" in done.text
 
 
-def test_nothing_is_built_that_is_not_allowed(folder, server):
+def test_nothing_is_built_that_is_not_allowed(folder, server, command):
     (folder / "r.txt").write_text("--only-binary sources\napp\n")
     (folder / "pyproject.toml").write_text(
         '[tool.gpuenv]\nno-build = true\nrequirements = ["app"]\npython = "3.12"\n'
@@ -290,8 +255,8 @@ def test_nothing_is_built_that_is_not_allowed(folder, server):
     server.add("sources", "1.0")
     server.add("app", "1.0", ["sources"])
     server.add_sdist("sources", "2.0", **OLD, backend="raise ValueError")
-    for flags in (["app", "--no-build"], ["-r", "r.txt"]):
-        done = solve(folder, server, *flags)
+    for flags in ("app --no-build", "-r r.txt"):
+        done = command(f"solve {flags}")
         assert "building" not in done.stderr
         assert pins(folder) == {"app": "1.0", "sources": "1.0"}
         text = done.text
@@ -301,35 +266,33 @@ def test_nothing_is_built_that_is_not_allowed(folder, server):
     (folder / "pyproject.toml").write_text(changed)
     text = run("lock", folder).text
     assert "not the newest release: sources 1.0" in text
-    assert "building" not in solve(folder, server, "sources>=2", "--no-build", status=3).stderr
+    assert "building" not in command("solve sources>=2 --no-build", status=3).stderr
     lock = (folder / "pylock.cpu.toml").read_text()
     assert 'no-build = [\n    ":all:",\n]' in lock
 
 
-def test_a_wheel_of_another_machine_is_no_download(folder, server):
+def test_a_wheel_of_another_machine_is_no_download(folder, server, command):
     tag = BACKEND.replace("py3-none-any", "cp39-cp39-win_amd64")
     server.add_sdist("sources", "2.0", **OLD, backend=tag)
-    solve(folder, server, "sources")
-    command = ["download", "pylock.toml", "-d", "files", "--index-url", server.url]
-    done = run(command, folder, status=2)
+    command("solve sources")
+    done = command("download pylock.toml -d files", status=2)
     assert "was built on this machine, and the lock is for another one" in done.stderr
     assert [name for name in os.listdir(folder / "files") if name[0] != "."] == []
 
 
-def test_a_placeholder_and_a_prerelease_are_no_way_out(folder, server):
+def test_a_placeholder_and_a_prerelease_are_no_way_out(folder, server, command):
     """Where every real release fails, older kinds of releases do not take its place."""
     for name, other in (("held", "0.0.0"), ("early", "0.3.1.dev5")):
         server.add(name, other)
         server.add_sdist(name, "1.0", **OLD, backend="raise ValueError('no good')")
-        assert "ValueError: no good" in solve(folder, server, name, status=3).stderr
-        solve(folder, server, f"{name}=={other}")
+        assert "ValueError: no good" in command(f"solve {name}", status=3).stderr
+        command(f"solve {name}=={other}")
         assert pins(folder) == {name: other}
 
 
-def test_the_cache_of_builds_is_cleaned(folder):
-    with IndexServer() as server:
-        server.add_sdist("sources", "2.0", **OLD)
-        solve(folder, server, "sources")
+def test_the_cache_of_builds_is_cleaned(folder, server, command):
+    server.add_sdist("sources", "2.0", **OLD)
+    command("solve sources")
     kept = list((folder.parent / "cache" / "builds" / "wheels").rglob("*.whl"))
     assert [path.name for path in kept] == ["sources-2.0-py3-none-any.whl"]
     assert zipfile.is_zipfile(kept[0])
