@@ -312,6 +312,14 @@ def channel(made_once):
     return made_once("channel", conda_channel.make).as_uri()
 
 
+@pytest.fixture(scope="session")
+def conda(tmp_path_factory):
+    """A real conda, with gpuenv as its plugin."""
+    import conda_stand_in
+
+    return conda_stand_in.real_conda(tmp_path_factory.mktemp("conda"))
+
+
 @pytest.fixture(scope="module")
 def own_conda_caches(tmp_path_factory):
     """Use empty caches of rattler and gpuenv, and no active environment."""

@@ -18,6 +18,7 @@ import forked
 import gpuenv
 from gpuenv.__main__ import main as entry_point
 from processes import run_program, words_of
+from small_wheels import contents
 from tables import ROOT, cases, data_file, each
 
 CASES = data_file("cli.json")

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import conda_channel
 from conda_prefixes import HOST
-from conda_stand_in import real_conda
 from tables import DATA, cases, data_file, each
 from test_cli import contents
 
@@ -74,29 +72,24 @@ json.dump({"about": about, "cases": found}, sys.stdout)
 
 
 @pytest.fixture(scope="module")
-def conda(tmp_path_factory):
-    one = real_conda(tmp_path_factory.mktemp("conda"))
-    lacking = one.lacks("libmambapy", "conda_libmamba_solver")
+def libmamba(conda):
+    """A conda that can solve with libmamba."""
+    lacking = conda.lacks("libmambapy", "conda_libmamba_solver")
     if lacking:
         pytest.skip(f"the conda at hand cannot solve with libmamba, it lacks {', '.join(lacking)}")
-    return one
+    return conda
 
 
 @pytest.fixture(scope="module")
-def channel(conda, tmp_path_factory):
-    return conda_channel.make(tmp_path_factory.mktemp("channel"))
-
-
-@pytest.fixture(scope="module")
-def solved(conda, channel):
+def solved(libmamba, channel):
     """All cases of conda.toml, solved by libmamba."""
-    done = conda.python_runs(SOLVES, channel, str(DATA / "conda.toml"))
+    done = libmamba.python_runs(SOLVES, channel, str(DATA / "conda.toml"))
     assert "Solving environment" not in done.output
     return done.document
 
 
-def test_the_solver_is_libmamba(conda, solved):
-    about = conda.run("info --json").document
+def test_the_solver_is_libmamba(libmamba, solved):
+    about = libmamba.run("info --json").document
     assert "solver/libmamba" in about["user_agent"].split()
     assert solved["about"]["name"] == "libmamba"
     assert solved["about"]["version"].startswith("2.")
@@ -120,15 +113,15 @@ def test_libmamba_comes_to_what_the_cases_say(case, solved):
 
 
 def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
-    conda, channel, tmp_path
+    libmamba, channel, tmp_path
 ):
     """cuda-version 13.0 `constrains: __cuda >=13`, and nothing depends on __cuda."""
     create = "create --dry-run --json --name thirteen --override-channels --channel"
-    done = conda.run(f"{create} {channel} cuda-version=13.0", CONDA_OVERRIDE_CUDA="12.8")
+    done = libmamba.run(f"{create} {channel} cuda-version=13.0", CONDA_OVERRIDE_CUDA="12.8")
     linked = [f"{one['name']} {one['version']}" for one in done.document["actions"]["LINK"]]
     assert linked == ["cuda-version 13.0"]
     lock = tmp_path / "conda-explicit.txt"
-    done = conda.run(f"{SOLVE} cuda-version=13.0 --channel {channel} -o {lock}", status=3)
+    done = libmamba.run(f"{SOLVE} cuda-version=13.0 --channel {channel} -o {lock}", status=3)
     assert not lock.exists()
     assert (
         "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; "
@@ -136,14 +129,14 @@ def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
     )
 
 
-def test_a_lock_of_libmambas_closure_is_installed(conda, channel, tmp_path):
+def test_a_lock_of_libmambas_closure_is_installed(libmamba, channel, tmp_path):
     lock, prefix = tmp_path / "conda-explicit.txt", tmp_path / "env"
-    done = conda.run(f"{SOLVE} pytorch=2.8 --channel {channel} -o {lock}")
+    done = libmamba.run(f"{SOLVE} pytorch=2.8 --channel {channel} -o {lock}")
     assert "Collecting package metadata" not in done.output
     (_, _, row, *_) = done.stdout.splitlines()
     assert row.split()[:5] == ["torch", "2.8.0", "cuda129", "12.9", "9.11.0.98"]
     off = {"CONDA_PLUGINS_GPUENV_VERIFY": "off"}
-    conda.run(f"create --yes --prefix {prefix} --file {lock}", **off)
+    libmamba.run(f"create --yes --prefix {prefix} --file {lock}", **off)
     assert contents(prefix)["share/stand-ins/cudnn"] == b"9.11.0.98"
 
 
@@ -161,7 +154,7 @@ ERRORS = [
 
 
 @each("asked where status says", ERRORS, ids=[row[3][:24] for row in ERRORS])
-def test_an_error_of_condas_is_one_line(asked, where, status, says, conda, channel, tmp_path):
+def test_an_error_of_condas_is_one_line(asked, where, status, says, libmamba, channel, tmp_path):
     command = f"{SOLVE} {asked} --channel {where or channel} -o {tmp_path}/lock"
-    (line,) = conda.run(command, status=status).stderr.splitlines()
+    (line,) = libmamba.run(command, status=status).stderr.splitlines()
     assert line.startswith(f"gpuenv: {says}")

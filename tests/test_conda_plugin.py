@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conda_stand_in import BROKEN, SITE, TORCH, real_conda
+from conda_stand_in import BROKEN, SITE, TORCH
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
 from gpuenv.install import conda_prefix
 from processes import run_program
@@ -23,11 +23,6 @@ STRICT = {"CONDA_PLUGINS_GPUENV_VERIFY": "strict"}
 
 
 # ---- with a real conda ---------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def conda(tmp_path_factory):
-    return real_conda(tmp_path_factory.mktemp("conda"))
 
 
 @pytest.fixture

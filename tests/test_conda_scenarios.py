@@ -4,7 +4,6 @@ import pytest
 
 import conda_scenarios
 from conda_scenarios import SCENARIOS
-from conda_stand_in import real_conda
 from gpuenv.cli import main
 from processes import run_program
 from tables import cases
@@ -28,11 +27,6 @@ def test_a_scenario(case, channels, tmp_path, monkeypatch, capfd):
         return status, "".join(capfd.readouterr())
 
     assert conda_scenarios.play(case, tmp_path, channels, run) == ""
-
-
-@pytest.fixture(scope="module")
-def conda(tmp_path_factory):
-    return real_conda(tmp_path_factory.mktemp("conda"))
 
 
 @cases(SCENARIOS)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from conda_prefixes import CASES, SOLVES
-from conda_stand_in import real_conda
 from gpuenv.requirements import conda_versions
 from tables import cases
 
@@ -62,11 +61,6 @@ for number, case in enumerate(job["cases"]):
 print(json.dumps(answers))
 """
 ALL = [*CASES, *SOLVES]
-
-
-@pytest.fixture(scope="module")
-def conda(tmp_path_factory):
-    return real_conda(tmp_path_factory.mktemp("conda"))
 
 
 @pytest.fixture(scope="module")
