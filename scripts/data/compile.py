@@ -49,8 +49,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
     """
     toolkits = read(folder / "toolkits.toml", Toolkits)
     companions = read(folder / "companions.toml", Companions)
-    return {
-        "version": f"{toml(folder / 'matrix.toml')['date']}.{digest(folder)}",
+    tables = {
         "schema": SCHEMA,
         **driver_tables(read(folder / "drivers.toml", Drivers), toolkits),
         **gpu_tables(read(folder / "gpus.toml", Gpus)),
@@ -61,6 +60,12 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "indexes": indexes(folder),
         **framework_tables(folder),
     }
+    # Eight digits that change if anything changes that gpuenv reads, and not with a comment.
+    digest = hashlib.sha256(json.dumps(tables).encode())
+    for path in sorted([*folder.glob("libraries/*.json"), *folder.glob("frameworks/*.json")]):
+        digest.update(path.read_bytes())
+    date = toml(folder / "matrix.toml")["date"]
+    return {"version": f"{date}.{digest.hexdigest()[:8]}", **tables}
 
 
 def toml(path: Path) -> dict[str, Any]:
@@ -239,16 +244,6 @@ def framework_tables(folder: Path) -> dict[str, Any]:
                 raise DataError(f"{path.with_suffix('.json')} is missing", hint=hint)
             builds[path.stem] = rows
     return {"frameworks": frameworks, "builds": builds}
-
-
-def digest(folder: Path) -> str:
-    """Return eight digits that change if any file of the data changes."""
-    digest = hashlib.sha256()
-    patterns = ("*.toml", "libraries/*.json", "frameworks/*.*", "scans/companions.jsonl")
-    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
-        digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:8]
 
 
 # ---- the program ---------------------------------------------------------------------------------
