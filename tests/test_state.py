@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuenv.install.transaction import Transaction
 from small_wheels import make_wheel
 from tables import each
 from test_cli import run, run_process
@@ -186,6 +187,45 @@ def test_an_environment_of_another_python_stays_and_is_named(folder):
         assert f"make it again: rm -r {folder / '.venv'}" in said
     assert ".venv: does not have the lock of the project" in gpuenv("status")
     assert installed(folder / ".venv") == ["alpha-2.0"]
+
+
+@each(
+    "command status said",
+    {
+        "no solution": ("add delta", 3, "delta: not found"),
+        "locking alone": ("lock --add delta", 3, "delta: not found"),
+        "no environment": ("add beta --target links", 2, "is no virtual environment"),
+        "removal": ("remove gamma --target links", 2, "is no virtual environment"),
+        "not verified": ("add clash", 1, "install different files"),
+        "interrupt": ("add beta", 130, "pyproject.toml and the locks are as before"),
+        "late interrupt": ("add beta", 130, "interrupted"),
+    },
+)
+def test_a_change_is_made_whole_or_not_at_all(folder, monkeypatch, request, command, status, said):
+    """It is made if an interrupt comes after the environment was replaced."""
+
+    def state():
+        paths = [folder / "pyproject.toml", *folder.glob("pylock.*.toml")]
+        return {path: path.read_bytes() for path in paths}, installed(folder / ".venv")
+
+    def interrupted(transaction):
+        if is_late:
+            commit(transaction)
+        raise KeyboardInterrupt
+
+    for name in ("gamma", "clash"):
+        make_wheel(folder / "links", name, "1.0", files={"shared/lib.so": name})
+    (folder / "pyproject.toml").write_text(PROJECT)
+    gpuenv("add gamma")
+    before, commit = state(), Transaction.commit
+    is_late = "late" in request.node.name
+    with monkeypatch.context() as patch:
+        if status == 130:
+            patch.setattr(Transaction, "commit", interrupted)
+        assert said in gpuenv(command, status)
+    assert (state() != before) == is_late
+    gpuenv("lock --check")
+    assert "0 to add, 0 to change, 0 to remove" in gpuenv("sync --dry-run")
 
 
 @each("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "C.UTF-8"])

@@ -10,7 +10,10 @@ from .cli import main as run_command
 def main() -> None:
     """Run the command line and end the process."""
     _open_closed_streams()
-    status = run_command()
+    try:
+        status = run_command()
+    except SystemExit as end:  # of the parser, or at a signal
+        status = int(end.code or 0)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from pathlib import Path
 
-from ..atomic_write import write_whole
+from .. import activity
+from ..atomic_write import write_all, write_whole
 from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
 from ..index.source_trees import absolute
 from ..index.urls import file_url_to_path
@@ -25,7 +27,7 @@ from ..serialize import read_input, read_toml
 from . import environments, wheels
 from .data import compatibility_data, data_version, matrix_catalog
 from .hosts import with_python_of
-from .installing import lock_reasons
+from .installing import lock_reasons, recorded_lock
 
 
 class LockedProfile(Value):
@@ -105,16 +107,19 @@ def profile_host(profile: Profile) -> Host:
 
 @contextmanager
 def changed_requirements(
-    folder: str, *, add: Sequence[str], remove: Sequence[str]
+    folder: str, *, add: Sequence[str], remove: Sequence[str], target: str | None = None
 ) -> Iterator[None]:
     """Change the requirements in the pyproject.toml of a folder while something is done with it.
 
-    The rest of the file stays as it is. If what is done fails, the file is as before.
+    The rest of the file stays as it is. If what is done fails, the file and the locks of all
+    profiles are as before. They stay changed if the environment has the new lock already, because
+    a signal came after that.
 
     Args:
         folder: the folder, "" for the working folder.
         add: PEP 508 texts; one replaces a requirement of the same name.
         remove: names.
+        target: the folder of the environment that gets the lock, None for none.
 
     Raises:
         InputError: a requirement cannot be added or removed.
@@ -123,17 +128,36 @@ def changed_requirements(
 
     path = os.path.join(folder, read.FILE)
     read.read_document(folder)  # raises an InputError that says what is wrong, and where
-    before = read_input(path)
-    text = before.decode()
+    before = {path: read_input(path), **_lock_files(folder)}
+    text = before[path].decode()
     after = edit.edited(text, path, add=add, remove=remove, data=compatibility_data())
-    write_whole(path, after.encode())
+    recorded = _recorded(target)
     try:
+        write_whole(path, after.encode())
         yield
-    except BrokenPipeError:  # everything is done, and nobody reads what is printed
-        raise
     except BaseException:
-        write_whole(path, before)
+        if _recorded(target) != recorded:
+            raise
+        now = {path: read_input(path), **_lock_files(folder)}
+        write_all({path: content for path, content in before.items() if now.get(path) != content})
+        for path in now.keys() - before.keys():
+            os.unlink(path)
+        activity.current.announce(f"{read.FILE} and the locks are as before")
         raise
+
+
+def _recorded(target: str | None) -> Lock | None:
+    """Return the lock that an environment has; None if it has none that can be read."""
+    with suppress(GpuEnvError):
+        return None if target is None else recorded_lock(target)
+    return None
+
+
+def _lock_files(folder: str) -> dict[str, bytes]:
+    """Return the content of each file in a folder that has the name of a profile's lock."""
+    patterns = ("pylock.*.toml", "*.conda-lock.yml")
+    paths = [path for pattern in patterns for path in Path(folder).glob(pattern) if path.is_file()]
+    return {str(path): read_input(str(path)) for path in paths}
 
 
 def add_profiles(

@@ -24,7 +24,7 @@ from typing import cast
 from ..errors import GpuEnvError, InputError
 from ..render import plans
 from ..version import __version__
-from .output import configure, print_errors, print_json
+from .output import configure, discard, print_errors, print_json
 from .parser import Command, Parser, added_commands, find_settings
 
 PROGRAM = "gpuenv: GPU environments that are known to work"
@@ -83,10 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except BrokenPipeError:  # the reader of stdout has closed it
-        # Python writes the rest of the output at exit, which would fail again.
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
+        discard(sys.stdout)
         return 0
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from io import StringIO
 from typing import TextIO
 
 from ..activity import current
@@ -106,24 +107,41 @@ def _print(blocks: Sequence[str], stream: TextIO) -> None:
         has_color = on_terminal or bool(os.environ.get("FORCE_COLOR"))
     colored = [isinstance(line, Line) and line.meaning in COLORS for line in lines]
     if not has_color or not any(colored):
-        print("\n".join(lines), file=stream, flush=True)
+        _write("\n".join(lines) + "\n", stream)
         return
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=stream, force_terminal=True, no_color=False, highlight=False)
+    colored_text = StringIO()
+    console = Console(file=colored_text, force_terminal=True, no_color=False, highlight=False)
     for line in lines:
         text = Text(line)
         if isinstance(line, Line):
             text.stylize(COLORS.get(line.meaning, ""), 0, line.marked)
         console.print(text, soft_wrap=True)
-    stream.flush()
+    _write(colored_text.getvalue(), stream)
 
 
 def print_json(document: object) -> None:
     """Print one document on stdout. The values in it are as `to_plain` returns them."""
     _clear_progress()
-    print(json.dumps(document, indent=2, default=to_plain))
+    _write(json.dumps(document, indent=2, default=to_plain) + "\n", sys.stdout)
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Write a text. The command goes on if its reader has closed the stream."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        discard(stream)
+
+
+def discard(stream: TextIO) -> None:
+    """Write nothing more to a stream. What is in its buffer would fail again at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def step_printer(arguments: Namespace) -> Callable[[str], None]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from .. import api
-from ..errors import InputError
+from ..errors import HostMismatchError, InputError
 from ..model import quantity_text
 from ..project.profiles import State, compare
 from ..render import locks as render
 from ..render import refusals
 from ..render.values import index_lines, reasons_json
 from ..requirements.files import read_files
+from .environments import exit_on_signals
 from .flags import HOST, PLACES, PROJECT
 from .output import print_errors, print_json, print_lines, print_report
 from .parser import Argument, Command, Group
@@ -161,7 +163,7 @@ class Add(Command):
     HELP = "Add requirements to the project, lock and install them"
     DESCRIPTION = (
         "Write requirements into pyproject.toml, lock all profiles, and install and verify the lock"
-        " for this host. If they cannot be locked, nothing is changed."
+        " for this host. If that fails, nothing is changed."
     )
     EXAMPLES = (("gpuenv add 'pandas>=2'", "Add a package"),)
     ARGUMENTS = (
@@ -179,7 +181,7 @@ class Add(Command):
         arguments.changed = [*texts, *file.requirements]
         if not arguments.changed:
             raise InputError("nothing to add", hint="name a REQUIREMENT, or a file: -r FILE")
-        return _change(arguments, "--add")
+        return _change(arguments, add=arguments.changed)
 
 
 class Remove(Command):
@@ -188,29 +190,41 @@ class Remove(Command):
     HELP = "Remove requirements from the project, lock and install the rest"
     DESCRIPTION = (
         "Remove requirements from pyproject.toml, lock all profiles, and install and verify the"
-        " lock for this host. If the rest cannot be locked, nothing is changed."
+        " lock for this host. If that fails, nothing is changed."
     )
     EXAMPLES = (("gpuenv remove pandas", "Remove a package"),)
     ARGUMENTS = (Argument("NAME ...", "The packages", dest="changed", nargs="+"), *CHANGING)
 
     def run(self, arguments: Namespace) -> int:
         """Change, lock and install."""
-        return _change(arguments, "--remove")
+        return _change(arguments, remove=arguments.changed)
 
 
-def _change(arguments: Namespace, flag: str) -> int:
-    """Run `gpuenv lock` and `gpuenv sync`. Return the exit status."""
+def _change(arguments: Namespace, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> int:
+    """Change the requirements, lock and install. Return the exit status.
+
+    If one of these fails, pyproject.toml, the locks and the environment are as before.
+    """
     places = [f"--find-links={folder}" for folder in arguments.find_links]
     places += [f"--extra-index-url={url}" for url in arguments.extra_index_url]
     places += [f"--index-url={arguments.index_url}"] if arguments.index_url else []
     places += ["--no-index"] * arguments.no_index
     refresh = ["--refresh"] * arguments.refresh
-    changes = [f"{flag}={text}" for text in arguments.changed]
     is_report = arguments.no_sync or not arguments.json  # --json prints the document of sync
-    status = perform(["lock", *changes, *places, *refresh], arguments, is_report=is_report)
-    if arguments.no_sync:
-        return status
-    return perform(["sync", "--target", arguments.target, *places], arguments, is_report=True)
+    exit_on_signals()
+    target = None if arguments.no_sync else arguments.target
+    with api.changed_requirements("", add=add, remove=remove, target=target):
+        perform(["lock", *places, *refresh], arguments, is_report=is_report)
+        if target is None:
+            return 0
+        try:
+            status = perform(["sync", "--target", target, *places], arguments, is_report=True)
+        except HostMismatchError as error:
+            error.hint = "--no-sync changes only pyproject.toml and the locks"
+            raise
+        if status:
+            sys.exit(status)  # an error, so that the requirements are changed back
+    return 0
 
 
 def _lock(arguments: Namespace, names: Sequence[str]) -> None:
