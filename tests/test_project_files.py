@@ -227,3 +227,16 @@ def test_verify_accepts_what_an_override_allows(tmp_path):
     assert dependencies() == "pass"
     (work / "env" / "gpuenv.json").unlink()  # nothing says any more that it is meant
     assert dependencies() == "fail"
+
+
+def test_init_and_lock_take_a_project_of_poetry_1(tmp_path):
+    put(tmp_path / "default", CASES["indexes"]["default"])
+    work = tmp_path / "work"
+    work.mkdir()
+    project = work / "pyproject.toml"
+    project.write_text("[tool.poetry.dependencies]\npython = '^3.12'\nlib = '^2'\n")
+    run("init --gpu none --python 3.11", work)
+    assert tomllib.loads(project.read_text())["tool"]["gpuenv"]["python"] == "3.12"
+    run(f"lock --index-url file://{tmp_path}/default", work)
+    lock = tomllib.loads((work / "pylock.cpu.toml").read_text())
+    assert [*map(pin_of, lock["packages"])] == ["lib 2.0"]

@@ -14,10 +14,11 @@ from ..errors import InputError
 from ..model import Host, Requirement, Value, parse_pair, parse_release, show_pair
 from ..requirements.pyproject import SETUP_FILES
 from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
+from ..requirements.tool_tables import poetry_python
 from ..serialize import parse_toml, read_input, read_toml
 from .imports import Imported, read_imports
 from .profiles import GLIBC, PLATFORM
-from .read import FILE, NAME_CHARACTERS, has_table
+from .read import FILE, NAME_CHARACTERS, has_dependencies, has_table
 
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 _HEADER = """\
@@ -82,7 +83,7 @@ def begin(
         message = f"--framework {frameworks[0]}: {path} has a [tool.gpuenv] with its own"
         raise InputError(message, hint="edit the table")
     table = _table(document, "tool", "gpuenv")
-    if not {"frameworks", "requirements"} & set(table) and "project" not in document:
+    if not {"frameworks", "requirements"} & set(table) and not has_dependencies(document):
         hint = 'name some: frameworks = ["torch"]'
         raise InputError(f"{path}: has a [tool.gpuenv] without frameworks", hint=hint)
     profiles = _table(table, "profiles")
@@ -175,7 +176,7 @@ def _fields_beside_project(
         fields["frameworks"] = frameworks
     if requirements and not _strings(_table(document, "project").get("dependencies")):
         fields["requirements"] = requirements
-    if has_setup and "project" not in document:
+    if has_setup and not has_dependencies(document):
         fields["project-dependencies"] = True
     return fields
 
@@ -434,7 +435,8 @@ def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> s
 
     That of .python-version comes first, then the host's, then the known versions from the oldest.
     """
-    requires_python = _table(document, "project").get("requires-python")
+    of_poetry = poetry_python(_table(document, "tool", "poetry"))
+    requires_python = _table(document, "project").get("requires-python", of_poetry)
     if not isinstance(requires_python, str):
         requires_python = ""
     candidates = [host.python.version, *PYTHONS]

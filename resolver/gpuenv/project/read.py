@@ -66,6 +66,11 @@ def has_table(data: Mapping[str, object]) -> bool:
     return isinstance(tools, dict) and "gpuenv" in tools
 
 
+def has_dependencies(document: Mapping[str, Any]) -> bool:
+    """Return whether a pyproject.toml has dependencies of a project: [project], or of Poetry 1."""
+    return "project" in document or "poetry" in document.get("tool", {})
+
+
 def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
     """Read the profiles of the pyproject.toml in a folder.
 
@@ -87,7 +92,7 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
             "profiles", ": there is no profile to lock for", f'{hint} and driver = "580.65.06"'
         )
     _check_indexes(top)
-    has_own = top.values.get("project-dependencies", "project" in document)
+    has_own = top.values.get("project-dependencies", has_dependencies(document))
     extras, groups = top.values.get("extras", ()), top.values.get("groups", ())
     if (extras or groups) and not has_own:
         top.fail("extras" if extras else "groups", " needs [project]")

@@ -79,10 +79,14 @@ def read_project(
         ("", _Document(), dict[str, Any]()) if is_alone else _read_document(path)
     )
     has_backend = has_setup or document.build_system is not None
-    is_old = document.project is None and has_backend and built is not None  # or of poetry 1
-    if document.project is None and not document.dependency_groups and not is_old:
+    tools = ToolTables(path, text, content, holds=holds, start=start)
+    project = document.project
+    if project is None and (of_poetry := tools.poetry_project()) is not None:
+        project = from_plain(of_poetry, _ProjectTable, "")
+    is_old = project is None and has_backend and built is not None
+    if project is None and not document.dependency_groups and not is_old:
         raise InputError(f"{path}: has neither [project] nor [dependency-groups]: nothing to solve")
-    project = document.project or _ProjectTable()
+    project = project or _ProjectTable()
     dynamic = _dynamic_keys(project, extras)
     if dynamic and built is None:
         raise InputError(
@@ -90,7 +94,6 @@ def read_project(
             "only a build would tell it",
             hint="write it into pyproject.toml, or give the requirements with -r",
         )
-    tools = ToolTables(path, text, content, holds=holds, start=start)
     reader = _Reader(path, text, project, tools)
     python = project.requires_python
     if (is_old or dynamic) and built is not None:
@@ -241,7 +244,8 @@ class _Reader:
     def where(self, text: str) -> str:
         """Return FILE:LINE of the first line that has a text, or that names its package."""
         name = re.split(r"[^\w.-]", text)[0]
-        for pattern in (re.escape(text), rf"[\"']{re.escape(name)}\b"):
+        quoted = re.escape(name)
+        for pattern in (re.escape(text), rf"[\"']{quoted}\b", rf"^\s*{quoted}\s*="):
             for number, line in enumerate(self._lines, 1):
                 if re.search(pattern, line):
                     return f"{self._path}:{number}"

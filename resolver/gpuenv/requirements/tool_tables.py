@@ -69,7 +69,10 @@ class ToolTables:
         """
         self._path, self._holds, self._start = path, holds, start
         self._texts, tools = [(path, "", text)], _table(document, "tool", path)
-        self._name = normalize_name(_table(document, "project", path).get("name", ""))
+        self._poetry, self._pdm = _table(tools, "poetry", path), _table(tools, "pdm", path)
+        self._is_poetry_1 = "project" not in document and bool(self._poetry)
+        named = self._poetry if self._is_poetry_1 else _table(document, "project", path)
+        self._name = normalize_name(str(named.get("name", "")))
         self._folder = os.path.dirname(path)
         self._root, self._uv = self._workspace({**_table(tools, "uv", path), **self._uv_toml()})
         self._pixi = _table(tools, "pixi", path)
@@ -85,7 +88,6 @@ class ToolTables:
         self.groups: dict[str, Any] = {}
         if "dev-dependencies" in self._uv:
             self.groups["dev"] = self._uv["dev-dependencies"]
-        self._poetry, self._pdm = _table(tools, "poetry", path), _table(tools, "pdm", path)
         self._read_uv()
         self._read_poetry()
         self._read_pdm()
@@ -221,7 +223,7 @@ class ToolTables:
         return values
 
     def _read_poetry(self) -> None:
-        """Read the sources and groups of poetry. Its backend tells the other dependencies.
+        """Read the sources and groups of poetry; `poetry_project` reads the other dependencies.
 
         A primary source replaces the default index, unless that is named beside it.
         """
@@ -246,13 +248,38 @@ class ToolTables:
             if str(row.get("source", "pypi")).lower() != "pypi":
                 source = {"index": row["source"]}
             if group:
-                extras = ",".join(row.get("extras", ()))
-                version = poetry_specifier(str(row.get("version", "*")))
-                text = f"{name}[{extras}]{version}" if extras else name + version
-                self.groups.setdefault(group, []).append(text)
-            if source if group else "index" in source:
+                self.groups.setdefault(group, []).append(_text_of_poetry(name, row))
+            if source if group or self._is_poetry_1 else "index" in source:
                 rows = self._sources.setdefault(normalize_name(name), [])
                 rows.append({**source, "group": group} if group else source)
+
+    def poetry_project(self) -> dict[str, Any] | None:
+        """Return what [project] would say of a project of poetry without one; None of others.
+
+        Only the dependencies that hold on the target are in it.
+        """
+        if not self._is_poetry_1:
+            return None
+        dependencies: list[str] = []
+        texts: dict[str, list[str]] = {}  # {package: its requirements}
+        for key, group, name, row in self._poetry_rows():
+            if group or not self._holds_in_poetry(row):
+                continue
+            if "||" in str(row.get("version", "")):
+                hint = "give one range, such as >=1,<3"
+                self._fail(f"{key}.{name}", "has alternatives, which is not honored", hint)
+            text = _text_of_poetry(name, row)
+            texts.setdefault(normalize_name(name), []).append(text)
+            dependencies += [] if row.get("optional") else [text]
+        extras: dict[str, list[str]] = {}
+        for extra, names in _table(self._poetry, "extras", self._path).items():
+            rows = [texts.get(normalize_name(name), []) for name in names]
+            extras[extra] = [text for row in rows for text in row]
+        project = {"name": self._name, "dependencies": dependencies}
+        return project | {
+            "optional-dependencies": extras,
+            "requires-python": poetry_python(self._poetry, self._holds_in_poetry),
+        }
 
     def _holds_in_poetry(self, row: Table) -> bool:
         """Return whether a dependency of poetry is for the target."""
@@ -551,6 +578,23 @@ class ToolTables:
             for name, pairs in _table(self._uv, key, self._path).items():
                 yield from _settings_of(kind, normalize_name(name), pairs)
         yield from _settings_of("config", "*", _table(self._uv, "config-settings", self._path))
+
+
+def _text_of_poetry(name: str, row: Table) -> str:
+    """Return a dependency of poetry without its source as a requirement."""
+    extras = ",".join(row.get("extras", ()))
+    version = poetry_specifier(str(row.get("version", "*")))
+    return f"{name}[{extras}]{version}" if extras else name + version
+
+
+def poetry_python(poetry: Table, holds: Callable[[Table], bool] = lambda _: True) -> str:
+    """Return the Python of a project of poetry as a specifier: the alternative that holds."""
+    dependencies = poetry.get("dependencies")
+    row = dependencies.get("python", "*") if isinstance(dependencies, dict) else "*"
+    text = str(row.get("version", "*") if isinstance(row, dict) else row)
+    alternatives = text.split("||")
+    holding = (part for part in alternatives if holds({"python": part}))
+    return poetry_specifier(next(holding, alternatives[0]))
 
 
 def _settings_of(kind: str, package: str, pairs: Table) -> Iterator[str]:
