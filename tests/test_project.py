@@ -17,11 +17,9 @@ from gpuenv.errors import TamperedError
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from index_server import IndexServer
-from processes import run_program
+from processes import program, run_program
 from tables import HERE, ROOT, cases, data_file, each
 from test_cli import contents, run
-
-TABLES = data_file("tables/project.json")
 
 CASES = data_file("project.toml")
 REPO = """\
@@ -53,16 +51,16 @@ def unescaped(text):
     return text.encode().decode("unicode_escape")
 
 
-@pytest.fixture
-def call(call, monkeypatch, tmp_path):
-    """call(folder, command, *words)."""
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
 
-    def command(folder, *words, status=0):
-        monkeypatch.chdir(folder)
-        return call(*words, status=status)
 
-    return command
+@pytest.fixture
+def folder(folder, monkeypatch):
+    """The working folder of a command."""
+    monkeypatch.chdir(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +74,10 @@ def locked(tmp_path_factory):
 
 
 @pytest.fixture
-def repo(locked, tmp_path):
-    shutil.copytree(locked, tmp_path / "repo")
-    return tmp_path / "repo"
+def repo(locked, folder):
+    """A repository with its three locks, in which commands run."""
+    shutil.copytree(locked, folder, dirs_exist_ok=True)
+    return folder
 
 
 def replaced(path, old, new):
@@ -95,39 +94,37 @@ def pins(path):
 
 
 @cases(CASES["wrong"])
-def test_a_wrong_table_is_one_line(case, tmp_path, call):
+def test_a_wrong_table_is_one_line(case, folder, call):
     right = 'frameworks = ["torch"]\npython = "3.12"\n'
     table = unescaped(case.get("table", ""))
     more = "" if "profiles" in table else '\n[tool.gpuenv.profiles.cpu]\ngpu = "none"\n'
     whole = unescaped(case.get("whole", "")) or right + table + more
     text = unescaped(case.get("file", "")) or f"[tool.gpuenv]\n{whole}"
-    folder = tmp_path / "repo"
-    folder.mkdir()
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")
     before = contents(folder)
-    for args in (["lock"], ["lock", "--check"]):
-        done = call(folder, *args, status=2)
-        done.says_in_one_line(*case["says"])
+    for command in ("lock", "lock --check"):
+        call(command, status=2).says_in_one_line(*case["says"])
     assert contents(folder) == before
 
 
-def test_dependencies_of_the_project_are_locked_with_it(tmp_path, call):
+def test_dependencies_of_the_project_are_locked_with_it(folder, call):
     text = REPO.replace('version = "1"', 'version = "1"\ndependencies = ["torch>=2.5", "pillow"]')
     more = 'requirements = ["filelock"]\nproject-dependencies = true\ngroups = ["dev"]'
     text = text.replace("requirements = []", more)
-    (tmp_path / "pyproject.toml").write_text(text + '[dependency-groups]\ndev = ["packaging"]\n')
-    done = call(tmp_path, "lock ci --offline")
-    assert {"torch", "pillow", "packaging", "filelock"} <= {*pins(tmp_path / "pylock.ci.toml")}
-    assert len(gpuenv.read_lock(str(tmp_path / "pylock.ci.toml")).choices) == 1
-    replaced(tmp_path / "pyproject.toml", '"pillow"]', '"pillow<99"]')
-    done = call(tmp_path, "lock --check ci", status=1)
+    (folder / "pyproject.toml").write_text(text + '[dependency-groups]\ndev = ["packaging"]\n')
+    lock = folder / "pylock.ci.toml"
+    call("lock ci --offline")
+    assert {"torch", "pillow", "packaging", "filelock"} <= {*pins(lock)}
+    assert len(gpuenv.read_lock(str(lock)).choices) == 1
+    replaced(folder / "pyproject.toml", '"pillow"]', '"pillow<99"]')
+    done = call("lock --check ci", status=1)
     assert "requirements: pillow<99 was added, pillow was removed" in done.stdout
 
 
 # ---- lock ----------------------------------------------------------------------------------------
 
 
-def test_each_profile_gets_the_build_of_its_host(locked, call):
+def test_each_profile_gets_the_build_of_its_host(locked):
     assert {path.name for path in locked.glob("pylock.*")} == LOCKS
     locks = {name: gpuenv.read_lock(str(locked / name)) for name in LOCKS}
     project = gpuenv.read_project(str(locked))
@@ -148,10 +145,9 @@ def test_each_profile_gets_the_build_of_its_host(locked, call):
 def test_locking_again_changes_no_byte_and_says_so(repo, call):
     before = contents(repo)
     times = {name: (repo / name).stat().st_mtime_ns for name in LOCKS}
-    done = call(repo, "lock --offline")
-    assert [line.split(",")[0] for line in done.stdout.splitlines()[:-1]] == [
-        "pylock.v100.toml: unchanged", "pylock.h100.toml: unchanged", "pylock.ci.toml: unchanged",
-    ]  # fmt: skip
+    done = call("lock --offline")
+    for profile, line in zip(("v100", "h100", "ci"), done.stdout.splitlines()[:-1], strict=True):
+        assert line.startswith(f"pylock.{profile}.toml: unchanged")
     assert contents(repo) == before
     assert times == {name: (repo / name).stat().st_mtime_ns for name in LOCKS}
 
@@ -159,13 +155,13 @@ def test_locking_again_changes_no_byte_and_says_so(repo, call):
 def test_a_failing_profile_is_named_and_nothing_is_written(repo, call):
     replaced(repo / "pyproject.toml", 'frameworks = ["torch"]', 'frameworks = ["torch>=2.14"]')
     before = contents(repo)
-    for args in ([], ["h100", "v100"]):
-        done = call(repo, "lock --offline", *args, status=3)
+    for profiles in ("", "h100 v100"):
+        done = call(f"lock --offline {profiles}", status=3)
         assert done.stdout == ""
         assert done.stderr.startswith("gpuenv: profile v100: no environment for ")
         assert "need code for compute capability 7.0 (V100)" in done.stderr
         assert contents(repo) == before
-    call(repo, "lock --offline h100")
+    call("lock --offline h100")
 
 
 INDEXED = """\
@@ -180,67 +176,56 @@ gpu = "none"
 
 
 @pytest.fixture
-def indexed(tmp_path, server):
+def indexed(folder, server):
     """A repository that locks from an index on loopback."""
-    folder = tmp_path / "repo"
-    folder.mkdir()
     server.add("alpha", "1.0", ["beta"])
     server.add("beta", "1.0")
     server.add("gamma", "1.0", ["beta"])
     (folder / "pyproject.toml").write_text(INDEXED.format(python=HERE, url=server.url))
-    yield folder, server
+    return folder, server
 
 
 def test_what_holds_is_kept_until_it_is_upgraded(indexed, call):
     folder, server = indexed
     lock = folder / "pylock.ci.toml"
-    call(folder, "lock")
+    call("lock")
     server.add("alpha", "2.0", ["beta"])
     server.add("beta", "2.0")
     replaced(folder / "pyproject.toml", '["alpha"]', '["alpha", "gamma"]')
-    done = call(folder, "lock --refresh")
+    done = call("lock --refresh")
     assert pins(lock) == {"alpha": "1.0", "beta": "1.0", "gamma": "1.0"}
     assert done.stdout.splitlines()[:2] == [f"{lock.name}: 1 of 3 packages change", "  + gamma 1.0"]
-    done = call(folder, "lock --refresh --upgrade alpha")
+    done = call("lock --refresh --upgrade alpha")
     assert pins(lock) == {"alpha": "2.0", "beta": "1.0", "gamma": "1.0"}
     assert "  alpha 1.0 -> 2.0" in done.stdout.splitlines()
     replaced(
         folder / "pyproject.toml", '"gamma"', '"gamma", "beta>1"'
     )  # a pin that no longer holds moves by itself
-    call(folder, "lock --refresh")
+    call("lock --refresh")
     assert pins(lock) == {"alpha": "2.0", "beta": "2.0", "gamma": "1.0"}
     server.add("alpha", "3.0", [])
     server.add("gamma", "2.0", [])
     replaced(folder / "pyproject.toml", ', "beta>1"', "")
-    done = call(folder, "lock ci --refresh --upgrade")
+    done = call("lock ci --refresh --upgrade")
     assert pins(lock) == {"alpha": "3.0", "gamma": "2.0"}
     assert "  - beta 2.0" in done.stdout.splitlines()
 
 
 def test_names_that_are_nowhere_are_refused(indexed, call):
     folder, _ = indexed
-    call(folder, "lock")
+    call("lock")
     before = contents(folder)
-    for args, said in (
-        (["--upgrade", "delta"], "--upgrade delta: no lock has a package of that name"),
-        (["--upgrade", "ci"], "gpuenv lock ci --upgrade"),
-        (["cu"], "has no profile 'cu'; it has ci"),
-        (["pylock.ci.toml"], "--check"),
-        (["--check", "--upgrade"], "--upgrade"),
-        (["--gpu", "H100"], "--gpu: a profile describes its own host"),
-        (["--check", "--driver", "580.65.06"], "--driver: a profile describes its own host"),
-    ):
-        done = call(folder, "lock", *args, status=2)
-        done.says_in_one_line(said)
+    for flags, said in CASES["nowhere"].items():
+        call(f"lock {flags}", status=2).says_in_one_line(said)
     assert contents(folder) == before
 
 
 def test_pins_of_an_edited_lock_are_not_kept(indexed, call):
     folder, server = indexed
-    call(folder, "lock")
+    call("lock")
     replaced(folder / "pylock.ci.toml", 'created-by = "gpuenv"', 'created-by = "me"')
     server.add("alpha", "2.0")
-    done = call(folder, "lock --refresh")
+    done = call("lock --refresh")
     assert "pylock.ci.toml: was edited after it was locked: its pins are not kept" in done.stderr
     assert pins(folder / "pylock.ci.toml") == {"alpha": "2.0"}
 
@@ -250,17 +235,13 @@ def test_pins_of_an_edited_lock_are_not_kept(indexed, call):
 
 def test_fresh_locks(repo, call):
     before = contents(repo)
-    done = call(repo, "lock --check")
+    done = call("lock --check")
     assert done.stderr == ""
-    assert [line.split()[:3] for line in done.stdout.splitlines()] == [
-        ["pylock.v100.toml", "is", "fresh"], ["pylock.h100.toml", "is", "fresh"],
-        ["pylock.ci.toml", "is", "fresh"],
-    ]  # fmt: skip
-    document = call(repo, "lock --check --json").document
+    for profile, line in zip(("v100", "h100", "ci"), done.stdout.splitlines(), strict=True):
+        assert line.startswith(f"pylock.{profile}.toml is fresh")
+    document = call("lock --check --json").document
     assert document["ok"] is True and document["files"] == []
-    assert [(one["profile"], one["status"]) for one in document["profiles"]] == [
-        ("v100", "fresh"), ("h100", "fresh"), ("ci", "fresh"),
-    ]  # fmt: skip
+    assert [one["status"] for one in document["profiles"]] == ["fresh"] * 3
     assert contents(repo) == before
 
 
@@ -269,10 +250,10 @@ def test_a_stale_lock_says_what_changed(case, repo, call):
     text = (repo / "pyproject.toml").read_text()
     assert text.count(case["old"]) == 1
     (repo / "pyproject.toml").write_text(text.replace(case["old"], unescaped(case["new"])))
-    done = call(repo, "lock --check", status=1)
+    done = call("lock --check", status=1)
     assert done.stderr == ""
     assert case["says"] in done.stdout.splitlines()
-    document = call(repo, "lock --check h100 --json", status=1).document
+    document = call("lock --check h100 --json", status=1).document
     assert (document["ok"], document["profiles"][0]["status"]) == (False, "stale")
 
 
@@ -282,17 +263,17 @@ def test_an_edited_lock_is_found_and_not_installed(case, repo, call):
     text, count = re.subn(case["old"], case["new"], path.read_text(), count=1)
     assert count == 1
     path.write_text(text)
-    done = call(repo, "lock --check", status=1)
+    done = call("lock --check", status=1)
     assert done.stderr == ""
     assert "pylock.h100.toml was edited after it was locked" in done.stdout
     assert case.get("says", "") in done.stdout
     assert done.stdout.count("is fresh") == 2
     before = contents(repo)
-    done = call(repo, f"sync {path.name} --target env --gpu H100 --driver 580.65.06", status=2)
+    done = call(f"sync {path.name} --target env --gpu H100 --driver 580.65.06", status=2)
     done.says_in_one_line("pylock.h100.toml: was edited after it was locked")
     assert contents(repo) == before
     on_a_host = f"lock --check {path.name} --gpu H100 --driver 580.65.06 --python 3.12"
-    assert call(repo, on_a_host, status=None).returncode in (1, 2)
+    assert call(on_a_host, status=None).returncode in (1, 2)
 
 
 @settings(max_examples=60, deadline=None)
@@ -332,16 +313,16 @@ def test_no_edit_of_a_value_goes_unseen(locked, data):
 
 def test_missing_unreadable_and_foreign_locks_are_told_apart(repo, call):
     (repo / "pylock.v100.toml").unlink()
-    done = call(repo, "lock --check", status=1)
+    done = call("lock --check", status=1)
     assert done.stdout.splitlines()[0] == "pylock.v100.toml is missing: run gpuenv lock v100"
     (repo / "pylock.v100.toml").write_text("lock-version = ")
-    assert call(repo, "lock --check", status=2).stdout.startswith("pylock.v100.toml is not TOML")
+    assert call("lock --check", status=2).stdout.startswith("pylock.v100.toml is not TOML")
     text = (repo / "pylock.h100.toml").read_text().partition("[tool.gpuenv]")[0]
     (repo / "pylock.v100.toml").write_text(text)
-    assert "has no [tool.gpuenv]" in call(repo, "lock --check v100", status=2).stdout
+    assert "has no [tool.gpuenv]" in call("lock --check v100", status=2).stdout
     by_hand = "--framework torch --gpu V100 --driver 550.54.14 --python 3.12 --offline"
-    call(repo, f"solve {by_hand} -o pylock.v100.toml")
-    done = call(repo, "lock --check v100", status=1)
+    call(f"solve {by_hand} -o pylock.v100.toml")
+    done = call("lock --check v100", status=1)
     assert done.stdout.split(":")[0] == "pylock.v100.toml is stale"
 
 
@@ -350,12 +331,12 @@ def test_newer_data_is_a_note(repo, call):
     lock = gpuenv.read_lock(str(path))
     old = lock.replace(data="matrix 2020-01-01.00000000, index snapshot 2020-01-01+000000000000")
     path.write_text(pylock.dumps(old))
-    assert f"  newer data: {lock.data}" in call(repo, "lock --check").stdout
+    assert f"  newer data: {lock.data}" in call("lock --check").stdout
     path.write_text(
         pylock.dumps(lock.replace(data="matrix 2999-01-01.0, index snapshot 2999-01-01+0"))
     )
-    assert "newer data" not in call(repo, "lock --check").stdout
-    done = call(repo, "lock ci --offline")
+    assert "newer data" not in call("lock --check").stdout
+    done = call("lock ci --offline")
     assert (
         done.stdout.splitlines()[0].endswith("packages change")
         and "  data matrix 2999" in done.stdout
@@ -367,11 +348,8 @@ def test_newer_data_is_a_note(repo, call):
 
 def run_tool(command, folder):
     """Run a module of this Python, which succeeds."""
-    return run_program(
-        f"{sys.executable} -m {command}",
-        cwd=folder,
-        env={**os.environ, "UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable},
-    )
+    own = {"UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable}
+    return run_program(f"{sys.executable} -m {command}", cwd=folder, env={**os.environ, **own})
 
 
 @pytest.fixture(scope="module")
@@ -400,32 +378,20 @@ def foreign(tmp_path_factory):
     return folder
 
 
-ON_V100 = ["--gpu", "V100", "--driver", "550.54.14", "--python", HERE, "--platform", "linux-x86_64"]
-ON_H100 = ["--gpu", "H100", "--driver", "580.65.06", "--python", HERE, "--platform", "linux-x86_64"]
-
-
-@each(
-    "name flags codes",
-    [
-        ("pylock.uv.toml", ON_H100, {"two-owners"}),
-        ("pylock.pip.toml", ON_H100, {"two-owners"}),
-        ("pylock.export.toml", ON_H100, set()),
-        ("pylock.uv.toml", ON_V100, {"two-owners", "driver-floor", "no-code-for-device"}),
-        ("pylock.pip.toml", ON_V100, {"two-owners", "driver-floor", "no-code-for-device"}),
-        ("pylock.export.toml", ON_V100, {"driver-floor", "no-code-for-device"}),
-    ],
-)
-def test_locks_of_pip_and_uv_are_judged(name, flags, codes, foreign, call):
-    done = call(foreign, "lock --check", name, *flags, "--json", status=1 if codes else 0)
+@cases(CASES["foreign"])
+def test_locks_of_pip_and_uv_are_judged(case, foreign, call, monkeypatch):
+    monkeypatch.chdir(foreign)
+    tool, codes = case["tool"], set(case["codes"])
+    command = f"lock --check pylock.{tool}.toml {case['host']} --python {HERE}"
+    command += " --platform linux-x86_64"
+    done = call(f"{command} --json", status=1 if codes else 0)
     (document,) = done.document["files"]
-    assert document["created_by"] == ("pip" if "pip" in name else "uv")
-    found = {reason["code"] for reason in document["reasons"]}
-    assert {code for code in found if not code.endswith("-unknown") and code != "known-avoid"} - {
-        "bad-pair"
-    } == codes
+    assert document["created_by"] == ("pip" if tool == "pip" else "uv")
+    found = {reason["code"] for reason in document["reasons"]} - {"bad-pair", "known-avoid"}
+    assert {code for code in found if not code.endswith("-unknown")} == codes
     assert document["ok"] is not bool(codes)
-    text = call(foreign, "lock --check", name, *flags, status=None).stdout
-    assert text.splitlines()[0].startswith(f"{name} ({document['created_by']}, ")
+    text = call(command, status=None).stdout
+    assert text.startswith(f"pylock.{tool}.toml ({document['created_by']}, ")
     assert ("would not work on linux-x86_64" in text) is bool(codes)
 
 
@@ -438,7 +404,7 @@ def test_init(case, folder, call):
         (folder / name).write_bytes(text.encode())
     before = contents(folder)
     args = case.get("args") or ["--gpu", "H100", "--driver", "580.65.06"]
-    done = call(folder, "init", *args, status=2 if "says" in case else 0)
+    done = call("init", *args, status=2 if "says" in case else 0)
     if "says" in case:
         done.says_in_one_line(*case["says"])
         assert contents(folder) == before
@@ -457,17 +423,13 @@ def test_init(case, folder, call):
     assert set(table) <= {*own, "python", "profiles"}
     profiles = table["profiles"]
     assert list(profiles) == case["profiles"]
-    for name, profile in profiles.items():
-        if name == "cpu":
-            assert profile == {
-                "gpu": "none",
-                **({"frameworks": case["cpu"]} if "cpu" in case else {}),
-            }
-        else:
-            assert profile == case.get("gpu", {"gpu": "H100", "driver": "580.65.06"})
-    assert [profile.name for profile in gpuenv.read_project(str(folder)).profiles] == case[
-        "profiles"
-    ]
+    expected = dict.fromkeys(profiles, case.get("gpu", {"gpu": "H100", "driver": "580.65.06"}))
+    if "cpu" in profiles:
+        frameworks = {"frameworks": case["cpu"]} if "cpu" in case else {}
+        expected["cpu"] = {"gpu": "none", **frameworks}
+    assert profiles == expected
+    names = [profile.name for profile in gpuenv.read_project(str(folder)).profiles]
+    assert names == case["profiles"]
 
 
 FURTHER = b"""\
@@ -493,7 +455,7 @@ def test_init_adds_profiles(case, folder, call):
         files.append(f"{number}.json")
         host = gpuenv.describe(python="3.12", platform="linux-x86_64", **facts)
         write_host(host, str(folder / files[-1]))
-    done = call(folder, "init --json", *case.get("args", ()), *files)
+    done = call("init --json", *case.get("args", ()), *files)
     document = done.document
     assert document["profiles"] == list(case["profiles"])
     assert document["covered"] == case.get("covered", [])
@@ -506,23 +468,20 @@ def test_init_adds_profiles(case, folder, call):
     names = [profile.name for profile in gpuenv.read_project(str(folder)).profiles]
     assert names == ["v100", *case["profiles"]]
     if "--name" not in case.get("args", ()):  # a second time there is nothing to add
-        done = call(folder, "init --json", *case.get("args", ()), *files)
+        done = call("init --json", *case.get("args", ()), *files)
         assert done.document["profiles"] == []
         assert path.read_bytes() == content
 
 
 def test_init_then_lock_then_check(folder):
     (folder / "train.py").write_text("import torch\n")
-    flags = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
-    for args, said in (
-        (
-            ["init", *flags],
-            "wrote [tool.gpuenv] to pyproject.toml: torch; Python 3.12; profiles h100, cpu",
-        ),
-        (["lock", "--offline"], "pylock.h100.toml: new, "),
-        (["lock", "--check"], "pylock.cpu.toml is fresh"),
+    wrote = "wrote [tool.gpuenv] to pyproject.toml: torch; Python 3.12; profiles h100, cpu"
+    for command, said in (
+        ("init --gpu H100 --driver 580.65.06 --python 3.12", wrote),
+        ("lock --offline", "pylock.h100.toml: new, "),
+        ("lock --check", "pylock.cpu.toml is fresh"),
     ):
-        done = run(args, folder)
+        done = run(command, folder)
         assert done.stderr == ""
         assert said in done.stdout
 
@@ -533,7 +492,7 @@ def test_init_then_lock_then_check(folder):
 def test_sync_says_what_fits_none(repo, call):
     (repo / "pylock.v100.toml").unlink()
     before = contents(repo)
-    done = call(repo, "sync --target env --gpu H100 --driver 550.54.14 --glibc 2.35", status=1)
+    done = call("sync --target env --gpu H100 --driver 550.54.14 --glibc 2.35", status=1)
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert lines[0].startswith(
@@ -547,11 +506,11 @@ def test_sync_says_what_fits_none(repo, call):
     assert contents(repo) == before
 
 
-@each("flags said", TABLES["sync_takes_the_lock_that_fits"])
-def test_sync_takes_the_lock_that_fits(flags, said, repo, call):
+@each("host said", CASES["fitting"])
+def test_sync_takes_the_lock_that_fits(host, said, repo, call):
     (repo / "full").mkdir()
     (repo / "full" / "x").write_text("")  # a target that cannot be used: nothing is downloaded
-    done = call(repo, "sync --target full --glibc 2.35", *flags, status=2)
+    done = call(f"sync --target full --glibc 2.35 {host}", status=2)
     assert done.stdout.splitlines() == [said]
 
 
@@ -584,33 +543,23 @@ def test_hooks_run_under_pre_commit(repo, tmp_path):
     (hooks / ".pre-commit-hooks.yaml").write_text(
         text.replace("language: python", "language: system")
     )
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
-    (bin_ / "gpuenv").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gpuenv "$@"\n')
-    (bin_ / "gpuenv").chmod(0o755)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program(programs / "gpuenv", f'exec "{sys.executable}" -m gpuenv "$@"')
     for folder in (hooks, repo):
         git(folder, "init")
         git(folder, "add", ".")
         git(folder, "commit", "-m", "x")
     environment = {
         **os.environ,
-        "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "resolver"),
         "PRE_COMMIT_HOME": str(tmp_path / "pre-commit"),
         "GPUENV_CACHE_DIR": str(tmp_path / "cache"),
     }
 
     def hook(name, status=0):
-        command = [
-            sys.executable,
-            "-m",
-            "pre_commit",
-            "try-repo",
-            str(hooks),
-            name,
-            "--all-files",
-            "--verbose",
-        ]
+        command = f"{sys.executable} -m pre_commit try-repo {hooks} {name} --all-files --verbose"
         return run_program(command, cwd=repo, env=environment, status=status)
 
     assert "pylock.h100.toml is fresh" in hook("gpuenv-lock-check").stdout
