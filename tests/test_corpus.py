@@ -8,7 +8,7 @@ import json
 
 from processes import run_program
 from script_modules import load_script, tool
-from tables import each, on_linux
+from tables import on_linux
 
 corpus = load_script("prove.corpus")
 
@@ -49,20 +49,3 @@ def test_a_changed_result_fails(tmp_path):
     done = replay(*folder, status=1)
     assert "DIFFERENT: one stdout" in done.stdout
     assert '"name": "changed"' in done.stdout
-
-
-RESULT = {"status": 3, "json": {"a": 1}, "stderr": [], "files": {}}
-
-
-@each(
-    "change part lines",
-    [
-        ({"status": 0}, "status", ["'-3'", "'+0'"]),
-        ({"json": {"a": 2}}, "stdout", ["'- \"a\": 1\\n'", "'+ \"a\": 2\\n'"]),
-        ({"stderr": ["x"]}, "stderr", ["'+x'"]),
-        ({"files": {"f": "1"}}, "files/f", ["'-<not written>'", "'+a\\n'"]),
-    ],
-)
-def test_what_differs(change, part, lines):
-    found = corpus.differences(RESULT, RESULT | change, {"1": "a\n"})
-    assert found == [(part, lines)]

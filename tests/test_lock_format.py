@@ -12,8 +12,9 @@ from gpuenv.lock import conda_formats, pylock
 from gpuenv.lock.fields import CONDA, PYLOCK, CondaTable, LockFormat, PylockTable, read_table
 from gpuenv.model import Lock
 from gpuenv.serialize import dump_yaml
-from tables import DATA, ROOT, each
+from tables import DATA, ROOT, cases, data_file, each
 
+TABLES = data_file("lock_format.toml")
 LOCKS = DATA / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))
 CONDA_LOCKS = sorted({*LOCKS.glob("format-*")} - {*TOML})
@@ -83,6 +84,10 @@ PACKAGE = {
 }
 
 
+def filled(text):
+    return text.replace("FILE", FILE).replace("PACKAGE", json.dumps(PACKAGE)[1:-1])
+
+
 def read_conda(folder, name, text):
     path = folder / name
     path.write_text(text)
@@ -93,11 +98,8 @@ def test_a_conda_lock_of_another_tool_has_its_files_only(tmp_path):
     document = {"version": 1, "metadata": {}, "package": [PACKAGE]}
     lock = read_conda(tmp_path, "conda-lock.yml", json.dumps(document))
     (pin,) = lock.pins
-    assert (pin.wheel.name, pin.wheel.version, pin.wheel.filename) == (
-        "cudnn",
-        "9.10.2",
-        "cudnn-9.10.2-h1_3.conda",
-    )
+    assert (pin.wheel.name, pin.wheel.version) == ("cudnn", "9.10.2")
+    assert pin.wheel.filename == "cudnn-9.10.2-h1_3.conda"
     assert (pin.wheel.url, pin.wheel.sha256) == (FILE, "a" * 64)
     assert pin.wheel.index == "https://example.invalid/conda-forge"
     assert pin.wheel.metadata == {
@@ -126,98 +128,35 @@ def test_an_explicit_file_may_have_an_md5(tmp_path):
     assert pin.wheel.metadata == {**build, "md5": "b" * 32}
 
 
-@each(
-    "name text message",
-    [
-        ("conda-lock.yml", json.dumps({"version": 2}), "conda-lock version 2; version 1 is read"),
-        (
-            "conda-lock.yml",
-            "a: [",
-            "not a conda-lock.yml of version 1: while parsing a flow node expected the node",
-        ),
-        (
-            "pixi.lock",
-            "version: 6\nenvironments: [\npackages: []\n",
-            "not a pixi.lock: while parsing a flow sequence",
-        ),
-        ("conda-lock.yml", "[]", "not a conda-lock.yml of version 1"),
-        (
-            "conda-lock.yml",
-            json.dumps({"version": 1, "metadata": {}, "package": [{**PACKAGE, "manager": "pip"}]}),
-            "package cudnn: cudnn-9.10.2-h1_3.conda is no wheel",
-        ),
-        (
-            "conda-lock.yml",
-            json.dumps(
-                {
-                    "version": 1,
-                    "metadata": {},
-                    "package": [{**PACKAGE, "url": "https://x/y/z.conda"}],
-                }
-            ),
-            "z.conda' is not NAME-VERSION-BUILD",
-        ),
-        ("spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 31}\n", "line 2: not the URL of a package"),
-    ],
-)
+@each("name text message", TABLES["unreadable"])
 def test_a_conda_lock_that_cannot_be_read_is_refused(name, text, message, tmp_path):
     with pytest.raises(InputError, match=re.escape(message)):
-        read_conda(tmp_path, name, text)
+        read_conda(tmp_path, name, filled(text))
 
 
-@each(
-    "name text expected",
-    [
-        ("conda-lock.yml", "anything", True),
-        ("dev.conda-lock.yaml", "anything", True),
-        ("environment.yml", "anything", False),
-        ("spec.txt", f"@EXPLICIT\n{FILE}", True),
-        ("requirements.txt", "torch", False),
-        ("pylock.toml", "@EXPLICIT", False),
-        # The content counts, not the name.
-        ("environment", "version: 1\nmetadata: {}\npackage: []\n", True),
-        ("environment", "version: 6\nenvironments: {}\npackages: []\n", True),
-        ("environment", "version: 6\n", False),
-        # A lock of gpuenv can begin with a long comment. The first MiB is read.
-        ("spec.txt", f"{'#' * ((1 << 20) - 11)}\n@EXPLICIT\n", True),
-        ("spec.txt", f"{'#' * (1 << 20)}\n@EXPLICIT\n", False),
-    ],
-    ids=range(11),
-)
+@each("name text expected", TABLES["recognized"])
 def test_what_is_a_lock_of_conda(name, text, expected, tmp_path):
     path = tmp_path / name
     assert not conda_formats.is_lock(str(path))
-    path.write_text(text)
+    path.write_text(filled(text))
     assert conda_formats.is_lock(str(path)) is expected
 
 
+@each("size is_read", [((1 << 20) - 11, True), (1 << 20, False)])
+def test_a_lock_can_begin_with_a_long_comment(size, is_read, tmp_path):
+    """The first MiB is read."""
+    path = tmp_path / "spec.txt"
+    path.write_text(f"{'#' * size}\n@EXPLICIT\n")
+    assert conda_formats.is_lock(str(path)) is is_read
+
+
 TABLE = tomllib.loads((LOCKS / "format-1.toml").read_text())["tool"]["gpuenv"]
-VARIANT = {"name": "torch", "label": "cu128", "properties": {}}
-CHOICE = {"framework": "torch", "version": "2.9.0", "variant": "cpu"}
 
 
-def without(table, key):
-    return {name: value for name, value in table.items() if name != key}
-
-
-@each(
-    "key value message",
-    [
-        ("data", 1, "Expected `str`, got `int` - at `tool.gpuenv.data`"),
-        ("frameworks", [1], "Expected `str`, got `int` - at `tool.gpuenv.frameworks[0]`"),
-        ("needs", {"compute_capabilities": ["9.0", "8"]}, "compute_capabilities must be"),
-        ("needs", {"driver": "new"}, "'new' is not a driver release"),
-        ("needs", {"color": "red"}, "unknown field `color` - at `tool.gpuenv.needs`"),
-        ("choices", [without(CHOICE, "variant")], "missing required field `variant`"),
-        ("host", {"python": {"version": [3, 12]}}, "tool.gpuenv.host.python.version must be"),
-        ("variants", [{**VARIANT, "properties": {"nvidia": {"sm_arch": "90"}}}], "got `str`"),
-        ("variants", [{**VARIANT, "code": {"source": "s", "made_by": [12, 8]}}], "made_by must be"),
-        ("color", "red", "unknown field `color` - at `tool.gpuenv`"),
-    ],
-)
-def test_a_field_that_does_not_fit_is_named(key, value, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read_table({**TABLE, key: value})
+@cases(TABLES["field"])
+def test_a_field_that_does_not_fit_is_named(case):
+    with pytest.raises(ValueError, match=re.escape(case["says"])):
+        read_table({**TABLE, case["name"]: case["value"]})
 
 
 def newer(path, release):
@@ -254,16 +193,14 @@ def test_what_is_no_number_of_a_format_is_refused(number):
 
 
 def test_an_older_document_is_migrated_step_by_step():
-    def first(document):
-        return {**document, "steps": [*document["steps"], "1 to 2"]}
-
-    def second(document):
-        return {**document, "steps": [*document["steps"], "2 to 3"]}
-
-    lock_format = LockFormat(current=3, migrations={1: first, 2: second})
+    lock_format = LockFormat(current=3, migrations={1: noted("1 to 2"), 2: noted("2 to 3")})
     for number, steps in ((1, ["1 to 2", "2 to 3"]), (2, ["2 to 3"]), (3, [])):
         migrated = lock_format.migrate({"format": number, "steps": []}, "format")
         assert migrated["steps"] == steps
+
+
+def noted(step):
+    return lambda document: {**document, "steps": [*document["steps"], step]}
 
 
 def test_every_field_of_a_lock_is_in_the_table():

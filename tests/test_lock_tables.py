@@ -3,6 +3,7 @@
 import json
 import tomllib
 
+import msgspec
 import pytest
 import yaml
 from cyclonedx.schema import SchemaVersion
@@ -22,6 +23,7 @@ from gpuenv.lock import (
 )
 from gpuenv.lock.tree import Tree
 from gpuenv.model import Gpu, Host, Lock, Needs, Pin, Plan, Python, Request, Wheel, WheelVariant
+from gpuenv.serialize import host_from_plain, to_plain
 from tables import data_file, each
 
 EXPORTED = data_file("exported_projects.toml")
@@ -203,28 +205,11 @@ def test_requirements_of_another_index_are_named_by_url():
 
 # ---- whether a lock fits a host ------------------------------------------------------------------
 
-FLOOR = {"driver": "570.26", "cuda": (12, 8), "compute_capabilities": ((8, 0), (9, 0))}
 
-
-@each(
-    "needs host codes",
-    [
-        ({"platform": "linux-x86_64", "python": (3, 12), "glibc": (2, 35)}, HOST, []),
-        ({"platform": "linux-aarch64"}, HOST, ["platform"]),
-        ({"python": (3, 11)}, HOST, ["python"]),
-        ({"glibc": (2, 36)}, HOST, ["glibc"]),
-        ({"glibc": (2, 34)}, HOST.replace(glibc=None), ["glibc-unknown"]),
-        (FLOOR, GPU_HOST.replace(driver="570.26"), []),
-        (FLOOR, GPU_HOST.replace(driver="570.25"), ["driver-floor"]),
-        (FLOOR, GPU_HOST.replace(driver=None, driver_cuda=None), ["driver-unknown"]),
-        (FLOOR, GPU_HOST.replace(driver=None, driver_cuda=(11, 8)), ["driver-cuda"]),
-        (FLOOR, HOST, ["no-gpu", "driver-unknown"]),
-        (FLOOR, GPU_HOST.replace(gpus=(CARD.replace(compute_capability=(7, 0)),)), ["device"]),
-    ],
-)
-def test_the_needs_that_a_host_does_not_meet(needs, host, codes):
-    lock = LOCK.replace(needs=Needs(**needs))
-    found = host_fit.fit(lock, host)
+@each("needs has_gpu changes codes", data_file("tables/lock_tables.json")["needs"])
+def test_the_needs_that_a_host_does_not_meet(needs, has_gpu, changes, codes):
+    host = host_from_plain({**to_plain(GPU_HOST if has_gpu else HOST), **changes})
+    found = host_fit.fit(LOCK.replace(needs=msgspec.convert(needs, Needs)), host)
     assert [reason.code for reason in found] == codes
     assert all(reason.subject == "lock" and reason.need and reason.have for reason in found)
 

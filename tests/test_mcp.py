@@ -69,15 +69,7 @@ def test_a_policy_repairs_a_repository(monkeypatch, tmp_path):
     assert "cupy instead of cupy-cuda13x" in cupy["edits"] and cupy["end"] == numpy["end"] == "fits"
 
 
-REFUSED = [
-    ("solve", {"requirement": ["torch"], "output": "pylock.toml"}, "no argument output"),
-    ("solve", {"requirements": ["--output=lock"], "gpu": ["none"]}, "--output=lock: "),
-    ("explain", {"requirement": ["--debug"], "gpu": ["none"]}, "--debug"),
-    ("detect", {"gpu": ["--output=host.json"]}, "'--output=host.json' is not a known GPU"),
-    ("matrix", {}, "NAME is missing"),
-    ("matrix", {"name": "torhc"}, "torch"),
-    ("sync", {"target": "env"}, "there is no tool sync"),
-]
+REFUSED = data_file("tables/mcp_refused.json")
 
 
 def test_calls_that_are_refused(tmp_path):

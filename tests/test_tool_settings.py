@@ -13,7 +13,7 @@ from gpuenv.cli import main
 from index_server import IndexServer, fill_two_indexes
 from processes import run_program
 from tables import HERE, cases, data_file, each
-from variant_maker import NVIDIA_PROVIDER, make_release, make_variant
+from variant_maker import NVIDIA_PROVIDER, make_release, write_variant
 
 CASES = data_file("tool_settings.toml")["case"]
 TARGET = ("--python", HERE, "--platform", "linux-x86_64", "--glibc", "2.35")
@@ -47,8 +47,7 @@ def module_folder(tmp_path_factory):
     files = {"cu128": {"liar.fatbin": binary([{"sass": "80"}])}}
     make_release(links, "liar", "1.0", same, providers=PROVIDERS, files=files)
     for version in ("1.0", "2.0"):
-        filename, data = make_variant("plain", version, "")
-        (links / filename).write_bytes(data)
+        write_variant(links, "plain", version, "")
     return folder
 
 

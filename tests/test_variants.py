@@ -40,6 +40,7 @@ from variant_maker import (
     make_release,
     make_variant,
     metadata,
+    write_variant,
 )
 
 CONFORMANCE = data_file("variant_conformance.toml")
@@ -222,11 +223,9 @@ def test_the_dependencies_follow_the_variant(tmp_path):
     ]
     for label, properties in GPU.items():
         document = metadata({label: properties})
-        filename, data = make_variant("demo", "1.0", label, document, requires=requires)
-        (tmp_path / filename).write_bytes(data)
+        write_variant(tmp_path, "demo", "1.0", label, document, requires=requires)
     for name in ("cuda", "hopper", "volta", "cpu", "plain"):
-        filename, data = make_variant(name, "1.0", "")
-        (tmp_path / filename).write_bytes(data)
+        write_variant(tmp_path, name, "1.0", "")
     plan = solve(tmp_path, "demo", **H100)
     assert [pin.wheel.name for pin in plan.pins] == ["cuda", "demo", "hopper", "plain"]
     plan = solve(tmp_path, "demo", gpu=["none"])
@@ -236,11 +235,9 @@ def test_the_dependencies_follow_the_variant(tmp_path):
 def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_path):
     for label, pin in (("cu126", "base==1.0"), ("cu128", "base==2.0")):
         document = metadata({label: GPU[label]})
-        filename, data = make_variant("demo", "1.0", label, document, requires=[pin])
-        (tmp_path / filename).write_bytes(data)
+        write_variant(tmp_path, "demo", "1.0", label, document, requires=[pin])
     for version in ("1.0", "2.0"):
-        filename, data = make_variant("base", version, "")
-        (tmp_path / filename).write_bytes(data)
+        write_variant(tmp_path, "base", version, "")
     assert chosen(solve(tmp_path, "demo", **H100)) == {"demo": "cu128"}
     plan = solve(tmp_path, "demo", "base<2", **H100)
     assert chosen(plan) == {"demo": "cu126"}
@@ -256,10 +253,8 @@ def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_p
     ):
         document = metadata({"cu126": GPU["cu126"]})
         requires = [f"cuda; {marker}"]
-        filename, data = make_variant("demo", version, "cu126", document, requires=requires)
-        (tmp_path / filename).write_bytes(data)
-    filename, data = make_variant("cuda", "1.0", "")
-    (tmp_path / filename).write_bytes(data)
+        write_variant(tmp_path, "demo", version, "cu126", document, requires=requires)
+    write_variant(tmp_path, "cuda", "1.0", "")
     plan = solve(tmp_path, "demo", **H100)
     assert {pin.wheel.name: pin.wheel.version for pin in plan.pins} == {
         "cuda": "1.0",

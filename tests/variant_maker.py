@@ -52,6 +52,12 @@ def make_variant(
     return make_wheel(name, version, requires, files=content, **options)
 
 
+def write_variant(folder, *arguments, **options):
+    """Write the wheel that `make_variant` returns into a folder."""
+    filename, data = make_variant(*arguments, **options)
+    (folder / filename).write_bytes(data)
+
+
 def make_release(
     folder,
     name,
@@ -72,8 +78,7 @@ def make_release(
     for label in variants:
         document = metadata({label: variants[label]}, namespaces, providers) if label else None
         own = (files or {}).get(label)
-        filename, data = make_variant(name, version, label, document, files=own)
-        (folder / filename).write_bytes(data)
+        write_variant(folder, name, version, label, document, files=own)
     if described:
         document = metadata(labels, namespaces, providers)
         (folder / f"{name}-{version}-variants.json").write_text(json.dumps(document))
@@ -183,8 +188,7 @@ def make_conformance(folder, case):
         (folder / f"demo-{version}-variants.json").write_text(content)
     for name in {text.partition(";")[0] for texts in requires.values() for text in texts}:
         if name != "missing":
-            filename, data = make_variant(name.replace("-", "_"), "1.0", "")
-            (folder / filename).write_bytes(data)
+            write_variant(folder, name.replace("-", "_"), "1.0", "")
     return requirement
 
 
