@@ -24,6 +24,7 @@ from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
 from gpuenv.verify.runner import PROBES
 from index_server import IndexServer
+from indexes import combined_index, simple_index
 from tables import HERE
 
 # Without bytecode, each of the many processes that the tests start compiles gpuenv again, which
@@ -246,6 +247,23 @@ def transport():
 @pytest.fixture
 def cache(tmp_path):
     return Cache(str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def index_of(server, transport, cache):
+    """index_of(**options): the index of the server, as gpuenv reads it."""
+    return lambda url="", **options: simple_index(url or server.url, transport, cache, **options)
+
+
+@pytest.fixture
+def direct_of(transport, cache):
+    """direct_of(**options): no index; files are read by their URLs."""
+    return lambda **options: combined_index(transport, cache, **options)
+
+
+@pytest.fixture(params=["uv", "pip"])
+def installer(request):
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

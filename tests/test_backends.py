@@ -15,11 +15,6 @@ from small_wheels import installed, make_lock, make_wheel
 from tables import ROOT
 
 
-@pytest.fixture(params=["uv", "pip"])
-def installer(request):
-    return str(request.param)
-
-
 def test_a_new_environment_holds_exactly_the_lock(tmp_path, installer):
     lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "2.0"))
     said = []

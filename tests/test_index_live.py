@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import small_wheels
 from gpuenv.errors import GpuEnvError, InputError, OfflineError, PackageIndexError
 from gpuenv.index.http import Transport
 from gpuenv.index.metadata import parse_metadata
@@ -36,10 +38,6 @@ def _no_settings(monkeypatch, tmp_path):
     monkeypatch.setattr("gpuenv.index.http.BACK_OFF", 0.001)
 
 
-def index_of(server, transport, cache, **options):
-    return simple_index(options.pop("url", server.url), transport, cache, **options)
-
-
 # ---- pages ---------------------------------------------------------------------------------------
 
 
@@ -60,7 +58,7 @@ def test_pages_are_read_as_the_peps_say(case):
 
 
 @each("style", ["json", "html", "plain"])
-def test_wheels_come_newest_first_with_all_that_the_page_says(server, transport, cache, style):
+def test_wheels_come_newest_first_with_all_that_the_page_says(server, style, index_of):
     server.style = style
     server.add("demo", "1.9")
     newest = server.add(
@@ -74,7 +72,7 @@ def test_wheels_come_newest_first_with_all_that_the_page_says(server, transport,
     server.add("demo", "1.10", tag="cp312-cp312-win_amd64")
     server.add_file("demo", "demo-3.0.tar.gz")
     server.add_file("demo", "other-9.0-py3-none-any.whl")
-    wheels = index_of(server, transport, cache).wheels("demo")
+    wheels = index_of().wheels("demo")
     assert [wheel.version for wheel in wheels] == ["1.10", "1.10", "1.10rc1", "1.9"]
     assert wheels[1] == Wheel(
         name="demo",
@@ -92,9 +90,9 @@ def test_wheels_come_newest_first_with_all_that_the_page_says(server, transport,
     assert server.paths() == ["/simple/demo/"]
 
 
-def test_names_that_the_index_does_not_have(server, transport, cache):
+def test_names_that_the_index_does_not_have(server, index_of):
     server.faults["/simple/bucket/"] = ["denied", "always"]
-    index = index_of(server, transport, cache)
+    index = index_of()
     for name in ("nothing", "bucket"):
         assert (index.has(name), index.wheels(name)) == (False, ())
     assert index.wheels("../escape") == ()
@@ -116,27 +114,25 @@ EXPECTED = (
 
 
 @each("way", TABLES["dependencies_are_found_with_the_least_traffic"])
-def test_dependencies_are_found_with_the_least_traffic(server, transport, cache, way):
+def test_dependencies_are_found_with_the_least_traffic(server, way, index_of):
     server.metadata, server.ranges, server.sizes, padding, requests, most = way
     file = server.add("demo", "1.0", REQUIRES, padding=padding)
-    (wheel,) = index_of(server, transport, cache).wheels("demo")
+    (wheel,) = index_of().wheels("demo")
     before = server.sent
-    assert index_of(server, transport, cache).dependencies(wheel) == EXPECTED
+    assert index_of().dependencies(wheel) == EXPECTED
     assert server.paths()[1:] == [f"/files/{file.filename}{end}" for end in requests]
     assert server.sent - before <= most
     asked = len(server.asked)
-    assert (
-        index_of(server, transport, cache, offline=True).dependencies(wheel) == EXPECTED
-    )  # kept by its hash
+    assert index_of(offline=True).dependencies(wheel) == EXPECTED  # kept by its hash
     assert len(server.asked) == asked
 
 
 @each("part", [".metadata", ""], ids=["metadata file", "wheel"])
-def test_a_wrong_hash_is_refused(server, transport, cache, part):
+def test_a_wrong_hash_is_refused(server, cache, part, index_of):
     server.metadata, server.ranges = "hashed" if part else None, False
     file = server.add("demo", "1.0", REQUIRES)
     server.faults[f"/files/{file.filename}{part}"] = ["tampered", "always"]
-    index = index_of(server, transport, cache)
+    index = index_of()
     (wheel,) = index.wheels("demo")
     with pytest.raises(PackageIndexError) as caught:
         index.dependencies(wheel)
@@ -148,25 +144,13 @@ def test_a_wrong_hash_is_refused(server, transport, cache, part):
     assert cache.get("metadata", wheel.sha256 or "", object) is None
 
 
-DAMAGED = {
-    "no zip": (b"not a wheel", "it is not a readable wheel"),
-    "no metadata": (b"PK\x05\x06" + b"\0" * 18, "it has 0 METADATA files"),
-    "metadata of nothing": (
-        make_wheel("demo", "1.0", metadata="hello")[1],
-        "serves as its metadata is not metadata",
-    ),
-    "a requirement of nothing": (
-        make_wheel("demo", "1.0", ["?!"])[1],
-        "has the unreadable requirement '?!'",
-    ),
-}
-
-
-@each("data message", DAMAGED)
-def test_damaged_wheels_are_named(server, transport, cache, data, message):
+@each("data message", TABLES["damaged"])
+def test_damaged_wheels_are_named(server, index_of, data, message):
+    """`data` is that of the file, or options of a wheel."""
     server.metadata = None
+    data = make_wheel("demo", "1.0", **data)[1] if isinstance(data, dict) else data.encode()
     server.add_file("demo", "demo-1.0-py3-none-any.whl", data)
-    index = index_of(server, transport, cache)
+    index = index_of()
     with pytest.raises(PackageIndexError, match=r"^demo-1.0-py3-none-any.whl: ") as caught:
         index.dependencies(index.wheels("demo")[0])
     assert message in str(caught.value)
@@ -188,14 +172,12 @@ GOOD = "GOOD"
 
 
 @each("case", TABLES["faults"])
-def test_failures_are_tried_again_where_that_helps_and_said_in_one_line(
-    server, transport, cache, case
-):
+def test_failures_are_tried_again_where_that_helps_and_said_in_one_line(server, case, index_of):
     faults, tries, outcome = case
     server.add("demo", "1.0")
     server.faults["/simple/demo/"] = list(faults)
     server.headers = {"Retry-After": "0"}
-    index = index_of(server, transport, cache, url=server.url_with("me:hunter2"))
+    index = index_of(url=server.url_with("me:hunter2"))
     if outcome == GOOD:
         assert [wheel.version for wheel in index.wheels("demo")] == ["1.0"]
     elif not outcome:
@@ -216,11 +198,9 @@ def test_failures_are_tried_again_where_that_helps_and_said_in_one_line(
 def test_an_index_that_sends_nothing_is_asked_once(server, cache):
     server.add("demo", "1.0")
     server.faults["/simple/demo/"] = ["slow", "always"]
-    with (
-        Transport(read=0.1) as transport,
-        pytest.raises(PackageIndexError, match=r"sent nothing for 0\.1 s"),
-    ):
-        index_of(server, transport, cache).wheels("demo")
+    refusal = pytest.raises(PackageIndexError, match=r"sent nothing for 0\.1 s")
+    with Transport(read=0.1) as transport, refusal:
+        simple_index(server.url, transport, cache).wheels("demo")
     assert len(server.asked) == 1
 
 
@@ -236,21 +216,21 @@ def test_a_dead_index(transport, cache):
     )
 
 
-def test_redirects_that_lead_nowhere(server, transport, cache):
+def test_redirects_that_lead_nowhere(server, index_of):
     server.faults["/simple/demo/"] = ["302", "always"]
     server.headers = {"Location": f"{server.url}/demo/"}
     with pytest.raises(PackageIndexError, match=r"cannot be requested: TooManyRedirects"):
-        index_of(server, transport, cache).wheels("demo")
+        index_of().wheels("demo")
 
 
 # ---- credentials ---------------------------------------------------------------------------------
 
 
-def test_credentials_are_sent_and_kept_out_of_everything(server, transport, cache):
+def test_credentials_are_sent_and_kept_out_of_everything(server, cache, index_of):
     server.user = ("me@work", "p:w/d")
     server.metadata = None
     server.add("demo", "1.0", REQUIRES)
-    index = index_of(server, transport, cache, url=server.url_with("me%40work:p%3Aw%2Fd"))
+    index = index_of(url=server.url_with("me%40work:p%3Aw%2Fd"))
     (wheel,) = index.wheels("demo")
     assert index.dependencies(wheel) == EXPECTED
     assert wheel.index == server.url
@@ -261,22 +241,22 @@ def test_credentials_are_sent_and_kept_out_of_everything(server, transport, cach
     assert not any(secret in kept for secret in (b"me@work", b"me%40", b"p:w/d", b"p%3A"))
 
 
-def test_credentials_of_netrc(server, transport, cache, monkeypatch, tmp_path):
+def test_credentials_of_netrc(server, monkeypatch, tmp_path, index_of):
     server.user = ("joe", "secret")
     server.add("demo", "1.0")
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login joe password secret\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    assert len(index_of(server, transport, cache).wheels("demo")) == 1
+    assert len(index_of().wheels("demo")) == 1
 
 
-def test_credentials_go_to_no_other_host(server, transport, cache):
+def test_credentials_go_to_no_other_host(server, index_of):
     with IndexServer(metadata=None) as other:
         other.add("demo", "1.0", REQUIRES)
         page = other.answer("/simple/demo/")
         server.raw["/simple/demo/"] = (page[0], page[1].replace(b"../..", other.base.encode()))
-        index = index_of(server, transport, cache, url=server.url_with("me:hunter2"))
+        index = index_of(url=server.url_with("me:hunter2"))
         assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
         assert "authorization" in server.asked[0][1]
         assert all("authorization" not in headers for _, headers in other.asked)
@@ -299,12 +279,12 @@ def test_no_url_is_shown_with_its_secrets(user, password, token):
 
 
 @each("case", TABLES["pages_are_kept_as_long_as_they_are_fresh"])
-def test_pages_are_kept_as_long_as_they_are_fresh(server, transport, cache, case):
+def test_pages_are_kept_as_long_as_they_are_fresh(server, case, index_of):
     headers, refresh, asks = case
     server.headers = headers
     server.add("demo", "1.0")
-    first = index_of(server, transport, cache).wheels("demo")
-    second = index_of(server, transport, cache, refresh=refresh).wheels("demo")
+    first = index_of().wheels("demo")
+    second = index_of(refresh=refresh).wheels("demo")
     assert first == second
     assert len(server.asked) == 1 + asks
     if asks:
@@ -313,36 +293,32 @@ def test_pages_are_kept_as_long_as_they_are_fresh(server, transport, cache, case
         )
 
 
-def test_offline_asks_nobody(server, transport, cache):
+def test_offline_asks_nobody(server, index_of):
     server.metadata = None
     server.add("demo", "1.0")
-    online = index_of(server, transport, cache)
+    online = index_of()
     (wheel,) = online.wheels("demo")
     assert online.wheels("missing") == ()
     asked = len(server.asked)
-    offline = index_of(server, transport, cache, offline=True)
+    offline = index_of(offline=True)
     assert offline.wheels("demo") == (wheel,)
     assert (offline.wheels("missing"), offline.has("missing")) == ((), False)
-    with pytest.raises(
-        OfflineError, match=r"failed for other: its page is not in the cache and offline is on"
-    ):
+    with pytest.raises(OfflineError, match="for other: its page is not in the cache and offline"):
         offline.wheels("other")
     with pytest.raises(
-        OfflineError, match=r"dependencies of demo-1.0-py3-none-any.whl are not in the cache"
+        OfflineError, match=f"dependencies of {wheel.filename} are not in the cache"
     ):
         offline.dependencies(wheel)
     assert len(server.asked) == asked
 
 
 @each("cutoff versions", TABLES["newer_files_and_those_of_unknown_age_are_left_out"])
-def test_newer_files_and_those_of_unknown_age_are_left_out(
-    server, transport, cache, cutoff, versions
-):
+def test_newer_files_and_those_of_unknown_age_are_left_out(server, cutoff, versions, index_of):
     server.add("demo", "1", upload_time="2026-01-01T00:00:00.123456Z")
     server.add("demo", "2", upload_time="2026-01-02T03:04:05Z")
     server.add("demo", "3")
     server.add("dated", "1", upload_time="2026-01-01T00:00:00Z")
-    index = index_of(server, transport, cache, exclude_newer=cutoff)
+    index = index_of(exclude_newer=cutoff)
     assert [one.version for one in index.wheels("demo")] == versions
     assert index.has("demo")  # so no later index may supply the name
     assert [one.version for one in index.wheels("dated")] == (["1"] if versions else [])
@@ -358,10 +334,9 @@ def folder(tmp_path):
     (simple / "demo").mkdir(parents=True)
     flat.mkdir()
     for version in ("1.0", "2.0+local"):
-        filename, data = make_wheel("demo", version, REQUIRES, requires_python=">=3.9")
-        (flat / filename).write_bytes(data)
+        small_wheels.make_wheel(flat, "demo", version, REQUIRES, requires_python=">=3.9")
     (flat / "demo-3.0.tar.gz").write_bytes(b"")
-    (flat / make_wheel("other", "1.0")[0]).write_bytes(make_wheel("other", "1.0")[1])
+    small_wheels.make_wheel(flat, "other", "1.0")
     links = [
         f'<a href="../../flat%20one/demo-{version}-py3-none-any.whl">'
         for version in ("1.0", "2.0%2Blocal", "9")
@@ -369,9 +344,7 @@ def folder(tmp_path):
     (simple / "demo" / "index.html").write_text("".join(links))
     (tmp_path / "page.html").write_text("".join(link.replace("../../", "") for link in links))
     (tmp_path / "bare" / "demo").mkdir(parents=True)
-    (tmp_path / "bare" / "demo" / "demo-1.0-py3-none-any.whl").write_bytes(
-        (flat / "demo-1.0-py3-none-any.whl").read_bytes()
-    )
+    shutil.copy(flat / "demo-1.0-py3-none-any.whl", tmp_path / "bare" / "demo")
     return tmp_path
 
 
@@ -399,16 +372,18 @@ def test_find_links_over_http(server, transport, cache):
     files = [server.add("demo", "1.0", REQUIRES), server.add("other", "2.0")]
     anchors = "".join(f'<a href="files/{file.filename}">x</a>' for file in files)
     server.raw["/links.html"] = ("text/html", anchors.encode())
-    links = find_links([f"{server.base}/links.html"], transport=transport, cache=cache)
+
+    def found_at(path):
+        return find_links([f"{server.base}/{path}"], transport=transport, cache=cache)
+
+    links = found_at("links.html")
     assert [one.url for one in links.wheels("demo")] == [f"{server.base}/files/{files[0].filename}"]
     assert [one.version for one in links.wheels("other")] == ["2.0"]
     assert links.dependencies(links.wheels("demo")[0]) == EXPECTED
     assert server.paths().count("/links.html") == 1
-    direct = find_links(
-        [f"{server.base}/files/{files[0].filename}"], transport=transport, cache=cache
-    )
+    direct = found_at(f"files/{files[0].filename}")
     assert [one.version for one in direct.wheels("demo")] == ["1.0"]
-    nothing = find_links([f"{server.base}/nothing.html"], transport=transport, cache=cache)
+    nothing = found_at("nothing.html")
     assert not nothing.has("demo")  # as a page of folders, which projects name, too
 
 
@@ -428,7 +403,7 @@ def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(folder,
     links = find_links([str(folder / "flat one")], cache=cache)
     assert len(links.wheels("demo")) == 2
     with pytest.raises(
-        PackageIndexError, match=r"other-2.0-py3-none-any.whl: it is not a readable wheel"
+        PackageIndexError, match=r"other-2.0-py3-none-any.whl: it is not a readable"
     ):
         links.wheels("other")
 
@@ -447,11 +422,8 @@ class Shipped(Snapshot):
 
     def files(self, name, environment=None):
         filename = f"{name}-1.0-py3-none-any.whl"
-        return (
-            (Wheel(name=name, version="1.0", filename=filename, url="", sha256=None),)
-            if self.has(name)
-            else ()
-        )
+        wheel = Wheel(name=name, version="1.0", filename=filename, url="", sha256=None)
+        return (wheel,) * self.has(name)
 
     def metadata(self, wheel):
         return None if wheel.url else Metadata()
@@ -466,18 +438,15 @@ def combined(server, folder, transport, cache):
         extra.add_file("sources", "sources-1.0.tar.gz", b"")
         for name in ("demo", "ours", "both", "sources", "public"):
             server.add(name, "99.0")
-        yield (
-            combined_index(
-                transport,
-                cache,
-                default=simple_source(server.url, transport, cache),
-                find_links=FindLinks([str(folder / "flat one")], readers(transport, cache)[0]),
-                snapshot=Shipped("demo", "ours"),
-                extra=[simple_source(extra.url, transport, cache)],
-            ),
-            server,
-            extra,
+        index = combined_index(
+            transport,
+            cache,
+            default=simple_source(server.url, transport, cache),
+            find_links=FindLinks([str(folder / "flat one")], readers(transport, cache)[0]),
+            snapshot=Shipped("demo", "ours"),
+            extra=[simple_source(extra.url, transport, cache)],
         )
+        yield index, server, extra
 
 
 @each("name want", TABLES["bindings"].items())

@@ -5,12 +5,11 @@ import venv
 
 import pytest
 
-from gpuenv.errors import InstallError
-from gpuenv.install import inplace_install, wheels
+from gpuenv.install import inplace_install
 from gpuenv.model import Host, Python
 from gpuenv.requirements.overrides import Overrides
 from gpuenv.requirements.target import TargetEnvironment
-from small_wheels import installed, make_lock, make_wheel
+from small_wheels import installed
 from tables import cases, data_file, each
 from test_cli import contents, run
 from test_verification import site_of
@@ -155,16 +154,6 @@ def test_an_environment_that_is_not_verified_stays(folder, server):
     assert contents(folder) == before
     pip(folder, "alpha", "-i", server.url, "--no-verify")
     assert present(folder) == {"alpha": "1.0", "old": "1.0"}
-
-
-def test_all_files_are_there_before_a_package_is_removed(folder):
-    """An environment that is changed in place: of conda, or of the system."""
-    put(folder, {"old": ["1.0"]})
-    lock = make_lock(make_wheel(folder, "alpha", "1.0"))
-    (folder / lock.pins[0].wheel.filename).unlink()
-    with pytest.raises(InstallError):
-        wheels.add(lock, str(folder / "env" / "bin" / "python"), remove=["old"])
-    assert present(folder) == {"old": "1.0"}
 
 
 def test_files_of_a_folder_and_no_index(folder, server):

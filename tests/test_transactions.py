@@ -34,9 +34,14 @@ def second(tmp_path, first):
     return make_lock(make_wheel(tmp_path, "alpha", "2.0", script="alpha"), beta)
 
 
-@pytest.fixture(params=["uv", "pip"])
-def installer(request):
-    return str(request.param)
+@pytest.fixture
+def env(tmp_path):
+    """Where the environment will be."""
+    return tmp_path / "env"
+
+
+def sync(lock, target, installer="uv", **options):
+    return wheels.sync(lock, str(target), installer=installer, **options)
 
 
 def versions(env):
@@ -58,7 +63,7 @@ def left_beside(env):
 
 def test_scripts_have_the_path_of_the_target(tmp_path, first, installer):
     env = tmp_path / "it's an env"
-    wheels.sync(first, str(env), installer=installer)
+    sync(first, env, installer=installer)
     assert output(env / "bin" / "alpha") == f"1.0 {env}"
     activated = f'. "{env}/bin/activate"; echo "$VIRTUAL_ENV"; command -v alpha'
     lines = run_program(["sh", "-c", activated])
@@ -72,21 +77,15 @@ def test_scripts_have_the_path_of_the_target(tmp_path, first, installer):
     assert left_beside(env) == []
 
 
-def test_no_direct_url_and_a_freeze_with_versions(tmp_path, first, installer):
-    env = tmp_path / "env"
-    python = wheels.sync(first, str(env), installer=installer)
+def test_no_direct_url_and_a_freeze_with_versions(env, first, installer):
+    python = sync(first, env, installer=installer)
     assert not list(env.rglob("direct_url.json"))
     command = [find_uv() or "", "pip", "freeze", "--python", python]
-    assert output_of(command) == ["alpha==1.0", "beta==1.0"]
+    assert run_program(command).stdout.split() == ["alpha==1.0", "beta==1.0"]
 
 
-def output_of(command):
-    return run_program(command).stdout.split()
-
-
-def test_settings_of_the_user_stay(tmp_path, first, second):
-    env = tmp_path / "env"
-    wheels.sync(first, str(env), installer="uv")
+def test_settings_of_the_user_stay(env, first, second):
+    sync(first, env)
     (env / "pip.conf").write_text("[global]\n")
     (env / "bin" / "mine").symlink_to("python")
     (env / SITE / "sitecustomize.py").write_text("import os\n")
@@ -95,17 +94,16 @@ def test_settings_of_the_user_stay(tmp_path, first, second):
     kernel = env / "share" / "jupyter" / "kernels" / "mine" / "kernel.json"
     kernel.parent.mkdir(parents=True)
     kernel.write_text("{}")
-    wheels.sync(second, str(env), installer="uv")
+    sync(second, env)
     found = contents(env)
     assert {"pip.conf", "bin/mine", f"{SITE}/sitecustomize.py"} <= found.keys()
     assert str(kernel.relative_to(env)) in found
     assert f"{SITE}/remains/half.py" not in found
 
 
-def test_every_change_of_a_package_counts(tmp_path, first):
+def test_every_change_of_a_package_counts(env, first):
     """A change of the size, of the time or of the RECORD is sufficient."""
-    env = tmp_path / "env"
-    wheels.sync(first, str(env), installer="uv")
+    sync(first, env)
     module, record = env / SITE / "beta.py", env / SITE / "beta-1.0.dist-info" / "RECORD"
     data, rows, early = module.read_bytes(), record.read_bytes(), 10**9
     changes = [
@@ -128,62 +126,61 @@ def test_every_change_of_a_package_counts(tmp_path, first):
         assert wheels.changes(first, str(env)).again == ()
 
 
-def test_nothing_to_do_writes_nothing(tmp_path, first):
-    env, said = tmp_path / "env", []
-    wheels.sync(first, str(env), installer="uv")
+def test_nothing_to_do_writes_nothing(env, first):
+    said = []
+    sync(first, env)
     before = contents(env)
-    wheels.sync(first, str(env), installer="uv", progress=said.append)
+    sync(first, env, progress=said.append)
     assert contents(env) == before and left_beside(env) == []
     assert "already" in said[-1]
 
 
-def test_an_environment_that_was_moved(tmp_path, first):
-    env, moved = tmp_path / "env", tmp_path / "env-2"
-    wheels.sync(first, str(env), installer="uv")
+def test_an_environment_that_was_moved(tmp_path, env, first):
+    moved = tmp_path / "env-2"
+    sync(first, env)
     env.rename(moved)
-    wheels.sync(first, str(moved), installer="uv")
+    sync(first, moved)
     assert output(moved / "bin" / "alpha") == f"1.0 {moved}"
     assert f"'{moved}'" in (moved / "bin" / "activate").read_text()
 
 
-def test_a_link_to_an_environment_stays_a_link(tmp_path, first, second):
-    env, link = tmp_path / "env", tmp_path / "current"
-    wheels.sync(first, str(env), installer="uv")
+def test_a_link_to_an_environment_stays_a_link(tmp_path, env, first, second):
+    link = tmp_path / "current"
+    sync(first, env)
     link.symlink_to("env")
-    wheels.sync(second, str(link), installer="uv")
+    sync(second, link)
     assert link.is_symlink() and versions(env)["alpha"] == "2.0"
 
 
 # ---- failures -----------------------------------------------------------------------------------
 
 
-def test_a_failed_download_keeps_the_old_environment(tmp_path, first, second, installer):
-    env = tmp_path / "env"
-    wheels.sync(first, str(env), installer=installer)
+def test_a_failed_download_keeps_the_old_environment(tmp_path, env, first, second, installer):
+    sync(first, env, installer=installer)
     before = contents(env)
     gone = second.pins[0].wheel
     (tmp_path / gone.filename).unlink()
     # beta is not in the lock any more: it would be removed first
     with pytest.raises(InstallError) as error:
-        wheels.sync(make_lock(gone), str(env), installer=installer)
+        sync(make_lock(gone), env, installer=installer)
     assert "alpha 2.0" in error.value.message and gone.url in error.value.message
     assert contents(env) == before and left_beside(env) == []
 
 
-def test_an_environment_that_does_not_work_is_not_used(tmp_path, first, second):
-    env, proved = tmp_path / "env", []
+def test_an_environment_that_does_not_work_is_not_used(env, first, second):
+    proved = []
 
     def prove(python):
         proved.append(python)
         return False
 
     with pytest.raises(NotVerifiedError):
-        wheels.sync(first, str(env), installer="uv", prove=prove)
+        sync(first, env, prove=prove)
     assert not env.exists() and left_beside(env) == []
-    wheels.sync(first, str(env), installer="uv")
+    sync(first, env)
     before = contents(env)
     with pytest.raises(NotVerifiedError):
-        wheels.sync(second, str(env), installer="uv", prove=prove)
+        sync(second, env, prove=prove)
     assert contents(env) == before
     assert not any(python.startswith(str(env)) for python in proved)
 
@@ -204,8 +201,8 @@ def test_a_failed_install_keeps_the_old_lock(tmp_path, first, second):
     assert lock.read_bytes() != before and versions(tmp_path / "env")["alpha"] == "2.0"
 
 
-def test_the_evidence_names_the_target(tmp_path, first, call):
-    env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
+def test_the_evidence_names_the_target(tmp_path, env, first, call):
+    lock = write_lock(tmp_path / "pylock.toml", first)
     document = call(f"sync {lock} --target {env} --json {CPU} --find-links {tmp_path}").document
     evidence = " ".join(check["evidence"] for check in document["checks"])
     assert str(env) in evidence and ".gpuenv" not in evidence
@@ -229,13 +226,12 @@ def switching(request, monkeypatch):
     return str(request.param)
 
 
-def test_rollback(tmp_path, first, second, switching):
-    env = tmp_path / "env"
-    wheels.sync(first, str(env), installer="uv")
+def test_rollback(env, first, second, switching):
+    sync(first, env)
     with pytest.raises(InputError, match="no environment before"):
         wheels.rollback(str(env))
     old = contents(env)
-    wheels.sync(second, str(env), installer="uv")
+    sync(second, env)
     new = contents(env)
     assert old != new
     wheels.rollback(str(env))
@@ -298,27 +294,16 @@ def stop_after(count, patch):
     patch.setattr(transaction.Transaction, "commit", stopping_commit)
 
 
-def test_the_installer_ends_with_gpuenv(tmp_path, first, installer):
+def test_the_installer_ends_with_gpuenv(tmp_path, env, first, installer):
     """gpuenv alone is killed while the installer waits for a file that never comes."""
-    env, wheel = tmp_path / "env", first.pins[0].wheel
+    wheel = first.pins[0].wheel
     (tmp_path / wheel.filename).unlink()
     os.mkfifo(tmp_path / wheel.filename)
     lock = write_lock(tmp_path / "pylock.toml", first)
     before = processes.running()
-    command = [
-        sys.executable,
-        "-m",
-        "gpuenv",
-        "sync",
-        str(lock),
-        "--target",
-        str(env),
-        *CPU.split(),
-    ]
-    command += ["--find-links", str(tmp_path)]
-    child = subprocess.Popen(
-        [*command, "--installer", installer], stdout=subprocess.DEVNULL, start_new_session=True
-    )
+    command = f"{sys.executable} -m gpuenv sync {lock} --target {env} {CPU}"
+    command += f" --find-links {tmp_path} --installer {installer}"
+    child = subprocess.Popen(command.split(), stdout=subprocess.DEVNULL, start_new_session=True)
     end = time.monotonic() + 60
     while not list(env.parent.glob(".env.gpuenv/work/*")) and time.monotonic() < end:
         time.sleep(0.05)
@@ -332,31 +317,30 @@ def test_the_installer_ends_with_gpuenv(tmp_path, first, installer):
     assert left_beside(env) == []
 
 
-def test_remains_are_removed(tmp_path, first):
-    env = tmp_path / "env"
-    wheels.sync(first, str(env), installer="uv")
+def test_remains_are_removed(tmp_path, env, first):
+    sync(first, env)
     beside = tmp_path / ".env.gpuenv"
     for name in ("new-1", "trash-2", "work"):
         (beside / name / "deep").mkdir(parents=True)
         (beside / name / "deep" / "file").write_text("x")
     (beside / "claim-4").write_text("{}")
-    wheels.sync(first, str(env), installer="uv")
+    sync(first, env)
     assert not beside.exists()
 
 
 # ---- what is added, changed and removed ----------------------------------------------------------
 
 
-def test_what_a_sync_changes(tmp_path, first, second):
-    env, seen = tmp_path / "env", []
+def test_what_a_sync_changes(tmp_path, env, first, second):
+    seen = []
     gamma = make_wheel(tmp_path, "gamma", "1.0")
-    wheels.sync(first, str(env), installer="uv")
+    sync(first, env)
     wheels.add(make_lock(gamma), wheels.interpreter_of(str(env)), installer="uv")
     alpha, delta = second.pins[0].wheel, make_wheel(tmp_path, "delta", "1.0")
     target = make_lock(alpha, delta)
-    wheels.sync(target, str(env), installer="uv", exact=False, approve=seen.append)
+    sync(target, env, exact=False, approve=seen.append)
     assert versions(env) == {"alpha": "2.0", "beta": "1.0", "gamma": "1.0", "delta": "1.0"}
-    wheels.sync(target, str(env), installer="uv", approve=seen.append)
+    sync(target, env, approve=seen.append)
     assert versions(env) == {"alpha": "2.0", "delta": "1.0"}
     names = [
         [[change.name for change in getattr(one, kind)] for kind in ("add", "change", "remove")]
@@ -366,38 +350,37 @@ def test_what_a_sync_changes(tmp_path, first, second):
     assert seen[1].confirm == ("beta", "gamma")
 
 
-def test_a_lock_of_changes_keeps_all_else(tmp_path, first):
-    env, gamma = tmp_path / "env", make_lock(make_wheel(tmp_path, "gamma", "1.0"))
-    wheels.sync(first, str(env), installer="uv")
-    wheels.sync(gamma, str(env), installer="uv", remove=["beta"])
+def test_a_lock_of_changes_keeps_all_else(tmp_path, env, first):
+    gamma = make_lock(make_wheel(tmp_path, "gamma", "1.0"))
+    sync(first, env)
+    sync(gamma, env, remove=["beta"])
     assert versions(env) == {"alpha": "1.0", "gamma": "1.0"}
     found = wheels.changes(first, str(env))
     assert ([change.name for change in found.add], found.again) == (["beta"], ())
     assert [change.name for change in found.remove] == ["gamma"]
 
 
-def test_exact_removes_what_gpuenv_did_not_install(tmp_path, first, second):
+def test_exact_removes_what_gpuenv_did_not_install(env, first, second):
     """From an environment of the user, only with --exact."""
-    env, seen = tmp_path / "env", []
-    wheels.sync(first, str(env), installer="uv")
+    seen = []
+    sync(first, env)
     (env / environment_files.FILE).unlink()
     alpha = make_lock(second.pins[0].wheel)
-    wheels.sync(alpha, str(env), installer="uv", approve=seen.append)
+    sync(alpha, env, approve=seen.append)
     assert versions(env) == {"alpha": "2.0", "beta": "1.0"} and not seen[0].remove
-    wheels.sync(alpha, str(env), installer="uv", exact=True, approve=seen.append)
+    sync(alpha, env, exact=True, approve=seen.append)
     assert versions(env) == {"alpha": "2.0"} and seen[1].confirm == ("beta",)
 
 
-def test_a_dry_run(tmp_path, first, second, call):
-    env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
-    command = ["sync", str(lock), "--target", str(env), "--dry-run", "--json", *CPU.split()]
-    command += ["--find-links", str(tmp_path)]
-    document = call(*command).document
+def test_a_dry_run(tmp_path, env, first, second, call):
+    lock = write_lock(tmp_path / "pylock.toml", first)
+    command = f"sync {lock} --target {env} --dry-run --json {CPU} --find-links {tmp_path}"
+    document = call(command).document
     assert [row["name"] for row in document["add"]] == ["alpha", "beta"] and not env.exists()
-    wheels.sync(first, str(env), installer="uv")
+    sync(first, env)
     before = contents(tmp_path)
     write_lock(lock, second)
-    document = call(*command).document
+    document = call(command).document
     assert document["change"] == [{"name": "alpha", "before": "1.0", "after": "2.0"}]
     lock.write_bytes(before["pylock.toml"])
     assert contents(tmp_path) == before
