@@ -68,3 +68,25 @@ def test_a_requirement_is_the_framework(name, host, tmp_path):
             lock = lock.replace(frameworks=(), requirements=(), digest="")
         results.append((done.returncode, done.stdout, done.stderr, lock))
     assert results[0] == results[1]
+
+
+@each(
+    "name meant",
+    [
+        ("jxa", "jax"),
+        ("cuppy", "cupy"),
+        ("xformer", "xformers"),
+        ("torchx", None),
+        ("jaxlib", None),
+        ("keras", None),
+        ("llm", None),
+        ("vllm", None),
+    ],
+)
+def test_a_slip_is_solved_with_a_warning(name, meant, folder):
+    """A stranger's package has the name; one that is well known for itself gets no warning."""
+    make_wheel(folder, name.replace("-", "_"), "1.0")
+    command = f"solve {name} --gpu none --no-index --find-links {folder} --dry-run"
+    done = run(command, folder, status=None)
+    line = f"warning: {name} is a package of its own; did you mean {meant}?\n"
+    assert done.stderr == line if meant else "did you mean" not in done.stderr

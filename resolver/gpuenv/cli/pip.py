@@ -19,7 +19,7 @@ from .environments import doctor_step, exit_on_signals, print_checks, report_not
 from .flags import BUILDS, HOST, INSTALLER, OFFLINE
 from .output import print_json, print_report, step_printer
 from .parser import Argument, Command, Group, Parser
-from .requests import is_described, read_host, read_request, refuse_nicknames
+from .requests import check_names, is_described, read_host, read_request
 
 # Flags of pip that change nothing: gpuenv asks no questions.
 WITHOUT_EFFECT = (
@@ -155,7 +155,7 @@ class Install(Command):
             raise InputError("nothing to install: give a REQUIREMENT, or -r FILE")
         arguments.python = inplace.installable_python(arguments.python)
         target = inplace.InplaceTarget(arguments.python)
-        refuse_nicknames(texts)
+        check_names(texts)
         request, options, host = read_request(
             arguments, lambda: read_host(arguments, need_gpu=False)
         )

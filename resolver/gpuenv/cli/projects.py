@@ -22,11 +22,11 @@ from .flags import HOST, PLACES, PROJECT
 from .output import print_errors, print_json, print_lines, print_report
 from .parser import Argument, Command, Group
 from .requests import (
+    check_names,
     is_about_conda,
     read_host,
     read_index_options,
     read_requirement,
-    refuse_nicknames,
     used_host_flags,
 )
 from .state import perform
@@ -174,7 +174,7 @@ class Add(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Change, lock and install."""
-        refuse_nicknames(arguments.changed)
+        check_names(arguments.changed)
         texts = [read_requirement(text) for text in arguments.changed]
         read_url = partial(api.read_url, options=read_index_options(arguments))
         file = read_files(arguments.requirements, read_url=read_url)

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
-from .. import api, loader_env
+from .. import activity, api, loader_env
 from ..atomic_write import require_place
 from ..errors import InputError
 from ..index.urls import path_to_file_url
@@ -33,8 +33,8 @@ from ..requirements.parse import (
     no_build_names,
 )
 from ..requirements.pyproject import read_project
-from ..requirements.target import TargetEnvironment
-from ..resolve.requested import frameworks_of_flags, meant_framework
+from ..requirements.target import TargetEnvironment, normalize_name
+from ..resolve.requested import close_name, frameworks_of_flags, meant_framework
 from .flags import ALWAYS_OF_WHEELS, HOST_FLAGS, OF_WHEELS
 
 DEFAULT_PATHS = {
@@ -144,7 +144,7 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     if wants_conda(arguments):
         return read_conda_request(arguments)
     refuse_conda_flags(arguments)
-    refuse_nicknames(arguments.requirement)
+    check_names(arguments.requirement)
     return read_request(arguments, lambda: read_host(arguments, need_gpu=True))
 
 
@@ -386,14 +386,22 @@ def _without_tag(text: str, builds: dict[str, str]) -> str:
     return name
 
 
-def refuse_nicknames(texts: Sequence[str]) -> None:
-    """Raise InputError for a nickname or a slip such as pytorch: another package has that name."""
-    frameworks = api.compatibility_data().frameworks()
+def check_names(texts: Sequence[str]) -> None:
+    """Raise InputError for a nickname or a slip such as pytorch: another package has that name.
+
+    Of a slip that may be meant a line is announced.
+    """
+    data = api.compatibility_data()
     for text in texts:
-        framework = meant_framework(re.split(r"[^\w.-]", text)[0], frameworks)
+        name = re.split(r"[^\w.-]", text)[0]
+        framework = meant_framework(name, data.frameworks())
         if framework is not None:
             hint = f"write {framework}, or give the package of that name in a file: -r FILE"
             raise InputError(f"{text}: this package is not the framework {framework}", hint=hint)
+        close = close_name(normalize_name(name), data.names())
+        if close is not None:
+            line = f"warning: {name} is a package of its own; did you mean {close}?"
+            activity.current.announce(line)
 
 
 def read_requirement(text: str, name_of: NameOf | None = None) -> str:

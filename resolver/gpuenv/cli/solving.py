@@ -26,6 +26,7 @@ from .output import print_errors, print_json, print_lines, print_report, print_r
 from .parser import Argument, Command, output_file
 from .requests import (
     active_conda_prefix,
+    check_names,
     describe_from,
     is_about_conda,
     is_conda_backend,
@@ -37,7 +38,6 @@ from .requests import (
     read_request,
     read_solve_request,
     refuse_conda_flags,
-    refuse_nicknames,
 )
 
 
@@ -180,7 +180,7 @@ def _explain_request(arguments: Namespace) -> int:
         request, options, host = read_conda_request(arguments)
     else:
         refuse_conda_flags(arguments)
-        refuse_nicknames(arguments.requirement)
+        check_names(arguments.requirement)
         arguments.framework, arguments.requirement = api.split_frameworks(
             arguments.framework, arguments.requirement
         )

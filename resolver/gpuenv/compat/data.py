@@ -415,6 +415,11 @@ class CompatibilityData:
         """Return whether the data has the builds of a distribution: a framework, or a library."""
         return distribution in self._framework_distributions or self.is_library(distribution)
 
+    def names(self) -> Sequence[str]:
+        """Return the distributions that the data has builds or rows of, in alphabetical order."""
+        companions = (*self._tables.companions, *self._tables.extension_libraries)
+        return sorted({*self._framework_distributions, *self._libraries, *companions})
+
     def _releases_of(self, distribution: str) -> Releases:
         if distribution not in self._releases:
             path = os.path.join(self.folder, "libraries", distribution + ".json")

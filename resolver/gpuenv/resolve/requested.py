@@ -7,7 +7,7 @@ belongs to some builds only (jax[cuda12], onnxruntime-gpu) limits the framework 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from ..compat.data import CompatibilityData
@@ -43,6 +43,23 @@ def meant_framework(name: str, known: Collection[str]) -> str | None:
         if len(name) >= _SHORTEST_SLIP and (name in missing or sorted(name) == sorted(framework)):
             return framework
     return None
+
+
+def close_name(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that another name is a slip of: jxa, cuppy, torchvison.
+
+    Two neighbors are in the other order, or a letter is missing or doubled. None if there is none.
+    """
+
+    def slips(right: str) -> Iterator[str]:
+        for at in range(len(right)):
+            before, letter, after = right[:at], right[at], right[at + 1 :]
+            yield before + after[:1] + letter + after[1:]
+            yield before + letter + letter + after
+            if len(name) >= _SHORTEST_SLIP:
+                yield before + after
+
+    return next((right for right in known if name not in known and name in slips(right)), None)
 
 
 def read_request(
