@@ -63,6 +63,14 @@ def test_a_flag_of_wheels_is_refused_for_a_lock_of_conda(flag, call):
     assert flag in done.stderr
 
 
+def test_no_package_at_a_url_is_installed_offline(call):
+    url = f"https://a.test/channel/linux-64/zlib-1.3.1-0.conda#{32 * '0'}"
+    Path("lock.txt").write_text(f"@EXPLICIT\n{url}\n")
+    done = call("sync lock.txt --target env --offline", status=2)
+    done.says_in_one_line("zlib 1.3.1 is of no local channel")
+    assert not Path("env").exists()
+
+
 def test_the_tables_have_every_flag():
     known = {*TABLES["conda"], *TABLES["sync"], *TABLES["elsewhere"]}
     for name in ("solve", "install", "explain", "sync"):

@@ -121,6 +121,7 @@ class Install(Command):
         plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
         lock = api.lock(plan)
         _refuse_of_wheels(arguments, lock)
+        _refuse_offline(arguments, lock)
         if arguments.require_attestations:
             lock = api.attested(lock, options)
         how = _installing(arguments, lock, plan.host, options)
@@ -183,6 +184,7 @@ class Sync(Command):
             arguments.lock = named_lock(arguments.lock)
         lock, host = _lock_and_host(arguments)
         files = _with_local_files(arguments, lock, no_index=arguments.no_index)
+        _refuse_offline(arguments, files)
         warnings = [f"warning: {text}" for text in warning_texts(api.shared_path_reasons(lock))]
         if arguments.dry_run:
             changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)
@@ -385,6 +387,17 @@ def _refuse_of_wheels(arguments: Namespace, lock: Lock) -> None:
 
 
 # ---- installation --------------------------------------------------------------------------------
+
+
+def _refuse_offline(arguments: Namespace, lock: Lock) -> None:
+    """Raise InputError if --offline is on and a package of a conda lock is at a URL."""
+    wheels = lock.wheels.pins if lock.wheels is not None else ()
+    for pin in (*lock.pins, *wheels) if lock.conda and arguments.offline else ():
+        if not pin.wheel.url.startswith("file:"):
+            message = f"--offline: {pin.wheel.name} {pin.wheel.version} is of no local channel"
+            raise InputError(
+                message, hint="conda packages are installed with a network: leave it out"
+            )
 
 
 def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptions) -> Installing:
