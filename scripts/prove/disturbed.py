@@ -2,14 +2,11 @@
 
     python scripts/tools.py prove disturbed kills [--points 300] [--seed N] [--command NAME ...]
     python scripts/tools.py prove disturbed full-disk [--step N] [--command NAME ...]
-    python scripts/tools.py prove disturbed processes [--processes 16] [--rounds 50]
 
 - kills: a signal to gpuenv alone or to its process group, at a random moment of a run.
 - full-disk: the Nth call that needs space fails, and all later ones, for each N until the command
   succeeds; with "no space", and with "quota exceeded". The exit status must be 2 or 4, with one
   clear line.
-- processes: many processes solve with one cache and sync two locks into the same four targets.
-  Every run must succeed, and each target must have the packages of one lock.
 
 Each part of the results (an environment, the locks of a project, each downloaded file) must be
 the old one or the new one. The next run must complete the new results and leave no other file.
@@ -28,15 +25,12 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import processes
-from common import GPUENV, ROOT, own_code, run_gpuenv
-from gpuenv.install.environment_files import read_packages
-from index_server import IndexServer
+from common import GPUENV, ROOT, own_code
 from small_wheels import contents, make_lock, make_wheel, write_lock
 
 SOLVE = ("--no-index", "--find-links", "{wheels}", "--gpu", "none")
@@ -120,7 +114,7 @@ class Trials:
         if self.start(turn).wait():
             return [*faults, "next runs that failed"]
         now = self.state()
-        if any(now.get(path) != data for path, data in visible(new).items()):
+        if any(now.get(path) != data for part in parts[2].values() for path, data in part.items()):
             faults.append("false verified")
         left = [path for path in now if path.endswith((".part", ".tmp"))]
         left += now.keys() - self.references[0].keys() - self.references[1].keys()
@@ -153,21 +147,18 @@ def make_version(folder: Path, version: int) -> Path:
     return write_lock(folder / f"pylock.{version}.toml", lock)
 
 
-def visible(state: State) -> State:
-    """Return the files that users see: no part of the path starts with a dot."""
-    return {
-        path: data
-        for path, data in state.items()
-        if not any(part.startswith(".") for part in path.split("/"))
-    }
-
-
 def parts_of(state: State) -> dict[str, State]:
-    """Return what changes as a whole: the environment, the files at the top, each download."""
+    """Return what users see and what changes as a whole.
+
+    That is the environment, the files at the top, and each download. What users see has no part of
+    its path that starts with a dot.
+    """
     parts: dict[str, State] = {}
-    for path, data in visible(state).items():
-        folder = path.partition("/")[0] if "/" in path else ""
-        parts.setdefault(path if folder == "files" else folder, {})[path] = data
+    for path, data in state.items():
+        folder, is_below, _ = path.partition("/")
+        if not any(part.startswith(".") for part in path.split("/")):
+            name = path if folder == "files" else folder if is_below else ""
+            parts.setdefault(name, {})[path] = data
     return parts
 
 
@@ -272,71 +263,9 @@ def fill(trials: Trials, library: Path, number: int, step: int) -> Iterator[str]
         at += step
 
 
-# ---- many processes ------------------------------------------------------------------------------
-
-
-def prove_processes(arguments: Namespace) -> dict[str, Counter[str]]:
-    """Run many processes on one cache and four targets; two of these exist at the start."""
-    failures: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as name, IndexServer() as server:
-        folder = Path(name)
-        server.add("demo", "1.0", ["other"])
-        server.add("other", "1.0", padding=5000)
-        (folder / "wheels").mkdir()
-        locks = [make_version(folder, version) for version in (1, 2)]
-        targets = ["old-1", "old-2", "new-1", "new-2"]
-
-        def run(*words: str) -> None:
-            done = run_gpuenv(
-                *words, "--gpu", "none", folder=folder, GPUENV_CACHE_DIR=str(folder / "cache")
-            )
-            if done.returncode:
-                failures[f"{words[0]}: {done.returncode}: {done.stderr[-300:]}"] += 1
-
-        def sync(lock: Path, target: str) -> None:
-            words = ["--find-links", "wheels", "--wait", "3000", "--no-verify"]
-            run("sync", str(lock), "--target", target, *words)
-
-        def work(seed: int) -> None:
-            source = random.Random(seed)  # noqa: S311  no secret
-            for number in range(arguments.rounds):
-                refresh = ["--refresh"] * (number % 2)
-                lock = f"pylock.p{seed}.toml"
-                run("solve", "demo", "--index-url", server.url, "-o", lock, *refresh)
-                sync(source.choice(locks), source.choice(targets))
-
-        for target in targets[:2]:
-            sync(locks[0], target)
-        with ThreadPoolExecutor(arguments.processes) as pool:
-            list(pool.map(work, range(arguments.processes)))
-        wrong = [fault for target in targets for fault in wrong_target(folder / target)]
-        wrong += [path.name for path in folder.iterdir() if path.name.endswith(".tmp")]
-    print(*failures, *wrong, sep="\n", flush=True)
-    counts = {"failures": failures.total(), "wrong targets": len(wrong)}
-    runs = arguments.processes * arguments.rounds
-    return {"sync": Counter({"points": runs, **counts})}
-
-
-def wrong_target(target: Path) -> Iterator[str]:
-    """Yield the fault of a target that has other packages than a lock, and the files left."""
-    packages = read_packages(str(target))
-    names = {(package.name, package.version) for package in packages}
-    locks = [
-        {("alpha", f"{number}.0"), ("beta", "1.0"), (other, "1.0")}
-        for number, other in ((1, "gamma"), (2, "delta"))
-    ]
-    is_whole = all((target / path).exists() for package in packages for path in package.files)
-    if target.exists() and (names not in locks or not is_whole):
-        yield f"{target.name}: {sorted(names)}"
-    beside = target.with_name(f".{target.name}.gpuenv")
-    for path in beside.iterdir() if beside.exists() else ():
-        if path.name != "previous":
-            yield f"{target.name}: {path.name} is left"
-
-
 # ---- the check -----------------------------------------------------------------------------------
 
-WAYS = {"kills": prove_kills, "full-disk": prove_full_disk, "processes": prove_processes}
+WAYS = {"kills": prove_kills, "full-disk": prove_full_disk}
 # What is no fault.
 USUAL = ("points", "ended before the signal", "failed")
 
@@ -347,8 +276,6 @@ ARGUMENTS = {
     "--points": {"type": int, "default": 300},
     "--seed": {"type": int, "default": 1},
     "--step": {"type": int, "default": 1},
-    "--processes": {"type": int, "default": 16},
-    "--rounds": {"type": int, "default": 50},
 }
 
 
@@ -361,5 +288,5 @@ def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
         for outcome, count in row.items()
         if count and outcome not in USUAL
     ]
-    settings = {key: getattr(arguments, key) for key in ("seed", "step", "processes", "rounds")}
+    settings = {"seed": arguments.seed, "step": arguments.step}
     return {"settings": settings, "commands": rows}, faults
