@@ -30,7 +30,6 @@ LIMITS = {"cold": 1.5, "warm": 7, "builds": 2}
 
 def cases(tools: Tools) -> Iterator[Case]:
     """Yield each set with empty caches, and again with filled caches if no package is built."""
-    (tools.folder / "metadata").mkdir()
     for file, builds in (("requirement_sets.toml", False), ("gpu_projects.toml", True)):
         for row in tomllib.loads((ROOT / "tests/data" / file).read_text())["sets"]:
             yield from cases_of(tools, row, builds)

@@ -3,17 +3,10 @@
     python scripts/tools.py prove companion-grid [--jobs N] [--only NAME ...] [--record FILE]
 
 tests/data/companion_grid.toml has the companions, the releases of their frameworks and the hosts.
-They are solved with the default index of this machine. The judge does not know the compatibility
-data. It reads the wheels of the companions in each lock:
-
-- the libraries that they link or open (CUDA, cuDNN) must be those of the NVIDIA wheels in the lock;
-- the symbols that they need of torch or TensorFlow must be exported by the release in the lock;
-- an extension with the headers of NumPy 1 must not meet NumPy 2;
-- Requires-Dist must hold.
-
-The symbols of torch are those of the default index's build of the same release. The record names
-the wheels that were not read, as their index cannot be reached. Of libraries over 80 MB,
-compressed, nothing is read.
+They are solved with the default index of this machine. The judge reads the wheels of the companions
+in each lock and does not know the rows of the data: what they require, the CUDA, cuDNN and NumPy
+that they link, and the releases of torch and TensorFlow that have all their symbols must be in the
+lock. The record names the wheels that were not read, as their index cannot be reached.
 """
 
 from __future__ import annotations
@@ -23,7 +16,7 @@ import re
 import tomllib
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from typing import Any
@@ -34,8 +27,10 @@ from packaging.version import Version
 
 import gpuenv
 from common import ROOT
+from data.companion_rows import FRAMEWORKS, line_of
 from data.compile import DATA
-from data.scan_companions import CUDA, CUDNN, LINKED, OPTIONAL, OWN, STANDARD, Scanner, majors
+from data.index import UNREADABLE
+from data.scan_companions import Scanner
 from gpuenv.errors import GpuEnvError
 from gpuenv.model import EVERY_PACKAGE, Host, IndexOptions, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment
@@ -44,7 +39,6 @@ GRID = tomllib.loads((ROOT / "tests/data/companion_grid.toml").read_text(encodin
 NVIDIA = re.compile(r"nvidia-[\w-]+-cu(\d\d)|cuda-toolkit|nvidia-(?:cuda-runtime|cublas)")
 Case = tuple[str, str, str, str]  # companion, framework, its release, host
 Pins = Mapping[str, Wheel]
-Libraries = Mapping[str, Mapping[str, Any]]  # path: facts, as `Scanner.read` returns them
 
 
 def cases(only: Sequence[str] | None) -> Iterator[Case]:
@@ -78,93 +72,37 @@ def solved(case: Case) -> tuple[str, dict[str, Wheel]]:
     return "locked", {pin.wheel.name: pin.wheel for pin in plan.pins}
 
 
-# ---- the judge -----------------------------------------------------------------------------------
+def contradictions(line: Mapping[str, Any], pins: Pins, target: TargetEnvironment) -> Iterator[str]:
+    """Yield what a companion's wheel needs and a lock does not have.
 
-
-def unmet_requirements(
-    requires: Sequence[str], pins: Pins, target: TargetEnvironment
-) -> Iterator[str]:
-    """Yield each requirement of a wheel that the lock does not meet."""
-    for text in requires:
-        requirement = Requirement(text)
-        if requirement.marker and not target.marker(str(requirement.marker), ()):
-            continue
-        pin = pins.get(canonicalize_name(requirement.name))
-        if pin is None or not requirement.specifier.contains(pin.version, prereleases=True):
-            yield f"requires {text}, the lock has {pin.version if pin else 'none'}"
-
-
-def foreign_libraries(libraries: Libraries, pins: Pins) -> Iterator[str]:
-    """Yield each library that needs another CUDA, cuDNN or NumPy than that of the lock."""
-    provided, cudnn = set(), set()
+    Args:
+        line: what was read in the wheel (`Scanner.scan`).
+    """
+    for text in line["requires"]:
+        need = Requirement(text)
+        if need.marker is None or target.marker(str(need.marker), ()):
+            pin = pins.get(canonicalize_name(need.name))
+            if pin is None or not need.specifier.contains(pin.version, prereleases=True):
+                yield f"requires {text}, the lock has {pin.version if pin else 'none'}"
+    for framework in FRAMEWORKS:
+        if framework in pins and framework in line:
+            minor = Version(line_of(pins[framework].version))
+            fitting = list(map(Version, line[framework]))
+            if not fitting or not fitting[0] <= minor <= fitting[-1]:
+                yield f"has symbols of {framework} {line[framework]}, the lock has {minor}"
+    have: dict[str, set[int]] = {"cuda": set(), "cudnn": set(), "numpy": {1, 2}}
     for name, pin in pins.items():
         major = Version(pin.version).major
         if match := NVIDIA.fullmatch(name):
-            provided.add(int(match[1] or major))
+            have["cuda"].add(int(match[1] or major))
         if name.startswith("nvidia-cudnn-cu"):
-            cudnn.add(major)
-    own = {path.rpartition("/")[2] for path in libraries}
-    # One library for each CUDA version: the program loads one of them.
-    alternatives = [path for path in libraries if re.search(r"_cuda\d{2,3}\.so$", path)]
-    needs = [{*majors(CUDA, libraries[path]["needs"])} for path in alternatives]
-    if alternatives and not any(need <= provided for need in needs):
-        yield f"has no library for CUDA {sorted(provided)}"
-    for path, facts in libraries.items():
-        if path in alternatives or OPTIONAL.match(path):
-            continue
-        for what, pattern, have in (("CUDA", CUDA, provided), ("cuDNN", CUDNN, cudnn)):
-            linked = majors(pattern, {*facts["needs"]} - own) or majors(pattern, facts["opens"])
-            if linked and not {*linked} & have:
-                yield f"{path} needs {what} {linked}, the lock has {sorted(have)}"
-        numpy = pins["numpy"].version if "numpy" in pins else "1"
-        if facts["numpy"] == 1 and Version(numpy).major > 1:
-            yield f"{path} has the headers of NumPy 1, the lock has {numpy}"
-
-
-def missing_symbols(libraries: Libraries, pins: Pins, scanner: Scanner) -> Iterator[str]:
-    """Yield each library that needs a symbol which the framework of the lock does not export."""
-    own = {symbol for facts in libraries.values() for symbol in facts["defined"]}
-    for framework in {*LINKED} & {*pins}:
-        linked = {
-            path: facts
-            for path, facts in libraries.items()
-            if any(map(LINKED[framework].match, facts["needs"]))
-        }
-        if not linked:
-            continue  # the exports are read from large wheels
-        minor = ".".join(str(part) for part in Version(pins[framework].version).release[:2])
-        exports = scanner.exports[framework]
-        known = set().union(*exports.values())
-        for path, facts in linked.items():
-            lacking = [
-                symbol
-                for symbol in sorted({*facts["undefined"]} - own - exports.get(minor, known))
-                if not STANDARD.match(symbol)
-                and (symbol in known or (framework == "torch" and OWN.search(symbol)))
-            ]
-            if lacking and minor in exports:
-                yield f"{path} needs {lacking[0]}, which {framework} {minor} does not export"
-
-
-def contradictions(
-    pins: Pins,
-    read: Callable[[Wheel], tuple[Sequence[str], Libraries]],
-    scanner: Scanner,
-    target: TargetEnvironment,
-) -> Iterator[str]:
-    """Yield a sentence for each fact of a companion's wheel that does not hold in a lock.
-
-    `read` returns the Requires-Dist of a wheel and its libraries.
-    """
-    judged = {name for row in GRID["frameworks"].values() for name in row["companions"].split()}
-    for name in sorted(judged & {*pins}):
-        requires, libraries = read(pins[name])
-        for text in (
-            *unmet_requirements(requires, pins, target),
-            *foreign_libraries(libraries, pins),
-            *missing_symbols(libraries, pins, scanner),
-        ):
-            yield f"{pins[name].filename}: {text}"
+            have["cudnn"].add(major)
+        if name == "numpy":
+            have["numpy"] = {major, 2}  # NumPy 1 runs what has the headers of NumPy 2
+    needs = {**line, "numpy": [line["numpy"]] if "numpy" in line else []}
+    for what, majors in have.items():
+        if needs.get(what) and not majors & {*needs[what]}:
+            yield f"needs {what} {needs[what]}, the lock has {sorted(majors)}"
 
 
 ARGUMENTS = {
@@ -177,16 +115,8 @@ def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Solve the grid, and judge each different lock once."""
     scanner = Scanner(DATA)
     unread: set[str] = set()
-
-    @cache
-    def read(wheel: Wheel) -> tuple[Sequence[str], Libraries]:
-        try:
-            texts, libraries = scanner.read(wheel)
-        except (GpuEnvError, OSError, ValueError):
-            unread.add(wheel.filename)
-            return [], {}
-        return texts["requires"], libraries
-
+    scan = cache(scanner.scan)
+    companions = " ".join(row["companions"] for row in GRID["frameworks"].values()).split()
     outcomes: dict[str, Counter[str]] = {}
     judged: dict[tuple[Wheel, ...], Case] = {}
     faults: list[str] = []
@@ -199,8 +129,14 @@ def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
             if pins and wheels not in judged:
                 judged[wheels] = case
                 target = TargetEnvironment(host_of(host, framework))
-                found = contradictions(pins, read, scanner, target)
-                faults += [f"{' '.join(case)}: {text}" for text in found]
+                for name in sorted({*companions} & {*pins}):
+                    try:
+                        found = [*contradictions(scan(pins[name]), pins, target)]
+                    except UNREADABLE:
+                        unread.add(pins[name].filename)
+                    else:
+                        wheel = pins[name].filename
+                        faults += [f"{' '.join(case)}: {wheel}: {text}" for text in found]
     record = {
         "cases": len(grid),
         "outcomes": sum(outcomes.values(), Counter()),

@@ -10,33 +10,33 @@ of the lock, without their ranges; so are those of a source distribution.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tomllib
-import zipfile
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from common import ROOT
 from gpuenv.errors import PackageIndexError
 from gpuenv.index.http import Transport
-from gpuenv.index.metadata import RemoteFile
+from gpuenv.index.metadata import RemoteFile, read_wheel_metadata
 from gpuenv.model import Wheel
 from linux_markers import linux_markers
 
-FRAMEWORKS = os.path.join(ROOT, "matrix_data", "frameworks")
-GLIBC_MINORS = range(35, 4, -1)
-LEGACY_PLATFORMS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # by glibc 2.N
+PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(5, 36)]
+PLATFORMS += [
+    f"{name}_x86_64" for name in ("manylinux2014", "manylinux2010", "manylinux1", "linux")
+]
 MICRO_VERSIONS = range(40)
 THREADS = 16
 
@@ -46,7 +46,7 @@ class Release(NamedTuple):
 
     name: str
     version: Version
-    filename: str
+    filename: str  # "": a source distribution
     requires: list[Requirement]
     requires_python: str
     is_read: bool = True  # False: there is no METADATA to read, `requires` is from the lock
@@ -54,144 +54,103 @@ class Release(NamedTuple):
 
 def violations(lock: str, requirements: Sequence[str], python: str, metadata: str) -> list[str]:
     """Return what is wrong with a lock, one line each."""
-    with open(lock, "rb") as file:
-        document = tomllib.load(file)
+    document = tomllib.loads(Path(lock).read_text(encoding="utf-8"))
+    Path(metadata).mkdir(exist_ok=True)
     with ThreadPoolExecutor(THREADS) as pool:
-        releases = list(pool.map(lambda row: read_release(row, metadata), document["packages"]))
-    pins = {release.name: release for release in releases}
+        rows = document["packages"]
+        releases = list(pool.map(lambda row: read_release(row, Path(metadata)), rows))
     roots = [Requirement(text) for text in requirements]
-    roots = list(_with_frameworks(roots, document.get("tool", {}).get("gpuenv", {})))
-    faults = list(_requirement_faults(roots, pins, python))
-    for release in releases:
-        faults += _target_faults(release, python)
+    choices = document.get("tool", {}).get("gpuenv", {}).get("choices", ())
+    roots = [variant for root in roots for variant in variants_of(root, choices)]
+    faults = [*requirement_faults(roots, releases, python), *target_faults(releases, python)]
     return list(dict.fromkeys(faults))
 
 
-def versions(lock: str) -> dict[str, str]:
-    """Return the version of each pin of a lock."""
-    with open(lock, "rb") as file:
-        packages = tomllib.load(file)["packages"]
-    return {package["name"]: package["version"] for package in packages}
-
-
-def read_release(package: dict[str, Any], folder: str) -> Release:
+def read_release(package: dict[str, Any], folder: Path) -> Release:
     """Return the release of a row of a lock, with its METADATA from the folder or the index."""
     name, version = canonicalize_name(package["name"]), Version(package["version"])
     requires = [Requirement(row["name"]) for row in package.get("dependencies", ())]
     if "wheels" not in package:
         return Release(name, version, "", requires, "", is_read=False)
     wheel = package["wheels"][0]
-    path = os.path.join(folder, wheel["hashes"]["sha256"])
-    if not os.path.exists(path):
+    path = folder / wheel["hashes"]["sha256"]
+    if not path.exists():
+        file = Wheel(name="", version="", filename=wheel["name"], url=wheel["url"], sha256=None)
         try:
-            content = _read_metadata(wheel)
+            with Transport() as transport:
+                remote = RemoteFile(transport, file)
+                path.write_bytes(read_wheel_metadata(remote, file.filename, "METADATA"))
         except PackageIndexError:
-            print(f"not reached: {wheel['name']}", file=sys.stderr)
-            return Release(name, version, wheel["name"], requires, "", is_read=False)
-        with open(path, "wb") as file:
-            file.write(content)
-    with open(path, "rb") as file:
-        fields, _ = parse_email(file.read())
+            print(f"not reached: {file.filename}", file=sys.stderr)
+            return Release(name, version, file.filename, requires, "", is_read=False)
+    fields, _ = parse_email(path.read_bytes())
     # ">=1.9.*" of old metadata was always read as ">=1.9".
-    texts = [
-        re.sub(r"([<>]=?\s*[\d.]+)\.\*", r"\1", text) for text in fields.get("requires_dist", ())
-    ]
+    texts = [re.sub(r"([<>]=?\s*[\d.]+)\.\*", r"\1", t) for t in fields.get("requires_dist", ())]
     requires = [Requirement(text) for text in texts]
     return Release(name, version, wheel["name"], requires, fields.get("requires_python", ""))
 
 
-def _read_metadata(wheel: dict[str, Any]) -> bytes:
-    file = Wheel(name="", version="", filename=wheel["name"], url=wheel["url"], sha256=None)
-    with Transport() as transport:
-        remote = RemoteFile(transport, file)
-        with zipfile.ZipFile(remote) as archive:  # type: ignore[arg-type]
-            names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-            return archive.read(min(names, key=len))
+def variants_of(root: Requirement, choices: Sequence[dict[str, Any]]) -> Iterator[Requirement]:
+    """Yield a requirement; for one on a framework what its chosen variant requires."""
+    for choice in choices:
+        path = ROOT / "matrix_data" / "frameworks" / f"{choice['framework']}.toml"
+        framework = tomllib.loads(path.read_text(encoding="utf-8"))
+        for way in framework.get("way", ()):
+            variant = [Requirement(text) for text in way["requires"]]
+            names = {framework["distribution"], *(required.name for required in variant)}
+            if way["variant"] in (choice["variant"], "*") and canonicalize_name(root.name) in names:
+                for required in variant:
+                    required.specifier &= root.specifier
+                    required.marker = root.marker
+                    if required.name == root.name:
+                        required.extras |= root.extras
+                    yield required
+                return
+    yield root
 
 
-def _with_frameworks(roots: list[Requirement], plan: dict[str, Any]) -> Iterator[Requirement]:
-    """Yield the requirements; those on a framework as its chosen variant is required."""
-    variants: dict[str, list[str]] = {}
-    for choice in plan.get("choices", ()):
-        with open(os.path.join(FRAMEWORKS, f"{choice['framework']}.toml"), "rb") as file:
-            framework = tomllib.load(file)
-        for way in framework["way"]:
-            if way["variant"] not in (choice["variant"], "*"):
-                continue
-            names = [framework["distribution"]] + [Requirement(x).name for x in way["requires"]]
-            variants |= dict.fromkeys(names, way["requires"])
-    for root in roots:
-        texts = variants.get(canonicalize_name(root.name))
-        if texts is None:
-            yield root
-            continue
-        for text in texts:
-            required = Requirement(text)
-            required.specifier &= root.specifier
-            required.marker = root.marker
-            if required.name == root.name:
-                required.extras |= root.extras
-            yield required
-
-
-def _requirement_faults(
-    roots: Sequence[Requirement], pins: dict[str, Release], python: str
+def requirement_faults(
+    roots: Sequence[Requirement], releases: Sequence[Release], python: str
 ) -> Iterator[str]:
-    waiting = [("the request", root) for root in roots if _holds(root, "", python)]
+    """Yield the requirements that no pin meets, and the pins that nothing requires."""
+    pins = {release.name: release for release in releases}
+    waiting = [("the request", root, "") for root in roots]
     reached: set[tuple[str, str]] = set()
     while waiting:
-        parent, required = waiting.pop()
-        name = canonicalize_name(required.name)
-        pin = pins.get(name)
+        parent, required, of_extra = waiting.pop()
+        variables = {**linux_markers(f"{python}.0"), "extra": of_extra}
+        if required.marker is not None and not required.marker.evaluate(variables):
+            continue
+        pin = pins.get(canonicalize_name(required.name))
         if pin is None:
             yield f"{parent} needs {required}, which is not pinned"
             continue
         if not required.specifier.contains(pin.version, prereleases=True):
             yield f"{parent} needs {required}, pinned is {pin.version}"
-        for extra in ("", *required.extras):
-            if (name, extra) in reached:
-                continue
-            reached.add((name, extra))
-            further = [
-                requirement for requirement in pin.requires if _holds(requirement, extra, python)
-            ]
-            waiting += [(f"{pin.name} {pin.version}", requirement) for requirement in further]
-    if not all(pin.is_read for pin in pins.values()):
-        return  # the extras that such a wheel requires are not known
-    for name in sorted(pins.keys() - {name for name, _ in reached}):
-        yield f"nothing requires {name}"
+        for extra in {"", *required.extras} - {e for name, e in reached if name == pin.name}:
+            reached.add((pin.name, extra))
+            waiting += [(f"{pin.name} {pin.version}", need, extra) for need in pin.requires]
+    if all(pin.is_read for pin in releases):  # otherwise not all required extras are known
+        for name in sorted(pins.keys() - {name for name, _ in reached}):
+            yield f"nothing requires {name}"
 
 
-def _holds(required: Requirement, extra: str, python: str) -> bool:
-    if required.marker is None:
-        return True
-    return required.marker.evaluate({**linux_markers(f"{python}.0"), "extra": extra})
-
-
-def _target_faults(release: Release, python: str) -> Iterator[str]:
-    if not release.filename:
-        return  # a source distribution
-    name, version, _, tags = parse_wheel_filename(release.filename)
-    if (name, version) != (release.name, release.version):
-        yield f"{release.filename} is not a file of {release.name} {release.version}"
-    if tags.isdisjoint(_target_tags(python)):
-        yield f"{release.filename} does not fit the target"
-    full_versions = [f"{python}.{micro}" for micro in MICRO_VERSIONS]
-    accepted = SpecifierSet(release.requires_python).filter(full_versions)
-    if not any(accepted):
-        yield f"{release.name} {release.version} is for Python {release.requires_python}"
-
-
-def _target_tags(python: str) -> set[Tag]:
+def target_faults(releases: Sequence[Release], python: str) -> Iterator[str]:
+    """Yield the wheels that are not those of their pin, or do not fit the target."""
     major, minor = map(int, python.split("."))
-    platforms = []
-    for glibc_minor in GLIBC_MINORS:
-        platforms.append(f"manylinux_2_{glibc_minor}_x86_64")
-        if glibc_minor in LEGACY_PLATFORMS:
-            platforms.append(f"{LEGACY_PLATFORMS[glibc_minor]}_x86_64")
-    platforms.append("linux_x86_64")
-    tags = set(cpython_tags((major, minor), platforms=platforms))
-    return tags | set(compatible_tags((major, minor), f"cp{major}{minor}", platforms))
+    target = set(cpython_tags((major, minor), platforms=PLATFORMS))
+    target |= set(compatible_tags((major, minor), f"cp{major}{minor}", PLATFORMS))
+    versions = [f"{python}.{micro}" for micro in MICRO_VERSIONS]
+    for release in releases:
+        if not release.filename:
+            continue
+        name, version, _, tags = parse_wheel_filename(release.filename)
+        if (name, version) != (release.name, release.version):
+            yield f"{release.filename} is not a file of {release.name} {release.version}"
+        if tags.isdisjoint(target):
+            yield f"{release.filename} does not fit the target"
+        if not any(SpecifierSet(release.requires_python).filter(versions)):
+            yield f"{release.name} {release.version} is for Python {release.requires_python}"
 
 
 ARGUMENTS = {
@@ -202,11 +161,8 @@ ARGUMENTS = {
 }
 
 
-def main(arguments: Namespace) -> None:
-    """Print the violations; 1 if there are any."""
-    os.makedirs(arguments.metadata, exist_ok=True)
-    faults = violations(
-        arguments.lock, arguments.requirements, arguments.python, arguments.metadata
-    )
-    print("\n".join(faults) or "no violations")
-    sys.exit(bool(faults))
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Check the lock."""
+    asked, python = arguments.requirements, arguments.python
+    faults = violations(arguments.lock, asked, python, arguments.metadata)
+    return {"lock": arguments.lock, "requirements": asked}, faults
