@@ -5,11 +5,8 @@
 
 tools.toml is the list: what each program needs beyond this checkout, and the record that it writes.
 A program is the module GROUP/NAME.py. Its docstring says what it does, and ARGUMENTS has those of
-argparse by name. It has one of three functions:
-
-- main(arguments) does all, and returns the exit status.
-- prove(arguments) returns a record and a list of faults (common.run_check).
-- cases(tools) yields what is timed beside another program (bench.pairs.bench).
+argparse by name. It has `main(arguments)`, which does all and returns the exit status, or
+`prove(arguments)`, which returns a record and a list of faults (common.run_check).
 """
 
 from __future__ import annotations
@@ -51,18 +48,12 @@ def run(group: str, name: str, words: list[str]) -> int:
     options = dict(getattr(program, "ARGUMENTS", {}))
     if hasattr(program, "prove"):
         options["--record"] = {"metavar": "FILE", "type": Path, "help": "write the results to FILE"}
-    elif hasattr(program, "cases"):
-        from bench import pairs
-
-        options |= pairs.ARGUMENTS
     for argument, settings in options.items():
         parser.add_argument(argument, **settings)
     arguments = parser.parse_args(words)
     try:
         if hasattr(program, "prove"):
             return run_check(program, arguments)
-        if hasattr(program, "cases"):
-            return pairs.bench(program, arguments)
         return int(program.main(arguments) or 0)
     except Exception as error:
         # Python alone, which is enough for some programs, cannot import gpuenv.

@@ -1,13 +1,11 @@
 """Time gpuenv beside another program: whole processes in turn, so that load meets both alike.
 
-A benchmark is a module whose function `cases` yields what is timed.
+A program passes a generator of cases to `time_cases`.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import shutil
 import signal
 import statistics
@@ -18,10 +16,8 @@ import threading
 import time
 import venv
 from argparse import Namespace
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from common import ROOT
@@ -48,13 +44,11 @@ class Command(NamedTuple):
 
 
 class Run(NamedTuple):
-    """How a process ended. The processor time includes its children; `mib` is the peak memory."""
+    """How a process ended. `mib` is the peak memory, without that of its children."""
 
     status: int
     seconds: float
-    processor: float
     mib: float
-    output: str
 
 
 class Case(NamedTuple):
@@ -130,29 +124,22 @@ def run(command: Command, folder: Path) -> Run:
     """Run a command in a folder. SystemExit if its status is not one of the expected."""
     if command.empty:
         shutil.rmtree(command.empty, ignore_errors=True)
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+") as errors:
         begin = time.perf_counter()
         child = subprocess.Popen(
-            command.words,
-            cwd=folder,
-            env=command.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            process_group=0,
-        )
+            command.words, cwd=folder, env=command.environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=errors, process_group=0,
+        )  # fmt: skip
         timer = threading.Timer(MAX_SECONDS, os.killpg, (child.pid, signal.SIGKILL))
         timer.start()
         _, status, used = os.wait4(child.pid, 0)
         seconds = time.perf_counter() - begin
         timer.cancel()
         child.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        errors.seek(0)
         if child.returncode not in command.statuses:
+            errors.seek(0)
             sys.exit(f"{' '.join(command.words)} ended with {child.returncode}:\n{errors.read()}")
-        processor = used.ru_utime + used.ru_stime
-        return Run(child.returncode, seconds, processor, used.ru_maxrss / 1024, output.read())
+        return Run(child.returncode, seconds, used.ru_maxrss / 1024)
 
 
 def compare(case: Case, folder: Path, runs: int) -> Row:
@@ -164,7 +151,6 @@ def compare(case: Case, folder: Path, runs: int) -> Row:
         row[side] = {
             "status": its_runs[-1].status,
             "seconds": round(statistics.median(one.seconds for one in its_runs), 3),
-            "processor": round(statistics.median(one.processor for one in its_runs), 3),
             "mib": round(max(one.mib for one in its_runs), 1),
         }
     seconds, mib, other = row["gpuenv"]["seconds"], row["gpuenv"]["mib"], row["other"]["seconds"]
@@ -176,52 +162,38 @@ def compare(case: Case, folder: Path, runs: int) -> Row:
     return {**row, "ratio": round(seconds / other, 2), "faults": faults}
 
 
-ARGUMENTS = {
+# The arguments of a program that times cases.
+TIMING = {
     "--runs": {"type": int, "default": 5, "help": "pairs of runs of each case"},
-    "--record": {"type": Path, "metavar": "FILE", "help": "write the rows to this file"},
     "names": {"nargs": "*", "metavar": "CASE", "help": "these cases only"},
 }
 
 
-def bench(program: ModuleType, options: Namespace) -> int:
-    """Run the cases of a program, print a line for each, and write the record.
+def time_cases(
+    cases: Callable[[Tools], Iterable[Case]], limits: Mapping[str, float], options: Namespace
+) -> tuple[dict[str, Any], list[str]]:
+    """Run the cases, and print a line for each. Return the rows, and what is wrong.
 
-    A record keeps the rows of other cases. LIMITS of the program limits the median ratio of the
-    cases of a group.
-
-    Returns:
-        The exit status: 1 if something is wrong, or a limit is not met.
+    Args:
+        limits: of the median ratio of the cases of a group.
     """
     rows: dict[str, Row] = {}
     ratios: dict[str, list[float]] = {}
+    faults = []
     with tempfile.TemporaryDirectory() as name:
         tools = Tools(Path(name))
-        for case in program.cases(tools):
+        for case in cases(tools):
             if options.names and case.name not in options.names:
                 continue
-            row = compare(case, tools.folder, options.runs)
             title = f"{case.name}, {case.group}" if case.group else case.name
-            rows[title] = row
+            row = rows[title] = compare(case, tools.folder, options.runs)
+            faults += [f"{title}: {fault}" for fault in row["faults"]]
             if bool(row["gpuenv"]["status"]) == bool(row["other"]["status"]):
                 ratios.setdefault(case.group, []).append(row["ratio"])
             seconds = f"{row['gpuenv']['seconds']:9.3f} s {row['other']['seconds']:9.3f} s"
             print(f"{title:40} {seconds} {row['ratio']:6.2f}", *row["faults"], sep="  ", flush=True)
-    faults = [fault for row in rows.values() for fault in row["faults"]]
-    for group, limit in getattr(program, "LIMITS", {}).items():
+    for group, limit in limits.items():
         ratio = statistics.median(ratios.get(group, [0]))
-        print(f"median ratio, {group}: {ratio:.2f}, limit {limit}")
         if ratio > limit:
-            faults.append(group)
-    if options.record:
-        known = json.loads(options.record.read_text()) if options.record.exists() else {}
-        record = {
-            "date": date.today().isoformat(),
-            "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-            "load": round(os.getloadavg()[0], 1),
-            "python": platform.python_version(),
-            "cases": {**known.get("cases", {}), **rows},
-        }
-        options.record.write_text(json.dumps(record, indent=1) + "\n")
-    if not rows:
-        print(f"there is no case {', '.join(options.names)}", file=sys.stderr)
-    return 1 if faults or not rows else 0
+            faults.append(f"{group}: the median ratio is {ratio:.2f}, the limit {limit}")
+    return {"load": round(os.getloadavg()[0], 1), **rows}, faults

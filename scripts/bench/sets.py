@@ -16,11 +16,12 @@ set's Python version that they find.
 from __future__ import annotations
 
 import tomllib
+from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from bench.pairs import Case, Run, Tools
+from bench.pairs import TIMING, Case, Run, Tools, time_cases
 from common import ROOT
 from prove import lock
 
@@ -76,3 +77,11 @@ def faults(tools: Tools, row: dict[str, Any], gpuenv: Run, uv: Run) -> list[str]
         return [] if expected else [f"exit status {gpuenv.status}, uv {uv.status}"]
     path, metadata = str(tools.folder / "pylock.toml"), str(tools.folder / "metadata")
     return lock.violations(path, row["requirements"], row["python"], metadata)
+
+
+ARGUMENTS = TIMING
+
+
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Time the cases."""
+    return time_cases(cases, LIMITS, arguments)

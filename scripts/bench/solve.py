@@ -7,10 +7,12 @@ gpuenv has an empty cache and answers from its index snapshot.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
-from bench.pairs import Case, Tools, run
+from bench.pairs import TIMING, Case, Tools, run, time_cases
 
 # The case: the frameworks, what uv is asked for, the driver, and what else gpuenv is told.
 STACKS = {
@@ -55,3 +57,11 @@ def cases(tools: Tools) -> Iterator[Case]:
                 tools.command(compile_, "none", empty="none"),
                 allowed=lambda uv: 0.3 * uv,
             )
+
+
+ARGUMENTS = TIMING
+
+
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Time the cases."""
+    return time_cases(cases, {}, arguments)

@@ -8,10 +8,12 @@ on another file system.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
-from bench.pairs import Case, Tools, run
+from bench.pairs import TIMING, Case, Tools, run, time_cases
 
 REQUIREMENTS = ("onnxruntime", "scipy", "pandas", "scikit-learn", "matplotlib")
 
@@ -29,3 +31,11 @@ def cases(tools: Tools) -> Iterator[Case]:
         ours = tools.command(sync, "cache", empty="env", UV_LINK_MODE=mode)
         uv = tools.command(["sh", "-c", plain], "cache", empty="plain", UV_LINK_MODE=mode)
         yield Case(mode, ours, uv, prepare=partial(run, ours, tools.folder))
+
+
+ARGUMENTS = TIMING
+
+
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Time the cases."""
+    return time_cases(cases, {}, arguments)
