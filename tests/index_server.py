@@ -136,6 +136,11 @@ def make_sdist(
         "src/deep/PKG-INFO": "none of it\n",
     }
     files |= {"PKG-INFO": "\n".join([*lines, "", "A description."])} if info else {}
+    return f"{stem}{kind}", packed(stem, files, kind)
+
+
+def packed(stem, files, kind=".tar.gz"):
+    """The content of an sdist with some files."""
     buffer = io.BytesIO()
     if kind == ".zip":
         with zipfile.ZipFile(buffer, "w") as archive:
@@ -150,7 +155,7 @@ def make_sdist(
                     500_000_000,
                 )  # a zip knows no time before 1980
                 tar.addfile(member, io.BytesIO(text.encode()))
-    return f"{stem}{kind}", buffer.getvalue()
+    return buffer.getvalue()
 
 
 class IndexServer:

@@ -10,11 +10,9 @@ imported each time. tests/test_source_builds.py has the failures, and kills of a
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import tomllib
@@ -23,60 +21,50 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uv import find_uv_bin
-
-from common import GPUENV, ROOT, own_code
-from index_server import IndexServer
+from common import ROOT
+from index_server import IndexServer, packed
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 KINDS = ROOT / "tests" / "data" / "source_kinds.toml"
+# What each installer does, and the import of the module from the environment that it makes.
+INSTALLERS = {
+    "gpuenv": """
+PYTHONPATH="$RESOLVER" python -P -m gpuenv solve demo $FLAGS
+PYTHONPATH="$RESOLVER" python -P -m gpuenv sync pylock.toml --target gpuenv $FLAGS
+""",
+    "pip": """
+python -m venv pip
+pip/bin/python -m pip install --quiet --upgrade pip
+pip/bin/python -m pip install --no-deps -r pylock.toml
+""",
+    "uv": """
+uv venv --quiet uv
+uv pip sync --preview-features pylock --python uv/bin/python pylock.toml
+""",
+}
 IMPORT = "import demo; assert demo.answer in (42, None) or callable(demo.answer)"
-
-
-def archive(files: Mapping[str, str]) -> bytes:
-    """Return demo-1.0.tar.gz with some files, and without PKG-INFO."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
-        for name, text in files.items():
-            member = tarfile.TarInfo(f"demo-1.0/{name}")
-            member.size, member.mtime = len(text.encode()), 500_000_000  # a zip begins in 1980
-            packed.addfile(member, io.BytesIO(text.encode()))
-    return buffer.getvalue()
 
 
 def build(files: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """Return how each installer ended: "imported", or the end of its output."""
     with IndexServer() as server:
-        server.add_file("demo", "demo-1.0.tar.gz", archive(files))
-        flags = ["--extra-index-url", server.url, "--gpu", "none", "--python", PYTHON]
-        uv = find_uv_bin()
-        sync = ["pip", "sync", "--preview-features", "pylock", "--python", "uv/bin/python"]
-        installers = {
-            "gpuenv": [
-                [*GPUENV, "solve", "demo", *flags],
-                [*GPUENV, "sync", "pylock.toml", "--target", "gpuenv", *flags],
-            ],
-            "pip": [
-                [sys.executable, "-m", "venv", "pip"],
-                ["pip/bin/python", "-m", "pip", "install", "--quiet", "--upgrade", "pip"],
-                ["pip/bin/python", "-m", "pip", "install", "--no-deps", "-r", "pylock.toml"],
-            ],
-            "uv": [[uv, "venv", "--quiet", "uv"], [uv, *sync, "pylock.toml"]],
+        server.add_file("demo", "demo-1.0.tar.gz", packed("demo-1.0", files))
+        variables = {
+            **os.environ,
+            "FLAGS": f"--extra-index-url {server.url} --gpu none --python {PYTHON}",
+            "GPUENV_CACHE_DIR": str(folder / "cache"),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "RESOLVER": str(ROOT / "resolver"),
         }
         row: dict[str, Any] = {}
         begin = time.monotonic()
-        for name, commands in installers.items():
-            row[name] = "imported"
-            for command in [*commands, [f"{name}/bin/python", "-c", IMPORT]]:
-                variables = dict(os.environ)
-                if command[: len(GPUENV)] == GPUENV:
-                    variables = own_code(GPUENV_CACHE_DIR=str(folder / "cache"))
-                done = subprocess.run(
-                    command, cwd=folder, env=variables, capture_output=True, text=True, check=False
-                )
-                if done.returncode:
-                    row[name] = (done.stdout + done.stderr)[-2000:]
-                    break
+        for name, script in INSTALLERS.items():
+            done = subprocess.run(
+                ["sh", "-ec", f"{script}\n{name}/bin/python -c '{IMPORT}'"], cwd=folder,
+                env=variables, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            output = (done.stdout + done.stderr)[-2000:]
+            row[name] = output if done.returncode else "imported"
         return {**row, "seconds": round(time.monotonic() - begin, 1)}
 
 
@@ -94,6 +82,5 @@ def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
             with tempfile.TemporaryDirectory() as folder:
                 rows[name] = build(kind["files"], Path(folder))
             print(name, rows[name], flush=True)
-            tools = ("gpuenv", "pip", "uv")
-            faults += [f"{name}: {tool}" for tool in tools if rows[name][tool] != "imported"]
+            faults += [f"{name}: {one}" for one in INSTALLERS if rows[name][one] != "imported"]
     return {"kinds": rows}, faults
