@@ -19,34 +19,31 @@ from common import ROOT
 from gpuenv.compat import data as matrix
 from gpuenv.compat import evaluate
 from gpuenv.errors import NoSolutionError
-from gpuenv.model import Host, IndexOptions, Request, show_pair
+from gpuenv.model import Gpu, Host, IndexOptions, Request, show_pair
 
 # The oldest driver branch that runs builds for CUDA 12; older ones run those for CUDA 11.
 OLDEST = 525
 # Companions of torch whose wheels were scanned.
 COMPANIONS = ("vllm", "xformers", "bitsandbytes", "flash-attn")
-# By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
-GPUS = (
-    ("linux-x86_64", ("GTX 980", "M60")),
-    ("linux-x86_64", ("P100",)),
-    ("linux-x86_64", ("GTX 1060", "GTX 1070", "GTX 1080 Ti", "TITAN Xp", "P4", "P40")),
-    ("linux-x86_64", ("V100", "TITAN V")),
-    ("linux-x86_64", ("T4", "GTX 1650", "GTX 1660 Ti", "RTX 2060", "RTX 2080 Ti")),
-    ("linux-x86_64", ("A100", "A30")),
-    ("linux-x86_64", ("RTX 3060", "RTX 3070", "RTX 3080", "RTX 3090", "A10", "A40", "RTX A6000")),
-    (
-        "linux-x86_64",
-        ("L4", "L40S", "RTX 4060", "RTX 4070", "RTX 4080", "RTX 4090", "RTX 6000 Ada"),
-    ),
-    ("linux-x86_64", ("H100", "H200")),
-    ("linux-aarch64", ("GH200",)),
-    ("linux-x86_64", ("B200",)),
-    ("linux-aarch64", ("GB200",)),
-    ("linux-x86_64", ("B300",)),
-    ("linux-aarch64", ("Jetson AGX Thor",)),
-    ("linux-x86_64", ("RTX 5060", "RTX 5070", "RTX 5080", "RTX 5090", "RTX PRO 6000")),
-    ("linux-aarch64", ("GB10",)),
-)
+# By compute capability, oldest first.
+GPUS = """\
+GTX 980, M60
+P100
+GTX 1060, GTX 1070, GTX 1080 Ti, TITAN Xp, P4, P40
+V100, TITAN V
+T4, GTX 1650, GTX 1660 Ti, RTX 2060, RTX 2080 Ti
+A100, A30
+RTX 3060, RTX 3070, RTX 3080, RTX 3090, A10, A40, RTX A6000
+L4, L40S, RTX 4060, RTX 4070, RTX 4080, RTX 4090, RTX 6000 Ada
+H100, H200
+GH200
+B200
+GB200
+B300
+Jetson AGX Thor
+RTX 5060, RTX 5070, RTX 5080, RTX 5090, RTX PRO 6000
+GB10
+"""
 PAGE = """\
 # Which torch for my GPU
 
@@ -91,28 +88,27 @@ DATA = matrix.load()
 Rows = Sequence[tuple[str, dict[int, Host]]]
 
 
-def hosts_of(gpu: str, platform: str) -> dict[int, Host]:
-    """Return a host with a GPU for each driver branch that supports it, from the oldest."""
-    capability = capability_of(gpu)
+def hosts_of(name: str) -> dict[int, Host]:
+    """Return a host with a GPU for each driver branch that supports it, from the oldest.
+
+    SystemExit if the data does not know the GPU.
+    """
+    capability = DATA.compute_capability(name)
+    if capability is None:
+        raise SystemExit(f"the data does not know {name}")
+    gpu = Gpu(name=name, compute_capability=capability)
+    platform = DATA.gpu_platform(gpu) or "linux-x86_64"
     first, last = DATA.first_branches.get(capability), DATA.last_branches.get(capability)
     oldest = max(first[0] if first else 0, OLDEST)
     newest = last[0] if last else DATA.newest_branch()
     return {
         # .999: a release of the branch that is newer than any floor in it.
         branch: gpuenv.describe(
-            gpus=[gpu], driver=f"{branch}.999", python="3.12", platform=platform, glibc="2.39"
+            gpus=[name], driver=f"{branch}.999", python="3.12", platform=platform, glibc="2.39"
         )
         for branch in sorted(DATA.branches)
         if oldest <= branch <= newest
     }
-
-
-def capability_of(gpu: str) -> tuple[int, int]:
-    """Return the compute capability of a GPU. SystemExit if the data does not know it."""
-    capability = DATA.compute_capability(gpu)
-    if capability is None:
-        raise SystemExit(f"the data does not know {gpu}")
-    return capability
 
 
 @cache
@@ -181,17 +177,18 @@ def framework_names() -> list[str]:
 def files() -> dict[str, str]:
     """Return the page."""
     gpus, rows = [], []
-    for platform, names in GPUS:
-        capability = capability_of(names[0])
-        shown = show_pair(capability) + (" (aarch64)" if platform.endswith("aarch64") else "")
+    for names in GPUS.splitlines():
+        hosts = hosts_of(names.partition(",")[0])
+        newest = hosts[max(hosts)]
+        capability = newest.gpus[0].compute_capability
+        shown = show_pair(capability) + (" (aarch64)" if newest.machine == "aarch64" else "")
         drivers = [
             f"{word} R{branches[capability][0]} "
             for word, branches in (("from", DATA.first_branches), ("to", DATA.last_branches))
             if capability in branches
         ]
-        hosts = hosts_of(names[0], platform)
-        torch = framework_cell("torch", hosts[max(hosts)])
-        gpus.append(f"| {', '.join(names)} | {shown} | {''.join(drivers)}| {torch} |")
+        torch = framework_cell("torch", newest)
+        gpus.append(f"| {names} | {shown} | {''.join(drivers)}| {torch} |")
         rows.append((shown, hosts))
     floors, lines = [], []
     versions = sorted(set(DATA.branches.values()), reverse=True)
