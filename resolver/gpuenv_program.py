@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
-import signal
 
 INTERRUPTED = 130
 
 
 def main() -> None:
     """Import the command line and run it; the process ends with the exit status of the command."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    try:
+        import signal  # it takes milliseconds
+
         # No exception: Python prints one that is raised in a callback of an import, and goes on.
-        signal.signal(signal.SIGINT, _end)
+        is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if is_ours:
+            signal.signal(signal.SIGINT, _end)
+    except KeyboardInterrupt:
+        _end()
     from gpuenv.__main__ import main as run
 
-    if signal.getsignal(signal.SIGINT) is _end:
+    if is_ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
 
 
-def _end(_number: int, _frame: object) -> None:
+def _end(*_: object) -> None:
     os.write(2, b"gpuenv: interrupted\n")
     os._exit(INTERRUPTED)

@@ -142,7 +142,7 @@ def test_detect_without_a_gpu_and_back_through_a_file(folder):
     assert "torch 2.15.0" in run("solve --framework torch --host host.json", folder).stdout
 
 
-@each("module", ["gpuenv", "gpuenv.model", "gpuenv.cli", "gpuenv.cli.solving"])
+@each("module", ["signal", "gpuenv", "gpuenv.model", "gpuenv.cli", "gpuenv.cli.solving"])
 def test_an_interrupt_of_an_import(folder, module):
     """Ctrl-C before the command runs is one line, too."""
     code = f"""\
@@ -153,6 +153,7 @@ class Interrupting:
             signal.raise_signal(signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupting())
+del sys.modules["signal"]
 from gpuenv_program import main
 main()
 """
