@@ -197,3 +197,17 @@ def test_a_file_at_a_url_that_cannot_be_read(files, call):
     secret = files.base.replace("://", "://u:secret@")
     done = call(*solve, f"{secret}/loop.txt", status=2)
     assert "leads back to itself" in done.stderr and "secret" not in done.stderr
+
+
+def test_a_file_that_is_read_without_https_is_named(files, call, monkeypatch):
+    """The server is the proxy for the host of the URL."""
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, files.base)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    url = "http://a.test/r.txt"
+    files.raw[url] = ("text/plain", b"app\n")
+    done = call(f"solve --index-url {files.url} --gpu none --dry-run -r {url}")
+    assert (
+        done.stderr == f"warning: {url} is read without https: anybody on the way can change it\n"
+    )

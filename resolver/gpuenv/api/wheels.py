@@ -166,9 +166,10 @@ def read_url(url: str, options: IndexOptions) -> bytes:
     if options.offline:
         raise OfflineError(f"{shown}: is on the network, and --offline is on")
     host = urlsplit(url).hostname or ""
-    if url.lower().startswith("http:") and not (host == "localhost" or host.startswith("127.")):
-        text = "is read without https, so that anybody on the way can change it"
-        activity.current.announce(f"warning: {shown}: {text}")
+    is_here = host in ("localhost", "::1") or host.startswith("127.")
+    if url.lower().startswith("http:") and not is_here:
+        text = "is read without https: anybody on the way can change it"
+        activity.current.announce(f"warning: {shown} {text}")
     with Transport(cert=default_index().cert) as transport:
         reply = transport.get(transport.login(url), "requirements")
     if reply.status != OK:
