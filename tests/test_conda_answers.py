@@ -80,19 +80,7 @@ def test_the_environment_of_another_tool_is_verified_without_conda(
 
 # ---- two cuDNNs ----------------------------------------------------------------------------------
 
-# the wheels of pip with their requirements -> what is said; "" where the cuDNN is uninstalled
-CUDNN_WHEEL = "nvidia-cudnn-cu12 9.5.1.17"
-TWO_CUDNNS = {
-    "a cuDNN that nothing needs": ({CUDNN_WHEEL: []}, ""),
-    "a cuDNN that an extra would need": (
-        {CUDNN_WHEEL: [], "kit 1.0": ["nvidia-cudnn-cu12; extra == 'gpu'"]},
-        "",
-    ),
-    "a cuDNN that a wheel needs": (
-        {CUDNN_WHEEL: [], "torch 2.6.0": ["nvidia-cudnn-cu12==9.5.1.17; sys_platform == 'linux'"]},
-        "torch of pip needs nvidia-cudnn-cu12",
-    ),
-}
+TWO_CUDNNS = TABLES["two_cudnns"]
 
 
 @each("name", [*TWO_CUDNNS])

@@ -140,20 +140,7 @@ def test_a_lock_of_libmambas_closure_is_installed(libmamba, channel, tmp_path):
     assert contents(prefix)["share/stand-ins/cudnn"] == b"9.11.0.98"
 
 
-# What is asked of which channel, the exit status, and what the one line says.
-ERRORS = [
-    (
-        "numpy",
-        "file:///nosuch/channel",
-        2,
-        "no such channel: HTTP 404 UNAVAILABLE OR INVALID for channel",
-    ),
-    ("numpy", "http://127.0.0.1:9/channel", 4, "libmamba: HTTP 000 CONNECTION FAILED for url"),
-    ("'numpy >>2'", None, 2, "not a conda package and its version: Invalid spec 'numpy >>2'"),
-]
-
-
-@each("asked where status says", ERRORS, ids=[row[3][:24] for row in ERRORS])
+@each("asked where status says", data_file("tables/conda_libmamba.json")["errors"])
 def test_an_error_of_condas_is_one_line(asked, where, status, says, libmamba, channel, tmp_path):
     command = f"{SOLVE} {asked} --channel {where or channel} -o {tmp_path}/lock"
     (line,) = libmamba.run(command, status=status).stderr.splitlines()

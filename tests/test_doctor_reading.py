@@ -89,12 +89,7 @@ def test_a_rare_fault_among_lines_that_are_all_different_is_found():
 
 @each(
     "text printed",
-    [
-        ["torch does not use my gpu, what can I do?", False],
-        ["Training is slow and the fans are loud. Please help me with the driver", False],
-        ["epoch 5 step 30 loss 0.36776\nepoch 5 step 31 loss 0.36770", True],
-        ["Traceback (most recent call last):\nValueError: x", True],
-    ],
+    TABLES["texts"],
 )
 def test_a_text_without_output_of_a_program_is_told_so(text, printed):
     kinds = {fact.kind for fact in read_log([text])}

@@ -336,12 +336,7 @@ def test_the_search_for_a_wheel_and_the_way_to_it_from_the_table(page):
 @needs_browser
 @each(
     "fragment text",
-    [
-        ("gpu=nonsense", "not a known GPU"),
-        ("gpu=H100&driver=12.4", "looks like a CUDA version"),
-        ("gpu=GH200", "exists on linux-aarch64 only"),
-        ("gpu=H100&gpu=none", "cannot be combined"),
-    ],
+    data_file("tables/explorer.json")["wrong_inputs"],
 )
 def test_wrong_input_is_reported(page, fragment, text):
     page.open(f"{page.url}#{fragment}")

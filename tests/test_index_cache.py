@@ -7,20 +7,10 @@ from pathlib import Path
 
 from gpuenv.index.cache import FORMAT, Cache, cache_folder
 from gpuenv.serialize import text_digest
-from tables import ROOT, each
-
-HOME = "~/.cache/gpuenv"
-FOLDERS = [
-    ({}, HOME),
-    ({"XDG_CACHE_HOME": "/x/cache"}, "/x/cache/gpuenv"),
-    ({"XDG_CACHE_HOME": "relative"}, HOME),
-    ({"XDG_CACHE_HOME": "/x/cache", "GPUENV_CACHE_DIR": "/own"}, "/own"),
-    ({"GPUENV_CACHE_DIR": ""}, HOME),
-    ({"GPUENV_CACHE_DIR": "own"}, "own"),
-]
+from tables import ROOT, data_file, each
 
 
-@each("environ folder", FOLDERS)
+@each("environ folder", data_file("tables/index_cache.json")["folders"])
 def test_the_folder(environ, folder, monkeypatch):
     for name in ("XDG_CACHE_HOME", "GPUENV_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)

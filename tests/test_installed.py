@@ -208,22 +208,7 @@ def test_the_same_bytes_twice(env):
     assert (owners_of(env).status, owners_of(env).evidence) == ("pass", "no file has two owners")
 
 
-HEAD = "Metadata-Version: 2.1\nName: {}\nVersion: 1.0\n"
-METADATA = {
-    "plain-1.0.dist-info/METADATA": HEAD.format("Plain.Name") + "Requires-Dist: a>=1\n\nText: 1\n",
-    "bare-1.0.dist-info/METADATA": "name: bare\nVERSION:1.0",
-    "folded-1.0.dist-info/METADATA": HEAD.format("folded")
-    + "License: A\n  and B: C\nrequires-dist:d\n",
-    "broken-1.0.dist-info/METADATA": HEAD.format("broken") + "no header\nRequires-Dist: e\n",
-    "windows-1.0.dist-info/METADATA": HEAD.format("windows").replace("\n", "\r\n")
-    + "\r\nName: x\r\n",
-    "~lain-1.0.dist-info/METADATA": HEAD.format("plain-name"),
-    "egg-1.0.egg-info/PKG-INFO": HEAD.format("egg"),
-    "egg-1.0.egg-info/requires.txt": "f\n\n[x]\ng>=2\n\n[y:sys_platform == 'linux']\nh\n",
-    "file-1.0.egg-info": HEAD.format("file"),
-    "whole-1.0-py3.egg/EGG-INFO/PKG-INFO": HEAD.format("whole"),
-    "other/METADATA": HEAD.format("other"),
-}
+METADATA = TABLES["metadata"]
 
 
 def test_distributions_are_read_as_importlib_reads_them(tmp_path, monkeypatch):

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from processes import run_program, words_of
-from tables import each, on_linux
+from tables import data_file, each, on_linux
 from test_cli import command_environment, run_process
 
 SCRIPT = Path(__file__).parent / "laptop.py"
 H100 = "--gpu H100 --driver 580.65.06 --python 3.12"
-V100 = "--gpu V100 --driver 550.54.14 --platform linux-x86_64"
 # On Windows, open() without an encoding uses the encoding of the system.
 STRICT_ENCODINGS = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning"]
-WINDOWS = "--platform win-amd64 --python 3.12 --offline --dry-run"
 pytestmark = on_linux
 
 
@@ -59,15 +57,7 @@ def laptop(request, tmp_path_factory):
 
 @each(
     "args status says",
-    [
-        (f"solve torch --gpu 'RTX 4090' --driver 580 {WINDOWS}", 0, "for win-amd64"),
-        (f"explain torch {V100} --offline", 0, "possible: torch 2.13.0"),
-        (f"explain pylock.toml {V100}", 3, "would not work"),
-        ("doctor train.log", 1, "memory"),
-        ("doctor", 0, "No fault of the host was found"),
-        ("tree --depth 1", 0, "torch 2.15.0"),
-        ("detect", 0, "no-gpu"),
-    ],
+    data_file("tables/laptops.json")["commands"],
 )
 def test_a_command_runs_on_a_laptop(laptop, args, status, says):
     done = run(laptop[0], args, laptop[1], status=status)

@@ -224,36 +224,7 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
 
 @each(
     "file old new message",
-    [
-        (
-            "tables.json",
-            '"version"',
-            '"verzion"',
-            "tables.json cannot be read: .* required field `version`",
-        ),
-        ("tables.json", "{", "[", "tables.json cannot be read"),
-        ("tables.json", '[450,"11.0"]', '[450,"eleven"]', "tables.json cannot be read"),
-        (
-            TORCH,
-            '"builds": [',
-            '"builts": [',
-            "torch.json cannot be read: .* required field `builds`",
-        ),
-        (
-            TORCH,
-            '"cuda": "12.6"',
-            '"cuda": "12.x"',
-            r"torch.json cannot be read: .* at `\$.builds\[\d+\].cuda`",
-        ),
-        (CUDNN, '"cuda_major": 12', '"cuda_major": "12"', "cuda_major"),
-        (
-            CUDNN,
-            '"9.28.0.42", "platform": "linux-x86_64", "sass": ["75"',
-            '"9.28.0.42", "platform": "linux-x86_64", "sass": ["sm_75"',
-            r"at `\$.releases\[\d+\].sass\[\d+\]`",
-        ),
-        (CUDNN, '"evidence": "scanned"', '"evidence": "guessed"', "Invalid enum value 'guessed'"),
-    ],
+    data_file("tables/matrix.json")["damaged"],
 )
 def test_damage_is_told_by_file_and_row(copy, file, old, new, message):
     damage(copy / file, old, new)

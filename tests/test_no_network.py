@@ -12,7 +12,6 @@ TABLES = data_file("tables/no_network.json")
 
 # Nothing listens on port 9, so every request fails at once.
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")
-CPU = "--gpu none --python 3.12 --platform linux-x86_64"
 
 
 @each("question status", TABLES["the_snapshot_answers_without_a_network"])
@@ -67,12 +66,7 @@ def folder(tmp_path, server):
 
 @each(
     "command variables lock",
-    [
-        (f"solve alpha --no-index --find-links wheels {CPU}", {}, "pylock.toml"),
-        (f"solve alpha --find-links wheels {CPU}", {"GPUENV_NO_INDEX": "1"}, "pylock.toml"),
-        (f"solve -r r.txt --extra-index-url URL {CPU}", {}, "pylock.toml"),
-        ("lock", {}, "pylock.ci.toml"),
-    ],
+    TABLES["folders_only"],
 )
 def test_only_the_folders_are_used(command, variables, lock, folder, server):
     run(command.replace("URL", server.url), folder, **NO_NETWORK, **variables)
@@ -83,12 +77,7 @@ def test_only_the_folders_are_used(command, variables, lock, folder, server):
 
 @each(
     "command status message",
-    [
-        (f"solve alpha --no-index {CPU}", 2, "--no-index: without --find-links"),
-        (f"explain alpha --no-index {CPU}", 2, "--no-index: without --find-links"),
-        (f"solve beta --no-index --find-links wheels {CPU}", 3, "beta"),
-        (f"solve torch --no-index --find-links wheels {CPU}", 3, "torch"),
-    ],
+    TABLES["nothing_else"],
 )
 def test_nothing_else_is_found(command, status, message, folder, server):
     before = contents(folder)

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from gpuenv.version import __version__
 from script_modules import load_script
 from small_wheels import make_wheel
-from tables import ROOT, each
+from tables import ROOT, data_file, each
 
 
 def test_the_same_content_gives_the_same_wheel(tmp_path):
@@ -78,17 +78,9 @@ def test_the_generated_files_are_current(tmp_path):
     assert pages.update(tmp_path, texts, is_check=True) == []
 
 
-PROJECT_TABLE = {"frameworks": ["torch"], "profiles": {"h100": {"gpu": "H100", "count": 2}}}
-
-
 @each(
     "name right wrong",
-    [
-        ("tool-gpuenv", PROJECT_TABLE, {"frameworks": "torch"}),
-        ("tool-gpuenv", {"profiles": {"cpu": {"gpu": "none"}}}, {"profiles": {"cpu": {"gup": ""}}}),
-        ("config", {"offline": True, "solve": {"gpu": ["H100"]}}, {"solve": {"hook": True}}),
-        ("config", {"index-url": "https://index.example"}, {"color": "yes"}),
-    ],
+    data_file("tables/release.json")["schemas"],
 )
 def test_the_schemas_of_tables(name, right, wrong):
     text = (ROOT / "docs" / "schemas" / f"{name}.json").read_text()

@@ -63,12 +63,7 @@ def test_doubts_cost_older_dependencies_but_nothing_that_the_request_names(
 
 @each(
     "text is_known",
-    [
-        ("a @ {base}a-1.0-py3-none-any.whl#sha256={sha256}", True),
-        ("a @ {base}a-1.0-py3-none-any.whl#sha256=" + "0" * 64, True),
-        ("a @ {base}a-1.0-py3-none-any.whl", False),
-        ("a==1.0", False),
-    ],
+    TABLES["hashes"],
 )
 def test_the_hash_of_a_url_counts_in_hash_checking_mode(text, is_known):
     packages = {"a": {"1.0": {}}, "b": {"1.0": {}}}

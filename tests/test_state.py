@@ -10,7 +10,7 @@ import pytest
 
 from gpuenv.install.transaction import Transaction
 from small_wheels import make_wheel
-from tables import each
+from tables import data_file, each
 from test_cli import run, run_process
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -191,15 +191,7 @@ def test_an_environment_of_another_python_stays_and_is_named(folder):
 
 @each(
     "command status said",
-    {
-        "no solution": ("add delta", 3, "delta: not found"),
-        "locking alone": ("lock --add delta", 3, "delta: not found"),
-        "no environment": ("add beta --target links", 2, "is no virtual environment"),
-        "removal": ("remove gamma --target links", 2, "is no virtual environment"),
-        "not verified": ("add clash", 1, "install different files"),
-        "interrupt": ("add beta", 130, "pyproject.toml and the locks are as before"),
-        "late interrupt": ("add beta", 130, "interrupted"),
-    },
+    data_file("tables/state.json")["changes"],
 )
 def test_a_change_is_made_whole_or_not_at_all(folder, monkeypatch, request, command, status, said):
     """It is made if an interrupt comes after the environment was replaced."""

@@ -13,7 +13,7 @@ from gpuenv.install import target_lock, wheels
 from gpuenv.process_identity import tag_of, this_process
 from gpuenv.serialize import to_plain
 from small_wheels import make_lock, make_wheel, write_lock
-from tables import each
+from tables import data_file, each
 
 ENDED = {"pid": 2**22 + 1}  # more than the kernel's largest number of a process
 
@@ -37,20 +37,7 @@ def hold(tmp_path, wait=0.0):
     return said
 
 
-# A case: what differs from this process, and whether the lock is taken over.
-HOLDERS = {
-    "this process": ({}, False),
-    "a process that has ended": (ENDED, True),
-    "another process with the same number": ({"started": "1"}, True),
-    "another host": ({"host": "other", **ENDED}, False),
-    "another container on this host": ({"namespace": "pid:[1]", **ENDED}, False),
-    "this machine before a restart": ({"boot": "earlier", "machine": "m"}, True),
-    "another machine of this name": ({"boot": "other", "machine": "n"}, False),
-    "a machine without a number": ({"boot": "other", "machine": ""}, False),
-}
-
-
-@each("changes is_taken", HOLDERS)
+@each("changes is_taken", data_file("tables/target_lock.json")["holders"])
 def test_whose_lock_is_taken_over(changes, is_taken, tmp_path, monkeypatch):
     here = this_process().replace(machine="m")
     monkeypatch.setattr("gpuenv.process_identity.this_process", lambda: here)

@@ -95,11 +95,7 @@ def test_settings_of_a_tool(case, folder, call):
 
 @each(
     "gpu driver label",
-    [
-        ("H100", "570.86.10", "cu128"),
-        ("V100", "570.86.10", "cu126"),
-        ("H100", "560.28.03", "cu126"),
-    ],
+    data_file("tables/tool_settings.json")["variants"],
 )
 def test_uv_takes_the_variant_that_gpuenv_takes(folder, gpu, driver, label, call):
     case = {"gpu": [gpu], "driver": driver, "packages": ["same"]}

@@ -61,16 +61,7 @@ def test_no_command_shows_the_state(tmp_path):
 
 TARGET = "--platform linux-x86_64 --glibc 2.35 --python 3.12 --offline"
 DRIVER = f"--driver 580.65.06 {TARGET}"
-RIGHT = {
-    "--gpu sm90": "torch 2.15.0 cu132 13.2",
-    "--gpu SM_90": "torch 2.15.0 cu132 13.2",
-    "--gpu h100,a100": "torch 2.15.0 cu132 13.2",
-    "--gpu H100 --cuda 12.6": "torch 2.13.0 cu126 12.6",
-    "--gpu H100 --cuda cu126": "torch 2.13.0 cu126 12.6",
-    "--gpu H100 --cuda 12": "torch 2.13.0 cu126 12.6",
-    "--gpu H100 --framework torch+cu126": "torch 2.13.0 cu126 12.6",
-    "--gpu cpu": "torch 2.13.0 cpu",
-}
+RIGHT = data_file("tables/wrong_inputs.json")["right"]
 REFUSED = data_file("tables/wrong_inputs.json")["refused"]
 
 
