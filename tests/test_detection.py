@@ -9,12 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuenv.api.data import compatibility_data
 from gpuenv.detect import described, nvml, visible
 from gpuenv.detect import host as detection
 from gpuenv.errors import InputError
@@ -349,9 +349,8 @@ def test_active_conda_environment(tmp_path):
 
 # ---- hosts made of flags -------------------------------------------------------------------------
 
-CAPABILITIES = {"H100": (9, 0), "Tesla V100": (7, 0), "GH200": (9, 0)}
-PLATFORMS = {"GH200": "linux-aarch64", "sm_121": "linux-aarch64"}
 DESCRIBED = data_file("hosts/described.json")
+DATA = compatibility_data()
 BASE = Host(
     machine="x86_64",
     glibc=(2, 31),
@@ -369,24 +368,9 @@ BASE = Host(
 
 
 def describe(flags, base):
-    data = SimpleNamespace(
-        known_gpu={name: (name, pair) for name, pair in CAPABILITIES.items()}.get,
-        driver_cuda={"580.65.06": (13, 0)}.get,
-        close_names=lambda text: [
-            name for name in CAPABILITIES if name[:2].lower() == text[:2].lower()
-        ],
-        gpu_platform=lambda gpu: PLATFORMS.get(gpu.name),
-        capabilities=lambda: [*CAPABILITIES.values(), (12, 1)],
-    )
-    return described.describe(
-        base,
-        data,
-        gpus=flags.get("gpus", []),
-        driver=flags.get("driver"),
-        python=flags.get("python", "3.12"),
-        platform=flags.get("platform"),
-        glibc=flags.get("glibc"),
-    )
+    names = ("gpus", "driver", "python", "platform", "glibc")
+    facts = {"gpus": [], "python": "3.12"} | flags
+    return described.describe(base, DATA, **{name: facts.get(name) for name in names})
 
 
 @cases(DESCRIBED["hosts"])

@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuenv
+import hosts
 from examples import examples
 from gpuenv import api
 from gpuenv.compat import data, what_if
 from gpuenv.lock import pylock
 from gpuenv.model import Request
+from hosts import host_of
 from tables import cases, data_file
 from test_solve import DRIVERS, GPUS, PYTHONS
 
@@ -101,14 +103,8 @@ def test_requests(case, explained, call):
 
 @cases(CASES["locks"])
 def test_locks(case, explained, tmp_path):
-    made = {"python": "3.12", "glibc": "2.28", "platform": "linux-x86_64", **case["made"]}
-    host = gpuenv.describe(
-        gpus=made["gpu"],
-        driver=made.get("driver"),
-        python=made["python"],
-        glibc="2.28",
-        platform=made["platform"],
-    )
+    made = case["made"]
+    host = host_of(made, glibc="2.28")
     path = str(tmp_path / "pylock.toml")
     lock = gpuenv.lock(gpuenv.solve(Request(frameworks=tuple(made["framework"])), host))
     pylock.write_texts({path: pylock.dumps(lock)})
@@ -131,7 +127,7 @@ def test_very_old_releases_of_a_package_are_not_asked(server, call):
 
 
 def test_a_lock_that_was_edited_is_told(explained, tmp_path):
-    host = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.28")
+    host = hosts.host("H100", "580.65.06", glibc="2.28")
     text = pylock.dumps(gpuenv.lock(gpuenv.solve(Request(frameworks=("torch",)), host)))
     assert 'driver = "580.65.06"' in text
     path = tmp_path / "pylock.toml"
@@ -142,10 +138,8 @@ def test_a_lock_that_was_edited_is_told(explained, tmp_path):
     assert "lock-edited lock" in kinds(document)
 
 
-hosts = st.builds(
-    lambda gpus, driver, python: gpuenv.describe(
-        gpus=gpus, driver=driver, python=python, platform="linux-x86_64", glibc="2.39"
-    ),
+some_hosts = st.builds(
+    lambda gpus, driver, python: host_of({"gpu": gpus, "driver": driver, "python": python}),
     st.lists(st.sampled_from(GPUS), min_size=1, max_size=2),
     st.sampled_from(DRIVERS),
     st.sampled_from(PYTHONS),
@@ -163,7 +157,7 @@ def possible(request, host):
 
 @quick
 @given(
-    hosts,
+    some_hosts,
     st.sampled_from(
         [("torch",), ("tensorflow",), ("torch==2.15.0", "jax"), ("torch", "tensorflow")]
     ),

@@ -13,9 +13,11 @@ from gpuenv.model import IndexOptions, Lock, Needs, Request, parse_release
 from gpuenv.serialize import to_plain
 from gpuenv_fleet.classes import classify
 from gpuenv_fleet.solve import FleetLock, Solver, fewest_groups, serves, solve_fleet
+from hosts import host_of
 from tables import data_file, each
 
 TABLES = data_file("tables/fleet_solve.json")
+SOLVE = "fleet solve --framework torch --offline --from"
 
 TORCH = Request(frameworks=("torch",))
 OFFLINE = IndexOptions(offline=True)
@@ -28,10 +30,7 @@ PYTHONS = ("3.11", "3.12")
 
 @cache
 def described(gpu, driver, glibc="2.35", python="3.12"):
-    gpus = gpu.split("+")
-    return api.describe(
-        gpus=gpus, driver=driver, platform="linux-x86_64", python=python, glibc=glibc
-    )
+    return host_of({"gpu": gpu.split("+"), "driver": driver, "glibc": glibc, "python": python})
 
 
 def fleet(*hosts):
@@ -237,7 +236,7 @@ def documents(tmp_path):
 
 
 def test_the_document_and_the_text(call, documents):
-    command = f"fleet solve --from {documents} --framework torch --offline"
+    command = f"{SOLVE} {documents}"
     document = call(f"{command} --json", status=3).document  # R580 is the last branch for Pascal
     assert (document["nodes"], document["locks"], document["proved"]) == (8, 1, True)
     assert [plan["locks"] for plan in document["plans"]] == [1, 2]
@@ -253,20 +252,12 @@ def test_the_document_and_the_text(call, documents):
 
 
 def test_profiles_are_written_and_locked(call, documents, tmp_path, monkeypatch):
-    command = f"fleet solve --from {documents} --framework torch --offline --json --locks 2"
-    command += f" --write-profiles {tmp_path}"
+    command = f"{SOLVE} {documents} --json --locks 2 --write-profiles {tmp_path}"
     document = call(command, status=3).document
     path = tmp_path / "pyproject.toml"
     table = tomllib.loads(path.read_text())["tool"]["gpuenv"]
     assert document["profiles"] == {"path": str(path), "names": list(table["profiles"])}
-    assert table["profiles"]["h100"] == {
-        "gpu": "H100",
-        "driver": "580.65.06",
-        "python": "3.12",
-        "platform": "linux-x86_64",
-        "glibc": "2.35",
-        "separate-versions": True,
-    }
+    assert table["profiles"]["h100"] == TABLES["profile"]
     before = path.read_bytes()
     assert call(command, status=3).document["profiles"]["names"] == []
     assert path.read_bytes() == before
@@ -279,14 +270,9 @@ def test_profiles_are_written_and_locked(call, documents, tmp_path, monkeypatch)
         for pin in api.read_lock(one["path"]).pins
         if pin.wheel.name == "torch"
     ) == sorted(group["versions"]["torch"] for group in groups)
-    hosts = {
-        gpu: api.describe(
-            gpus=[gpu], driver=driver, glibc="2.35", python="3.12", platform="linux-x86_64"
-        )
-        for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"))
-    }
-    for host in hosts.values():
-        assert api.fitting_lock(api.project_state(), host).lock.needs.python == (3, 12)
+    for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14")):
+        lock = api.fitting_lock(api.project_state(), described(gpu, driver)).lock
+        assert lock.needs.python == (3, 12)
 
 
 @each("arguments message", TABLES["bad_usage"])
@@ -295,7 +281,7 @@ def test_bad_usage(call, documents, tmp_path, arguments, message):
     text = '[tool.gpuenv]\nframeworks = ["jax"]\n'
     (tmp_path / "other" / "pyproject.toml").write_text(text)
     flags = [argument.format(dir=tmp_path) for argument in arguments]
-    command = f"fleet solve --from {documents} --framework torch --offline"
+    command = f"{SOLVE} {documents}"
     call(command, *flags, status=2).says_in_one_line(message)
     assert not (tmp_path / "pyproject.toml").exists()
     assert (tmp_path / "other" / "pyproject.toml").read_text() == text

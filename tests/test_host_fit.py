@@ -5,9 +5,10 @@ from itertools import combinations
 import gpuenv
 from gpuenv.errors import is_doubt
 from gpuenv.lock.host_fit import fit
+from hosts import host_of
 from tables import cases, data_file, each
 from test_solve import CASES as SOLVES
-from test_solve import host_of, request_of
+from test_solve import request_of
 
 TABLES = data_file("tables/host_fit.json")
 

@@ -5,9 +5,10 @@ import tomli_w
 
 import gpuenv
 from gpuenv.lock import other_tools
+from hosts import host
 from tables import data_file, each
 
-HOST = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
+HOST = host("none")
 CASES = data_file("other_locks.json")
 HASHES = {"sha256": "0" * 64}
 HERE = "cp312-cp312-manylinux_2_28_x86_64"

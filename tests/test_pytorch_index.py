@@ -7,6 +7,7 @@ import pytest
 import gpuenv
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import IndexOptions, Request
+from hosts import host
 from index_server import IndexServer, make_wheel
 
 TAG = "cp312-cp312-linux_x86_64"
@@ -38,23 +39,20 @@ def index(tmp_path, monkeypatch):
         yield f"{pages.base}/whl/cu118"
 
 
-def host():
-    return gpuenv.describe(
-        gpus=("A100",), driver="580.65.06", platform="linux-x86_64", python="3.12", glibc="2.39"
-    )
+HOST = host("A100", "580.65.06")
 
 
 def solve(index, requirement, *, pre=False):
     default = f"{index.partition('/whl')[0]}/simple"
     options = IndexOptions(index_url=default, extra_index_urls=(index,))
-    return gpuenv.solve(Request(requirements=(requirement,), pre=pre), host(), options)
+    return gpuenv.solve(Request(requirements=(requirement,), pre=pre), HOST, options)
 
 
 def test_a_build_without_an_offline_file_is_read_live(index):
     with pytest.raises(NoSolutionError) as refused:
         gpuenv.solve(
             Request(requirements=(f"torch=={BUILD}",)),
-            host(),
+            HOST,
             IndexOptions(offline=True),
             changes=False,
         )

@@ -1,13 +1,10 @@
 """The frameworks that a request names, and requests that ask for versions of them."""
 
-from gpuenv.compat import data
-from gpuenv.model import Host, Python, Request
+from gpuenv.model import Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.requested import read_request
 from tables import data_file, each
-
-DATA = data.load()
-HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
+from test_resolution import DATA, HOST
 
 
 def ways(*texts):

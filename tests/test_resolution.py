@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-import gpuenv
 from gpuenv.compat import data
 from gpuenv.errors import InputError, NoSolutionError
 from gpuenv.model import Host, Python, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.solver import solve
+from hosts import host
 from script_modules import load_script
 from tables import ROOT, data_file, each
 from universe import BASE, Universe
@@ -21,6 +21,7 @@ TABLES = data_file("tables/resolution.json")
 
 FOLDER = ROOT / "tests" / "data" / "resolution"
 DATA = data.load()
+HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 
 
 def every_case():
@@ -163,7 +164,7 @@ def test_pip_and_uv_resolve_the_same():
 
 
 EDITED = data_file("suggestions.toml")
-NO_GPU = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
+NO_GPU = host("none")
 
 
 @each("case", EDITED["edit"], ids=lambda case: str(case["request"]))

@@ -11,13 +11,12 @@ from packaging.version import Version
 from examples import examples
 from gpuenv.errors import NoSolutionError
 from gpuenv.lock import pylock
-from gpuenv.model import Host, Python, Request
+from gpuenv.model import Request
 from gpuenv.requirements.target import TargetEnvironment, marker_environment
 from gpuenv.resolve import solver
-from test_resolution import DATA, versions
+from test_resolution import DATA, HOST, versions
 from universe import Universe
 
-HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 NAMES = ["a", "b", "c", "d"]
 VERSIONS = ["1.0", "1.1", "2.0", "2.1a1", "3.0"]
 RANGES = ["", ">=1.1", "<2", "==1.0", "!=2.0", "~=1.0", ">=2,<4", "==2.*", ">2", ">=2.1a1", "<=1.1"]

@@ -6,6 +6,7 @@ import gpuenv
 import plan_checker
 import raw_facts as raw
 from gpuenv.model import IndexOptions, Request
+from hosts import host_of
 from tables import cases, data_file
 
 CASES = data_file("section7.json")
@@ -13,13 +14,7 @@ CAPABILITIES = {"H100": (9, 0), "A100": (8, 0), "V100": (7, 0), "GTX 1080 Ti": (
 
 
 def solve(case, frameworks):
-    host = gpuenv.describe(
-        gpus=[case["gpu"]],
-        driver=case["driver"],
-        python="3.12",
-        platform=raw.PLATFORM,
-        glibc="2.39",
-    )
+    host = host_of({"gpu": [case["gpu"]], "driver": case["driver"]})
     request = Request(frameworks=tuple(frameworks), default_index_only="indexes" not in case)
     return gpuenv.solve(request, host, IndexOptions(offline=True), changes=False)
 

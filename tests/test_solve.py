@@ -11,20 +11,11 @@ from gpuenv.compat.architectures import driver_branch
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from gpuenv.model import Request, parse_release
+from hosts import host_of
 from tables import cases, data_file
 
 CASES = data_file("solve.json")
 DATA = data.load()
-
-
-def host_of(case):
-    return gpuenv.describe(
-        gpus=case["gpu"],
-        driver=case.get("driver"),
-        python=case.get("python", "3.12"),
-        platform=case.get("platform", "linux-x86_64"),
-        glibc=case.get("glibc", "2.39"),
-    )
 
 
 def request_of(case):

@@ -3,16 +3,15 @@
 import pytest
 
 from gpuenv.errors import InputError, NoSolutionError, PackageIndexError
-from gpuenv.model import Gpu, Host, Python, Request
+from gpuenv.model import Gpu, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.solver import solve
 from tables import data_file, each
-from test_resolution import DATA, versions
+from test_resolution import DATA, HOST, versions
 from universe import BASE, Universe
 
 TABLES = data_file("tables/solver.json")
 
-HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 WITH_GPU = HOST.replace(gpus=(Gpu(name="H100", compute_capability=(9, 0)),), driver="580.65.06")
 
 

@@ -15,6 +15,7 @@ from gpuenv.compat import data
 from gpuenv.compat.data import within
 from gpuenv.errors import GpuEnvError
 from gpuenv.model import IndexOptions, Request, parse_pair
+from hosts import host_of
 from script_modules import load_script
 from tables import ROOT, data_file, each
 
@@ -69,9 +70,7 @@ def test_every_bad_row_can_count():
 
 
 def plan_of(requirements, *gpus):
-    host = gpuenv.describe(
-        gpus=gpus, driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39"
-    )
+    host = host_of({"gpu": gpus, "driver": "580.65.06"})
     return gpuenv.solve(Request(requirements=tuple(requirements)), host, IndexOptions(offline=True))
 
 

@@ -6,14 +6,13 @@ import pytest
 
 from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError
 from gpuenv.index.multi_index import MultiIndex
-from gpuenv.model import Host, Python, Request
+from gpuenv.model import Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from tables import cases, data_file
-from test_resolution import DATA, versions
+from test_resolution import DATA, HOST, versions
 from universe import Universe
 
-HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 TABLES = data_file("widening.toml")
 SNAPSHOT = TABLES["snapshot"]
 LIVE = {**SNAPSHOT, **TABLES["live"]}
