@@ -370,3 +370,9 @@ def conda_rows(environment_channels):
     import conda_prefixes
 
     return conda_prefixes.rows_of(environment_channels)
+
+
+@pytest.fixture(scope="session")
+def channel_url(conda_rows):
+    """The URL of the channel of its packages."""
+    return conda_rows["openssl 3.0.7"]["channel"]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 
 import pytest
 
@@ -29,30 +30,20 @@ from tables import cases, data_file, each
 pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
-@pytest.fixture(scope="module")
-def make_prefix(conda_rows):
-    """Return make_prefix(target, case), which makes an environment as another tool leaves it."""
-
-    def make(target, case):
-        records = [conda_rows[name] for name in case["installed"]]
-        with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
-            solver.install(str(target), records, "linux-64")
-        conda_prefixes.describe(target, case, conda_rows)
-
-    return make
-
-
 def requests_in(target):
     return conda_history.requested_specs(str(target), conda_prefix.read_packages(str(target)))
 
 
 @pytest.fixture
-def prepare(make_prefix, tmp_path, monkeypatch):
-    """Return prepare(case), which makes the environment of a case, its .condarc and variables."""
+def prepare(conda_rows, tmp_path, monkeypatch):
+    """prepare(case): make its environment as another tool leaves it, its .condarc and variables."""
 
     def make(case):
         target = tmp_path / "prefix"
-        make_prefix(target, case)
+        records = [conda_rows[name] for name in case["installed"]]
+        with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
+            solver.install(str(target), records, "linux-64")
+        conda_prefixes.describe(target, case, conda_rows)
         for name, value in case.get("environment", {}).items():
             monkeypatch.setenv(name, value)
         if "condarc" in case:
@@ -63,44 +54,60 @@ def prepare(make_prefix, tmp_path, monkeypatch):
     return make
 
 
+@pytest.fixture
+def locked(conda_rows, tmp_path):
+    """locked(packages): write an explicit lock of them, and return its path."""
+
+    def lock(packages):
+        make_lock(tmp_path / "explicit.txt", packages, conda_rows)
+        return tmp_path / "explicit.txt"
+
+    return lock
+
+
+@pytest.fixture
+def typed(call, tmp_path):
+    """typed(text): run a command about the prefix of a test."""
+    flags = f"--target {tmp_path}/prefix {HOST} --no-verify"
+    return lambda text, status=0: call(f"{text} {flags}", status=status)
+
+
+@pytest.fixture
+def asked(channel_url, tmp_path):
+    """The command that solves and installs packages, which follow it."""
+    return f"install --backend conda --channel {channel_url} -o {tmp_path}/lock.txt"
+
+
 @cases(SOLVES)
-def test_a_solve_into_an_environment(case, conda_rows, prepare, tmp_path, call):
+def test_a_solve_into_an_environment(case, prepare, asked, typed):
     target = prepare(case)
-    channel = conda_rows["openssl 3.0.7"]["channel"]
-    command = f"install --backend conda --channel {channel} -o {tmp_path}/lock.txt"
-    install(call, case, target, command, *case["install"])
-    specs = requests_in(target)
-    assert case.get("specs", {}).items() <= specs.items()
+    install(typed, case, target, f"{asked} {shlex.join(case['install'])}")
+    assert case.get("specs", {}).items() <= requests_in(target).items()
 
 
 @cases(CASES)
-def test_an_installation_into_an_environment(case, conda_rows, prepare, tmp_path, call):
-    target, lock = prepare(case), tmp_path / "explicit.txt"
-    make_lock(lock, case["lock"], conda_rows)
-    install(call, case, target, f"sync {lock}")
+def test_an_installation_into_an_environment(case, prepare, locked, typed):
+    install(typed, case, prepare(case), f"sync {locked(case['lock'])}")
 
 
 @cases(REPAIRS)
-def test_a_repair(case, conda_rows, make_prefix, tmp_path, call):
-    target, lock = tmp_path / "prefix", tmp_path / "lock.txt"
-    make_prefix(target, case)
+def test_a_repair(case, channel_url, prepare, tmp_path, call, typed):
+    target, lock, status = prepare(case), tmp_path / "lock.txt", case.get("status", 0)
     before, files = requests_in(target), contents(target)
-    channel, status = conda_rows["openssl 3.0.7"]["channel"], case.get("status", 0)
-    done = call(f"solve --repair {target} --channel {channel} -o {lock} {HOST}", status=status)
+    done = call(f"solve --repair {target} --channel {channel_url} -o {lock} {HOST}", status=status)
     assert [text for text in case.get("says", ()) if text not in done.output] == []
     assert contents(target) == files
     if status == 0:
-        install(call, case, target, f"sync {lock} --yes")
+        install(typed, case, target, f"sync {lock} --yes")
         assert requests_in(target) == before
 
 
-def install(call, case, target, command, *words):
+def install(typed, case, target, command):
     """Run a command on the prefix of a case, and compare what is there before and after."""
     before, files = packages_in(target), contents(target)
     assert before == set(case["installed"])
     more = "--exact" if case.get("exact") else ""
-    command += f" --target {target} {HOST} --no-verify {more}"
-    output = call(command, *words, status=case.get("status", 0)).output
+    output = typed(f"{command} {more}", status=case.get("status", 0)).output
     assert [text for text in case.get("says", ()) if text not in output] == []
     came = {text[1:] for text in case.get("after", ()) if text[0] == "+"}
     gone = {text[1:] for text in case.get("after", ()) if text[0] == "-"}
@@ -118,31 +125,24 @@ def install(call, case, target, command, *words):
         assert not [name for name in stand_ins if contents(target).get(name) != files[name]]
 
 
-def test_records_are_complete(conda_rows, tmp_path, call):
+def test_records_are_complete(locked, tmp_path, typed):
     """An @EXPLICIT file has no dependencies: the packages themselves have them."""
-    lock, target = tmp_path / "explicit.txt", tmp_path / "prefix"
     names = ["python 3.12.1", "openssl 3.0.7", "strict 1.0", "requests 2.32.0"]
-    make_lock(lock, names, conda_rows)
-    call(f"sync {lock} --target {target} {HOST} --no-verify")
-    records = conda_prefix.read_packages(str(target))
+    typed(f"sync {locked(names)}")
+    records = conda_prefix.read_packages(str(tmp_path / "prefix"))
     assert records["python"]["depends"] == DATA["packages"]["python 3.12.1"]
     assert records["strict"]["constrains"] == DATA["constrains"]["strict 1.0"]
     assert records["requests"]["noarch"] == "python"
-    make_lock(lock, ["openssl 1.1.1"], conda_rows)
-    call(f"sync {lock} --target {target} {HOST} --no-verify", status=1)
+    typed(f"sync {locked(['openssl 1.1.1'])}", status=1)
 
 
-def test_an_environment_that_cannot_be_written_to(
-    conda_rows, make_prefix, tmp_path, call, monkeypatch
-):
-    lock, target = tmp_path / "explicit.txt", tmp_path / "prefix"
-    make_prefix(target, ADDITION)
-    make_lock(lock, ADDITION["lock"], conda_rows)
+def test_an_environment_that_cannot_be_written_to(prepare, locked, typed, monkeypatch):
+    target, lock = prepare(ADDITION), locked(ADDITION["lock"])
     before = contents(target)
     (target / "conda-meta").chmod(0o555)
     if os.geteuid() == 0:  # root may write everywhere
         monkeypatch.setattr("os.access", lambda *_: False)
-    done = call(f"sync {lock} --target {target} {HOST} --no-verify", status=2)
+    done = typed(f"sync {lock}", status=2)
     (target / "conda-meta").chmod(0o755)
     (line,) = done.stderr.splitlines()
     assert f"--target {target}: cannot be written to" in line
@@ -152,23 +152,20 @@ def test_an_environment_that_cannot_be_written_to(
 # ---- the question --------------------------------------------------------------------------------
 
 ADDITION = {"installed": ["curl 8.9.0", "openssl 3.0.7"], "lock": ["libcudnn 9.11.0"]}
-# name -> (the prefix and the lock, flags, what the user types, exit status, whether gpuenv asks)
-ANSWERS = data_file("tables/conda_environments.json")["answers"]
+TABLES = data_file("tables/conda_environments.json")
 
 
-@each("name", [*ANSWERS])
-def test_a_terminal_is_asked_before_packages_change(name, conda_rows, prepare, call, monkeypatch):
-    case, flags, answer, status, asks = ANSWERS[name]
-    target = prepare(case)
-    lock = target.with_name("explicit.txt")
-    make_lock(lock, case["lock"], conda_rows)
+@each("case flags answer status asks", TABLES["answers"])
+def test_a_terminal_is_asked_before_packages_change(
+    case, flags, answer, status, asks, prepare, locked, typed, monkeypatch
+):
+    target, lock, flags = prepare(case), locked(case["lock"]), " ".join(flags)
     before = contents(target)
     controller, terminal = os.openpty()
     os.write(controller, answer.encode())
-    command = ["sync", str(lock), "--target", str(target), *HOST.split(), "--no-verify", *flags]
     with os.fdopen(terminal) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        done = call(*command, status=status)
+        done = typed(f"sync {lock} {flags}", status=status)
     os.close(controller)
     assert ("Proceed? [y/N]" in done.stderr) is asks
     assert "to add" in (done.stderr if "--json" in flags else done.stdout)
@@ -184,66 +181,44 @@ def history_of(target):
     return re.sub(r"==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d <==", "==>", text).splitlines()
 
 
-def test_the_history_has_what_was_requested(conda_rows, make_prefix, tmp_path, call):
-    target, lock = tmp_path / "prefix", tmp_path / "lock.txt"
-    make_prefix(target, {"installed": ["openssl 3.0.7", "strict 1.0"], "history": ["strict"]})
-    before = history_of(target)
-    channel = conda_rows["openssl 3.0.7"]["channel"]
-    more = ["--target", str(target), *HOST.split(), "--no-verify"]
-    command = ["install", "--backend", "conda", "--channel", channel, "-o", str(lock), *more]
-    call(*command, "openssl>=3.5")
+def test_the_history_has_what_was_requested(channel_url, prepare, asked, tmp_path, typed):
+    target = prepare({"installed": ["openssl 3.0.7", "strict 1.0"], "history": ["strict"]})
+    before, sync = history_of(target), f"sync {tmp_path}/lock.txt"
+    typed(f"{asked} openssl>=3.5")
     first = [
         "==>",
         "# cmd: gpuenv sync",
-        f"-{channel}/linux-64::openssl-3.0.7-h0_0",
-        f"+{channel}/linux-64::openssl-3.5.0-h0_0",
+        f"-{channel_url}/linux-64::openssl-3.0.7-h0_0",
+        f"+{channel_url}/linux-64::openssl-3.5.0-h0_0",
         "# update specs: ['openssl >=3.5']",
     ]
     assert history_of(target) == [*before, *first]
-    call(f"sync {lock}", *more)
+    typed(sync)
     assert history_of(target) == [*before, *first]
-    call(f"sync {lock}", *more, "--exact")
-    second = ["==>", "# cmd: gpuenv sync", f"-{channel}/linux-64::strict-1.0-h0_0"]
+    typed(f"{sync} --exact")
+    second = ["==>", "# cmd: gpuenv sync", f"-{channel_url}/linux-64::strict-1.0-h0_0"]
     assert history_of(target) == [*before, *first, *second, "# remove specs: ['strict']"]
     assert requests_in(target) == {"openssl": "openssl >=3.5"}
 
 
 # ---- tokens and passwords ------------------------------------------------------------------------
 
-SECRETS = {
-    "https://conda.example/t/my-secret/mine/linux-64": "https://conda.example/mine/linux-64",
-    "https://ann:my-secret@conda.example/mine": "https://conda.example/mine",
-    "https://conda.example/t/mine": "https://conda.example/t/mine",
-    "file:///t/mine/linux-64": "file:///t/mine/linux-64",
-}
 
-
-@each("url", [*SECRETS])
-def test_a_url_without_its_credentials(url):
-    assert urls.without_credentials(url) == SECRETS[url]
+@each("url expected", TABLES["secrets"])
+def test_a_url_without_its_credentials(url, expected):
+    assert urls.without_credentials(url) == expected
 
 
 @each("form", [*conda_formats.FORMATS])
 def test_a_token_of_an_installed_package_does_not_reach_a_lock(
-    form, conda_rows, make_prefix, tmp_path, call
+    form, prepare, asked, tmp_path, typed
 ):
-    target, path = tmp_path / "prefix", tmp_path / conda_formats.FORMATS[form]
-    make_prefix(target, {"installed": ["openssl 3.0.7"]})
+    target, path = prepare({"installed": ["openssl 3.0.7"]}), tmp_path / conda_formats.FORMATS[form]
     channel = "https://ann:my-secret@conda.example/t/my-secret/mine"
     url = f"{channel}/linux-64/openssl-3.0.7-h0_0.conda"
     change_record(target / "conda-meta", "openssl", url=url, channel=channel)
     (target / "conda-meta" / "history").write_text("")
-    command = ["install", "--backend", "conda", "--channel", conda_rows["openssl 3.0.7"]["channel"]]
-    command += [
-        "openssl",
-        "libcudnn",
-        "--target",
-        str(target),
-        *HOST.split(),
-        "--no-verify",
-        "--yes",
-    ]
-    call(*command, "-o", str(path), "--format", form)
+    typed(f"{asked} openssl libcudnn --yes -o {path} --format {form}")
     text = path.read_text() + (target / "conda-meta" / "history").read_text()
     assert "https://conda.example/mine/linux-64" in text and "my-secret" not in text
     assert {pin.wheel.name for pin in api.read_lock(str(path)).pins} == {"openssl", "libcudnn"}
@@ -252,29 +227,27 @@ def test_a_token_of_an_installed_package_does_not_reach_a_lock(
 # ---- back to the state before --------------------------------------------------------------------
 
 
-def test_a_rollback_returns_to_the_packages_before(conda_rows, prepare, call):
+def test_a_rollback_returns_to_the_packages_before(prepare, asked, call, typed):
     target = prepare({"installed": ["openssl 3.0.7", "curl 8.9.0"], "history": ["openssl=3.0"]})
-    lock, back = target.with_name("lock.txt"), ["rollback", "--target", str(target)]
-    assert "keeps no earlier state" in call(*back, status=2).stderr
-    command = ["install", "--backend", "conda", "--channel", conda_rows["openssl 3.0.7"]["channel"]]
-    command += ["openssl>=3.5", "libcudnn", "-o", str(lock), "--target", str(target)]
-    call(*command, *HOST.split(), "--no-verify")
+    lock, back = target.with_name("lock.txt"), f"rollback --target {target}"
+    assert "keeps no earlier state" in call(back, status=2).stderr
+    typed(f"{asked} openssl>=3.5 libcudnn")
     before, after = {"openssl 3.0.7", "curl 8.9.0"}, packages_in(target)
     installed = api.read_lock(str(lock))
     assert api.recorded_lock(str(target)) == installed
     states = ((before, "openssl=3.0", None), (after, "openssl >=3.5", installed))
     for packages, openssl, recorded in states:
-        call(*back)
+        call(back)
         assert packages_in(target) == packages
         assert requests_in(target)["openssl"] == openssl
         assert api.recorded_lock(str(target)) == recorded
     assert ("libcudnn" in requests_in(target)) is True
     (target / "conda-meta" / "curl-8.9.0-h0_0.json").unlink()
-    assert "changed since the last gpuenv sync: curl-8.9.0-h0_0" in call(*back, status=2).stderr
+    assert "changed since the last gpuenv sync: curl-8.9.0-h0_0" in call(back, status=2).stderr
 
 
 @each("record", [{"url": None}, {"sha256": None}])
-def test_a_rollback_needs_the_file_of_each_package(record, conda_rows, prepare, call):
+def test_a_rollback_needs_the_file_of_each_package(record, prepare, call):
     target = prepare({"installed": ["openssl 3.0.7"]})
     change_record(target / "conda-meta", "openssl", **record)
     before = conda_history.read_state(str(target))

@@ -155,11 +155,6 @@ def lock(channel_url, solve, tmp_path):
 
 
 @pytest.fixture
-def channel_url(conda_rows):
-    return conda_rows["openssl 3.0.7"]["channel"]
-
-
-@pytest.fixture
 def exported(call, tmp_path):
     """exported(lock, tool): the text that is written for a tool."""
 
