@@ -150,10 +150,7 @@ def packed(stem, files, kind=".tar.gz"):
         with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
             for path, text in files.items():
                 member = tarfile.TarInfo(f"{stem}/{path}")
-                member.size, member.mtime = (
-                    len(text.encode()),
-                    500_000_000,
-                )  # a zip knows no time before 1980
+                member.size, member.mtime = len(text.encode()), 500_000_000
                 tar.addfile(member, io.BytesIO(text.encode()))
     return buffer.getvalue()
 
@@ -213,21 +210,17 @@ class IndexServer:
     def url_with(self, credentials):
         return self.url.replace("://", f"://{credentials}@")
 
-    def add(self, name, version, requires=(), **options):
+    def add(self, name, version, requires=(), *, make=make_wheel, **options):
         """Add a wheel; `yanked`, `upload_time` and `requires_python` go onto its page."""
         page = {key: options.pop(key) for key in ("yanked", "upload_time") if key in options}
-        filename, data = make_wheel(name, version, requires, **options)
-        file = File(filename, data, options.get("requires_python"), **page)
+        made = make(name, version, requires, **options)
+        file = File(*made, options.get("requires_python"), **page)
         self.projects.setdefault(name, []).append(file)
         return file
 
     def add_sdist(self, name, version, requires=(), **options):
-        """Add an sdist; `yanked` and `requires_python` go onto its page."""
-        page = {key: options.pop(key) for key in ("yanked",) if key in options}
-        filename, data = make_sdist(name, version, requires, **options)
-        file = File(filename, data, options.get("requires_python"), **page)
-        self.projects.setdefault(name, []).append(file)
-        return file
+        """Add an sdist, as `add` adds a wheel."""
+        return self.add(name, version, requires, make=make_sdist, **options)
 
     def add_file(self, name, filename, data=b""):
         self.projects.setdefault(name, []).append(File(filename, data))
@@ -255,10 +248,8 @@ class IndexServer:
         for file in (file for files in self.projects.values() for file in files):
             if path == f"/files/{file.filename}":
                 return "application/octet-stream", file.data
-            if path == f"/files/{file.filename}.metadata" and self.metadata in (
-                "hashed",
-                "unhashed",
-            ):
+            has_file = self.metadata in ("hashed", "unhashed")
+            if path == f"/files/{file.filename}.metadata" and has_file:
                 return "application/octet-stream", _metadata(file.data)
         return None
 
@@ -282,11 +273,7 @@ class IndexServer:
         row |= {"size": len(file.data)} if self.sizes else {}
         row |= {"requires-python": file.requires_python} if file.requires_python else {}
         row |= {"upload-time": file.upload_time} if file.upload_time else {}
-        if (
-            self.metadata
-            and file.filename.endswith(".whl")
-            and zipfile.is_zipfile(io.BytesIO(file.data))
-        ):
+        if self._has_metadata(file):
             row["core-metadata"] = self._hash(file) or True
         if f"/provenance/{file.filename}" in self.raw:
             row["provenance"] = f"../../provenance/{file.filename}"
@@ -301,22 +288,20 @@ class IndexServer:
             attributes["data-yanked"] = file.yanked
         if file.upload_time:
             attributes["data-upload-time"] = file.upload_time
-        if (
-            self.metadata
-            and file.filename.endswith(".whl")
-            and zipfile.is_zipfile(io.BytesIO(file.data))
-        ):
+        if self._has_metadata(file):
             known = self._hash(file)
             attributes["data-core-metadata"] = f"sha256={known['sha256']}" if known else "true"
         text = " ".join(f'{key}="{escape(value)}"' for key, value in attributes.items())
         return f"<a {text}>{escape(file.filename)}</a>"
 
+    def _has_metadata(self, file):
+        is_wheel = file.filename.endswith(".whl") and zipfile.is_zipfile(io.BytesIO(file.data))
+        return bool(self.metadata) and is_wheel
+
     def _hash(self, file):
-        return (
-            {"sha256": hashlib.sha256(_metadata(file.data)).hexdigest()}
-            if self.metadata == "hashed"
-            else None
-        )
+        if self.metadata != "hashed":
+            return None
+        return {"sha256": hashlib.sha256(_metadata(file.data)).hexdigest()}
 
 
 def fill_two_indexes(default, other):

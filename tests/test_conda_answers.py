@@ -8,6 +8,7 @@ from gpuenv.conda_plugin import health_check
 from gpuenv.model import Choice
 from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
+from processes import program
 from tables import data_file, each
 
 TABLES = data_file("tables/conda_answers.json")
@@ -88,9 +89,7 @@ def test_the_fixer_uninstalls_a_second_cudnn_that_nothing_needs(name, tmp_path, 
     wheels, text = TWO_CUDNNS[name]
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin" / "python"
-    python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n')
-    python.chmod(0o755)
+    program(tmp_path / "bin" / "python", f'echo "$@" > {tmp_path}/called')
     conda_prefixes.describe(tmp_path, {"installed": [], "wheels": wheels}, {})
     questions = []
     assert health_check._remove_cudnn(str(tmp_path), questions.append) is (text == "")

@@ -16,7 +16,7 @@ import pytest
 from conda_prefixes import HOST
 from gpuenv.errors import PackageIndexError
 from gpuenv.resolve.conda import solvers
-from processes import run_program
+from processes import program, run_program
 from tables import each
 
 SUBDIRS = ("linux-64", "noarch")
@@ -123,14 +123,8 @@ def test_a_channel_that_nothing_serves(said):
         assert url in said(url, INDEX_FAILED)
 
 
-def executable(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
 def test_a_solver_that_ends_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "executable", executable(tmp_path / "python", "exit 3"))
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path / "python", "exit 3")))
     solver = solvers.RattlerSolver(["x"], ["noarch"])
     with pytest.raises(PackageIndexError, match="without an answer"):
         solver.records(["pytorch"])
@@ -170,7 +164,7 @@ def test_the_child_ends_with_the_block():
 
 def test_a_child_that_does_not_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(solvers, "END_SECONDS", 0.2)
-    monkeypatch.setattr(sys, "executable", executable(tmp_path / "python", "exec sleep 600"))
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path / "python", "exec sleep 600")))
     solver = solvers.RattlerSolver(["x"], ["noarch"])
     pid = pid_of(solver)
     assert is_running(pid)

@@ -21,7 +21,7 @@ from gpuenv.errors import InputError
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.serialize import to_plain
 from native_build import build, nvml_script
-from processes import run_program
+from processes import program, run_program
 from tables import cases, data_file, each
 
 TABLES = data_file("tables/detection.json")
@@ -148,15 +148,13 @@ def make_nvidia_smi(case, folder):
     folder.mkdir()
     if "smi" not in case:
         return
-    lines = ["#!/bin/sh", '[ "$2" = "--format=csv,noheader,nounits" ] || exit 9', 'case "$1" in']
+    lines = ['[ "$2" = "--format=csv,noheader,nounits" ] || exit 9', 'case "$1" in']
     base = "--query-gpu=index,name,uuid,pci.bus_id,memory.total,memory.free,driver_version"
     for kind, pattern in (("with", f"{base},compute_cap"), ("without", base)):
         answer = case["smi"].get(kind, {"out": "", "status": 9})
         out = answer["out"].replace("'", "'\\''")
         lines.append(f"{pattern}) printf '%s\\n' '{out}'; exit {answer.get('status', 0)};;")
-    script = folder / "nvidia-smi"
-    script.write_text("\n".join([*lines, "esac", "exit 9", ""]))
-    script.chmod(0o755)
+    program(folder / "nvidia-smi", "\n".join([*lines, "esac", "exit 9"]))
 
 
 def make_loader_env(case, stubs, tmp_path, root):
@@ -320,9 +318,7 @@ def test_python_asked(tmp_path):
 
 @each("script", ["exit 1", "echo hello", "echo 'gpuenv|2.7.18||none'", "echo 'gpuenv|x|y'"])
 def test_python_that_is_none(tmp_path, script):
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
+    python = program(tmp_path / "python", script)
     with pytest.raises(InputError, match=str(python)):
         detection.detect(root=str(tmp_path), env={"PATH": ""}, python=str(python))
 

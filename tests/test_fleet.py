@@ -13,11 +13,13 @@ from gpuenv.errors import InputError
 from gpuenv.render.checks import NPD_CHARACTERS
 from gpuenv_fleet import dask_cluster, launchers
 from gpuenv_fleet.text import fold
+from processes import program
 from tables import ROOT, data_file, each
 
 TABLES = data_file("tables/fleet.json")
 
 FAKES = Path(__file__).parent / "fakes"
+DETECT = "fleet detect --json --command node"
 LAUNCHERS = ("srun", "clush", "pdsh", "mpirun", "kubectl")
 H100 = {"name": "NVIDIA H100", "compute_capability": [9, 0]}
 V100 = {"name": "Tesla V100", "compute_capability": [7, 0]}
@@ -36,16 +38,12 @@ def host(gpu=H100, driver="580.65.06", cuda=(13, 0), **more):
     }
 
 
-@pytest.fixture
-def gpuenv(call):
-    """Run a command in this process: (exit status, the JSON document or the text, stderr)."""
-
-    def run(*arguments):
-        done = call("fleet", *arguments, status=None)
-        is_document = "--json" in arguments and done.stdout
-        return done.returncode, done.document if is_document else done.stdout, done.stderr
-
-    return run
+NODE = """
+echo "Welcome to $NODE"
+echo "$NODE $*" >> ../asked
+case $NODE in *hung*) sleep 60;; *dead*) exit 9;; esac
+exec cat "$NODE"
+"""
 
 
 @pytest.fixture
@@ -58,15 +56,8 @@ def cluster(tmp_path, monkeypatch):
     programs.mkdir()
     answers.mkdir()
     for name in (*LAUNCHERS, "sinfo"):
-        script = programs / name
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKES}/launcher.py {name} "$@"\n')
-        script.chmod(0o755)
-    node = programs / "node"
-    node.write_text(
-        '#!/bin/sh\necho "Welcome to $NODE"\necho "$NODE $*" >> ../asked\n'
-        'case $NODE in *hung*) sleep 60;; *dead*) exit 9;; esac\nexec cat "$NODE"\n'
-    )
-    node.chmod(0o755)
+        program(programs / name, f'exec {sys.executable} {FAKES}/launcher.py {name} "$@"')
+    program(programs / "node", NODE)
     monkeypatch.chdir(answers)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     return answers
@@ -95,10 +86,8 @@ def test_a_wrong_list_of_nodes_is_refused(text):
 # ---- documents -----------------------------------------------------------------------------------
 
 
-def test_a_folder_a_file_and_stdin_give_the_same(gpuenv, tmp_path, monkeypatch):
+def test_a_folder_a_file_and_stdin_give_the_same(call, folder, tmp_path, monkeypatch):
     hosts = {"n1": host(), "n2": host(driver="580.95.05"), "n3": host(V100, "550.54.14", (12, 4))}
-    folder = tmp_path / "docs"
-    folder.mkdir()
     put(folder, **{f"{name}.json": document for name, document in hosts.items()})
     lines = tmp_path / "all.ndjson"
     lines.write_text(
@@ -106,12 +95,12 @@ def test_a_folder_a_file_and_stdin_give_the_same(gpuenv, tmp_path, monkeypatch):
     )
 
     def detected(source):
-        status, document, _ = gpuenv("detect", "--from", source, "--json")
-        assert (status, document.pop("time")[:2]) == (0, "20")
+        document = call(f"fleet detect --from {source} --json").document
+        assert document.pop("time")[:2] == "20"
         return document
 
-    document = detected(str(folder))
-    assert detected(str(lines)) == document
+    document = detected(folder)
+    assert detected(lines) == document
     with lines.open() as stream:
         monkeypatch.setattr(sys, "stdin", stream)
         assert detected("-") == document
@@ -120,7 +109,7 @@ def test_a_folder_a_file_and_stdin_give_the_same(gpuenv, tmp_path, monkeypatch):
         (["NVIDIA H100"], "580.65.06", ["n1", "n2"]),
         (["Tesla V100"], "550.54.14", ["n3"]),
     ]
-    text = gpuenv("detect", "--from", str(folder))[1]
+    text = call(f"fleet detect --from {folder}").stdout
     assert "3 of 3 nodes answered" in text
     assert (
         "2  NVIDIA H100, driver 580.65.06 (CUDA 13.0), linux-x86_64, "
@@ -128,37 +117,21 @@ def test_a_folder_a_file_and_stdin_give_the_same(gpuenv, tmp_path, monkeypatch):
     )
 
 
-@each(
-    "text message",
-    [
-        ("", "has no document"),
-        ("nonsense\n", "f, line 1: is not JSON"),
-        ('{"python": {}}\n', "line 1: does not name its node"),
-        ('{"node": "a", "x": 1}\n', "a: the document has no host"),
-        ('{"node": "a", "python": {"version": [3, 12]}, "driver": 5}\n', "at `host.driver`"),
-        ('{"node": "a", "python": {"version": [3, 12]}}\n' * 2, "a: has two documents"),
-        ("[1]\n", "f, line 1: is not a document"),
-        ("{" * 100_000, "is not JSON"),
-    ],
-)
-def test_a_wrong_document_is_one_line(gpuenv, tmp_path, text, message):
-    file = tmp_path / "f"
-    file.write_text(text)
-    status, out, err = gpuenv("detect", "--from", str(file))
-    assert (status, out, len(err.splitlines())) == (2, "", 1)
-    assert message in err
+@each("text message", TABLES["wrong_documents"])
+def test_a_wrong_document_is_one_line(call, tmp_path, text, message):
+    (tmp_path / "f").write_text(text.replace("DEEP", "{" * 100_000))
+    call(f"fleet detect --from {tmp_path}/f", status=2).says_in_one_line(message)
 
 
 # ---- launchers -----------------------------------------------------------------------------------
 
 
 @each("launcher", LAUNCHERS)
-def test_each_launcher_runs_one_process_on_each_node(gpuenv, cluster, monkeypatch, launcher):
+def test_each_launcher_runs_one_process_on_each_node(call, cluster, monkeypatch, launcher):
     put(cluster, n1=host(), n2=host(), n3=host(V100, "550.54.14", (12, 4)))
     monkeypatch.setenv("PODS", "n1,n2,n3,dead1")
-    arguments = ["--launcher", launcher, "--nodes", "n[1-3],dead1", "--command", "node"]
-    status, document, _ = gpuenv("detect", *arguments, "--json")
-    assert status == 1
+    command = f"{DETECT} --launcher {launcher} --nodes n[1-3],dead1"
+    document = call(command, status=1).document
     assert (document["nodes"], document["answered"]) == (4, 3)
     assert [one["nodes"] for one in document["classes"]] == [["n1", "n2"], ["n3"]]
     [silent] = document["silent"]
@@ -169,42 +142,39 @@ def test_each_launcher_runs_one_process_on_each_node(gpuenv, cluster, monkeypatc
 
 
 @each("launcher", ["srun", "kubectl"])
-def test_a_hung_node_is_not_waited_for(gpuenv, cluster, monkeypatch, launcher):
+def test_a_hung_node_is_not_waited_for(call, cluster, monkeypatch, launcher):
     put(cluster, n1=host())
     monkeypatch.setenv("PODS", "n1,hung1")
     begin = time.monotonic()
-    arguments = ["--launcher", launcher, "--nodes", "n1,hung1", "--command", "node", "--limit", "3"]
-    _, document, err = gpuenv("detect", *arguments, "--json")
+    done = call(f"{DETECT} --launcher {launcher} --nodes n1,hung1 --limit 3", status=None)
     assert time.monotonic() - begin < 3 + 2.5
-    assert document["silent"] == [{"node": "hung1", "reason": "no answer in 3 s"}]
-    assert document["answered"] == 1
-    assert "1 of 2 nodes answered; waiting for hung1" in err
+    assert done.document["silent"] == [{"node": "hung1", "reason": "no answer in 3 s"}]
+    assert done.document["answered"] == 1
+    assert "1 of 2 nodes answered; waiting for hung1" in done.stderr
 
 
-def test_a_run_is_resumed(gpuenv, cluster, tmp_path):
+def test_a_run_is_resumed(call, cluster, tmp_path):
     put(cluster, n1=host(), n2=host())
-    folder = tmp_path / "docs"
-    arguments = ["--launcher", "clush", "--command", "node", "-o", str(folder), "--json"]
-    first = gpuenv("detect", *arguments, "--nodes", "n[1-2],dead1")[1]
+    folder, asked = tmp_path / "docs", cluster.parent / "asked"
+    command = f"{DETECT} --launcher clush -o {folder} --nodes"
+    first = call(f"{command} n[1-2],dead1", status=None).document
     assert (first["answered"], [one["node"] for one in first["silent"]]) == (2, ["dead1"])
     assert sorted(path.name for path in folder.iterdir()) == ["n1.json", "n2.json"]
     put(cluster, n3=host())
-    asked = cluster.parent / "asked"
     asked.unlink()
-    status, second, _ = gpuenv("detect", *arguments, "--nodes", "n[1-3]", "--resume")
-    assert (status, second["answered"], second["silent"]) == (0, 3, [])
-    assert asked.read_text() == "n3 detect --json\n"
-    assert gpuenv("detect", *arguments, "--nodes", "n[1-3]", "--resume")[1]["answered"] == 3
-    assert asked.read_text() == "n3 detect --json\n"
-    assert gpuenv("detect", "--from", str(folder), "--json")[1]["classes"] == second["classes"]
+    for _ in range(2):
+        second = call(f"{command} n[1-3] --resume").document
+        assert (second["answered"], second["silent"]) == (3, [])
+        assert asked.read_text() == "n3 detect --json\n"
+    document = call(f"fleet detect --from {folder} --json").document
+    assert document["classes"] == second["classes"]
 
 
-def test_pods_that_do_not_run_are_named(gpuenv, cluster, monkeypatch):
+def test_pods_that_do_not_run_are_named(call, cluster, monkeypatch):
     put(cluster, n1=host())
     monkeypatch.setenv("PODS", "n1,n2-pending")
-    _, document, _ = gpuenv(
-        "detect", "--launcher", "kubectl", "--command", "node", "--json", "--", "-l", "app=gpuenv"
-    )
+    command = f"{DETECT} --launcher kubectl -- -l app=gpuenv"
+    document = call(command, status=None).document
     assert document["answered"] == 1
     assert document["silent"] == [
         {"node": "n2-pending", "reason": "the pod gpu/pod-n2-pending is Pending"}
@@ -266,8 +236,7 @@ def test_the_health_check_of_slurm(tmp_path, verified, reason, expected):
         f"*) echo 'NodeName=gpu7 State=IDLE{said}';; esac",
     }
     for name, body in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, body)
     (tmp_path / "log").touch()
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GPUENV": "gpuenv", "SLURMD_NODENAME": "gpu7"}
     subprocess.run([HOOKS / "slurm-health-check.sh"], env=env, check=True)
@@ -276,9 +245,7 @@ def test_the_health_check_of_slurm(tmp_path, verified, reason, expected):
 
 @each("status content", TABLES["the_textfile_is_replaced_if_something_was_checked"])
 def test_the_textfile_is_replaced_if_something_was_checked(tmp_path, status, content):
-    gpuenv = tmp_path / "gpuenv"
-    gpuenv.write_text(f"#!/bin/sh\necho new\nexit {status}\n")
-    gpuenv.chmod(0o755)
+    gpuenv = program(tmp_path / "gpuenv", f"echo new\nexit {status}")
     (tmp_path / "gpuenv.prom").write_text("old\n")
     env = {"PATH": "/usr/bin:/bin", "GPUENV": str(gpuenv), "TEXTFILE_FOLDER": str(tmp_path)}
     subprocess.run([HOOKS / "textfile.sh"], env=env, check=False)

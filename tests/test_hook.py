@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gpuenv.lock import pylock
 from gpuenv.model import Check, Gpu, Host, Python
 from gpuenv.render.checks import LONGEST, hook_line
-from processes import run_program
+from processes import program, run_program
 from small_wheels import make_lock, make_wheel
 from tables import ROOT, cases, data_file, each, on_linux
 from test_cli import run_process as run
@@ -163,13 +163,20 @@ def test_a_plain_verification_that_is_terminated_leaves_nothing(hanging_env):
 def machine(tmp_path):
     """A folder that plays /: gpuenv in /opt/gpuenv, a lock in /app, and no environment yet."""
     (tmp_path / "opt" / "gpuenv" / "bin").mkdir(parents=True)
-    program = tmp_path / "opt" / "gpuenv" / "bin" / "gpuenv"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gpuenv "$@"\n')
-    program.chmod(0o755)
+    run_gpuenv = f'exec {sys.executable} -m gpuenv "$@"'
+    program(tmp_path / "opt" / "gpuenv" / "bin" / "gpuenv", run_gpuenv)
     (tmp_path / "app").mkdir()
     lock = make_lock(make_wheel(tmp_path, "train", "1.0", files={"train.py": "print('trained')\n"}))
     pylock.write_texts({str(tmp_path / "app" / "pylock.toml"): pylock.dumps(lock)})
     return tmp_path
+
+
+@pytest.fixture
+def image(machine):
+    """The machine after the steps of the Dockerfile."""
+    for line in steps("Dockerfile", r"^RUN (.+)$"):
+        shell(line, machine)
+    return machine
 
 
 def shell(line, machine, *, status=0, **environment):
@@ -226,52 +233,46 @@ def test_the_steps_of_the_template_for_gitlab(machine):
     assert (machine / "app" / "env" / "bin" / "python").exists()
 
 
-def test_the_entry_point_of_an_image(machine):
-    for line in steps("Dockerfile", r"^RUN (.+)$"):
-        shell(line, machine)
+def test_the_entry_point_of_an_image(image):
     text = (HOOKS / "start.sh").read_text()
-    start = machine / "app" / "start.sh"
-    start.write_text(re.sub(r"(?<![\w.])/(app|opt)/", rf"{machine}/\1/", text))
+    start = image / "app" / "start.sh"
+    start.write_text(re.sub(r"(?<![\w.])/(app|opt)/", rf"{image}/\1/", text))
     dockerfile = (HOOKS / "Dockerfile").read_text()
     entry = json.loads(re.findall(r"^ENTRYPOINT (.+)$", dockerfile, re.MULTILINE)[0])
     command = json.loads(re.findall(r"^CMD (.+)$", dockerfile, re.MULTILINE)[0])
-    done = shell([*entry, *command], machine)
+    done = shell([*entry, *command], image)
     assert re.fullmatch(r"gpuenv: (ok|unknown): .*\ntrained\n", done.stdout)
-    (machine / "app" / "env" / "bin" / "python").unlink()
-    done = shell([*entry, *command], machine, status=None)
+    (image / "app" / "env" / "bin" / "python").unlink()
+    done = shell([*entry, *command], image, status=None)
     assert done.returncode != 0
     assert "trained" not in done.stdout
 
 
-def test_the_containers_of_a_pod(machine):
-    for line in steps("Dockerfile", r"^RUN (.+)$"):
-        shell(line, machine)
+def test_the_containers_of_a_pod(image):
     text = (HOOKS / "pod.yaml").read_text()
     init, main = (
         json.loads(one) for one in re.findall(r"^ +command: (\[.+\])$", text, re.MULTILINE)
     )
-    done = shell(init, machine, CUDA_VISIBLE_DEVICES="", status=1)
-    # This machine has no GPU, or none that is visible: strictly, nothing was proved.
+    done = shell(init, image, CUDA_VISIBLE_DEVICES="", status=1)
+    # This image has no GPU, or none that is visible: strictly, nothing was proved.
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
     assert "nothing ran on a GPU" in done.stdout
-    assert shell(main, machine).stdout == "trained\n"
+    assert shell(main, image).stdout == "trained\n"
 
 
-def test_the_task_prolog(machine):
-    for line in steps("Dockerfile", r"^RUN (.+)$"):
-        shell(line, machine)
-    script = machine / "task-prolog.sh"
+def test_the_task_prolog(image):
+    script = image / "task-prolog.sh"
     shutil.copy(HOOKS / "task-prolog.sh", script)
-    script.write_text(re.sub(r"(?<![\w.])/opt/", f"{machine}/opt/", script.read_text()))
+    script.write_text(re.sub(r"(?<![\w.])/opt/", f"{image}/opt/", script.read_text()))
     assert os.access(HOOKS / "task-prolog.sh", os.X_OK)
-    target = {"GPUENV_TARGET": str(machine / "app" / "env"), "CUDA_VISIBLE_DEVICES": ""}
-    done = shell([str(script)], machine, **target, status=1)
+    target = {"GPUENV_TARGET": str(image / "app" / "env"), "CUDA_VISIBLE_DEVICES": ""}
+    done = shell([str(script)], image, **target, status=1)
     assert done.stderr == ""
     assert re.fullmatch(r"print gpuenv: unknown: device: nothing ran on a GPU.*\n", done.stdout)
-    done = shell([str(script)], machine, GPUENV_TARGET="/no/where", status=2)
+    done = shell([str(script)], image, GPUENV_TARGET="/no/where", status=2)
     assert done.stderr == ""
     assert re.fullmatch(r"print gpuenv: /no/where: does not exist; .*\n", done.stdout)
     for skipped in ({}, {**target, "SLURM_LOCALID": "1"}):
-        done = shell([str(script)], machine, **skipped)
+        done = shell([str(script)], image, **skipped)
         assert (done.stdout, done.stderr) == ("", "")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuenv import Python, interpreters
+from processes import program
 from small_wheels import make_wheel
 from tables import HERE, each, on_linux
 from test_cli import run
@@ -46,9 +47,7 @@ def stand_in(folder, version, base=f"{PREFIX}/bin/python{HERE}"):
     )
     (folder / "script.py").write_text(code)
     options = f'case "$1" in -*) exec {base} "$@";; esac'
-    python.write_text(f'#!/bin/sh\n{options}\nexec {base} {folder}/script.py "$@"\n')
-    python.chmod(0o755)
-    return python
+    return program(python, f'{options}\nexec {base} {folder}/script.py "$@"')
 
 
 @pytest.fixture

@@ -49,7 +49,6 @@ def new_process():
 def on_terminal(args, folder, columns=80, *, entry_point=main, **environment):
     """Run a command whose stdin, stdout and stderr are a terminal."""
     import_what_commands_use()
-    folder.mkdir(exist_ok=True)
     terminal, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     env = command_environment(folder, {"TERM": "xterm", **environment})
@@ -74,7 +73,9 @@ def on_terminal(args, folder, columns=80, *, entry_point=main, **environment):
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    return tmp_path_factory.mktemp("output") / "work"
+    folder = tmp_path_factory.mktemp("output") / "work"
+    folder.mkdir()
+    return folder
 
 
 @each("columns", [80, 120])
@@ -114,7 +115,6 @@ def test_color_has_a_meaning(work, args, colored):
 
 
 def test_a_pipe_gets_no_codes_unless_asked(work):
-    work.mkdir(exist_ok=True)
     for args, status in ((SOLVE, 0), (SEVERAL, 0), ("solve torch --gpu H1000", 2)):
         done = run_process(args, work, status=status)
         assert "\x1b" not in done.output and "\r" not in done.output
@@ -123,7 +123,6 @@ def test_a_pipe_gets_no_codes_unless_asked(work):
 
 
 def test_quiet_and_verbose(work):
-    work.mkdir(exist_ok=True)
     quiet = run_process(f"{SEVERAL} -q", work)
     assert (quiet.stdout, quiet.stderr) == ("", "")
     plain, verbose = run_process(SEVERAL, work).stdout, run_process(f"{SEVERAL} -v", work).stdout
@@ -155,19 +154,15 @@ def test_init_asks_nothing_on_a_terminal(folder):
 
 @pytest.fixture
 def slow(server):
-    """An index that needs a second for each page."""
+    """A solve with an index that needs a second for each page."""
     server.delay = 1.2
     server.add("alpha", "1.0", ["beta"])
     server.add("beta", "1.0")
-    yield server
-
-
-def request(server):
-    return ["solve", "alpha", "--gpu", "none", "--index-url", server.url]
+    return f"solve alpha --gpu none --index-url {server.url}"
 
 
 def test_progress_is_seen_within_a_second(work, slow):
-    screen = on_terminal(request(slow), work, entry_point=new_process)
+    screen = on_terminal(slow, work, entry_point=new_process)
     assert screen.status == 0, screen.text
     assert re.search(
         r"\r\x1b\[Ksolving \(\d+ s\): \d+ requests? to indexes, last "
@@ -179,8 +174,7 @@ def test_progress_is_seen_within_a_second(work, slow):
 
 
 def test_ci_gets_plain_lines_and_a_pipe_none(work, slow):
-    work.mkdir(exist_ok=True)
-    in_ci = run_process([*request(slow), "--refresh"], work, CI="true")
+    in_ci = run_process(f"{slow} --refresh", work, CI="true")
     assert re.match(r"solving \(\d+ s\).*\n", in_ci.stderr) and "\x1b" not in in_ci.stderr
-    assert run_process([*request(slow), "--refresh"], work).stderr == ""
-    assert run_process([*request(slow), "--refresh", "-q"], work, CI="1").stderr == ""
+    assert run_process(f"{slow} --refresh", work).stderr == ""
+    assert run_process(f"{slow} --refresh -q", work, CI="1").stderr == ""

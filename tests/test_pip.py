@@ -1,6 +1,7 @@
 """`gpuenv pip install` keeps what works; real installs by uv and pip over a loopback index."""
 
 import json
+import shlex
 import venv
 
 import pytest
@@ -44,9 +45,15 @@ def present(folder):
     return installed(folder / "env")
 
 
-def pip(folder, *arguments, active=True, status=0):
-    variables = {"VIRTUAL_ENV": str(folder / "env")} if active else {}
-    return run(["pip", "install", *arguments], folder, status=status, **variables)
+@pytest.fixture
+def pip(folder):
+    """pip(text): run `gpuenv pip install` for the environment of the folder, which is active."""
+
+    def command(text, *, active=True, status=0):
+        variables = {"VIRTUAL_ENV": str(folder / "env")} if active else {}
+        return run(f"pip install {text}", folder, status=status, **variables)
+
+    return command
 
 
 def steps(done):
@@ -56,7 +63,7 @@ def steps(done):
 
 
 @cases(DATA["cases"])
-def test_what_would_be_done(case, folder, server):
+def test_what_would_be_done(case, folder, server, pip):
     for name, releases in case["index"].items():
         for version, requires in releases.items():
             server.add(name, version, requires)
@@ -64,9 +71,8 @@ def test_what_would_be_done(case, folder, server):
     for name, text in case.get("files", {}).items():
         (folder / name).write_text(text)
     before = present(folder)
-    done = pip(
-        folder, "--dry-run", "--json", "-i", server.url, *case["args"], status=case.get("status", 0)
-    )
+    words = f"--dry-run --json -i {server.url} {shlex.join(case['args'])}"
+    done = pip(words, status=case.get("status", 0))
     if done.returncode == 0:
         assert steps(done) == case["steps"]
         assert (done.document["dry_run"], done.stderr) == (True, "")
@@ -76,25 +82,18 @@ def test_what_would_be_done(case, folder, server):
 
 
 @each("case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]])
-def test_mistakes(case, folder):
-    done = pip(folder, *case["args"], status=case["status"])
+def test_mistakes(case, folder, pip):
+    done = pip(shlex.join(case["args"]), status=case["status"])
     done.says_in_one_line(*case["says"])
     assert present(folder) == {}
 
 
 @cases(DATA["gpu"])
-def test_frameworks_by_the_rules(case, folder):
+def test_frameworks_by_the_rules(case, folder, pip):
     """From the embedded snapshot: nothing is asked over the network, nothing is installed."""
     put(folder, case.get("installed", {}))
-    done = pip(
-        folder,
-        "--dry-run",
-        "--json",
-        "--offline",
-        "--default-index-only",
-        *case["args"],
-        status=case.get("status", 0),
-    )
+    words = f"--dry-run --json --offline --default-index-only {shlex.join(case['args'])}"
+    done = pip(words, status=case.get("status", 0))
     for text in case.get("says", []):
         assert text in done.stderr
     if done.returncode:
@@ -112,70 +111,70 @@ def test_frameworks_by_the_rules(case, folder):
 
 
 @each("installer", ["uv", "pip"])
-def test_it_is_installed_and_verified_and_all_else_stays(installer, folder, server):
+def test_it_is_installed_and_verified_and_all_else_stays(installer, folder, server, pip):
     server.add("mine", "1.0")
     server.add("alpha", "1.0", ["beta>=1"])
     server.add("alpha", "2.0", ["beta>=1"])
     server.add("beta", "1.0")
-    flags = ["-i", server.url, "--installer", installer]
-    first = pip(folder, "alpha<2", "mine", *flags)
+    flags = f"-i {server.url} --installer {installer}"
+    first = pip(f"alpha<2 mine {flags}")
     assert "install alpha 1.0" in first.stdout
     assert "\nverified: " in first.stdout
     assert present(folder) == {"alpha": "1.0", "beta": "1.0", "mine": "1.0"}
     server.add("beta", "2.0")
-    second = pip(folder, "-U", "alpha", "--json", *flags)
+    second = pip(f"-U alpha --json {flags}")
     assert steps(second) == {"alpha": ["1.0", "2.0"]}
     assert second.document["verify"]["ok"] is True
     assert present(folder) == {"alpha": "2.0", "beta": "1.0", "mine": "1.0"}
-    third = pip(folder, "alpha", "-q", "--no-verify", *flags)
+    third = pip(f"alpha -q --no-verify {flags}")
     assert (third.stdout, third.stderr) == ("", "")
 
 
 @each("installer", ["uv", "pip"])
-def test_a_file_that_is_not_what_the_index_said_is_not_installed(installer, folder, server):
+def test_a_file_that_is_not_what_the_index_said_is_not_installed(installer, folder, server, pip):
     server.add("alpha", "1.0")
     server.faults = {"/files/alpha-1.0-py3-none-any.whl": ["tampered", "always"]}
     server.metadata = "hashed"
     server.faults["/files/alpha-1.0-py3-none-any.whl.metadata"] = [""] * 9
     before = contents(folder)
-    pip(folder, "alpha", "-i", server.url, "--installer", installer, status=4)
+    pip(f"alpha -i {server.url} --installer {installer}", status=4)
     assert contents(folder) == before
 
 
-def test_an_environment_that_is_not_verified_stays(folder, server):
+def test_an_environment_that_is_not_verified_stays(folder, server, pip):
     """A file of an installed package is missing. --no-verify installs all the same."""
     server.add("alpha", "1.0")
     put(folder, {"old": ["1.0"]})
     with (site_of(folder / "env") / "old-1.0.dist-info" / "RECORD").open("a") as record:
         record.write(f"old.py,sha256={'A' * 43},5\n")
     before = contents(folder)
-    done = pip(folder, "alpha", "-i", server.url, status=1)
+    done = pip(f"alpha -i {server.url}", status=1)
     assert "NOT verified" in done.stdout and "is as it was" in done.stderr
     assert contents(folder) == before
-    pip(folder, "alpha", "-i", server.url, "--no-verify")
+    pip(f"alpha -i {server.url} --no-verify")
     assert present(folder) == {"alpha": "1.0", "old": "1.0"}
 
 
-def test_files_of_a_folder_and_no_index(folder, server):
+def test_files_of_a_folder_and_no_index(folder, server, pip):
     wheel = server.add("alpha", "1.0")
     (folder / "wheels").mkdir()
     (folder / "wheels" / wheel.filename).write_bytes(wheel.data)
-    done = pip(folder, "--no-index", "-f", "wheels", "alpha", "--no-verify")
+    done = pip("--no-index -f wheels alpha --no-verify")
     assert present(folder) == {"alpha": "1.0"}
-    done = pip(folder, "--no-index", "-f", "wheels", "beta", status=None)
+    done = pip("--no-index -f wheels beta", status=None)
     assert done.returncode in (3, 4), done.stdout
     assert "beta" in done.stderr
     assert server.asked == []
 
 
-def test_an_environment_by_its_interpreter_or_the_one_that_stands_here(folder, server):
+def test_an_environment_by_its_interpreter_or_the_one_that_stands_here(folder, server, pip):
     server.add("alpha", "1.0")
-    flags = ["alpha", "-i", server.url, "--dry-run", "--json"]
-    pip(folder, *flags, active=False, status=2)
-    done = pip(folder, *flags, "--python", "env/bin/python", active=False)
+    words = f"alpha -i {server.url} --dry-run --json"
+    pip(words, active=False, status=2)
+    done = pip(f"{words} --python env/bin/python", active=False)
     assert done.document["target"] == str(folder / "env")
     (folder / "env").rename(folder / ".venv")
-    assert pip(folder, *flags, active=False).document["target"] == str(folder / ".venv")
+    assert pip(words, active=False).document["target"] == str(folder / ".venv")
 
 
 def test_an_interpreter_of_a_system_that_manages_its_packages(tmp_path):
