@@ -1,6 +1,6 @@
 """Disturb commands that write, and check what they leave and what the next run makes of it.
 
-    python scripts/tools.py prove disturbed kills [--points 300] [--seed N] [--command NAME ...]
+    python scripts/tools.py prove disturbed kills [--points 50] [--seed N] [--command NAME ...]
     python scripts/tools.py prove disturbed full-disk [--step N] [--command NAME ...]
 
 - kills: a signal to gpuenv alone or to its process group, at a random moment of a run.
@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import processes
 from common import GPUENV, ROOT, own_code
@@ -56,7 +56,6 @@ platform = "linux-aarch64"
 """
 UNSTABLE = ("/gpuenv.json", ".gpuenv/lock", "__pycache__")  # differ between two equal runs
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 GRACE = 10.0  # seconds in which processes end that the kernel was told to kill
 State = dict[str, bytes | str]  # {path: content, or the target of a link}
 
@@ -162,118 +161,64 @@ def parts_of(state: State) -> dict[str, State]:
     return parts
 
 
-# ---- kills ---------------------------------------------------------------------------------------
-
-
-class Point(NamedTuple):
-    """When which signal is sent: a share of the time of a whole run."""
-
-    share: float
-    number: signal.Signals
-    group: bool
-    is_new: bool  # nothing is there at the start
-
-
-def random_points(count: int, seed: int) -> list[Point]:
-    """Return points of all kinds."""
-    source = random.Random(seed)  # noqa: S311  no secret
-    return [
-        Point(source.uniform(0.02, 1.05), SIGNALS[index % 3], index % 2 == 0, index % 5 == 0)
-        for index in range(count)
-    ]
-
-
-def kill(trials: Trials, points: list[Point]) -> Counter[str]:
-    """Kill one run at each point, and count the outcomes."""
-    counts: Counter[str] = Counter()
-    for index, point in enumerate(points):
-        turn = index % 2
-        if point.is_new:
-            trials.clear()
-        old, before = trials.state(), processes.running()
-        child = trials.start(turn)
-        time.sleep(point.share * trials.seconds)
-        counts["ended before the signal"] += child.poll() is not None
-        with suppress(ProcessLookupError):
-            if point.group:
-                os.killpg(child.pid, point.number)
-            else:
-                child.send_signal(point.number)
-        child.wait()
-        counts["points"] += 1
-        counts["processes left"] += len(processes.left_over(before, GRACE))
-        counts.update(trials.faults(old, turn))
-    return counts
-
-
-def prove_kills(arguments: Namespace) -> dict[str, Counter[str]]:
-    """Share the points among the commands."""
+def kill(trials: Trials, arguments: Namespace) -> Iterator[str]:
+    """Send signals at random moments of runs, of all kinds in turn; yield outcomes."""
     # A shell may ignore it for programs in the background, and children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     processes.adopt_orphans()
-    rows = {}
-    for number, name in enumerate(arguments.command):
-        count = len(range(number, arguments.points, len(arguments.command)))
-        with tempfile.TemporaryDirectory() as folder:
-            points = random_points(count, arguments.seed + number)
-            rows[name] = kill(Trials(Path(folder), name), points)
-        print(name, dict(rows[name]), flush=True)
-    return rows
-
-
-# ---- a full disk ---------------------------------------------------------------------------------
-
-
-def prove_full_disk(arguments: Namespace) -> dict[str, Counter[str]]:
-    """Fill the disk at every `step`th call of each command."""
-    rows = {}
-    with tempfile.TemporaryDirectory() as name:
-        library = Path(name) / "full_disk.so"
-        source = ROOT / "tests" / "native" / "full_disk.c"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-        for command in arguments.command:
-            rows[command] = Counter[str]()
-            trials = Trials(Path(name) / command, command)
-            for number in DISK_ERRORS:
-                rows[command].update(fill(trials, library, number, arguments.step))
-            print(command, dict(rows[command]), flush=True)
-    return rows
-
-
-def fill(trials: Trials, library: Path, number: int, step: int) -> Iterator[str]:
-    """Let later and later calls fail with an error until the command succeeds; yield outcomes."""
-    status, at, turn = 1, 1, 0
-    while status:
-        turn = 1 - turn
-        if trials.command == "download":
+    source = random.Random(arguments.seed)  # noqa: S311  no secret
+    for index in range(arguments.points):
+        if index % 5 == 0:  # nothing is there at the start
             trials.clear()
-        old = trials.state()
-        variables = {"LD_PRELOAD": str(library), "FULL_BELOW": str(trials.work)}
-        child = trials.start(turn, **variables, FULL_AT=str(at), FULL_ERRNO=str(number))
-        status, text = child.wait(), trials.message()
+        old, before, turn = trials.state(), processes.running(), index % 2
+        child = trials.start(turn)
+        time.sleep(source.uniform(0.02, 1.05) * trials.seconds)
+        if child.poll() is not None:
+            yield "ended before the signal"
+        with suppress(ProcessLookupError):
+            if index % 2:
+                child.send_signal(SIGNALS[index % 3])
+            else:
+                os.killpg(child.pid, SIGNALS[index % 3])
+        child.wait()
         yield "points"
-        if status:
-            yield "failed"
-        if status not in (0, 2, 4):
-            yield "wrong status"
-        is_clear = os.strerror(number).lower() in text.lower() and "Traceback" not in text
-        if status and (not is_clear or "internal error" in text):
-            yield "unclear"
+        yield from ["processes left"] * len(processes.left_over(before, GRACE))
         yield from trials.faults(old, turn)
-        at += step
 
 
-# ---- the check -----------------------------------------------------------------------------------
+def fill(trials: Trials, arguments: Namespace) -> Iterator[str]:
+    """Let later and later calls fail, until the command succeeds; yield outcomes."""
+    library, source = trials.folder / "full_disk.so", ROOT / "tests/native/full_disk.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        status, at, turn = 1, 1, 0
+        while status:
+            turn = 1 - turn
+            if trials.command == "download":
+                trials.clear()
+            old = trials.state()
+            variables = {"LD_PRELOAD": str(library), "FULL_BELOW": str(trials.work)}
+            child = trials.start(turn, **variables, FULL_AT=str(at), FULL_ERRNO=str(number))
+            status, text = child.wait(), trials.message()
+            yield "points"
+            if status:
+                yield "failed"
+            if status not in (0, 2, 4):
+                yield "wrong status"
+            is_clear = os.strerror(number).lower() in text.lower() and "Traceback" not in text
+            if status and (not is_clear or "internal error" in text):
+                yield "unclear"
+            yield from trials.faults(old, turn)
+            at += arguments.step
 
-WAYS = {"kills": prove_kills, "full-disk": prove_full_disk}
+
+WAYS = {"kills": kill, "full-disk": fill}
 # What is no fault.
 USUAL = ("points", "ended before the signal", "failed")
-
-
 ARGUMENTS = {
     "way": {"choices": WAYS},
     "--command": {"nargs": "+", "choices": COMMANDS, "default": list(COMMANDS)},
-    "--points": {"type": int, "default": 300},
+    "--points": {"type": int, "default": 50},
     "--seed": {"type": int, "default": 1},
     "--step": {"type": int, "default": 1},
 }
@@ -281,12 +226,13 @@ ARGUMENTS = {
 
 def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Disturb the commands in one way."""
-    rows = WAYS[arguments.way](arguments)
-    faults = [
-        f"{command}: {count} {outcome}"
-        for command, row in rows.items()
-        for outcome, count in row.items()
-        if count and outcome not in USUAL
-    ]
+    rows = {}
+    faults = []
+    for command in arguments.command:
+        with tempfile.TemporaryDirectory() as folder:
+            trials = Trials(Path(folder), command)
+            row = rows[command] = Counter(WAYS[arguments.way](trials, arguments))
+        print(command, dict(row), flush=True)
+        faults += [f"{command}: {row[name]} {name}" for name in row if name not in USUAL]
     settings = {"seed": arguments.seed, "step": arguments.step}
     return {"settings": settings, "commands": rows}, faults

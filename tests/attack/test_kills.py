@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from script_modules import load_script
+from processes import run_program
+from script_modules import load_script, tool
 
 disturbed = load_script("prove.disturbed")
 RECORDS = Path(__file__).parents[2] / "docs" / "records"
 
 
-def test_sync_is_killed(tmp_path):
-    trials = disturbed.Trials(tmp_path, "sync")
-    counts = disturbed.kill(trials, disturbed.random_points(4, seed=1))
-    assert counts["points"] == 4
-    assert not {name for name, count in counts.items() if count} - {*disturbed.USUAL}
+def test_sync_is_killed():
+    kills = tool("prove", "disturbed", "kills", "--command", "sync", "--points", "4")
+    assert "'points': 4" in run_program(kills).stdout
 
 
 @pytest.mark.parametrize("name", ["kill-commands", "full-disk"])
