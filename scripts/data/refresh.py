@@ -4,8 +4,8 @@
 
 1. Scans the releases that the [[scan]] rows ask for and that have no record. Each record is written
    at once, so that an interrupted run goes on where it ended.
-2. Derives the rows and the tables (compile.py), and prints each row that is new or changed. "no
-   longer holds" is a documented row that a scan contradicts.
+2. Derives the rows and the tables (compile.py), and prints each row that is new or changed. Look at
+   documented rows that a scan contradicts.
 3. Prints the records whose wheels the index no longer has.
 4. Checks the data (check.py).
 
@@ -15,14 +15,13 @@ written all the same. With --dry-run the wheels are only named.
 
 from __future__ import annotations
 
-import json
+import difflib
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 
 from data.check import contradictions
 from data.compile import DATA, compiled
@@ -32,7 +31,6 @@ from gpuenv.atomic_write import write_whole
 from gpuenv.compat import data as matrix
 from gpuenv.model import Wheel
 
-FACTS = ("variant", "cuda", "cudnn", "sass", "ptx", "made_by", "evidence")
 THREADS = 4
 
 
@@ -49,39 +47,6 @@ def scan_all(index: DefaultIndex, wheels: Iterable[Wheel], scans: Scans) -> list
                 errors.append(f"{filename}: {error}")
             say(f"{number} of {len(running)}: {filename}")
     return errors
-
-
-def changes(path: Path, old: str, new: str) -> Iterator[str]:
-    """Yield a line for each row of a file that is new, changed or gone."""
-    before, after = rows_of(old), rows_of(new)
-    for key, row in after.items():
-        old_row = before.get(key)
-        if old_row is None:
-            facts = [field for field in FACTS if row.get(field) not in (None, [])]
-            yield f"new: {path.stem} {key}: " + ", ".join(f"{f} {shown(row[f])}" for f in facts)
-            continue
-        changed = [field for field in FACTS if old_row.get(field) != row.get(field)]
-        if changed:
-            held = old_row["evidence"] == "documented" and {"sass", "ptx", "cuda"} & {*changed}
-            kind = "no longer holds" if held else "changed"
-            yield f"{kind}: {path.stem} {key}: " + ", ".join(
-                f"{field} {shown(old_row.get(field))} -> {shown(row.get(field))}"
-                for field in changed
-            )
-    for key in before.keys() - after.keys():
-        yield f"gone: {path.stem} {key}"
-
-
-def rows_of(text: str) -> dict[str, dict[str, Any]]:
-    """Return the rows of a file of releases or builds, by what identifies them."""
-    content = json.loads(text) if text else {}
-    rows = content.get("releases", content.get("builds", []))
-    return {f"{row.get('local', row['version'])} on {row['platform']}": row for row in rows}
-
-
-def shown(value: object) -> str:
-    """Return the value of a field as text."""
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def set_date(folder: Path, date: str) -> None:
@@ -121,7 +86,8 @@ def main(options: Namespace) -> int:
         set_date(folder, options.date)
     for path, old, new in compiled(folder):
         if path.name != "tables.json":
-            print(*changes(path, old, new), sep="\n")
+            rows = old.splitlines(), new.splitlines()
+            print(*difflib.unified_diff(*rows, path.name, path.name, n=0, lineterm=""), sep="\n")
     for name in options.distributions or scans.names():
         files = {wheel.filename for wheel in index.wheels(name)}
         for record in scans.of(name):
