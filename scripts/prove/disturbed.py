@@ -33,16 +33,16 @@ import processes
 from common import GPUENV, ROOT, own_code
 from small_wheels import contents, make_lock, make_wheel, write_lock
 
-SOLVE = ("--no-index", "--find-links", "{wheels}", "--gpu", "none")
-SYNC = ("sync", "{lock}", "--target", "env", "--gpu", "none", "--find-links", "{wheels}")
-COMMANDS: dict[str, tuple[str, ...]] = {
+SOLVE = "--no-index --find-links {wheels} --gpu none"
+SYNC = "sync {lock} --target env --gpu none --find-links {wheels}"
+COMMANDS = {
     "sync": SYNC,
-    "sync with pip": (*SYNC, "--installer", "pip"),
-    "install": ("install", "alpha=={version}", *SOLVE, "--target", "env"),
-    "solve": ("solve", "alpha=={version}", *SOLVE),
-    "lock": ("lock", "--offline"),
-    "download": ("download", "{lock}", "-d", "files", "--find-links", "{wheels}"),
-    "bundle": ("download", "{lock}", "--bundle", "env.pyz", "--find-links", "{wheels}"),
+    "sync with pip": f"{SYNC} --installer pip",
+    "install": f"install alpha=={{version}} {SOLVE} --target env",
+    "solve": f"solve alpha=={{version}} {SOLVE}",
+    "lock": "lock --offline",
+    "download": "download {lock} -d files --find-links {wheels}",
+    "bundle": "download {lock} --bundle env.pyz --find-links {wheels}",
 }
 PROJECT = """[tool.gpuenv]
 requirements = ["alpha=={version}"]
@@ -84,7 +84,7 @@ class Trials:
         values = {"version": version, "lock": self.locks[turn], "wheels": self.wheels}
         with open(self.folder / "stderr", "wb") as stderr:
             return subprocess.Popen(
-                [*GPUENV, *(word.format(**values) for word in COMMANDS[self.command])],
+                [*GPUENV, *COMMANDS[self.command].format(**values).split()],
                 cwd=self.work, stdout=subprocess.DEVNULL, stderr=stderr, stdin=subprocess.DEVNULL,
                 env=own_code(TMPDIR=str(self.temporary), **variables), start_new_session=True,
             )  # fmt: skip

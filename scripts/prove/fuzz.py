@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, NamedTuple
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -36,45 +36,16 @@ from index_server import IndexServer
 
 STATUSES = (0, 1, 2, 3, 4)  # exit statuses of the contract; 1: a lock does not fit
 SLOW = 60.0  # seconds, on a busy machine
-PIECES = (
-    b"\0", b"\xff\xfe", b"[", b"]", b"{", b"}", b'"', b"'", b"=", b",", b";", b":", b"\n", b"\r\n",
-    b" ", b"../", b"/etc/passwd", b"file:///", b"http://127.0.0.1:1/", b"${HOME}", b"$(id)",
-    b"--index-url", b"-r x", b"9" * 30, b"9" * 5000, b"-1", b"1e400", b"null", b"true", b"NaN",
-    b"\xe2\x80\xae", b"\x1b[2J", b"[" * 3000, b"a." * 300, b"()" * 50, b"%00", b"%2e%2e/", b"==",
-    b">=1,<0", b"!=*", b"@", b"#sha256=", b"0" * 64, b"f" * 64, b"<a href=x>", b"</", b"&#0;",
-    b"yanked", b"url", b"sha256", b"3.99", b"sm_0", b"\x1b[1;31m", b"undefined symbol: ",
-    b"lib" * 50, b"a.b" * 60, b"A" * 100_000,
-)  # fmt: skip
-PROJECT = b"""[project]
-name = "demo"
-version = "1"
-dependencies = ["alpha>=1"]
-[tool.gpuenv]
-frameworks = ["torch>=2.9"]
-requirements = ["alpha"]
-find-links = ["../links"]
-python = "3.12"
-[tool.gpuenv.profiles.h100]
-gpu = "H100"
-driver = "580.65.06"
-[tool.gpuenv.profiles.ci]
-gpu = "none"
-"""
+DATA = tomllib.loads((ROOT / "tests/data/fuzz.toml").read_text(encoding="utf-8"))
+PIECES = [*DATA["pieces"], *(piece * count for piece, count in DATA["repeated"])]
 # A change: where (a share of the length), how many bytes are replaced, by what.
 CHANGE = st.tuples(
     st.floats(0, 1),
     st.sampled_from((0, 1, 2, 8, 64, 1 << 30)),
-    st.one_of(st.sampled_from((b"", *PIECES)), st.binary(max_size=8)),
+    st.one_of(
+        st.sampled_from([piece.encode("latin-1") for piece in PIECES]), st.binary(max_size=8)
+    ),
 )
-
-
-class Kind(NamedTuple):
-    """A kind of input: the files of which one is changed, and the command that reads it."""
-
-    files: list[Path]
-    words: list[str]
-    inner: str = ""  # what is changed in a file that is an archive
-    hashes: bool = False  # the lock must have the hashes of the files of the index
 
 
 class Inputs:
@@ -82,9 +53,9 @@ class Inputs:
 
     def __init__(self, folder: Path, server: IndexServer) -> None:
         self.folder, self.server = folder, server
-        self.work, self.links, self.data = (folder / x for x in ("work", "links", "matrix_data"))
+        self.work, self.data = folder / "work", folder / "matrix_data"
         self.work.mkdir()
-        self.links.mkdir()
+        (folder / "links").mkdir()
         requires = ["beta>=1", "gamma; python_version>'3.0'"]
         server.add("alpha", "1.0", requires, requires_python=">=3.8")
         server.add("alpha", "2.0", ["beta>=1; os_name=='posix'"])
@@ -92,42 +63,31 @@ class Inputs:
         server.add("gamma", "1!3.0.post1")
         for files in server.projects.values():
             for file in files:
-                (self.links / file.filename).write_bytes(file.data)
+                (folder / "links" / file.filename).write_bytes(file.data)
         shutil.copytree(compat_data.data_folder(), self.data)
-        host = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
-        index = ["--index-url", server.url, "--gpu", "none"]
-        links = ["--no-index", "--find-links", str(self.links), "--gpu", "none"]
-        sync = ["sync", "pylock.toml", "--target", "env"]
-        for words in (["solve", "alpha", *index], ["detect", "-o", "host.json", *host]):
-            done = self.gpuenv(words)
+        self.flags = {
+            "HOST": "--gpu H100 --driver 580.65.06 --python 3.12",
+            "INDEX": f"--index-url {server.url} --gpu none",
+            "LINKS": f"--no-index --find-links {folder}/links --gpu none",
+        }
+        for line in ("solve alpha INDEX", "detect -o host.json HOST"):
+            done = self.gpuenv(line)
             if done.returncode:
-                raise RuntimeError(f"gpuenv {words[0]} fails without a change: {done.stderr}")
-        (self.work / "pyproject.toml").write_bytes(PROJECT)
+                raise RuntimeError(f"gpuenv {line} fails without a change: {done.stderr}")
+        (self.work / "pyproject.toml").write_text(DATA["project"])
         cases = tomllib.loads((ROOT / "tests/data/doctor/cases.toml").read_text("utf-8"))["case"]
         (self.work / "train.log").write_text("\n".join(case["log"] for case in cases[::40]))
         self.good = {path: path.read_bytes() for path in self.work.iterdir()}
-        wheels = sorted(self.links.iterdir())
-        snapshot = [path for path in sorted(self.data.glob("snapshot/**/*")) if path.is_file()]
-        self.kinds = {
-            "wheel": Kind(wheels, ["solve", "alpha", *links], hashes=True),
-            "metadata": Kind(wheels, ["solve", "alpha", *links], "METADATA", hashes=True),
-            "page": Kind([], ["solve", "alpha", *index, "--refresh"]),
-            "cache": Kind(
-                [path for path in sorted(folder.glob("cache/**/*")) if path.is_file()],
-                ["solve", "alpha", *index, "--offline"],
-                hashes=True,
-            ),
-            "snapshot": Kind(snapshot, ["solve", "torch", *host, "--offline"]),
-            "lock": Kind([self.work / "pylock.toml"], [*sync, "--dry-run", "--json", *index]),
-            "host": Kind([self.work / "host.json"], ["solve", "torch", "--host", "host.json"]),
-            "pyproject": Kind([self.work / "pyproject.toml"], ["lock", "--offline"]),
-            "project": Kind([self.work / "pyproject.toml"], ["solve", "--project", ".", *links]),
-            "install": Kind(wheels, [*sync, "--no-verify", *links]),
-            "log": Kind([self.work / "train.log"], ["doctor", "train.log", "--elsewhere"]),
+        self.files = {
+            name: [path for path in sorted(folder.glob(kind["files"])) if path.is_file()]
+            for name, kind in DATA["kind"].items()
+            if "files" in kind
         }
 
-    def gpuenv(self, words: list[str]) -> CompletedProcess[str]:
+    def gpuenv(self, line: str) -> CompletedProcess[str]:
         """Run a command with the copy of the data, in a fork of this process."""
+        for name, flags in self.flags.items():
+            line = line.replace(name, flags)
 
         def run() -> None:
             compat_data.data_folder = lambda: str(self.data)
@@ -136,13 +96,13 @@ class Inputs:
         caches = {"GPUENV_CACHE_DIR": str(self.folder / "cache")}
         caches["UV_CACHE_DIR"] = str(self.folder / "uv")
         variables = {**os.environ, **caches, "GPUENV_CONFIG_FILE": ""}
-        return forked.run(run, ["gpuenv", *words], self.work, variables)
+        return forked.run(run, ["gpuenv", *line.split()], self.work, variables)
 
     def faults(
         self, name: str, number: int, changes: list[tuple[float, int, bytes]]
     ) -> Iterator[str]:
         """Run the command of a kind with one changed file. Yield what is wrong then."""
-        kind = self.kinds[name]
+        kind = DATA["kind"][name]
         shutil.rmtree(self.work)
         self.work.mkdir()
         for good, content in self.good.items():
@@ -153,14 +113,14 @@ class Inputs:
             self.server.style = ("json", "html")[number % 2]
             kind_of_page, page = self.server._page(project, self.server.projects[project])
             self.server.raw[f"/simple/{project}/"] = kind_of_page, changed(page, changes)
-            done = self.gpuenv(kind.words)
+            done = self.gpuenv(kind["run"])
             self.server.raw.clear()
             path, before, data = Path(), b"", b""
         else:
-            path = kind.files[number % len(kind.files)]
-            before, data = path.read_bytes(), changed_inside(path, kind.inner, changes)
+            path = self.files[name][number % len(self.files[name])]
+            before, data = path.read_bytes(), changed_inside(path, kind.get("inside"), changes)
             path.write_bytes(data)
-            done = self.gpuenv(kind.words)
+            done = self.gpuenv(kind["run"])
             path.write_bytes(before)
         if done.returncode not in STATUSES or "Traceback" in done.stderr:
             yield f"exit status {done.returncode}: {done.stderr[-1000:]}"
@@ -174,7 +134,7 @@ class Inputs:
                 yield "a changed wheel is installed, or a failed sync leaves an environment"
         if done.returncode:
             return
-        if kind.hashes:
+        if "hashes" in kind:
             files = [file.data for files in self.server.projects.values() for file in files]
             known = {hashlib.sha256(content).hexdigest() for content in (*files, data)}
             if not hashes_of(self.work / "pylock.toml") <= known:
@@ -193,7 +153,7 @@ def changed(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
     return data
 
 
-def changed_inside(path: Path, inner: str, changes: list[tuple[float, int, bytes]]) -> bytes:
+def changed_inside(path: Path, inner: str | None, changes: list[tuple[float, int, bytes]]) -> bytes:
     """Return a file with changes, or an archive in which the members called `inner` have them."""
     if not inner:
         return changed(path.read_bytes(), changes)
@@ -215,7 +175,7 @@ def hashes_of(lock: Path) -> set[str]:
 
 ARGUMENTS = {
     "--count": {"type": int, "default": 2000},
-    "--kind": {"nargs": "+"},
+    "--kind": {"nargs": "+", "choices": DATA["kind"]},
 }
 
 
@@ -225,10 +185,10 @@ def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     found = []
     with tempfile.TemporaryDirectory() as folder, IndexServer() as server:
         inputs = Inputs(Path(folder), server)
-        for name in arguments.kind or inputs.kinds:
+        for name in arguments.kind or DATA["kind"]:
 
             @settings(
-                max_examples=arguments.count // len(arguments.kind or inputs.kinds),
+                max_examples=arguments.count // len(arguments.kind or DATA["kind"]),
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
             )

@@ -45,27 +45,7 @@ LINKS_AND_IDS = """[
   [...document.querySelectorAll("a[href]")].map((link) => link.href),
   [...document.querySelectorAll("[id]")].map((element) => element.id),
 ]"""
-# Search text: the page of one of the first three results, which a reader sees without scrolling.
-SEARCHES = {
-    "driver floor": "rules.html",
-    "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH": "causes/",
-    "slurm": "guides/cluster.html",
-    "jupyter": "guides/notebooks.html",
-    "air gap": "guides/air-gap.html",
-    "1080 Ti": "support.html",
-    "rollback": "reference/commands/rollback.html",
-    "GPUENV_CONFIG_FILE": "environment.html",
-    "which torch runs on my GTX 1080 Ti": "support.html",
-    "how do I use it with uv": "faq.html",
-    "what does unknown mean": "faq.html",
-    "no kernel image is available for execution on the device": "causes/gpu_too_old_for_build.html",
-    "google colab": "guides/colab.html",
-    "install without internet": "guides/air-gap.html",
-    "which driver for CUDA 12.8": "support.html",
-    "install vllm": "guides/vllm.html",
-    "Dockerfile": "guides/containers.html",
-    "undo an installation": "faq.html",
-}
+SEARCHES = tomllib.loads((ROOT / "tests/data/site_searches.toml").read_text(encoding="utf-8"))
 
 
 def look_at_pages(browser: Browser, site: Path) -> dict[str, Any]:
