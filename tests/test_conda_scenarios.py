@@ -1,4 +1,4 @@
-"""The scenarios that need no conda, and the commands of the pages about conda, as typed."""
+"""The scenarios of data/conda_scenarios.toml: those that need no conda alone, and all in a conda."""
 
 import pytest
 

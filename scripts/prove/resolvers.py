@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import tomllib
 from argparse import Namespace
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -35,8 +36,8 @@ PIP = (
     "--disable-pip-version-check --no-input"
 )
 UV = (
-    "pip compile --no-header --no-annotate --no-cache --no-config --quiet --no-strip-markers "
-    "--no-strip-extras --no-python-downloads --resolution highest"
+    "pip compile --no-header --no-cache --no-config --quiet --format pylock.toml "
+    "--no-python-downloads --resolution highest"
 )
 UV_PLATFORMS = {
     "linux-x86_64": "x86_64-manylinux_{}",
@@ -99,13 +100,8 @@ def pins_of_uv(case: Case, server: IndexServer, folder: Path) -> Pins:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return None
-    lines = [line.partition(" ;")[0].strip() for line in done.stdout.splitlines()]
-    pins = dict(line.split("==") for line in lines if line[:1].isalnum() and "==" in line)
-    for line in lines:
-        name, _, url = line.partition(" @ ")
-        if url:
-            pins[name] = url.rpartition("/")[2].split("-")[1].removesuffix(".tar.gz")
-    return {name.partition("[")[0]: version for name, version in pins.items()}
+    packages = tomllib.loads(done.stdout).get("packages", ())
+    return {row["name"]: row["version"] for row in packages}
 
 
 def differing(cases: Sequence[Case], tool: str, root: Path) -> list[str]:

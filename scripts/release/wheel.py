@@ -10,7 +10,6 @@ error. The record has a row for each version of Python.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -20,6 +19,7 @@ import tempfile
 import venv
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from common import ROOT
 
@@ -54,19 +54,10 @@ def use(wheel: Path, folder: Path) -> dict[str, str]:
     }
 
 
-ARGUMENTS = {
-    "wheel": {"type": Path},
-    "--record": {"type": Path, "help": "write the row to this file"},
-}
+ARGUMENTS = {"wheel": {"type": Path}}
 
 
-def main(options: Namespace) -> int:
-    """Prove the wheel, print the row of this Python, and write it to the record."""
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Use the wheel. The record has a row for this Python. SystemExit if something fails."""
     with tempfile.TemporaryDirectory() as folder:
-        row = use(options.wheel.resolve(), Path(folder))
-    print(json.dumps(row, indent=2))
-    if options.record:
-        known = json.loads(options.record.read_text()) if options.record.exists() else {}
-        rows = {**known, platform.python_version(): row}
-        options.record.write_text(json.dumps(dict(sorted(rows.items())), indent=2) + "\n")
-    return 0
+        return {platform.python_version(): use(arguments.wheel.resolve(), Path(folder))}, []
