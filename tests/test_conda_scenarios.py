@@ -1,4 +1,4 @@
-"""The scenarios of data/conda_scenarios.toml: those that need no conda alone, and all in a conda."""
+"""The scenarios of data/conda_scenarios.toml: alone those that need no conda, and in a conda all."""
 
 import pytest
 
