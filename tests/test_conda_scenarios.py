@@ -1,4 +1,4 @@
-"""The scenarios of data/conda_scenarios.toml: alone those that need no conda, and in a conda all."""
+"""The scenarios of data/conda_scenarios.toml, alone and in a conda."""
 
 import pytest
 
