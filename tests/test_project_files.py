@@ -7,6 +7,7 @@ pins of the lock, or what the command says.
 import platform
 import shlex
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from gpuenv.cli import main
 from index_server import BACKEND, BUILD_SYSTEM
 from small_wheels import make_wheel
-from tables import cases, data_file
+from tables import HERE, cases, data_file
 from test_cli import run
 
 NAMES = '[*archive.namelist(), f"{stem}.dist-info/RECORD"]'
@@ -240,3 +241,79 @@ def test_init_and_lock_take_a_project_of_poetry_1(tmp_path):
     run(f"lock --index-url file://{tmp_path}/default", work)
     lock = tomllib.loads((work / "pylock.cpu.toml").read_text())
     assert [*map(pin_of, lock["packages"])] == ["lib 2.0"]
+
+
+def test_a_folder_that_is_added_is_a_source_of_the_project(tmp_path):
+    """It is a dependency for uv and gpuenv alike, and the lock names it by the relative path."""
+    work = tmp_path / "work"
+    put_trees(tmp_path, {"mine": [], "near": []})
+    (work / "links").mkdir(parents=True)
+    (work / "pyproject.toml").write_text(
+        f"""[project]
+name = "x"
+version = "1"
+dependencies = []
+[tool.gpuenv]
+python = "{HERE}"
+no-index = true
+find-links = ["links"]
+[tool.gpuenv.profiles.ci]
+gpu = "none"
+"""
+    )
+    (work / "r.txt").write_text("-e ../near")
+    run("add ../mine -r r.txt", work)
+    document = tomllib.loads((work / "pyproject.toml").read_text())
+    assert document["project"]["dependencies"] == ["mine", "near"]
+    sources = {"mine": {"path": "../mine"}, "near": {"path": "../near", "editable": True}}
+    assert document["tool"]["uv"]["sources"] == sources
+    lock = tomllib.loads((work / "pylock.ci.toml").read_text())
+    assert [*map(pin_of, lock["packages"])] == ["mine ../mine", "near ../near editable"]
+    for command in ("sync ci", "sync pylock.ci.toml", "lock --check"):
+        run(command, work)
+    run(f"sync work/pylock.ci.toml --target {work / '.venv'}", tmp_path)
+    run("remove near", work)
+    assert "near" not in (work / "pyproject.toml").read_text()
+
+
+def test_the_project_itself_is_installed_when_it_is_added(tmp_path):
+    """It is built again when its files change; sync leaves an editable install of the user."""
+    put(tmp_path / "links", {"lib": {"1.0": []}, "base": {"1.0": []}})
+    put_trees(tmp_path, {"work": ["lib"]})
+    work = tmp_path / "work"
+    packages = work / ".venv" / "lib" / f"python{HERE}" / "site-packages"
+
+    def write_project(version):
+        info = f"Metadata-Version: 2.1\nName: work\nVersion: {version}\nRequires-Dist: lib\n\n"
+        (work / "PKG-INFO").write_text(info)
+        text = (work / "pyproject.toml").read_text()
+        (work / "pyproject.toml").write_text(text.replace("1.5", version))
+
+    asks = 'dependencies = ["base", "lib"]\n'
+    project = f'[project]\nname = "work"\n{asks}version = "1.5"\n{BUILD_SYSTEM}'
+    table = f'[tool.gpuenv]\npython = "{HERE}"\nno-index = true\nfind-links = ["../links"]\n'
+    profile = '[tool.gpuenv.profiles.ci]\ngpu = "none"\n'
+    (work / "pyproject.toml").write_text(project + table + profile)
+    hint = "the project work is not installed; gpuenv add . installs it"
+    assert hint in run("run true", work).stderr
+    run("add .", work)
+    document = tomllib.loads((work / "pyproject.toml").read_text())
+    assert document["tool"]["gpuenv"]["requirements"] == ["work @ .#editable"]
+    lock = tomllib.loads((work / "pylock.ci.toml").read_text())
+    assert [*map(pin_of, lock["packages"])] == ["base 1.0", "lib 1.0", "work . editable"]
+    assert hint not in run("run python -c 'import work'", work).stderr
+    assert "work" not in run("export --to uv", work).stdout
+    write_project("1.6")
+    run("lock --check", work)
+    run("sync", work)
+    assert (packages / "work-1.6.dist-info").exists()
+    assert "of the lock already" in run("sync", work).stdout
+    run("remove work", work)
+    assert not (packages / "work-1.6.dist-info").exists()
+    install = [sys.executable, "-m", "pip", "--python", str(work / ".venv"), "install", "-q"]
+    flags = ["--no-index", "--no-deps", "--no-build-isolation", "-e", "."]
+    subprocess.run([*install, *flags], cwd=work, check=True)
+    run("remove lib", work)  # which the metadata of the installation names
+    assert not [*packages.glob("lib-*")] and (packages / "work-1.6.dist-info").exists()
+    run("sync --exact --yes", work)
+    assert not (packages / "work-1.6.dist-info").exists()

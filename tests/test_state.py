@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,37 @@ def test_a_change_is_made_whole_or_not_at_all(folder, monkeypatch, request, comm
     assert (state() != before) == is_late
     gpuenv("lock --check")
     assert "0 to add, 0 to change, 0 to remove" in gpuenv("sync --dry-run")
+
+
+def test_requirements_of_groups_extras_and_paths(folder):
+    """Each is written where uv reads it, locked, and removed from wherever it is."""
+    (folder / "pyproject.toml").write_text(f"# ours\n{PROJECT}# the end\n")
+    gpuenv("add --dev beta")
+    gpuenv("add --optional Fast gamma")
+    (folder / "beside").mkdir()
+    wheel = make_wheel(folder / "beside", "delta", "1.0")
+    gpuenv(f"add ./beside/{wheel.filename}")
+    document = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert document["project"]["dependencies"] == ["alpha", "delta"]
+    assert document["project"]["optional-dependencies"] == {"Fast": ["gamma"]}
+    assert document["dependency-groups"] == {"dev": ["beta"]}
+    assert document["tool"]["uv"]["sources"] == {"delta": {"path": f"beside/{wheel.filename}"}}
+    table = document["tool"]["gpuenv"]
+    assert (table["groups"], table["extras"]) == (["dev"], ["Fast"])
+    assert [*table["profiles"]] == ["cpu"]
+    gpuenv("add --optional fast gamma==1.0")  # the same extra
+    assert installed(folder / ".venv") == ["alpha-2.0", "beta-1.0", "delta-1.0", "gamma-1.0"]
+    assert f'path = "beside/{wheel.filename}"' in (folder / "pylock.cpu.toml").read_text()
+    for lock in ("cpu", "pylock.cpu.toml", ""):  # nobody names the folder again
+        gpuenv(f"sync {lock}")
+    gpuenv("download cpu -d files")
+    assert "dependency-groups.dev does not name it" in gpuenv("remove --dev gamma", 2)
+    assert "is no name of a group" in gpuenv("add --group 'a b' gamma", 2)
+    gpuenv("remove beta gamma delta")
+    assert installed(folder / ".venv") == ["alpha-2.0"]
+    text = (folder / "pyproject.toml").read_text()
+    assert "delta" not in text and "gamma" not in text and "beta" not in text
+    assert text.startswith("# ours\n") and "# the end\n" in text
 
 
 @each("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "C.UTF-8"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import json
 import os
 import re
 import shutil
@@ -126,3 +127,15 @@ def read_record(info: str) -> list[RecordRow]:
             return [RecordRow(*[*row, "", ""][:3]) for row in csv.reader(file) if row]
     except (OSError, csv.Error):
         return []
+
+
+def is_editable_install(info: str) -> bool:
+    """Return whether pip or uv made an editable install (PEP 610); sync leaves no such record.
+
+    Its METADATA has the requirements of that time, which its project may have changed since.
+    """
+    try:
+        with open(os.path.join(info, "direct_url.json"), encoding="utf-8") as file:
+            return bool(json.load(file)["dir_info"]["editable"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -66,6 +66,8 @@ __all__ = [
     "matrix_catalog",
     "name_of_project",
     "profile_host",
+    "profile_of",
+    "profile_places",
     "project_state",
     "read_host",
     "read_lock",
@@ -82,6 +84,7 @@ __all__ = [
     "split_frameworks",
     "sync",
     "tool_settings",
+    "uninstalled_project",
     "verify",
     "with_python_of",
     "with_recorded",
@@ -115,8 +118,11 @@ if TYPE_CHECKING:
         has_profiles,
         lock_profiles,
         profile_host,
+        profile_of,
+        profile_places,
         project_state,
         read_project,
+        uninstalled_project,
         write_profile_locks,
     )
 else:

@@ -15,12 +15,12 @@ from ..index.source_trees import absolute
 from ..index.urls import file_url_to_path
 from ..lock import pylock
 from ..model import Host, IndexOptions, Lock, Plan, Value
-from ..prefix import is_conda, is_venv
+from ..prefix import is_conda, is_venv, sites
 from ..project import init, profiles, read
 from ..project.init import Beginning
 from ..project.profiles import Profile, Project, State
 from ..project.shared_versions import SharedVersion, share_versions, versions_of
-from ..requirements.target import parse_requirement
+from ..requirements.target import normalize_name, parse_requirement
 from ..resolve.plan import digest
 from ..resolve.requested import with_versions
 from ..serialize import read_input, read_toml
@@ -72,19 +72,6 @@ class FittingLock(Value):
     state: State
     lock: Lock
 
-    def index_options(self) -> IndexOptions:
-        """Return the places that the best profile names: indexes and folders.
-
-        The folders include those of its requirements, such as ../library.
-        """
-        profile, folder = self.profiles[0], os.path.dirname(self.state.path)
-        options = profiles.index_options(profile, folder)
-        direct = [parse_requirement(text).url for text in profile.requests if " @ " in text]
-        urls = [absolute(url, folder) for url in filter(None, direct)]
-        paths = [file_url_to_path(url.partition("#")[0]) for url in urls if url.startswith("file:")]
-        folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in paths]
-        return options.replace(find_links=(*options.find_links, *folders))
-
 
 def read_project(folder: str = "") -> Project:
     """Read the profiles of a folder's pyproject.toml.
@@ -100,14 +87,63 @@ def has_profiles(folder: str = "") -> bool:
     return os.path.isfile(path) and read.has_table(read_toml(path))
 
 
+def uninstalled_project(prefix: str, folder: str = "") -> str:
+    """Return the name of the project in a folder, if it can be built and is not installed.
+
+    Args:
+        prefix: the environment that may have it.
+        folder: the folder, "" for the working folder.
+
+    Returns:
+        The name; "" if the environment has it, or if it is no package, as for uv.
+    """
+    document = read_toml(os.path.join(folder, read.FILE))
+    is_package = document.get("tool", {}).get("uv", {}).get("package", "build-system" in document)
+    name = normalize_name(document.get("project", {}).get("name", ""))
+    infos = [entry for site in sites(prefix) for entry in os.listdir(site) if "-info" in entry]
+    is_installed = any(normalize_name(info.partition("-")[0]) == name for info in infos)
+    return name if is_package and not is_installed else ""
+
+
 def profile_host(profile: Profile) -> Host:
     """Return the host that a profile describes. It holds no fact of this machine."""
     return profiles.host_of(profile, compatibility_data())
 
 
+def profile_of(lock: Lock, path: str) -> Profile | None:
+    """Return the profile that a lock was made for, by the pyproject.toml beside it; None without.
+
+    Args:
+        lock: the lock.
+        path: its file.
+    """
+    folder, name = os.path.dirname(path), dict(lock.inputs).get("profile")
+    profiles_here = read_project(folder).profiles if name and has_profiles(folder) else ()
+    return next((profile for profile in profiles_here if profile.name == name), None)
+
+
+def profile_places(profile: Profile, folder: str) -> IndexOptions:
+    """Return the places that a profile names: indexes and folders.
+
+    The folders include those of its requirements, such as ../library.
+    """
+    options = profiles.index_options(profile, folder)
+    direct = [parse_requirement(text).url for text in profile.requests if " @ " in text]
+    urls = [absolute(url, folder) for url in filter(None, direct)]
+    paths = [file_url_to_path(url.partition("#")[0]) for url in urls if url.startswith("file:")]
+    folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in paths]
+    return options.replace(find_links=(*options.find_links, *folders))
+
+
 @contextmanager
 def changed_requirements(
-    folder: str, *, add: Sequence[str], remove: Sequence[str], target: str | None = None
+    folder: str,
+    *,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    group: str = "",
+    extra: str = "",
+    target: str | None = None,
 ) -> Iterator[None]:
     """Change the requirements in the pyproject.toml of a folder while something is done with it.
 
@@ -119,6 +155,8 @@ def changed_requirements(
         folder: the folder, "" for the working folder.
         add: PEP 508 texts; one replaces a requirement of the same name.
         remove: names.
+        group: the dependency group that has them.
+        extra: the extra of the project that has them.
         target: the folder of the environment that gets the lock, None for none.
 
     Raises:
@@ -129,11 +167,12 @@ def changed_requirements(
     path = os.path.join(folder, read.FILE)
     read.read_document(folder)  # raises an InputError that says what is wrong, and where
     before = {path: read_input(path), **_lock_files(folder)}
-    text = before[path].decode()
-    after = edit.edited(text, path, add=add, remove=remove, data=compatibility_data())
+    chosen = (edit.GROUPS, group) if group else (edit.EXTRAS, extra) if extra else None
+    text = edit.without_requirements(before[path].decode(), path, remove, chosen)
+    text = edit.with_requirements(text, path, add, chosen, compatibility_data())
     recorded = _recorded(target)
     try:
-        write_whole(path, after.encode())
+        write_whole(path, text.encode())
         yield
     except BaseException:
         if _recorded(target) != recorded:

@@ -17,6 +17,7 @@ from ..install import downloads
 from ..install.wheels import WAIT
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, quantity_text
 from ..prefix import find_interpreter, is_conda, is_venv
+from ..project.profiles import Profile
 from ..render import changes as render_changes
 from ..render import checks as render_checks
 from ..render import locks, plans
@@ -258,7 +259,9 @@ class Download(Command):
         folder, bundle = arguments.dir, arguments.bundle
         if not (folder or bundle):
             raise InputError("-d DIR or --bundle FILE is missing")
-        _, lock = find_lock(arguments.lock)
+        path, lock = find_lock(arguments.lock)
+        profile = api.profile_of(lock, path)
+        _accept_places(arguments, lock, profile, os.path.dirname(path))
         files = _with_local_files(arguments, lock)
         if lock.conda:
             raise InputError("the lock is of conda packages: only wheels can be downloaded")
@@ -336,6 +339,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         return api.read_tool_lock(path, host, read_index_options(arguments), *of_project), host
     if any(of_project):
         raise InputError("--extra and --group are for locks of other tools")
+    profile: Profile | None
     if arguments.lock is None and api.has_profiles():
         of_conda = is_conda(arguments.target)
         host = read_host(arguments, need_gpu=False, keep_python=False, conda=of_conda)
@@ -344,16 +348,26 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         require_fresh(fitting.state, arguments)
         lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)
         step_printer(arguments)("\n".join(lines))
-        lock, options = fitting.lock, fitting.index_options()
-        urls = filter(None, [options.index_url, *options.extra_index_urls])
-        arguments.find_links = [*arguments.find_links, *options.find_links]
-        arguments.extra_index_url = [*arguments.extra_index_url, *urls]
+        lock, path, profile = fitting.lock, fitting.state.path, fitting.profiles[0]
     else:
         lock = api.read_lock(path)
+        profile = api.profile_of(lock, path)
         host = read_host(arguments, need_gpu=False, keep_python=lock.conda, conda=lock.conda)
+    _accept_places(arguments, lock, profile, os.path.dirname(path))
     if arguments.python is not None and lock.needs.python is not None:
         return lock, api.describe(host, python=arguments.python)
     return lock, api.with_python_of(host, lock)
+
+
+def _accept_places(arguments: Namespace, lock: Lock, profile: Profile | None, folder: str) -> None:
+    """Add the indexes and folders that a lock's profile names to those that the user names."""
+    if profile is None or (lock.conda and lock.wheels is None):
+        return
+    options = api.profile_places(profile, folder)
+    arguments.find_links = [*arguments.find_links, *options.find_links]
+    if not lock.conda:
+        urls = filter(None, [options.index_url, *options.extra_index_urls])
+        arguments.extra_index_url = [*arguments.extra_index_url, *urls]
 
 
 def _with_local_files(arguments: Namespace, lock: Lock, *, no_index: bool = False) -> Lock:

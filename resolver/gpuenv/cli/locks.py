@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 
 from .. import api
 from ..errors import InputError
+from ..index.urls import path_to_file_url
 from ..lock import conda_projects, sbom, tool_projects
 from ..lock.pylock import requirements_text, write_texts
 from ..lock.tree import Tree
 from ..model import Request
 from ..project.profiles import with_earlier
 from ..render import trees
+from ..requirements.source_urls import EDITABLE
 from ..requirements.versions import normalize_name
 from .flags import INDEXES, LOCK
 from .output import print_json, print_result
@@ -140,7 +143,10 @@ class Export(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Write the tables; 3 if the tool cannot express the lock."""
-        lock, tool, path = find_lock(arguments.lock)[1], arguments.tool, arguments.output
+        (place, lock), tool, path = find_lock(arguments.lock), arguments.tool, arguments.output
+        # The tables are for the project itself.
+        itself = path_to_file_url(os.path.abspath(os.path.dirname(place))) + EDITABLE
+        others = lock.replace(pins=tuple(pin for pin in lock.pins if pin.wheel.url != itself))
         if tool in sbom.FORMATS:
             text = sbom.lock_text(tool, lock)
         elif lock.conda:
@@ -148,11 +154,11 @@ class Export(Command):
                 raise InputError(f"{tool} takes wheels, and the lock has conda packages")
             text = conda_projects.project_text(tool, lock)
         elif tool == "requirements":
-            text = requirements_text(lock)
+            text = requirements_text(others)
         else:
             if tool not in tool_projects.TOOLS:
                 raise InputError(f"{tool} takes conda packages, and the lock has wheels")
-            text = tool_projects.project_tables(tool, lock)
+            text = tool_projects.project_tables(tool, others)
         if path is not None:
             write_texts({path: text})
         elif not arguments.json:

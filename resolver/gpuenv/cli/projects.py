@@ -151,6 +151,13 @@ class LockProfiles(Command):
 
 
 CHANGING = (
+    Argument("--group NAME", "In this dependency group, which the profiles then lock", default=""),
+    Argument(
+        "--dev", "In the dependency group dev", dest="group", action="store_const", const="dev"
+    ),
+    Argument(
+        "--optional EXTRA", "In this extra of the project, which the profiles then lock", default=""
+    ),
     Argument("--target DIR", "The environment to install into (default: .venv)", default=".venv"),
     Argument("--no-sync", "Change pyproject.toml and the locks only"),
     Group("Indexes (beside those of [tool.gpuenv])", *PLACES),
@@ -165,7 +172,11 @@ class Add(Command):
         "Write requirements into pyproject.toml, lock all profiles, and install and verify the lock"
         " for this host. If that fails, nothing is changed."
     )
-    EXAMPLES = (("gpuenv add 'pandas>=2'", "Add a package"),)
+    EXAMPLES = (
+        ("gpuenv add 'pandas>=2'", "Add a package"),
+        ("gpuenv add --dev pytest", "Add one for development"),
+        ("gpuenv add .", "Install the project itself, as an editable install"),
+    )
     ARGUMENTS = (
         Argument("[REQUIREMENT ...]", "As in pip", dest="changed"),
         Argument("-r --requirements FILE ...", "Add the requirements of a file"),
@@ -213,7 +224,12 @@ def _change(arguments: Namespace, *, add: Sequence[str] = (), remove: Sequence[s
     is_report = arguments.no_sync or not arguments.json  # --json prints the document of sync
     exit_on_signals()
     target = None if arguments.no_sync else arguments.target
-    with api.changed_requirements("", add=add, remove=remove, target=target):
+    group, extra = arguments.group, arguments.optional
+    if group and extra:
+        raise InputError("--optional: cannot be combined with --group or --dev", hint="give one")
+    with api.changed_requirements(
+        "", add=add, remove=remove, group=group, extra=extra, target=target
+    ):
         perform(["lock", *places, *refresh], arguments, is_report=is_report)
         if target is None:
             return 0

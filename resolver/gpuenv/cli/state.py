@@ -126,15 +126,20 @@ def current_environment(arguments: Namespace, hint: str) -> str:
     recorded = api.recorded_lock(target) if target is not None else None
     if api.has_profiles() and not arguments.frozen and (target is None or recorded is not None):
         name = dict(recorded.inputs).get("profile") if recorded is not None else None
-        project, is_other = locked_project(arguments), target is None
-        for state in project.states:
+        locked, is_other = locked_project(arguments), target is None
+        for state in locked.states:
             if recorded is not None and state.profile == name:
                 require_fresh(state, arguments)
-                lock = project.locks.get(state.path)
+                lock = locked.locks.get(state.path)
                 is_other = lock is None or is_another(lock, recorded)
         if is_other and perform(["sync", "--target", target or ".venv"], arguments):
             raise NotVerifiedError("the environment is not verified", hint="nothing was run")
-    return environment(hint, announced=not (arguments.quiet or arguments.json))
+    is_announced = not (arguments.quiet or arguments.json)
+    target = environment(hint, announced=is_announced)
+    project = api.uninstalled_project(target) if is_announced and api.has_profiles() else ""
+    if project:
+        print_errors([f"the project {project} is not installed; gpuenv add . installs it"])
+    return target
 
 
 def locked_project(arguments: Namespace) -> ProjectState:

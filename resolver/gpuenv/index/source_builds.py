@@ -286,8 +286,9 @@ class SourceBuilder:
     def _keep(self, sdist: Wheel, wheel: str, beside: Beside | None) -> str:
         name = os.path.basename(wheel)
         built, version = identify(name) or ("?", "?")
-        # A source tree may tell neither before its build.
-        if sdist.name not in ("", built) or sdist.version not in ("", version):
+        # A source tree may tell neither before its build; each commit may change its version.
+        is_other = sdist.version not in ("", version) and not is_editable(sdist)
+        if is_other or sdist.name not in ("", built):
             raise _failure(sdist, f"a build that makes {name}")
         place = os.path.join(self._place(sdist, beside), name)
         os.makedirs(os.path.dirname(place), exist_ok=True)

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from ..errors import InputError, OfflineError, PackageIndexError
 from ..requirements.source_urls import read_commit
+from ..serialize import read_input
 from .urls import file_url_to_path, path_to_file_url, redact_url
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -94,6 +95,15 @@ def folder_of(url: str, cache: str, *, offline: bool = False) -> str:
     if not os.path.isdir(folder) or os.path.commonpath((place, folder)) != place:
         raise InputError(f"{subject}: has no folder {commit.subdirectory}")
     return folder
+
+
+def project_digest(folder: str) -> str:
+    """Return the sha256 of the files that describe the project in a folder."""
+    digest = hashlib.sha256()
+    for name in ("pyproject.toml", "setup.cfg", "setup.py"):
+        path = os.path.join(folder, name)
+        digest.update(read_input(path) if os.path.isfile(path) else b"")
+    return digest.hexdigest()
 
 
 def _top(folder: str) -> str:

@@ -20,8 +20,10 @@ from ..compat.data import load
 from ..compat.evaluate import serves
 from ..errors import InstallError
 from ..index.source_builds import Beside
+from ..index.source_trees import folder_of, project_digest
 from ..model import Code, CudaVersion, Lock, Pin, Value, parse_pair, show_pair
 from ..prefix import sites
+from ..requirements.source_urls import is_editable
 
 _WHEELS_FROM = 13  # the first CUDA major whose wheels of nvidia-cuda-nvcc have all of a compiler
 _INSTALL_TOOLKIT = "install the CUDA toolkit {cuda}, or set CUDA_HOME to one"
@@ -52,7 +54,8 @@ def built_with(pin: Pin) -> str:
 def label(lock: Lock, pin: Pin, prefix: str) -> str:
     """Return what the wheel of a pin depends on: "torch-2.15.0-cuda-13.2-for-9.0"; "" if nothing.
 
-    An environment records it: a package that was compiled for another release is built again.
+    An environment records it: a package that was compiled for another release is built again, and
+    so is an editable install whose project files have changed.
 
     Args:
         lock: the lock, or a part of it.
@@ -60,6 +63,8 @@ def label(lock: Lock, pin: Pin, prefix: str) -> str:
         prefix: the environment, which has the framework if the part of the lock has not.
     """
     name = built_with(pin)
+    if is_editable(pin.wheel):
+        return project_digest(folder_of(pin.wheel.url, ""))
     if not name:
         return ""
     versions = [other.wheel.version for other in lock.pins if other.wheel.name == name]

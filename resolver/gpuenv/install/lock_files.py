@@ -17,8 +17,8 @@ from ..index.urls import file_url_to_path, path_to_file_url, redact_url
 from ..interpreters import required_python
 from ..model import IndexOptions, Lock, Wheel
 from ..prefix import prefix_of
-from ..requirements.source_urls import is_tree
-from ..requirements.target import TargetEnvironment, split_label
+from ..requirements.source_urls import is_editable, is_tree
+from ..requirements.target import TargetEnvironment, identify, split_label
 from .bundle import copy_file, file_name, is_in_bundle
 from .extensions import beside, built_with, require_device_code
 
@@ -159,8 +159,10 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
             message = f"{reason.subject}, for {dependent}, cannot be built: it needs {reason.need}"
             hint = place.hint if place is not None else ""
             raise InstallError(f"{message}; found {reason.have}", hint=hint) from None
+        built = identify(os.path.basename(path)) if is_editable(sdist) else None
         wheel = sdist.replace(
             filename=os.path.basename(path),
+            version=sdist.version if built is None else built[1],
             url=path_to_file_url(path),
             sha256=sha256_of(path),
             size=os.path.getsize(path),

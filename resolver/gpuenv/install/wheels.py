@@ -32,6 +32,7 @@ from ..prefix import (
     INSTALLATION_TOOLS,
     find_interpreter,
     interpreter_of,
+    is_editable_install,
     is_native,
     is_venv,
     venv_version,
@@ -305,11 +306,15 @@ def _plan(
 ) -> _Work:
     """Compare a lock with what is installed, and with the record of the environment."""
     made = build.made if build is not None else not _has_files(target)
+    is_asked = exact is not None
     if remove is not None or exact is None:
         exact = made and remove is None
     packages = read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
     kept_names = _kept_names(target, packages, lock, build, exact=exact)
+    if not is_asked:
+        infos = {package.name: os.path.join(target, package.info) for package in packages}
+        kept_names |= {name for name in infos.keys() - pins if is_editable_install(infos[name])}
     kept_names -= {*(remove or ()), *unneeded}
     for family in tolerated:  # its members are installed in their order
         members = pins.keys() & family.distributions
@@ -323,7 +328,7 @@ def _plan(
         kind = "again"
         if name not in installed:
             kind = "add"
-        elif not may_describe_itself_as(after, before):
+        elif not (is_editable(pin.wheel) or may_describe_itself_as(after, before)):
             kind = "change"
         elif name in kept_names:
             continue

@@ -19,7 +19,7 @@ from ..atomic_write import require_place, write_all
 from ..errors import InputError, TamperedError
 from ..index import variants
 from ..index.source_trees import folder_of
-from ..index.urls import path_to_file_url
+from ..index.urls import file_url_to_path, path_to_file_url
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.source_urls import (
     EDITABLE,
@@ -170,7 +170,11 @@ def _package(
     if wheel.index and wheel.index != DIRECT:
         package["index"] = wheel.index
     file: dict[str, object] = {} if wheel.index == DIRECT else {"name": wheel.filename}
-    file["url"] = wheel.url
+    if folder is not None and wheel.index == DIRECT and wheel.url.startswith("file:"):
+        path = file_url_to_path(wheel.url.partition("#")[0])
+        file["path"] = os.path.relpath(path, folder or ".")
+    else:
+        file["url"] = wheel.url
     if wheel.size is not None:
         file["size"] = wheel.size
     file["hashes"] = {"sha256": wheel.sha256}
@@ -416,9 +420,12 @@ def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
     if package.version is None:
         raise ValueError(f"package {package.name} has no version")
     file = given[0]
-    if file.url is None:
+    url = file.url
+    if package.archive is not None and package.archive.path is not None:
+        url = path_to_file_url(os.path.abspath(os.path.join(folder, package.archive.path)))
+    if url is None:
         raise ValueError(f"package {package.name} has no url of its file")
-    filename = _last_part(file.url)
+    filename = _last_part(url)
     if not isinstance(file, PackageArchive) and not has_label:
         filename = file.filename
     if isinstance(file, PackageArchive) and identify(filename) is None:  # of a source tree
@@ -427,7 +434,7 @@ def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
         name=package.name,
         version=str(package.version),
         filename=filename,
-        url=file.url,
+        url=url,
         sha256=grammar.check_sha256(package.name, file.hashes.get("sha256")),
         size=file.size,
         index=DIRECT if package.archive is not None else package.index or "",

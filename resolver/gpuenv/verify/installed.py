@@ -17,9 +17,10 @@ from ..compat.data import CompatibilityData
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError
 from ..model import Check, Lock, Mark, Value, first_texts, show_pair
-from ..prefix import INSTALLATION_TOOLS, is_conda, is_native
+from ..prefix import INSTALLATION_TOOLS, is_conda, is_editable_install, is_native
 from ..probes.answers import FilesAnswer
 from ..requirements.overrides import Overrides
+from ..requirements.source_urls import is_editable
 from ..requirements.target import LEGACY_POLICIES
 from ..requirements.versions import parse_requirement
 from .runner import Outcome, RunProbe
@@ -108,7 +109,7 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
         name, version = pin.wheel.name, pin.wheel.version
         if name not in installed:
             wrong.append(f"{name} {version} is not installed")
-        elif not may_describe_itself_as(version, installed[name]):
+        elif not (is_editable(pin.wheel) or may_describe_itself_as(version, installed[name])):
             wrong.append(f"{name} is {installed[name]}, the lock says {version}")
     expected = lock.versions.keys() | INSTALLATION_TOOLS
     others = sorted(set(installed) - expected)
@@ -141,14 +142,15 @@ def dependency_check(
     """Check that what the distributions require is installed, in the versions they accept.
 
     The requirements are those of the metadata, as the overrides of the lock have them. Texts that
-    are none are left out, as old distributions have them. Markers are evaluated for the target's
-    interpreter.
+    are none are left out, as old distributions have them, and editable installs of the user.
+    Markers are evaluated for the target's interpreter.
     """
     overriding = Overrides(overrides)
     versions = survey.versions
     requirements: dict[str, list[Requirement]] = {name: [] for name in versions}
     for row in survey.distributions:
-        for text in row.requires if row.has_own_record else ():
+        is_current = row.has_own_record and not is_editable_install(row.info)
+        for text in row.requires if is_current else ():
             with contextlib.suppress(InputError):
                 parsed = overriding.apply([parse_requirement(text)])
                 requirements[row.name] += map(Requirement, map(str, parsed))
