@@ -96,6 +96,13 @@ def make_lock(path, packages, rows):
     path.write_text("\n".join(["@EXPLICIT", *lines]) + "\n")
 
 
+def expected_packages(case):
+    """The packages that a case ends with: those of `after` come and go."""
+    came = {text[1:] for text in case.get("after", ()) if text[0] == "+"}
+    gone = {text[1:] for text in case.get("after", ()) if text[0] == "-"}
+    return (set(case["installed"]) - gone) | came
+
+
 def packages_in(target):
     records = conda_prefix.read_packages(str(target)).values()
     return set(map(label, records))

@@ -12,9 +12,9 @@ from gpuenv.compat import data as matrix
 from gpuenv.index.default_index import default_index
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.install import wheels
-from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
+from gpuenv.model import Wheel
 from native_build import build
-from small_wheels import write_record
+from small_wheels import make_lock, write_record
 from tables import data_file
 
 RELEASES = {
@@ -37,16 +37,9 @@ OF_MAJOR = {
 
 
 def lock_of(name, version, wheel=None):
-    wheel = wheel or Wheel(
-        name=name, version=version, filename=f"{name}.whl", url=f"file:///{name}.whl", sha256=None
-    )
-    return Lock(
-        pins=(Pin(wheel=wheel),),
-        needs=Needs(python=HERE, platform="linux-x86_64"),
-        choices=(),
-        host=Host(python=Python(version=HERE)),
-        frameworks=(),
-    )
+    url = f"file:///{name}.whl"
+    wheel = wheel or Wheel(name=name, version=version, filename=name, url=url, sha256=None)
+    return make_lock(wheel)
 
 
 def download(folder):
@@ -225,7 +218,7 @@ class Planter:
         install(self.published[release], self.site)
 
     def _info(self, version):
-        write_record(self.site, RELEASES[self.release], version, [])
+        write_record(self.site, RELEASES[self.release], version)
 
     def _version(self, version):
         text = (self.info / "METADATA").read_text()

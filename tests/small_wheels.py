@@ -26,17 +26,32 @@ def make_wheel(folder, name, version, requires=(), *, script=None, files=None, *
     return Wheel(name=name, version=version, filename=filename, url=path.as_uri(), sha256=sha256)
 
 
-def write_record(site, name, version, paths):
-    """Write the dist-info of a distribution that owns these files, given relative to `site`."""
+def write_record(site, name, version, paths=(), *, requires=(), texts=()):
+    """Write the dist-info of a distribution that owns these files, given relative to `site`.
+
+    `texts` are further files of the dist-info.
+    """
     info = f"{name.replace('-', '_')}-{version}.dist-info"
-    (site / info).mkdir(exist_ok=True)
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {text}" for text in requires]
+    own = {"METADATA": "\n".join([*lines, ""]), **dict(texts)}
     files = {str(path): (site / path).read_bytes() for path in paths}
-    files[f"{info}/METADATA"] = metadata.encode()
-    record = index_server.record_of(files, info)
-    for file, text in (("METADATA", metadata), ("RECORD", record)):
+    files |= {f"{info}/{file}": text for file, text in own.items()}
+    own["RECORD"] = index_server.record_of(files, info)
+    for file in own:
         (site / info / file).unlink(missing_ok=True)  # it can be a link to a shared file
-        (site / info / file).write_text(text)
+    write_files(site / info, own)
+
+
+def write_files(folder, files, replaced=()):
+    """Write files, {path: text}, with the folders above them. `replaced` has {text: other text}."""
+    for name, content in files.items():
+        text = content
+        for old, new in dict(replaced).items():
+            text = text.replace(old, new)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
 
 
 def make_lock(*wheels):

@@ -46,31 +46,10 @@ def test_signatures_show_the_fields():
             assert value.__doc__
 
 
-@each(
-    "use says",
-    [
-        (lambda: gpuenv.solve("torch", HOST), "request must be a Request, not 'torch'"),
-        (
-            lambda: gpuenv.solve(gpuenv.Request(frameworks="torch"), HOST),
-            "frameworks must be several texts, not 'torch'",
-        ),
-        (
-            lambda: gpuenv.solve(gpuenv.Request(requirements=(1,)), HOST),
-            "requirements must be several texts",
-        ),
-        (
-            lambda: gpuenv.solve(gpuenv.Request(frameworks=("torch",)), "H100"),
-            "host must be a Host",
-        ),
-        (lambda: gpuenv.lock("pylock.toml"), "plan must be a Plan"),
-        (lambda: gpuenv.verify("pylock.toml", ".", HOST), "lock must be a Lock"),
-        (lambda: gpuenv.describe(gpus="H100"), "gpus must be several texts"),
-    ],
-)
+@each("use says", USES["wrong_types"])
 def test_wrong_types_are_caught(use, says):
-    assert callable(use)
     with pytest.raises(gpuenv.WrongTypeError, match=re.escape(says)) as caught:
-        use()
+        eval(use, {"gpuenv": gpuenv, "HOST": HOST})  # noqa: S307  of this repository
     assert isinstance(caught.value, TypeError) and isinstance(caught.value, gpuenv.InputError)
     assert caught.value.__notes__
 

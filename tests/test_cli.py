@@ -18,7 +18,7 @@ import forked
 import gpuenv
 from gpuenv.__main__ import main as entry_point
 from processes import run_program, words_of
-from small_wheels import contents
+from small_wheels import contents, write_files
 from tables import ROOT, cases, data_file, each
 
 CASES = data_file("cli.json")
@@ -80,9 +80,7 @@ def lock_text(tmp_path_factory):
 
 @cases(CASES)
 def test_mistakes(case, folder, lock_text):
-    for name, text in case.get("files", {}).items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
+    write_files(folder, case.get("files", {}))
     if "edit" in case:
         old, new = case["edit"]
         assert old in lock_text

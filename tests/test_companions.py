@@ -10,7 +10,7 @@ import pytest
 from gpuenv.api.data import compatibility_data
 from gpuenv.verify import companions
 from native_build import build
-from small_wheels import write_record
+from small_wheels import write_files, write_record
 from tables import cases, data_file, on_linux
 from test_verification import CLEAN, place, show, site_of, verified
 
@@ -44,9 +44,7 @@ def library(native, name, needs, function):
 
 def add(site, name, files, paths=()):
     """A distribution with texts, {path: text}, and with files that are there."""
-    for path, text in files.items():
-        (site / path).parent.mkdir(parents=True, exist_ok=True)
-        (site / path).write_text(text)
+    write_files(site, files)
     write_record(site, name, "1.0", [Path(path) for path in (*files, *paths)])
 
 

@@ -15,6 +15,7 @@ from conda_prefixes import (
     SOLVES,
     change_record,
     contents,
+    expected_packages,
     make_lock,
     packages_in,
 )
@@ -109,18 +110,16 @@ def install(typed, case, target, command):
     more = "--exact" if case.get("exact") else ""
     output = typed(f"{command} {more}", status=case.get("status", 0)).output
     assert [text for text in case.get("says", ()) if text not in output] == []
-    came = {text[1:] for text in case.get("after", ()) if text[0] == "+"}
-    gone = {text[1:] for text in case.get("after", ()) if text[0] == "-"}
     if "wheels-after" in case:
         names = [distribution.name for distribution in conda_prefix.wheels_in(str(target))]
         assert names == case["wheels-after"]
-    assert packages_in(target) == (before - gone) | came
+    assert packages_in(target) == expected_packages(case)
     assert not [name for name in case.get("files", ()) if not (target / name).exists()]
     if case.get("status", 0):
         assert contents(target) == files
     else:
         moved = {"python", "requests", *case.get("unhashed", ())}
-        names = {package.split()[0] for package in before - gone} - moved
+        names = {package.split()[0] for package in before & packages_in(target)} - moved
         stand_ins = [f"share/stand-ins/{name}" for name in names]
         assert not [name for name in stand_ins if contents(target).get(name) != files[name]]
 

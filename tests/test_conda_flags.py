@@ -9,6 +9,7 @@ from gpuenv.api import conda
 from gpuenv.cli import command_parser, main, parse_arguments
 from gpuenv.cli.requests import read_conda_request, read_repair_request
 from gpuenv.resolve.conda import solvers
+from small_wheels import write_files
 from tables import data_file, each
 
 TABLES = data_file("tables/conda_flags.json")
@@ -20,11 +21,8 @@ pytestmark = pytest.mark.usefixtures("one_rattler")
 @pytest.fixture(autouse=True)
 def files(channel, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, text in TABLES["files"].items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(
-            text.replace("CHANNEL", channel).replace("OTHER", f"{tmp_path.as_uri()}/other")
-        )
+    places = {"CHANNEL": channel, "OTHER": f"{tmp_path.as_uri()}/other"}
+    write_files(tmp_path, TABLES["files"], places)
     Path("open.yml").write_text(f"channels: ['{channel}']\ndependencies: [numpy]\n")
 
 

@@ -15,6 +15,7 @@ from conda_stand_in import BROKEN, SITE, TORCH
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
 from gpuenv.install import conda_prefix
 from processes import run_program
+from small_wheels import write_files
 from tables import ROOT, data_file, each
 from test_cli import contents
 
@@ -300,10 +301,7 @@ action.cleanup()
 @pytest.fixture
 def stand_in(tmp_path):
     """A folder with modules of conda's names that do as much as the plugin asks of them."""
-    for name, text in STAND_IN.items():
-        path = tmp_path / "stand-in" / "conda" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_files(tmp_path / "stand-in" / "conda", STAND_IN)
     return tmp_path / "stand-in"
 
 

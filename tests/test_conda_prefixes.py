@@ -13,7 +13,7 @@ from gpuenv import api
 from gpuenv.errors import InputError
 from gpuenv.lock import conda_formats
 from hosts import host
-from small_wheels import make_wheel
+from small_wheels import make_wheel, write_record
 from tables import data_file, each
 
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
@@ -27,15 +27,9 @@ def prefix(tmp_path):
     return tmp_path / "conda"
 
 
-def put_wheel(prefix, name, version, installer="pip", metadata=False):
+def put_wheel(prefix, name, version):
     (site,) = [*prefix.glob("lib/python3*")] or [prefix / "lib" / "python3.12"]
-    info = site / "site-packages" / f"{name}-{version}.dist-info"
-    info.mkdir(parents=True)
-    if installer:
-        (info / "INSTALLER").write_text(f"{installer}\n")
-    if metadata:
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (info / "RECORD").write_text(f"{info.name}/METADATA,,\n")
+    write_record(site / "site-packages", name, version, texts={"INSTALLER": "pip\n"})
 
 
 def put_package(prefix, package, **more):
@@ -149,7 +143,7 @@ def test_verify_and_doctor_find_the_same(case, prefix, tmp_path, monkeypatch, ca
     if "wheels" in case:
         venv.create(prefix, symlinks=True)
     for text in case.get("wheels", ()):
-        put_wheel(prefix, *text.split(), metadata=True)
+        put_wheel(prefix, *text.split())
     (tmp_path / "condarc").write_text(case.get("condarc", ""))
     monkeypatch.setenv("CONDARC", str(tmp_path / "condarc"))
     for variable, value in case.get("env", {}).items():

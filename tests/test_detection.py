@@ -22,6 +22,7 @@ from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.serialize import to_plain
 from native_build import build, nvml_script
 from processes import program, run_program
+from small_wheels import write_files
 from tables import cases, data_file, each
 
 TABLES = data_file("tables/detection.json")
@@ -134,10 +135,7 @@ def detectors(stubs, tmp_path_factory):
 
 
 def make_root(case, root):
-    for name, text in case.get("files", {}).items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_files(root, case.get("files", {}))
     for name, target in case.get("links", {}).items():
         (root / target).mkdir(parents=True, exist_ok=True)
         (root / name).symlink_to(root / target)

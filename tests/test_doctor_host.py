@@ -23,7 +23,7 @@ from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.other_binaries import other_binary_facts
 from processes import run_program
-from small_wheels import write_record
+from small_wheels import write_files, write_record
 from tables import data_file, each, on_x86_64
 from test_host_conditions import variables_of
 from test_verification import file_name, install, member_file, place, site_of
@@ -90,7 +90,7 @@ def fill(pair, site, native, request, outside):
         )
         entries.append(str(outside))
     for name, version in pair.get("packages", {}).items():
-        write_record(site, name, version, [])
+        write_record(site, name, version)
     for name, tag in pair.get("tags", {}).items():
         wheel = site / planting.info_of(name, pair["packages"][name]) / "WHEEL"
         wheel.write_text(f"Wheel-Version: 1.0\nTag: {tag}\n")
@@ -119,9 +119,7 @@ def test_the_evidence_settles_it(pair, native, tmp_path, request):
     root, outside = tmp_path / "root", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
-    for name, text in pair.get("files", {}).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    write_files(root, pair.get("files", {}))
     env = request.getfixturevalue("plain" if is_plain(pair) else "env")
     entries = [] if is_plain(pair) else fill(pair, site_of(env), native, request, outside)
     variables = variables_of(pair, native, tmp_path)
@@ -168,7 +166,7 @@ def doctor(words, folder, *, text="", status=1):
 
 
 def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(env, tmp_path):
-    write_record(site_of(env), "torch", "2.13.0", [])
+    write_record(site_of(env), "torch", "2.13.0")
     (tmp_path / "train.log").write_text(LOG)
     done = doctor(f"train.log -v --target env {DESCRIBED}", tmp_path)
     lines = done.stdout.splitlines()

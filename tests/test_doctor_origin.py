@@ -47,7 +47,7 @@ def environment(case, folder):
     target = folder / "env"
     venv.create(target, symlinks=True)
     for name, version in case["packages"].items():
-        write_record(site_of(target), name, version, [])
+        write_record(site_of(target), name, version)
     return str(target)
 
 

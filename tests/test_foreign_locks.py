@@ -5,7 +5,7 @@ import sys
 import tomllib
 
 from index_server import make_sdist
-from small_wheels import make_wheel
+from small_wheels import make_wheel, write_files
 from tables import DATA, cases, each
 from test_cli import contents, run
 
@@ -19,9 +19,7 @@ CASES = [
 
 @cases(CASES)
 def test_what_a_command_says(case, folder):
-    for name, text in case["files"].items():
-        filled = text.replace("HASH", "0" * 64).replace("MANY", "(" * 10_000)
-        (folder / name).write_text(filled)
+    write_files(folder, case["files"], {"HASH": "0" * 64, "MANY": "(" * 10_000})
     before = contents(folder)
     done = run(case["run"], folder, status=case.get("status", 0), COLUMNS="1000")
     said = done.text

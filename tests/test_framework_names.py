@@ -6,7 +6,7 @@ import pytest
 
 from gpuenv.compat import data
 from gpuenv.lock import pylock
-from small_wheels import make_wheel
+from small_wheels import make_wheel, write_files
 from tables import data_file, each
 from test_cli import contents, run
 
@@ -27,8 +27,7 @@ def links(tmp_path_factory):
 
 @each("case", CASES, ids=lambda case: case.get("name", case["run"])[:80])
 def test_command_line(case, links, folder):
-    for name, text in case.get("files", {}).items():
-        (folder / name).write_text(text)
+    write_files(folder, case.get("files", {}))
     command = case["run"].format(links=links, **HOSTS)
     done = run(command, folder, status=case.get("status", 0))
     text = done.text

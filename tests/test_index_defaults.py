@@ -10,6 +10,7 @@ import pytest
 from gpuenv.errors import InputError
 from gpuenv.index.default_index import DefaultIndex, builtin_index, default_index, pip_files
 from processes import run_program
+from small_wheels import write_files
 from tables import data_file, each
 
 CASES = data_file("default_index.json")
@@ -34,16 +35,10 @@ def fill(value, folder):
     return json.loads(json.dumps(value).replace("{tmp}", str(folder)))
 
 
-def write(folder, files):
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-
-
 @each("case", CASES, ids=lambda case: case["case"])
 def test_settings_are_found_where_pip_and_uv_find_them(case, tmp_path, monkeypatch):
     case = fill(case, tmp_path)
-    write(tmp_path, case.get("files", {}))
+    write_files(tmp_path, case.get("files", {}))
     for name, value in case.get("env", {}).items():
         monkeypatch.setenv(name, value)
     if "error" in case:

@@ -15,6 +15,7 @@ from gpuenv.verify.rule_checks import suitability_checks
 from gpuenv.verify.runner import Children
 from gpuenv.verify.survey import read_distributions, read_survey
 from index_server import record_of
+from small_wheels import write_files
 from tables import data_file, each
 
 TABLES = data_file("tables/installed.json")
@@ -32,9 +33,7 @@ def add(env, name, files, version="1.0", installer="pip", *, requires=()):
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
     texts = {**files, f"{info}/METADATA": metadata, f"{info}/INSTALLER": installer}
-    for path, text in texts.items():
-        (site / path).parent.mkdir(parents=True, exist_ok=True)
-        (site / path).write_text(text)
+    write_files(site, texts)
     gone = f"{name}/__pycache__/gone.cpython-311.pyc,,\n"
     (site / info / "RECORD").write_text(record_of(texts, info) + gone)
 
@@ -212,9 +211,7 @@ METADATA = TABLES["metadata"]
 
 
 def test_distributions_are_read_as_importlib_reads_them(tmp_path, monkeypatch):
-    for path, text in METADATA.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(text.encode())
+    write_files(tmp_path, METADATA)
     egg = tmp_path / "whole-1.0-py3.egg"
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "none"), str(tmp_path), str(egg)])
     expected = []

@@ -10,7 +10,7 @@ from gpuenv.install import inplace_install
 from gpuenv.model import Host, Python
 from gpuenv.requirements.overrides import Overrides
 from gpuenv.requirements.target import TargetEnvironment
-from small_wheels import installed
+from small_wheels import installed, write_files, write_record
 from tables import cases, data_file, each
 from test_cli import contents, run
 from test_verification import site_of
@@ -29,16 +29,10 @@ def folder(tmp_path):
 def put(folder, installed):
     """Distributions without files."""
     for name, (version, *more) in installed.items():
-        info = site_of(folder / "env") / f"{name.replace('-', '_')}-{version}.dist-info"
-        info.mkdir()
-        lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
-        lines += [f"Requires-Dist: {one}" for one in (more[0] if more else [])]
-        (info / "METADATA").write_text("\n".join([*lines, ""]))
-        (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
-        if "direct" in more:
-            (info / "direct_url.json").write_text(
-                '{"url": "file:///x", "dir_info": {"editable": true}}'
-            )
+        requires = more[0] if more and more[0] != "direct" else ()
+        direct = '{"url": "file:///x", "dir_info": {"editable": true}}'
+        texts = {"direct_url.json": direct} if "direct" in more else {}
+        write_record(site_of(folder / "env"), name, version, requires=requires, texts=texts)
 
 
 def present(folder):
@@ -68,8 +62,7 @@ def test_what_would_be_done(case, folder, server, pip):
         for version, requires in releases.items():
             server.add(name, version, requires)
     put(folder, case.get("installed", {}))
-    for name, text in case.get("files", {}).items():
-        (folder / name).write_text(text)
+    write_files(folder, case.get("files", {}))
     before = present(folder)
     words = f"--dry-run --json -i {server.url} {shlex.join(case['args'])}"
     done = pip(words, status=case.get("status", 0))

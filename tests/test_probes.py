@@ -8,7 +8,6 @@ import subprocess
 import sys
 import types
 import venv
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from gpuenv.probes import _reference as reference
 from gpuenv.verify.runner import LAUNCHER, PROBES
 from native_build import build
 from processes import run_program
-from small_wheels import write_record
+from small_wheels import write_files, write_record
 from tables import data_file, each, on_linux
 from test_verification import CLEAN, CUDNN, FAKES, install, require, show, site_of, verified
 
@@ -47,10 +46,9 @@ def install_fake(site, name, case):
         }
     if "cupy.cudnn" in case.get("with", ()):
         files["cupy/cudnn.py"] = "cupy_cudnn.py"
-    for path, source in files.items():
-        (site / path).parent.mkdir(exist_ok=True)
-        (site / path).write_text((FAKES / source).read_text() if source else "")
-    write_record(site, f"{name}-fake", "1.0", [Path(path) for path in files])
+    texts = {path: (FAKES / source).read_text() if source else "" for path, source in files.items()}
+    write_files(site, texts)
+    write_record(site, f"{name}-fake", "1.0", files)
 
 
 @each("name case", CASES)

@@ -18,6 +18,7 @@ from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from index_server import IndexServer
 from processes import program, run_program
+from small_wheels import write_files
 from tables import HERE, ROOT, cases, data_file, each
 from test_cli import contents, run
 
@@ -400,8 +401,7 @@ def test_locks_of_pip_and_uv_are_judged(case, foreign, call, monkeypatch):
 
 @cases(CASES["init"])
 def test_init(case, folder, call):
-    for name, text in case.get("files", {}).items():
-        (folder / name).write_bytes(text.encode())
+    write_files(folder, case.get("files", {}))
     before = contents(folder)
     args = case.get("args") or ["--gpu", "H100", "--driver", "580.65.06"]
     done = call("init", *args, status=2 if "says" in case else 0)

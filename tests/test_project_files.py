@@ -14,7 +14,7 @@ import pytest
 
 from gpuenv.cli import main
 from index_server import BACKEND, BUILD_SYSTEM
-from small_wheels import make_wheel
+from small_wheels import make_wheel, write_files
 from tables import HERE, cases, data_file
 from test_cli import run
 
@@ -69,10 +69,7 @@ def pin_of(row):
 def test_solve(case, tmp_path, capsys):
     for index, releases in {**CASES["indexes"], **case.get("indexes", {})}.items():
         put(tmp_path / index, releases)
-    for name, text in case.get("files", {}).items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("{here}", str(tmp_path)))
+    write_files(tmp_path, case.get("files", {}), {"{here}": str(tmp_path)})
     put_trees(tmp_path, case.get("trees", {}))
     described = f"--gpu none --python 3.12 --platform linux-x86_64 --index-url file://{tmp_path}"
     asked = case["command"].replace("{here}", str(tmp_path))
