@@ -5,10 +5,10 @@ tests/data/attestations has files of the tests of pypi-attestations. The signatu
 
 import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 
-from gpuenv.cli import main
 from gpuenv.lock import pylock
 from small_wheels import make_lock, make_wheel
 from tables import ROOT, each
@@ -28,28 +28,24 @@ CASES = {
 }
 
 
-def solve(tmp_path, server):
-    words = ["solve", "circleci-sign-publish-example==0.0.1.dev137", "--require-attestations"]
-    words += ["--gpu", "none", "--index-url", server.url, "-o", str(tmp_path / "pylock.toml")]
-    return main(words)
+SOLVE = "solve --require-attestations --gpu none -o pylock.toml"
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("pypi_attestations") is None, reason="needs gpuenv[attestations]"
 )
 @each("wheel provenance says", CASES)
-def test_a_file_needs_an_attestation_that_holds(wheel, provenance, says, tmp_path, capsys, server):
+def test_a_file_needs_an_attestation_that_holds(wheel, provenance, says, server, call):
     server.add_file("circleci-sign-publish-example", NAME, wheel)
     if provenance is not None:
         server.raw[f"/provenance/{NAME}"] = ("application/json", provenance)
-    status = solve(tmp_path, server)
-    path = tmp_path / "pylock.toml"
+    asked = f"circleci-sign-publish-example==0.0.1.dev137 --index-url {server.url}"
+    done = call(f"{SOLVE} {asked}", status=1 if says else 0)
+    path = Path("pylock.toml")
     if says:
-        (line,) = capsys.readouterr().err.splitlines()
-        assert (status, path.exists()) == (1, False)
-        assert says in line and NAME in line and line.isprintable()
+        (line,) = done.stderr.splitlines()
+        assert says in line and NAME in line and line.isprintable() and not path.exists()
         return
-    assert status == 0
     (pin,) = pylock.read(str(path)).pins
     (identity,) = map(json.loads, pin.publishers)
     assert identity["kind"] == "CircleCI"
@@ -58,10 +54,9 @@ def test_a_file_needs_an_attestation_that_holds(wheel, provenance, says, tmp_pat
 
 def test_no_network_means_no_attestations(tmp_path, call):
     make_wheel(tmp_path, "alpha", "1.0")
-    words = ["solve", "alpha", "--require-attestations", "--gpu", "none", "--no-index"]
-    words += ["--find-links", str(tmp_path), "-o", str(tmp_path / "pylock.toml")]
-    assert "asks the indexes of wheels" in call(*words, status=2).stderr
-    assert not (tmp_path / "pylock.toml").exists()
+    done = call(f"{SOLVE} alpha --no-index --find-links {tmp_path}", status=2)
+    assert "asks the indexes of wheels" in done.stderr
+    assert not Path("pylock.toml").exists()
 
 
 def test_a_lock_keeps_the_publishers(tmp_path):

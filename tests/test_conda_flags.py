@@ -1,19 +1,18 @@
 """Every flag of the commands that solve or install, with conda packages: honored or refused."""
 
-import shlex
 from pathlib import Path
 
 import pytest
 
+from conda_prefixes import HOST
 from gpuenv.api import conda
-from gpuenv.cli import command_parser, main, parse_arguments
+from gpuenv.cli import command_parser, parse_arguments
 from gpuenv.cli.requests import read_conda_request, read_repair_request
 from gpuenv.resolve.conda import solvers
 from small_wheels import write_files
 from tables import data_file, each
 
 TABLES = data_file("tables/conda_flags.json")
-HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
 
 pytestmark = pytest.mark.usefixtures("one_rattler")
 
@@ -38,13 +37,11 @@ def given(line, default):
 
 
 @each("line status text", rows("conda"))
-def test_a_flag_counts_for_conda_packages(line, status, text, channel, capsys):
+def test_a_flag_counts_for_conda_packages(line, status, text, channel, call):
     more = given(line, f"--backend conda {HOST}") + (" -o lock" if "-o " not in line else "")
     more += "" if "pixi" in line or "environment" in line or "elsewhere" in line else " --channel X"
-    words = [word.replace("CHANNEL", channel) for word in shlex.split(line)]
     more = more.replace("--channel X", f"--channel {channel}")
-    assert main(["solve", *words, *more.split()]) == status, capsys.readouterr().err
-    shown = "".join(capsys.readouterr())
+    shown = call(f"solve {line.replace('CHANNEL', channel)} {more}", status=status).output
     lock = Path("lock").read_text() if Path("lock").exists() else ""
     assert text in shown + lock, shown
 
@@ -91,12 +88,12 @@ def test_conda_gpuenv_reads_the_channels_of_conda(line, expected, channel, tmp_p
 
 def test_pins_hold_for_a_new_environment(channel, monkeypatch, call):
     """A pin limits what is solved, adds no package, and refuses a lock that violates it."""
-    solve = ["solve", "torch", "--backend", "conda", "--channel", channel, *HOST.split()]
-    call(*solve, "-o", "without.txt")
+    solve = f"solve torch --backend conda --channel {channel} {HOST}"
+    call(f"{solve} -o without.txt")
     monkeypatch.setenv("CONDA_PINNED_PACKAGES", "pytorch<2.8&ncurses=6.4&attr 1.*")
-    assert "ncurses" in call(*solve, "-o", "pinned.txt", status=3).stderr
+    assert "ncurses" in call(f"{solve} -o pinned.txt", status=3).stderr
     monkeypatch.setenv("CONDA_PINNED_PACKAGES", "pytorch<2.8&gcc=1")
-    call(*solve, "-o", "pinned.txt")
+    call(f"{solve} -o pinned.txt")
     assert "pytorch-2.7.1" in Path("pinned.txt").read_text()
-    done = call("sync without.txt --target env --no-verify", *HOST.split(), status=1)
+    done = call(f"sync without.txt --target env --no-verify {HOST}", status=1)
     assert "pytorch<2.8" in done.stderr and not Path("env").exists()

@@ -4,7 +4,9 @@ import json
 import re
 from html.parser import HTMLParser
 
-from gpuenv.cli import main
+import pytest
+
+from small_wheels import write_files
 from tables import data_file, each
 
 TABLES = data_file("tables/report.json")
@@ -37,21 +39,22 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def report(tmp_path, **documents):
-    paths = []
-    for name, document in documents.items():
-        path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(document))
-        paths.append(str(path))
-    output = tmp_path / "out.html"
-    assert main(["report", *paths, "-o", str(output), "--json"]) == 0
-    return output.read_text()
+@pytest.fixture
+def report(tmp_path, call):
+    """report(NAME=document): the ended command, and the text of the report."""
+
+    def command(**documents):
+        write_files(tmp_path, {f"{name}.json": json.dumps(one) for name, one in documents.items()})
+        paths = [tmp_path / f"{name}.json" for name in documents]
+        done = call("report", *paths, "-o", tmp_path / "out.html", "--json")
+        return done, (tmp_path / "out.html").read_text()
+
+    return command
 
 
-def test_a_report_of_all_kinds_is_one_closed_document(tmp_path, capsys):
-    text = report(
-        tmp_path, first=VERIFY, later=LATER, solve=SOLVE, hosts=DETECT, node=ONE_NODE, one=ONE_HOST
-    )
+def test_a_report_of_all_kinds_is_one_closed_document(report, tmp_path):
+    hosts = {"hosts": DETECT, "node": ONE_NODE, "one": ONE_HOST}
+    done, text = report(first=VERIFY, later=LATER, solve=SOLVE, **hosts)
     tags = Tags()
     tags.feed(text)
     assert tags.open == []
@@ -59,19 +62,18 @@ def test_a_report_of_all_kinds_is_one_closed_document(tmp_path, capsys):
     links = {value for name, value in tags.attributes if name == "href"}
     assert links == {"#first.json-n1", "#first.json-n2", "#later.json-n1", "#later.json-n2"}
     assert {f"#{one}" for one in ids} >= links
-    document = json.loads(capsys.readouterr().out)
-    assert document == {"path": str(tmp_path / "out.html"), "bytes": len(text.encode())}
+    assert done.document == {"path": str(tmp_path / "out.html"), "bytes": len(text.encode())}
 
 
-def test_nothing_is_requested_from_outside(tmp_path):
-    text = report(tmp_path, first=VERIFY, solve=SOLVE, one=ONE_HOST)
+def test_nothing_is_requested_from_outside(report):
+    _, text = report(first=VERIFY, solve=SOLVE, one=ONE_HOST)
     assert re.findall(r"https?:|//[a-z]|url\(|@import|<script|<link|<img|src=", text) == []
     assert "default-src 'none'" in text
     assert "prefers-color-scheme: dark" in text
 
 
-def test_what_it_shows(tmp_path):
-    text = report(tmp_path, first=VERIFY, later=LATER, solve=SOLVE)
+def test_what_it_shows(report):
+    _, text = report(first=VERIFY, later=LATER, solve=SOLVE)
     shown = " ".join(re.sub(r"<[^>]*>", " ", text.partition("<body>")[2]).split())
     assert "NOT verified: 2 of 4 nodes passed" in shown
     assert "n1 0 driver is 550, and 580 on 2 nodes of its class" in shown
@@ -91,8 +93,7 @@ def test_what_it_shows(tmp_path):
 def test_bad_input_is_one_line(tmp_path, call, content, message):
     path, output = tmp_path / "a.json", tmp_path / "out.html"
     path.write_text(content)
-    err = call(f"report {path} -o {output}", status=2).stderr
-    assert (len(err.splitlines()), message in err) == (1, True)
+    call(f"report {path} -o {output}", status=2).says_in_one_line(message)
     assert not output.exists()
 
 

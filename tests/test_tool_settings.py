@@ -1,7 +1,6 @@
 """Settings and project tables that make other tools take the builds that gpuenv takes."""
 
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -9,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from fatbin_maker import binary
-from gpuenv.cli import main
 from index_server import IndexServer, fill_two_indexes
 from processes import run_program
 from tables import HERE, cases, data_file, each
 from variant_maker import NVIDIA_PROVIDER, make_release, write_variant
 
 CASES = data_file("tool_settings.toml")["case"]
-TARGET = ("--python", HERE, "--platform", "linux-x86_64", "--glibc", "2.35")
+TARGET = f"--python {HERE} --platform linux-x86_64 --glibc 2.35"
 PROVIDERS = {"nvidia": NVIDIA_PROVIDER}
-UV = [sys.executable, "-m", "uv"]
+UV = f"{sys.executable} -m uv"
 
 
 def nvidia(bound, *architectures):
@@ -59,20 +57,19 @@ def folder(module_folder, monkeypatch):
 
 
 def flags(case):
-    gpus = [flag for name in case["gpu"] for flag in ("--gpu", name)]
-    driver = ["--driver", case["driver"]] if "driver" in case else []
+    words = [f"--gpu '{name}'" for name in case["gpu"]]
+    words += [f"--driver {case['driver']}"] if "driver" in case else []
     packages = case.get("packages", [])
-    source = ["--no-index", "--find-links", "links"] if packages else []
-    if packages and case.get("output", True):
-        source += ["-o", "constraints.txt"]
-    return [*packages, *gpus, *driver, *TARGET, *source]
+    words += ["--no-index --find-links links"] if packages else []
+    words += ["-o constraints.txt"] if packages and case.get("output", True) else []
+    return " ".join([*packages, *words, TARGET])
 
 
 @cases(CASES)
 def test_settings_of_a_tool(case, folder, call):
     (folder / "constraints.txt").unlink(missing_ok=True)
-    arguments = ["env", "--for", case["tool"], *flags(case)]
-    document = call(*arguments, "--json", status=case.get("status", 0)).document
+    command = f"env --for {case['tool']} {flags(case)}"
+    document = call(f"{command} --json", status=case.get("status", 0)).document
     if "says" in case:
         error = document["error"]
         assert case["says"] in f"{error['message']}; {error['hint']}"
@@ -88,7 +85,7 @@ def test_settings_of_a_tool(case, folder, call):
     assert tomllib.loads(document["table"]) == case.get("table", {})
     if "constraints" in case:
         assert path.read_text().splitlines() == case["constraints"]
-    lines = call(*arguments).stdout.splitlines()
+    lines = call(command).stdout.splitlines()
     exported = [line.removeprefix("export ") for line in lines if line.startswith("export ")]
     assert len(exported) == len(case.get("variables", {}))
 
@@ -99,23 +96,11 @@ def test_settings_of_a_tool(case, folder, call):
 )
 def test_uv_takes_the_variant_that_gpuenv_takes(folder, gpu, driver, label, call):
     case = {"gpu": [gpu], "driver": driver, "packages": ["same"]}
-    variables = call("env --for uv", *flags(case), "--json").document["variables"]
+    variables = call(f"env --for uv {flags(case)} --json").document["variables"]
     target = folder / f"uv-{gpu}-{driver}"
-    command = [
-        *UV,
-        "pip",
-        "install",
-        "--quiet",
-        "--no-cache",
-        "--no-index",
-        "--find-links",
-        "links",
-    ]
-    subprocess.run(
-        [*command, "--python", sys.executable, "--target", str(target), "same"],
-        env={**os.environ, **variables},
-        check=True,
-    )
+    install = "pip install --quiet --no-cache --no-index --find-links links same --target"
+    command = f"{UV} {install} {target} --python {sys.executable}"
+    run_program(command, env={**os.environ, **variables})
     assert (target / "same.py").read_text() == f"label = '{label}'\n"
 
 
@@ -123,13 +108,12 @@ def test_uv_takes_the_variant_that_gpuenv_takes(folder, gpu, driver, label, call
 
 
 @pytest.fixture
-def lock(folder):
-    """A lock with packages of two indexes."""
-    with IndexServer() as default, IndexServer() as other:
-        indexes = fill_two_indexes(default, other)
-        host = ("--gpu", "none", *TARGET)
-        assert main(["solve", "app", "base!=1.5", *indexes, *host, "-o", "pylock.toml"]) == 0
-        yield default.url
+def lock(folder, server, call):
+    """A lock with packages of two indexes; the URL of the default one."""
+    with IndexServer() as other:
+        indexes = fill_two_indexes(server, other)
+        call(f"solve app base!=1.5 --gpu none {TARGET} -o pylock.toml", *indexes)
+        yield server.url
 
 
 def test_uv_locks_what_was_exported(folder, lock, call):
@@ -145,7 +129,7 @@ def test_uv_locks_what_was_exported(folder, lock, call):
     environment |= {"UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
     for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"):
         environment.pop(name, None)
-    subprocess.run([*UV, "lock", "--quiet"], cwd=project, env=environment, check=True)
+    run_program(f"{UV} lock --quiet", cwd=project, env=environment)
     document = tomllib.loads((project / "uv.lock").read_text())
     versions = {package["name"]: package["version"] for package in document["package"]}
     assert versions == {"p": "1", "app": "1.0", "accel": "1.0+cu126", "base": "1.0"}
@@ -168,10 +152,9 @@ def test_pip_and_uv_install_the_exported_requirements(folder, lock, call, tmp_pa
 @each("tool", ["uv", "pixi", "poetry", "pdm"])
 def test_no_tool_locks_a_variant_wheel(folder, tool, call):
     case = {"gpu": ["H100"], "driver": "570.86.10"}
-    source = ("--no-index", "--find-links", "links")
     path = "pylock.variant.toml"
     if not (folder / path).exists():
-        call("solve same", *flags(case), *source, "-o", path)
+        call(f"solve same {flags(case)} --no-index --find-links links -o {path}")
     done = call(f"export --to {tool} {path} -o none.toml", status=3)
     assert f"{tool} locks no variant wheel, and same is one" in done.stderr
     assert not (folder / "none.toml").exists()
