@@ -45,7 +45,9 @@ def test_a_changed_result_fails(tmp_path):
     replay(*folder)
     recorded = json.loads((tmp_path / "results.jsonl").read_text())
     recorded["json"]["frameworks"][0]["name"] = "changed"
+    recorded["status"], recorded["stderr"] = 7, ["a line"]
     (tmp_path / "results.jsonl").write_text(json.dumps(recorded) + "\n")
-    done = replay(*folder, status=1)
-    assert "DIFFERENT: one stdout" in done.stdout
-    assert '"name": "changed"' in done.stdout
+    lines = replay(*folder, status=1).stdout.splitlines()
+    parts = [line for line in lines if line.startswith("DIFFERENT")]
+    assert parts == [f"DIFFERENT: one {part}" for part in ("status", "stderr", "stdout")]
+    assert any('"name": "changed"' in line for line in lines)
