@@ -9,7 +9,7 @@
   is wider than a window of 390 to 1600 px. The console has no error.
 - links: every link leads to a file of the site, and to an element if it has a fragment.
 - the explorer answers the questions of tests/data/explorer_questions.toml.
-- a reader: the search, a skip link by the keyboard, the back button, the choice of dark mode.
+- the search finds the pages of tests/data/site_searches.toml.
 - no page makes a request to the outside.
 """
 
@@ -22,6 +22,7 @@ import time
 import tomllib
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
@@ -48,9 +49,9 @@ LINKS_AND_IDS = """[
 SEARCHES = tomllib.loads((ROOT / "tests/data/site_searches.toml").read_text(encoding="utf-8"))
 
 
-def look_at_pages(browser: Browser, site: Path) -> dict[str, Any]:
-    """Open every page. Return what is wrong with it, and the links that lead nowhere."""
-    wide, violations = [], []
+def look_at_pages(browser: Browser, site: Path) -> tuple[list[str], int, dict[str, list[Any]]]:
+    """Open every page. Return the pages, the number of links, and what is wrong."""
+    wide, serious = [], []
     links: set[tuple[str, str]] = set()
     ids: dict[Path, set[str]] = {}
     names = sorted({*KINDS, *(str(file.relative_to(site)) for file in site.rglob("*.html"))})
@@ -59,7 +60,8 @@ def look_at_pages(browser: Browser, site: Path) -> dict[str, Any]:
             browser.look(width=width, height=900, dark=dark)
             browser.open(f"{site.as_uri()}/{name}")
             place = f"{name} {width} {'dark' if dark else 'light'}"
-            violations += [[place, *rule] for rule in browser.violations()]
+            found = [rule for rule in browser.violations() if rule[0] in ("serious", "critical")]
+            serious += [[place, *rule] for rule in found]
         for width in WIDTHS:
             browser.look(width=width, height=900)
             if browser.overflow() > 0:
@@ -67,14 +69,10 @@ def look_at_pages(browser: Browser, site: Path) -> dict[str, Any]:
         urls, elements = browser.evaluate(LINKS_AND_IDS)
         links |= {(name, url) for url in urls if url.startswith("file:")}
         ids[site / name] = set(elements)
-        print(f"{name}: {len(violations)} violations so far", flush=True)
+        print(f"{name}: {len(serious)} violations so far", flush=True)
     broken = sorted(link for link in links if not leads_somewhere(link[1], ids))
-    return {
-        "links": {"links": len(links), "broken": broken},
-        "wider than the window": wide,
-        "axe violations": violations,
-        "pages": names,
-    }
+    wrong = {"broken links": broken, "wider than the window": wide, "axe violations": serious}
+    return names, len(links), wrong
 
 
 def leads_somewhere(url: str, ids: Mapping[Path, set[str]]) -> bool:
@@ -86,31 +84,21 @@ def leads_somewhere(url: str, ids: Mapping[Path, set[str]]) -> bool:
     return fragment in ids[file] or "=" in fragment  # a choice of the explorer
 
 
-def has(browser: Browser, selector: str) -> bool:
-    """Return whether the page has an element, at the latest after ten seconds."""
-    try:
-        browser.page.wait_for_selector(selector, state="attached", timeout=10_000)
-    except TimeoutError:
-        return False
-    return True
-
-
-def search(browser: Browser, site: Path) -> list[dict[str, object]]:
-    """Type texts into the search."""
-    rows = []
+def wrong_results(browser: Browser, site: Path) -> list[str]:
+    """Type texts into the search. Return those whose first results lack the page."""
+    wrong = []
     for text, expected in SEARCHES.items():
-        browser.open((site / "index.html").as_uri())
+        browser.open(f"{site.as_uri()}/index.html")
         browser.click("[data-md-component=search]")
         browser.type(text)
         # Only the links of results have a query. They are in a shadow root.
         result = "a[href*='?h=']"
-        has(browser, result)
-        links = browser.page.locator(result).all()[:3]
-        first = [str(link.get_attribute("href")) for link in links]
-        rows.append(
-            {"text": text, "first": first, "right": any(expected in href for href in first)}
-        )
-    return rows
+        with suppress(TimeoutError):
+            browser.page.wait_for_selector(result, state="attached", timeout=10_000)
+        first = [link.get_attribute("href") for link in browser.page.locator(result).all()[:3]]
+        if not any(expected in str(href) for href in first):
+            wrong.append(f"{text}: {first}")
+    return wrong
 
 
 def wrong_answers(browser: Browser, site: Path) -> list[str]:
@@ -126,45 +114,12 @@ def wrong_answers(browser: Browser, site: Path) -> list[str]:
     return wrong
 
 
-def read(browser: Browser, site: Path) -> dict[str, bool]:
-    """Use the keyboard, a link, the back button and the choice of colors."""
-    home, other = (site / "index.html").as_uri(), (site / "tutorial.html").as_uri()
-    slate = "body[data-md-color-scheme=slate]"
-    browser.open(home)
-    browser.press("Tab")
-    on_skip_link = "md-skip" in browser.evaluate("document.activeElement.className")
-    browser.press("Enter")
-    skipped = bool(browser.evaluate("location.hash"))
-
-    browser.open(home)
-    with browser.page.expect_navigation():
-        browser.click("article a[href*=tutorial]")
-    arrived = browser.page.url.startswith(other)
-    browser.page.go_back()
-    returned = browser.page.url.startswith(home)
-
-    browser.look(width=1280, height=900, dark=True)
-    follows = has(browser, slate)
-    browser.look(width=1280, height=900)
-    follows = follows and has(browser, "body[data-md-color-scheme=default]")
-    for _ in range(2):  # light, then dark
-        browser.click("[data-md-component=palette] label:not([hidden])")
-    chosen = has(browser, slate)
-    browser.open(other)
-    return {
-        "the first Tab reaches the skip link, and Enter follows it": on_skip_link and skipped,
-        "a link and the back button work": arrived and returned,
-        "the colors follow the system": follows,
-        "dark mode that was chosen is kept on the next page": chosen and has(browser, slate),
-    }
-
-
 ARGUMENTS = {
     "--pictures": {"type": Path, "metavar": "DIR", "help": "write a picture of the explorer"},
 }
 
 
-def prove(arguments: Namespace) -> tuple[dict[str, Any], list[object]]:
+def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Build the site and run all parts. Return the record and the faults."""
     with tempfile.TemporaryDirectory() as temporary, Browser() as browser:
         site = Path(temporary) / "site"
@@ -173,27 +128,16 @@ def prove(arguments: Namespace) -> tuple[dict[str, Any], list[object]]:
         subprocess.run(command, check=True)
         seconds = round(time.monotonic() - start, 1)
         files = [file for file in site.rglob("*") if file.is_file()]
-        pages = look_at_pages(browser, site)
+        pages, links, wrong = look_at_pages(browser, site)
         browser.look(width=1280, height=900)
+        wrong["wrong results of the search"] = wrong_results(browser, site)
+        wrong["wrong answers of the explorer"] = wrong_answers(browser, site)
         if arguments.pictures:
             browser.open(f"{site.as_uri()}/{EXPLORER}")
             browser.page.screenshot(path=arguments.pictures / "explorer.png")
-        record: dict[str, Any] = {
-            "browser": browser.version,
-            "build without a network": {
-                "seconds": seconds,
-                "megabytes": round(sum(file.stat().st_size for file in files) / 1e6, 1),
-            },
-            "reader": read(browser, site),
-            "search": search(browser, site),
-            "wrong answers of the explorer": wrong_answers(browser, site),
-            **pages,
-            "console errors": browser.errors,
-            "requests to the outside": browser.requests,
-        }
-    faults: list[object] = [*browser.errors, *browser.requests, *record["links"]["broken"]]
-    faults += record["wider than the window"] + record["wrong answers of the explorer"]
-    faults += [row for row in record["axe violations"] if row[1] in ("serious", "critical")]
-    faults += [row for row in record["search"] if not row["right"]]
-    faults += [what for what, is_right in record["reader"].items() if not is_right]
-    return record, faults
+        wrong |= {"console errors": browser.errors, "requests to the outside": browser.requests}
+        megabytes = round(sum(file.stat().st_size for file in files) / 1e6, 1)
+        build = {"seconds": seconds, "megabytes": megabytes}
+        record = {"browser": browser.version, "build without a network": build, "links": links}
+    faults = [f"{what}: {one}" for what, several in wrong.items() for one in several]
+    return {**record, "pages": pages, **wrong}, faults
