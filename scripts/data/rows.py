@@ -235,11 +235,11 @@ def release_order(row: Row) -> tuple[Any, int]:
 
 
 def cuda_major(name: str, version: str) -> int | None:
-    """Return the CUDA major that the name of a distribution tells (-cu12, -cuda12x).
+    """Return the CUDA major that the name of a distribution tells (-cu12, -cu118, -cuda12x).
 
     The versions of nvidia-cublas tell it, too.
     """
-    match = re.search(r"-cu(?:da)?(\d\d)x?\b", name)
+    match = re.search(r"-cu(?:da)?(\d\d)\d?x?\b", name)
     if match:
         return int(match[1])
     return version_key(version).major if name == "nvidia-cublas" else None

@@ -42,7 +42,7 @@ from gpuenv.compat.catalog import platform_of
 from gpuenv.index.cache import Cache
 from gpuenv.model import Wheel
 
-LARGEST = 80 << 20  # compressed bytes of a library that is read; of larger ones scans/ has NEEDED
+LARGEST = 8 << 30  # compressed bytes of a library that is read; of larger ones scans/ has NEEDED
 TEXT = re.compile(r"\w+/(python/)?(_?version|__init__)\.py")
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 # Where the symbols are that companions link, and the oldest release of which they are read.

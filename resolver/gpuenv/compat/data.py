@@ -380,8 +380,9 @@ class CompatibilityData:
             source=f"older than {oldest.version}; {oldest.code.source}",
             unknown_below=min(parse_target(target)[0] for target in targets),
         )
+        major = self._releases_of(distribution).major or 0
         return oldest.replace(
-            version=version, code=code, cuda=None, cuda_major=0, by_cuda=(), url=""
+            version=version, code=code, cuda=None, cuda_major=major, by_cuda=(), url=""
         )
 
     def releases(self, distribution: str, platform: str = "") -> Sequence[Library]:

@@ -501,7 +501,7 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
         package.distribution, package.version, len(host.gpus)
     ):
         agreement = _agreement("bad-pair", pair, [side], verdict[2])
-        yield agreement.replace(text=f"only one {pair}: {verdict[1]}")
+        yield agreement.replace(text=verdict[1])
 
 
 def owner_agreements(distribution: str, data: CompatibilityData) -> Iterator[Agreement]:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 import warnings
 import zipfile
 import zlib
@@ -245,6 +246,8 @@ class SourceBuilder:
             except DAMAGED_SDIST as error:
                 problem = f"an archive that cannot be unpacked ({error})"
                 raise _failure(sdist, problem) from None
+            if index := _index_of_placeholder(source):
+                raise BuildFailedError(_placeholder(sdist, index), "")
             try:
                 settings = self._install_settings()
                 flags = ["--no-index"] if self._options.no_index else []
@@ -369,6 +372,32 @@ def _missing_module(sdist: Wheel, module: str) -> Reason:
         subject=f"{sdist.name} {sdist.version}".rstrip(),
         need=f"{module} at build time",
         have="build requirements that lack it",
+    )
+
+
+def _index_of_placeholder(source: str) -> str:
+    """Return the index from which a placeholder downloads its wheel (wheel-stub, nvidia-stub).
+
+    It is "" for a project that is built.
+    """
+    try:
+        document = tomllib.loads(Path(source, "pyproject.toml").read_text(encoding="utf-8"))
+        backend = document["build-system"]["build-backend"]
+        if backend == "nvidia_stub.buildapi":
+            return "https://pypi.nvidia.com"
+        is_stub = backend == "wheel_stub.buildapi"
+        return str(document["tool"]["wheel_stub"]["index_url"]).rstrip("/") if is_stub else ""
+    except (OSError, ValueError, LookupError, TypeError):  # the build says what is wrong
+        return ""
+
+
+def _placeholder(sdist: Wheel, index: str) -> Reason:
+    """Return that the wheels of a release are on another index."""
+    return Reason(
+        code="build-failed",
+        subject=f"{sdist.name} {sdist.version}",
+        need=f"a wheel of {index}",
+        have=f"a placeholder on the index; use --extra-index-url {index}",
     )
 
 
@@ -615,7 +644,8 @@ class _BuildFolder:
         """Return the output from its last line that names an error; "" if nothing was printed."""
         if self._timed_out:
             return self._timed_out
-        lines = [line.strip(_FRAME) for line in self.output().splitlines() if line.strip(_FRAME)]
+        lines = [line.strip(_FRAME) for line in self.output().splitlines()]
+        lines = [line for line in lines if re.search(r"\w", line)]
         starts = [number for number, line in enumerate(lines) if _ERROR_LINE.match(line)]
         whole = [number for number in starts if not _FAILED_COMMAND.match(lines[number])]
         starts = whole or starts

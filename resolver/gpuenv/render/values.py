@@ -58,6 +58,7 @@ _OTHER_FORMS = {
     ),
     ": it {have}": ("not-kept",),
     ": known bad: {have}": ("known-avoid", "known-broken"),
+    "beside {have}: known bad: {need}": ("bad-pair",),
 }
 _FORMS = {code: f"{{needs}} {{need}}; {form}" for form, codes in _FOUND.items() for code in codes}
 _FORMS |= {code: form for form, codes in _OTHER_FORMS.items() for code in codes}
@@ -104,7 +105,7 @@ def evidence_text(choice: Choice) -> str:
     """Return what is known of the architectures of a build that nobody scanned."""
     if choice.cuda is not None and not (choice.sass or choice.ptx):
         return "architectures unknown"
-    return "architectures as documented"
+    return "architectures from documentation"
 
 
 def index_lines(date: str) -> list[str]:

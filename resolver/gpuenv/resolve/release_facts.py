@@ -71,19 +71,30 @@ class ReleaseFacts:
         return list(deciding_first(chain.from_iterable(self.facts(release).values())))
 
     def build_reasons(self, build: Build) -> list[Reason]:
-        """Return every reason against a build, whether or not an index has a wheel of it."""
-        return [reason for reasons in self._build_facts(build).values() for reason in reasons]
+        """Return every reason against a build and its cuDNN, whether or not an index has them."""
+        reasons = [reason for group in self._build_facts(build).values() for reason in group]
+        if build.cuda is not None and build.cudnn is not None:
+            name = f"nvidia-cudnn-cu{build.cuda[0]}"
+            library = self._data.library(name, build.cudnn, self._host.platform)
+            if library is not None:
+                subject = f"{name} {build.cudnn}"
+                facts = evaluate.library_reasons(subject, library, self._host, self._data)
+                reasons += facts["__sm"]
+        return reasons
 
     def reasons_with_libraries(self, release: Release) -> tuple[Reason, ...]:
         """Return every reason against a release and against the CUDA libraries that it pins.
 
         If the user chose another build by hand, that is the only reason. The toolkit of the build
         decides which driver its libraries need. What a source distribution pins is not asked: that
-        could take a build.
+        could take a build. If one was tried, its failure is a reason.
         """
         store, reasons = self.store, self.reasons(release)
-        is_sdist = isinstance(release, Candidate) and release.needs_build
-        if is_sdist or any(reason.code == "other-build" for reason in reasons):
+        if isinstance(release, Candidate) and release.needs_build:
+            read = self.known_requirements(release)
+            failures = [need for need in read if isinstance(need, HostRequirement)]
+            return (*reasons, *(reason for need in failures for reason in need.reasons))
+        if any(reason.code == "other-build" for reason in reasons):
             return tuple(reasons)
         try:
             dependencies = store.dependencies(release.wheel)

@@ -309,7 +309,7 @@ class Solution:
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
         known = tuple(reasons) or self._conflicts(release) or self._other_release(release)
-        known = known or self._missing_dependencies(release)
+        known = known or self._missing_dependencies(release) or self._other_choice(release)
         if not known:  # nothing more exact is known
             need = "dependencies that fit the other requirements"
             reason = Reason(code="conflict", subject=release.label, need=need, have="none do")
@@ -329,8 +329,13 @@ class Solution:
         for needed in self.facts.requirements_of(release):
             if isinstance(needed, HostRequirement) and provider.is_blocked(needed):
                 reasons += needed.reasons
-            if isinstance(needed, PackageRequirement) and not provider.admitted(needed):
-                reasons.append(missing_dependency_reason(self.store, release.label, needed))
+            if isinstance(needed, PackageRequirement):
+                admitted = provider.admitted(needed)
+                if not admitted:
+                    reasons.append(missing_dependency_reason(self.store, release.label, needed))
+                elif all(map(self._refusals, admitted)):
+                    against = self._refusals(admitted[0])
+                    reasons += [reason.replace(dependent=release.label) for reason in against]
             for name, label, requirement in self._requirements.get(_key(needed), ()):
                 if name == own_name:
                     continue
@@ -368,6 +373,27 @@ class Solution:
                 return (reason,)
             reasons.append(reason)
         return tuple(reasons[:1])
+
+    def _refusals(self, release: Candidate) -> list[Reason]:
+        """Return why a release can be no dependency: the host, or what chosen releases agree on."""
+        reasons = self.facts.reasons(release)
+        for needed in self.facts.known_requirements(release):
+            if isinstance(needed, AgreementRequirement):
+                for name, label, requirement in self._requirements.get(needed.identifier, ()):
+                    exclusion = self._exclusion(release.label, needed, label, requirement)
+                    if name != release.name and exclusion is not None:
+                        reasons.append(exclusion)
+        return reasons
+
+    def _other_choice(self, release: Release) -> tuple[Reason, ...]:
+        """Return that another release of a dependency is chosen, if nothing says why."""
+        for needed in self.facts.requirements_of(release):
+            if isinstance(needed, PackageRequirement):
+                chosen = self.versions.get(needed.name, "")
+                if chosen and not contains(needed.specifier, chosen):
+                    need, have = str(needed), f"{needed.name} {chosen}"
+                    return (Reason(code="conflict", subject=release.label, need=need, have=have),)
+        return ()
 
     def _exclusion(
         self, label: str, needed: NodeRequirement, other_label: str, other: NodeRequirement
