@@ -151,7 +151,7 @@ class BadPair(Value):
     name: Text
     a: Side
     b: Side
-    several_gpus: bool = False
+    gpus: int = 0
     severity: Literal["broken"]
     text: Text
     source: Text

@@ -99,7 +99,7 @@ class _Tables(Value, forbid_unknown_fields=False):
     ambiguous: frozenset[str]
     families: tuple[Family, ...]
     bad: tuple[_Bad, ...]
-    bad_pairs: tuple[tuple[str, _Side, _Side, bool, str, str, str], ...]
+    bad_pairs: tuple[tuple[str, _Side, _Side, int, str, str, str], ...]
     rules: dict[str, tuple[RuleRow, ...]]
     path: frozenset[str]
     # A companion, and whether only the newest release of each of its lines has a row.
@@ -454,15 +454,12 @@ class CompatibilityData:
         return worst
 
     def bad_pairs(self, distribution: str, version: str, gpus: int) -> Sequence[BadPair]:
-        """Return the bad pairs of which a release is a member, on a host with so many GPUs.
-
-        None of them counts on a host without a GPU, and some count only with several GPUs.
-        """
+        """Return the bad pairs of which a release is a member, on a host with so many GPUs."""
         return [
             (pair, side, (severity, text, source))
-            for pair, a, b, several_gpus, severity, text, source in self._tables.bad_pairs
+            for pair, a, b, least_gpus, severity, text, source in self._tables.bad_pairs
             for side, (names, versions) in (("a", a), ("b", b))
-            if gpus > several_gpus and distribution in names and within(version, versions)
+            if gpus >= least_gpus and distribution in names and within(version, versions)
         ]
 
     def indexes(self, distribution: str) -> Sequence[IndexRow]:
