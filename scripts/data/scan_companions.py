@@ -33,7 +33,7 @@ from packaging.version import Version
 from data.companion_rows import FRAMEWORKS, SCANNED_ON, after, line_of, scanned_wheels
 from data.compile import DATA
 from data.index import UNREADABLE, DefaultIndex, say
-from data.scan_releases import Scans, best, interpreters_of
+from data.scan_releases import best, interpreters_of
 from gpuenv.atomic_write import write_whole
 from gpuenv.binaries import elf
 from gpuenv.binaries.environment import is_code_file
@@ -42,7 +42,6 @@ from gpuenv.compat.catalog import platform_of
 from gpuenv.index.cache import Cache
 from gpuenv.model import Wheel
 
-LARGEST = 8 << 30  # compressed bytes of a library that is read; of larger ones scans/ has NEEDED
 TEXT = re.compile(r"\w+/(python/)?(_?version|__init__)\.py")
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 # Where the symbols are that companions link, and the oldest release of which they are read.
@@ -108,7 +107,7 @@ class Scanner:
 
     def __init__(self, folder: Path) -> None:
         """Take the folder of the data."""
-        self.index, self.cache, self.scans = DefaultIndex(), Cache(), Scans(folder)
+        self.index, self.cache = DefaultIndex(), Cache()
         self.interpreters = interpreters_of(folder)
 
     def releases(self, name: str) -> dict[Version, Wheel]:
@@ -148,7 +147,7 @@ class Scanner:
         """Return the texts of a wheel, and the facts of its libraries by their paths.
 
         The texts are "requires", "description" (of METADATA) and "versions". With a pattern the
-        libraries are those whose paths match it, however large they are.
+        libraries are those whose paths match it.
 
         One of UNREADABLE is raised for a wheel that cannot be read.
         """
@@ -161,7 +160,7 @@ class Scanner:
                 is_own = (
                     ".libs/" not in path or wheel.name.replace("-", "") in path.rpartition("/")[2]
                 )
-                is_read = is_own and member.compress_size <= LARGEST and ".so" in path
+                is_library = is_own and ".so" in path and is_code_file(path)
                 if METADATA.fullmatch(path) or TEXT.fullmatch(path):
                     with unpacked(archive, member) as content:
                         text = content.read().decode(errors="replace")
@@ -171,7 +170,7 @@ class Scanner:
                     message = email.parser.HeaderParser().parsestr(text)
                     texts["requires"] = message.get_all("Requires-Dist") or []
                     texts["description"] = message.get_payload()
-                elif pattern.fullmatch(path) if pattern else is_code_file(path) and is_read:
+                elif pattern.fullmatch(path) if pattern else is_library:
                     key = f"{member.CRC:08x}-{member.file_size}"
                     facts = self.cache.get("symbols", key, dict)
                     if facts is None:
@@ -193,7 +192,7 @@ class Scanner:
         if wheel.name not in FRAMEWORKS:
             for framework in FRAMEWORKS:
                 line |= fitting(framework, libraries.values(), self.exports.get(framework, {}))
-            needs = {name for row in rows for name in row["needs"]} | self.needs_of_scans(wheel)
+            needs = {name for row in rows for name in row["needs"]}
             opens = {name for row in rows for name in row["opens"]}
             for key, pattern in (("cuda", CUDA), ("cudnn", CUDNN)):
                 # A name among the texts may be one of several tries.
@@ -209,17 +208,6 @@ class Scanner:
         if wheel.name == "torchcodec":
             line["table"] = dict(documented(texts["description"]))
         return line
-
-    def needs_of_scans(self, wheel: Wheel) -> set[str]:
-        """Return what the libraries of a wheel link, as scans/ has it: also large ones."""
-        return {
-            need
-            for record in self.scans.of(wheel.name)
-            if record["sha256"] == wheel.sha256
-            for row in record["libraries"]
-            if not all(OPTIONAL.match(path) for path in row["paths"])
-            for need in row["needs"]
-        }
 
 
 def fitting(

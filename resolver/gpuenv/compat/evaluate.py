@@ -26,7 +26,9 @@ from ..model import (
     Host,
     Library,
     Needs,
+    Requirement,
     Value,
+    Wheel,
     WheelVariant,
     parse_release,
     show_pair,
@@ -461,6 +463,21 @@ def _agreement(
         source=source,
         is_topic=is_topic,
     )
+
+
+def agreements_of_requirement(
+    wheel: Wheel, requirement: Requirement, links: Links | None
+) -> Iterator[Agreement]:
+    """Yield R11 for a wheel that the data does not know (links is None), and that requires NumPy.
+
+    A wheel for one Python version that is older than NumPy 2 needs NumPy 1. Nothing is known of one
+    whose index gives no date. If the requirement ends the range, it says whether NumPy 2 fits.
+    """
+    if links is not None or requirement.name != "numpy" or "<" in requirement.specifier:
+        return
+    is_compiled = not wheel.is_sdist and wheel.filename.split("-")[-2] != "none"
+    if is_compiled and (wheel.upload_time or rules.FIRST_NUMPY_2) < rules.FIRST_NUMPY_2:
+        yield _agreement("numpy-abi", "NumPy", [1], rules.NUMPY_SOURCE)
 
 
 def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterator[Agreement]:

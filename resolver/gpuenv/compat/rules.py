@@ -47,6 +47,7 @@ JETSON_SOURCE = (
 )
 VARIANT_SOURCE = "PEP 825, variant properties of the wheel"
 NUMPY_SOURCE = "NumPy 2.0 release notes: a module compiled against NumPy 1 needs NumPy 1"
+FIRST_NUMPY_2 = "2024-03-11"  # NumPy 2.0.0b1: older wheels are compiled against NumPy 1
 OWNER_SOURCE = "RECORD of the wheels: both install the same files"
 
 # Compute capability -> (driver branch, source).

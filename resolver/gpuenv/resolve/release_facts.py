@@ -311,13 +311,12 @@ class ReleaseFacts:
         A node with extras has the dependencies of its package, too: a release that cannot be chosen
         is then no candidate of either node.
         """
+        platform, url = self._host.platform, candidate.wheel.url
+        links = self._data.links(candidate.name, candidate.version, platform, url)
         if candidate.extras:
             yield SameFileRequirement(candidate.wheel)
         else:
             yield from self.agreements(candidate)
-            platform = self._host.platform
-            url = candidate.wheel.url
-            links = self._data.links(candidate.name, candidate.version, platform, url)
             for framework, specifier in links.frameworks if links else ():  # R10
                 if specifier:
                     name = self.store.index.name_of(framework)
@@ -347,6 +346,8 @@ class ReleaseFacts:
         for dependency in dependencies:
             marker = dependency.marker
             if marker is None or environment.marker(marker, candidate.extras):
+                shared = evaluate.agreements_of_requirement(candidate.wheel, dependency, links)
+                yield from map(AgreementRequirement, shared)
                 requirement = PackageRequirement(
                     dependency.name,
                     dependency.extras,
